@@ -47,10 +47,12 @@ Tensor composite(const AttentionCase& p, const Tensor& q, const Tensor& k, const
   const auto heads_first = [&](const Tensor& t) {
     const Tensor turned = permute(t, {0, 2, 1, 3});
     if (group == 1 || t.extent(2) == p.heads) return turned;
-    const Tensor repeated = expand(reshape(turned, {p.batch, p.key_heads, 1, p.keys, p.dim}), {p.batch, p.key_heads, group, p.keys, p.dim});
+    const Tensor repeated =
+        expand(reshape(turned, {p.batch, p.key_heads, 1, p.keys, p.dim}), {p.batch, p.key_heads, group, p.keys, p.dim});
     return reshape(repeated, {p.batch, p.heads, p.keys, p.dim});
   };
-  Tensor scores = mul(matmul(heads_first(q), transpose(heads_first(k), -1, -2)), 1 / std::sqrt(static_cast<double>(p.dim)));
+  Tensor scores =
+      mul(matmul(heads_first(q), transpose(heads_first(k), -1, -2)), 1 / std::sqrt(static_cast<double>(p.dim)));
   if (hidden.defined()) scores = masked_fill(scores, hidden, -std::numeric_limits<double>::infinity());
   return permute(matmul(softmax(scores, -1), heads_first(v)), {0, 2, 1, 3});
 }
@@ -74,28 +76,34 @@ bool close(const Tensor& a, const Tensor& b, double tolerance) {
 }  // namespace
 
 std::string shape_of(const AttentionCase& p) {
-  const std::string heads = p.heads == p.key_heads ? fmt::format("{}", p.heads) : fmt::format("{}/{}", p.heads, p.key_heads);
+  const std::string heads =
+      p.heads == p.key_heads ? fmt::format("{}", p.heads) : fmt::format("{}/{}", p.heads, p.key_heads);
   const std::string length = p.length == p.keys ? fmt::format("{}", p.length) : fmt::format("{}x{}", p.length, p.keys);
-  return fmt::format("{} x {} x {} x {}{}", p.batch, heads, length, p.dim, p.window < 0 ? "" : fmt::format(" window {}", p.window));
+  return fmt::format("{} x {} x {} x {}{}", p.batch, heads, length, p.dim,
+                     p.window < 0 ? "" : fmt::format(" window {}", p.window));
 }
 
 std::vector<AttentionRow> run_attention_bench(const AttentionCase& p) {
-  TUTTI_CHECK(p.heads % p.key_heads == 0, "bench attention: {} query heads cannot share {} key heads evenly", p.heads, p.key_heads);
-  TUTTI_CHECK(p.window < 0 || p.causal, "bench attention: a window of {} keys needs causal attention; leave --full out", p.window);
+  TUTTI_CHECK(p.heads % p.key_heads == 0, "bench attention: {} query heads cannot share {} key heads evenly", p.heads,
+              p.key_heads);
+  TUTTI_CHECK(p.window < 0 || p.causal, "bench attention: a window of {} keys needs causal attention; leave --full out",
+              p.window);
   RankContext& context = RankContext::current();
   context.set_threads(p.threads);
   seed_all(1);
   const auto random = [&](int64_t length, int64_t heads) {
     return cast(uniform({p.batch, length, heads, p.dim}, random_key("attention"), -1.0, 1.0), p.dtype);
   };
-  const Tensor q = random(p.length, p.heads), k = random(p.keys, p.key_heads), v = random(p.keys, p.key_heads), g = random(p.length, p.heads);
+  const Tensor q = random(p.length, p.heads), k = random(p.keys, p.key_heads), v = random(p.keys, p.key_heads),
+               g = random(p.length, p.heads);
   for (const Tensor& t : {q, k, v}) requires_grad_(t);
   SdpaOptions options{.causal = p.causal};
   if (p.window >= 0) options.window = p.window;
 
   using Function = std::function<Tensor()>;
   std::vector<std::pair<std::string, Function>> functions{{"sdpa", [&] { return sdpa(q, k, v, options); }}};
-  const double scores = 4.0 * static_cast<double>(p.batch * p.heads) * static_cast<double>(p.length) * static_cast<double>(p.keys);
+  const double scores =
+      4.0 * static_cast<double>(p.batch * p.heads) * static_cast<double>(p.length) * static_cast<double>(p.keys);
   Tensor hidden;
   if (scores <= double{1 << 30}) {
     hidden = hidden_keys(p);

@@ -22,7 +22,7 @@ struct AttentionRow {
   std::string what;  // sdpa, composite
   std::string pass;  // forward, forward+backward
   Timing time;
-  double gflops = 0;       // pairs that are seen only, at the minimum; backward counts five products for the forward's two
+  double gflops = 0;  // pairs that are seen only, at the minimum; backward counts five products for the forward's two
   double peak_gflops = 0;  // of one thread, f32
   double gbps = 0;         // operands and results once
   double peak_mbytes = 0;  // of the allocator during a call, inputs and results included

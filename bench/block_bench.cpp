@@ -27,7 +27,9 @@ namespace {
 constexpr int64_t kRows = 4, kLength = 256, kTokens = kRows * kLength, kDim = 512, kHeads = 8, kHidden = 1536;
 constexpr double kTotalMs = 12e3;
 
-Tensor random(const Extents& sizes, double scale = 1.0) { return uniform(to_shape(sizes), random_key("block"), -scale, scale); }
+Tensor random(const Extents& sizes, double scale = 1.0) {
+  return uniform(to_shape(sizes), random_key("block"), -scale, scale);
+}
 
 // x, two norms, query, key, value, output, gate, up, down.
 struct Block {
@@ -58,14 +60,15 @@ std::vector<Tensor> forward_and_backward(const std::vector<Tensor>& p, const Ten
 
 // The same 21 products with nothing between them.
 void multiply_all(const Block& b) {
-  const Tensor wide = b.cotangent, hidden = expand(reshape(b.leaves[0], {kTokens, kDim, 1}), {kTokens, kDim, kHidden / kDim});
+  const Tensor wide = b.cotangent,
+               hidden = expand(reshape(b.leaves[0], {kTokens, kDim, 1}), {kTokens, kDim, kHidden / kDim});
   static const Tensor dense = clone(reshape(hidden, {kTokens, kHidden}));
   for (size_t i = 3; i < b.leaves.size(); ++i) {
     const Tensor w = detach(b.leaves[i]);
     const Tensor& in = w.extent(1) == kDim ? wide : dense;
     const Tensor& out = w.extent(0) == kDim ? wide : dense;
-    linear(in, w);                                                             // forward
-    matmul(out, w);                                                            // gradient of the input
+    linear(in, w);                                                        // forward
+    matmul(out, w);                                                       // gradient of the input
     matmul(transpose(in, 0, 1), out, {.axis = ContractionAxis::tokens});  // of the weight
   }
 }
@@ -79,12 +82,16 @@ std::vector<CompileRow> run_block_bench(int threads) {
   std::vector<Tensor> kept = forward_and_backward(block.leaves, block.cotangent);
   const std::vector<Tensor> other = compiled(block.leaves, block.cotangent);
   for (size_t i = 0; i < kept.size(); ++i) {
-    TUTTI_ASSERT(std::memcmp(kept[i].raw_data(), other[i].raw_data(), static_cast<size_t>(kept[i].nbytes())) == 0, "bench compile --block: result {} differs", i);
+    TUTTI_ASSERT(std::memcmp(kept[i].raw_data(), other[i].raw_data(), static_cast<size_t>(kept[i].nbytes())) == 0,
+                 "bench compile --block: result {} differs", i);
   }
-  const std::vector<Timing> times = measure_in_turns({[&] { multiply_all(block); }, [&] { kept = forward_and_backward(block.leaves, block.cotangent); },
-                                                     [&] { kept = compiled(block.leaves, block.cotangent); }}, kTotalMs);
+  const std::vector<Timing> times = measure_in_turns(
+      {[&] { multiply_all(block); }, [&] { kept = forward_and_backward(block.leaves, block.cotangent); },
+       [&] { kept = compiled(block.leaves, block.cotangent); }},
+      kTotalMs);
   // Products; attention sees half of the pairs, in two products forward and five backward.
-  const double products = 3.0 * 2.0 * kTokens * (4.0 * kDim * kDim + 3.0 * kDim * kHidden), attention = 7.0 * 2.0 * kRows * kLength * kLength / 2.0 * kDim;
+  const double products = 3.0 * 2.0 * kTokens * (4.0 * kDim * kDim + 3.0 * kDim * kHidden),
+               attention = 7.0 * 2.0 * kRows * kLength * kLength / 2.0 * kDim;
   double bytes = 0;  // operands and their gradients once
   for (const Tensor& t : block.leaves) bytes += 2.0 * static_cast<double>(t.nbytes());
   const std::string shape = fmt::format("{} x {}, {}, {}", kRows, kLength, kDim, kHidden);
@@ -97,7 +104,8 @@ std::vector<CompileRow> run_block_bench(int threads) {
   add("transformer block, fwd+bwd", "compiled", times[2], products + attention, compiled.statistics().last.kernels);
   const double peak = fma_peak_gflops() * threads;
   const double bound_us = (products + attention) / peak / 1e3;
-  rows.push_back({"at the peak of multiply-adds", shape, "bound", {bound_us, bound_us}, bytes / bound_us / 1e3, 0, peak});
+  rows.push_back(
+      {"at the peak of multiply-adds", shape, "bound", {bound_us, bound_us}, bytes / bound_us / 1e3, 0, peak});
   return rows;
 }
 

@@ -81,15 +81,19 @@ std::vector<Tensor> side_of(comm::Given given, const Tensor& t, int ranks) {
 void set_up(ProcessGroup& group, const CommCase& what, const CollectiveDef& def, Setup& s) {
   const int ranks = group.size();
   const bool has_whole = holds_all(def.inputs) || holds_all(def.outputs);
-  const int64_t count = std::max<int64_t>(1, what.bytes / 4), n = has_whole ? std::max<int64_t>(1, count / ranks) : count;
+  const int64_t count = std::max<int64_t>(1, what.bytes / 4),
+                n = has_whole ? std::max<int64_t>(1, count / ranks) : count;
   for (const auto& [given, t] : {std::pair(def.inputs, &s.input), std::pair(def.outputs, &s.output)}) {
     if (given == comm::Given::none) continue;
     *t = buffer(group, what, s, size_of(given, n, ranks));
     fill(*t, group.rank());
   }
-  // The root goes round, from rank 0 on: one that only sends would otherwise be calls ahead of its peers, and what it measures no collective.
-  s.call = [&group, &def, in = side_of(def.inputs, s.input, ranks), out = side_of(def.outputs, s.output, ranks), ranks, root = 0]() mutable {
-    group.run({.kind = comm::kind_of(def), .outputs = out, .inputs = in, .root = std::exchange(root, (root + 1) % ranks)});
+  // The root goes round, from rank 0 on: one that only sends would otherwise be calls ahead of its peers, and what it
+  // measures no collective.
+  s.call = [&group, &def, in = side_of(def.inputs, s.input, ranks), out = side_of(def.outputs, s.output, ranks), ranks,
+            root = 0]() mutable {
+    group.run(
+        {.kind = comm::kind_of(def), .outputs = out, .inputs = in, .root = std::exchange(root, (root + 1) % ranks)});
   };
   if (def.source == nullptr) return;
   s.expected = [&def, n, ranks](int rank, int64_t i) {
@@ -116,10 +120,12 @@ CommResult run_comm_case(ProcessGroup& group, const CommCase& what) {
   Setup s;
   set_up(group, what, def, s);
   const int64_t moved = std::max(s.input.defined() ? s.input.nbytes() : 0, s.output.defined() ? s.output.nbytes() : 0);
-  CommResult result{.what = what, .bytes = moved, .ranks = group.size(), .transport = group.backend(DeviceKind::cpu).name()};
+  CommResult result{
+      .what = what, .bytes = moved, .ranks = group.size(), .transport = group.backend(DeviceKind::cpu).name()};
   s.call();
   int64_t wrong = 0;
-  for (int64_t i = 0; s.expected && i < s.output.numel(); ++i) wrong += s.output.data<float>()[i] != s.expected(group.rank(), i);
+  for (int64_t i = 0; s.expected && i < s.output.numel(); ++i)
+    wrong += s.output.data<float>()[i] != s.expected(group.rank(), i);
   // Sums of sums would grow without end; zeros stay, and cost the same.
   if (def.reduces && def.in_place != comm::InPlace::no) std::fill_n(s.output.data<float>(), s.output.numel(), 0.0f);
 
@@ -178,8 +184,10 @@ Tensor digest_input(DType dtype, int64_t count, int rank) {
 std::vector<CommDigest> comm_digests(ProcessGroup& group) {
   const int ranks = group.size(), me = group.rank();
   std::vector<CommDigest> digests;
-  const auto add = [&](const std::string& op, DType dtype, const std::string& reduce, int64_t elements, const Tensor& output) {
-    int64_t digest = static_cast<int64_t>(hash64(output.raw_data(), static_cast<size_t>(output.nbytes()), static_cast<uint64_t>(me)) >> 8);
+  const auto add = [&](const std::string& op, DType dtype, const std::string& reduce, int64_t elements,
+                       const Tensor& output) {
+    int64_t digest = static_cast<int64_t>(
+        hash64(output.raw_data(), static_cast<size_t>(output.nbytes()), static_cast<uint64_t>(me)) >> 8);
     group.all_reduce_values<int64_t>({&digest, 1});
     digests.push_back({op, std::string(name_of(dtype)), reduce, elements, static_cast<uint64_t>(digest)});
   };
@@ -191,11 +199,15 @@ std::vector<CommDigest> comm_digests(ProcessGroup& group) {
         for (int k = 0; k < (def->reduces ? comm::kNumReduceKinds : 1); ++k) {
           const auto kind = static_cast<comm::ReduceKind>(k);
           if (!group.can({.kind = comm::kind_of(*def), .dtype = dtype, .reduce = kind})) continue;
-          const comm::ReduceOp op = kind == comm::ReduceKind::premul_sum ? comm::ReduceOp::premul_sum(0.75 + me) : comm::ReduceOp(kind);
+          const comm::ReduceOp op =
+              kind == comm::ReduceKind::premul_sum ? comm::ReduceOp::premul_sum(0.75 + me) : comm::ReduceOp(kind);
           const int64_t size = size_of(def->outputs, n, ranks);
-          const Tensor out = def->in_place == comm::InPlace::no ? Tensor::empty({size}, dtype) : digest_input(dtype, size, me);
-          const auto outputs = side_of(def->outputs, out, ranks), inputs = side_of(def->inputs, digest_input(dtype, size_of(def->inputs, n, ranks), me), ranks);
-          group.run({.kind = comm::kind_of(*def), .outputs = outputs, .inputs = inputs, .root = ranks - 1, .reduce = op});
+          const Tensor out =
+              def->in_place == comm::InPlace::no ? Tensor::empty({size}, dtype) : digest_input(dtype, size, me);
+          const auto outputs = side_of(def->outputs, out, ranks),
+                     inputs = side_of(def->inputs, digest_input(dtype, size_of(def->inputs, n, ranks), me), ranks);
+          group.run(
+              {.kind = comm::kind_of(*def), .outputs = outputs, .inputs = inputs, .root = ranks - 1, .reduce = op});
           add(name_in_bench(*def), dtype, def->reduces ? std::string(comm::name_of(kind)) : "", n, out);
         }
       }

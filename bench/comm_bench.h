@@ -10,8 +10,8 @@
 namespace tutti::bench {
 
 struct CommCase {
-  std::string op;        // one of comm_ops()
-  int64_t bytes;         // asked for; rounded as below
+  std::string op;          // one of comm_ops()
+  int64_t bytes;           // asked for; rounded as below
   bool symmetric = false;  // buffers in symmetric memory
 };
 
@@ -33,7 +33,8 @@ const std::vector<std::string>& comm_ops();
 // Every rank of the group calls it; f32, sum. The result holds on all ranks.
 CommResult run_comm_case(comm::ProcessGroup& group, const CommCase& what);
 
-// Digests of the outputs of every op, dtype, reduce op and size of a fixed list, over all ranks; equal on all transports.
+// Digests of the outputs of every op, dtype, reduce op and size of a fixed list, over all ranks; equal on all
+// transports.
 struct CommDigest {
   std::string op, dtype, reduce;
   int64_t elements;

@@ -54,8 +54,8 @@ TuningTable tune_comm(comm::ProcessGroup& group, bool talk) {
       }
       if (times[0] <= times[1]) holds_to = nbytes;
       if (talk && group.rank() == 0) {
-        std::fprintf(stderr, "%s %lld bytes: %s %.2f us, %s %.2f us\n", op.c_str(), static_cast<long long>(nbytes), algorithms[0].c_str(), times[0],
-                     algorithms[1].c_str(), times[1]);
+        std::fprintf(stderr, "%s %lld bytes: %s %.2f us, %s %.2f us\n", op.c_str(), static_cast<long long>(nbytes),
+                     algorithms[0].c_str(), times[0], algorithms[1].c_str(), times[1]);
       }
     }
     rows.push_back({op, group.size(), holds_to, algorithms[0]});

@@ -11,7 +11,8 @@ namespace {
 
 class DelayedTransport final : public comm::Transport {
  public:
-  DelayedTransport(std::unique_ptr<comm::Transport> inner, const Link& link) : inner_(std::move(inner)), link_(link), traits_(inner_->traits()) {
+  DelayedTransport(std::unique_ptr<comm::Transport> inner, const Link& link)
+      : inner_(std::move(inner)), link_(link), traits_(inner_->traits()) {
     traits_.name = "delayed";
   }
 
@@ -20,11 +21,13 @@ class DelayedTransport final : public comm::Transport {
   const comm::TransportTraits& traits() const override { return traits_; }
   comm::PeerIdentity peer(int rank) const override { return inner_->peer(rank); }
 
-  void start(const comm::CallRecord& call, int64_t step, const comm::Exchange& exchange, comm::Receiver& receiver) override {
+  void start(const comm::CallRecord& call, int64_t step, const comm::Exchange& exchange,
+             comm::Receiver& receiver) override {
     inner_->start(call, step, exchange, receiver);
     int64_t received = 0;
     for (int p = 0; p < size(); ++p) received += p == rank() ? 0 : exchange.take_from(p);
-    const std::chrono::nanoseconds transfer(link_.gbps > 0 ? static_cast<int64_t>(static_cast<double>(received) / link_.gbps) : 0);
+    const std::chrono::nanoseconds transfer(
+        link_.gbps > 0 ? static_cast<int64_t>(static_cast<double>(received) / link_.gbps) : 0);
     due_ = comm::Clock::now() + link_.latency + transfer;
     arrived_ = false;
   }
@@ -48,7 +51,9 @@ class DelayedTransport final : public comm::Transport {
   }
   std::vector<int> late_ranks() const override { return inner_->late_ranks(); }
   std::string last_seen(int rank) const override { return inner_->last_seen(rank); }
-  int64_t add_region(std::vector<std::byte*> bases, int64_t bytes) override { return inner_->add_region(std::move(bases), bytes); }
+  int64_t add_region(std::vector<std::byte*> bases, int64_t bytes) override {
+    return inner_->add_region(std::move(bases), bytes);
+  }
   void remove_region(int64_t region) override { inner_->remove_region(region); }
   void interrupt() override { inner_->interrupt(); }
   void fail(std::string_view reason) override { inner_->fail(reason); }
@@ -79,7 +84,9 @@ std::shared_ptr<comm::ProcessGroup> delayed_group(const comm::ProcessGroup& grou
                              .store = group.store()};
   auto inner = comm::make_transport(group.backend(DeviceKind::cpu).name(), seat);
   auto delayed = std::make_shared<comm::ProcessGroup>(seat.name, seat.key, seat.rank, seat.world_ranks, seat.store);
-  delayed->set_backend(DeviceKind::cpu, std::make_shared<comm::TransportBackend>(std::make_unique<DelayedTransport>(std::move(inner), link), comm::GroupLabel{seat.name}));
+  delayed->set_backend(DeviceKind::cpu,
+                       std::make_shared<comm::TransportBackend>(
+                           std::make_unique<DelayedTransport>(std::move(inner), link), comm::GroupLabel{seat.name}));
   return delayed;
 }
 

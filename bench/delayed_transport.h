@@ -1,4 +1,5 @@
-// A transport with the delays of a network: each round ends a latency and the time of its bytes after it has begun, which costs no processor time.
+// A transport with the delays of a network: each round ends a latency and the time of its bytes after it has begun,
+// which costs no processor time.
 #pragma once
 
 #include <chrono>
@@ -14,7 +15,8 @@ struct Link {
   bool delays() const { return latency.count() > 0 || gbps > 0; }
 };
 
-// A group of the ranks of `group`, over another transport of the same name whose rounds are delayed. Messages are not. Every rank calls it.
+// A group of the ranks of `group`, over another transport of the same name whose rounds are delayed. Messages are not.
+// Every rank calls it.
 std::shared_ptr<comm::ProcessGroup> delayed_group(const comm::ProcessGroup& group, const Link& link);
 
 }  // namespace tutti::bench

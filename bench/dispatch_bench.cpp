@@ -86,18 +86,29 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 class Bench {
  public:
   Bench(const DispatchCase& problem, comm::ProcessGroup& group, const std::function<void(const DispatchRow&)>& report)
-      : problem_(problem), group_(group), report_(report), mesh_(dist::init_device_mesh("cpu", {group.size()}, {.names = {"ep"}})) {}
+      : problem_(problem),
+        group_(group),
+        report_(report),
+        mesh_(dist::init_device_mesh("cpu", {group.size()}, {.names = {"ep"}})) {}
 
   void run(const char* load) {
     const MoECase& p = problem_.layer;
     const bool to_one = std::string_view(load) == "one";
-    const auto random = [&](std::string_view name) { return cast(uniform({p.tokens, p.dim}, random_key(fmt::format("{} {}", name, group_.rank())), -1.0, 1.0), p.dtype); };
+    const auto random = [&](std::string_view name) {
+      return cast(uniform({p.tokens, p.dim}, random_key(fmt::format("{} {}", name, group_.rank())), -1.0, 1.0),
+                  p.dtype);
+    };
     const Tensor x = requires_grad_(random("x")), cotangent = random("cotangent");
     Tensor y_of_local, g_of_local;
     for (const Way& way : kWays) {
       seed_all(1);
-      nn::MoE layer({.dim = p.dim, .hidden_dim = p.hidden_dim,
-                     .router = {.num_experts = p.experts, .top_k = p.top_k, .score_func = nn::ScoreFunction::softmax, .route_norm = true, .init = nn::Init::normal(0.1)}});
+      nn::MoE layer({.dim = p.dim,
+                     .hidden_dim = p.hidden_dim,
+                     .router = {.num_experts = p.experts,
+                                .top_k = p.top_k,
+                                .score_func = nn::ScoreFunction::softmax,
+                                .route_norm = true,
+                                .init = nn::Init::normal(0.1)}});
       layer.to(p.dtype);
       if (way.is_divided) parallel::expert_parallel(layer, mesh_, {.exchange = way.exchange});
       nn::initialize(layer);
@@ -162,14 +173,13 @@ class Bench {
 }  // namespace
 
 void run_dispatch_bench(const DispatchCase& problem, const std::function<void(const DispatchRow&)>& report) {
-  comm::run_ranks(
-      problem.ranks,
-      [&](comm::ProcessGroup& group) {
-        RankContext::current().set_threads(1);
-        Bench bench(problem, group, report);
-        for (const char* load : {"even", "one"}) bench.run(load);
-      },
-      {.transport = problem.transport});
+  comm::run_ranks(problem.ranks,
+                  [&](comm::ProcessGroup& group) {
+                    RankContext::current().set_threads(1);
+                    Bench bench(problem, group, report);
+                    for (const char* load : {"even", "one"}) bench.run(load);
+                  },
+                  {.transport = problem.transport});
 }
 
 }  // namespace tutti::bench

@@ -1,4 +1,5 @@
-// `tutti bench moe --ranks`: a layer of experts that ranks divide, by each way to bring tokens to the experts of other ranks.
+// `tutti bench moe --ranks`: a layer of experts that ranks divide, by each way to bring tokens to the experts of other
+// ranks.
 #pragma once
 
 #include <functional>

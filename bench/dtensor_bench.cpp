@@ -48,7 +48,8 @@ void run_dtensor_bench(const DTensorCase& problem, const std::function<void(cons
   comm::run_ranks(problem.ranks, [&](comm::ProcessGroup& world) {
     RankContext::current().set_threads(1);
     const Mesh mesh = dist::init_device_mesh("cpu", {problem.ranks});
-    const auto row = [&](const char* op, const char* layout, int calls, const std::function<void()>& plain, const std::function<void()>& dtensor) {
+    const auto row = [&](const char* op, const char* layout, int calls, const std::function<void()>& plain,
+                         const std::function<void()>& dtensor) {
       if (problem.small) calls = 2;
       const Timing of_plain = plain ? time_calls(plain, calls, batches) : Timing{};
       world.barrier();
@@ -57,12 +58,15 @@ void run_dtensor_bench(const DTensorCase& problem, const std::function<void(cons
       if (world.rank() == 0) report({op, layout, of_plain, of_dtensor});
     };
     const NoGradScope no_grad;
-    const auto placed = [&](const Extents& sizes, dist::Placements p) { return distribute_tensor(normal(to_shape(sizes), random_key("x")), mesh, std::move(p)); };
+    const auto placed = [&](const Extents& sizes, dist::Placements p) {
+      return distribute_tensor(normal(to_shape(sizes), random_key("x")), mesh, std::move(p));
+    };
 
     const Tensor a = placed({16 * problem.ranks}, {shard(0)}), a_part = clone(dist::to_local(a));
     row("add", "[32] S(0), S(0)", 2000, [&] { add(a_part, a_part); }, [&] { add(a, a); });
     row("mul by a number", "[32] S(0)", 2000, [&] { mul(a_part, 0.5); }, [&] { mul(a, 0.5); });
-    const Tensor x = placed({64, 64}, {replicate()}), w = placed({64, 64}, {shard(1)}), x_part = clone(dist::to_local(x)), w_part = clone(dist::to_local(w));
+    const Tensor x = placed({64, 64}, {replicate()}), w = placed({64, 64}, {shard(1)}),
+                 x_part = clone(dist::to_local(x)), w_part = clone(dist::to_local(w));
     row("matmul", "[64, 64] R, S(1)", 500, [&] { matmul(x_part, w_part); }, [&] { matmul(x, w); });
     row("sum of rows", "[64, 64] S(1)", 1000, [&] { sum(w_part, {.dims = {0}}); }, [&] { sum(w, {.dims = {0}}); });
     const Tensor whole = placed({128, 128}, {replicate()}), cut = placed({128, 128}, {shard(0)});
@@ -74,14 +78,16 @@ void run_dtensor_bench(const DTensorCase& problem, const std::function<void(cons
 
     Parameters parts, all;
     for (int i = 0; i < 300; ++i) {
-      for (std::vector<Tensor>* list : {&all.weights, &all.gradients, &all.means, &all.variances}) list->push_back(placed({64, 32}, {shard(0)}));
+      for (std::vector<Tensor>* list : {&all.weights, &all.gradients, &all.means, &all.variances})
+        list->push_back(placed({64, 32}, {shard(0)}));
       parts.weights.push_back(clone(dist::to_local(all.weights.back())));
       parts.gradients.push_back(clone(dist::to_local(all.gradients.back())));
       parts.means.push_back(clone(dist::to_local(all.means.back())));
       parts.variances.push_back(clone(mul(dist::to_local(all.variances.back()), dist::to_local(all.variances.back()))));
     }
     const auto step = [](const Parameters& p) {
-      for (size_t i = 0; i < p.weights.size(); ++i) adamw_step_(p.weights[i], p.gradients[i], p.means[i], p.variances[i], {.lr = 1e-3, .step = 1});
+      for (size_t i = 0; i < p.weights.size(); ++i)
+        adamw_step_(p.weights[i], p.gradients[i], p.means[i], p.variances[i], {.lr = 1e-3, .step = 1});
     };
     row("AdamW, 300 parameters", "[64, 32] S(0)", 5, [&] { step(parts); }, [&] { step(all); });
     const auto clip = [](const Parameters& p) {

@@ -16,7 +16,7 @@ struct DTensorCase {
 struct DTensorRow {
   std::string op;
   std::string layout;
-  Timing plain;      // the op on this rank's part; 0 for conversions, which have no plain form
+  Timing plain;  // the op on this rank's part; 0 for conversions, which have no plain form
   Timing dtensor;
 };
 

@@ -68,8 +68,12 @@ double best_rate(void (*loop)(), int multiply_adds) {
 
 }  // namespace
 
-double fma_peak_gflops() { return __builtin_cpu_supports("avx512f") ? best_rate(run_avx512, 16) : best_rate(run_avx2, 8); }
+double fma_peak_gflops() {
+  return __builtin_cpu_supports("avx512f") ? best_rate(run_avx512, 16) : best_rate(run_avx2, 8);
+}
 
-double bf16_peak_gflops() { return codegen::cpu_target() == codegen::CpuTarget::avx512bf16 ? best_rate(run_bf16, 32) : fma_peak_gflops(); }
+double bf16_peak_gflops() {
+  return codegen::cpu_target() == codegen::CpuTarget::avx512bf16 ? best_rate(run_bf16, 32) : fma_peak_gflops();
+}
 
 }  // namespace tutti::bench

@@ -7,8 +7,8 @@ namespace tutti::bench {
 // millisecond.
 double fma_peak_gflops();
 
-// The same of what products of two bf16 operands are computed with: dot products of bf16 where kernels may use them (TUTTI_CPU), f32
-// multiply-adds elsewhere.
+// The same of what products of two bf16 operands are computed with: dot products of bf16 where kernels may use them
+// (TUTTI_CPU), f32 multiply-adds elsewhere.
 double bf16_peak_gflops();
 
 }  // namespace tutti::bench

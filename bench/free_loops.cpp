@@ -28,6 +28,8 @@ typedef int I __attribute__((vector_size(64)));
 
 }  // namespace
 
-const FreeLoops& free_loops() { return codegen::has_wide_registers(codegen::cpu_target()) ? avx512::kLoops : avx2::kLoops; }
+const FreeLoops& free_loops() {
+  return codegen::has_wide_registers(codegen::cpu_target()) ? avx512::kLoops : avx2::kLoops;
+}
 
 }  // namespace tutti::bench

@@ -1,5 +1,6 @@
-// The loops of free_loops.h over vectors of type V. free_loops.cpp includes this once per instruction set, inside a namespace
-// that has V (floats) and I (integers of the same size). Nothing here may call a function that the sets share.
+// The loops of free_loops.h over vectors of type V. free_loops.cpp includes this once per instruction set, inside a
+// namespace that has V (floats) and I (integers of the same size). Nothing here may call a function that the sets
+// share.
 constexpr int64_t kLanes = sizeof(V) / sizeof(float);
 constexpr int kSums = 8;  // partial sums of vectors: an add takes four cycles, and two begin in each
 
@@ -46,8 +47,8 @@ inline float row_max(const float* x, int64_t n) {
   return result;
 }
 
-// exp of x <= 0 to about two ULP, 0 below -87: 2^n e^r, the series of e^r up to r^6. Adding kShift rounds to an integer, which
-// then stands in the lowest bits.
+// exp of x <= 0 to about two ULP, 0 below -87: 2^n e^r, the series of e^r up to r^6. Adding kShift rounds to an
+// integer, which then stands in the lowest bits.
 inline V exp_below(V x) {
   constexpr float kShift = 0x1.8p23F;
   x = larger(x, splat(-87.0F));
@@ -116,7 +117,8 @@ float exp_row(const float* x, float scale_of, int64_t n, float* y) {
   return sum;
 }
 
-// Works on blocks that stay in the first-level cache: first their maximum, then the exponentials, so memory is read once.
+// Works on blocks that stay in the first-level cache: first their maximum, then the exponentials, so memory is read
+// once.
 float logsumexp(const float* x, int64_t n) {
   constexpr int64_t kBlock = 2048;
   float most = -__builtin_inff(), total = 0;
@@ -128,7 +130,9 @@ float logsumexp(const float* x, int64_t n) {
       total *= __builtin_expf(most - block_most);
       most = block_most;
     }
-    total += sum_of(length, [=](int64_t i) { return exp_below(load(block + i) - most); }, [=](int64_t i) { return __builtin_expf(block[i] - most); });
+    total += sum_of(
+        length, [=](int64_t i) { return exp_below(load(block + i) - most); },
+        [=](int64_t i) { return __builtin_expf(block[i] - most); });
   }
   return most + __builtin_logf(total);
 }
@@ -136,7 +140,12 @@ float logsumexp(const float* x, int64_t n) {
 void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t n, float* y) {
   const float mean = sum(x, n) / static_cast<float>(n);
   const float squares = sum_of(
-      n, [=](int64_t i) { const V d = load(x + i) - mean; return d * d; }, [=](int64_t i) { return (x[i] - mean) * (x[i] - mean); });
+      n,
+      [=](int64_t i) {
+        const V d = load(x + i) - mean;
+        return d * d;
+      },
+      [=](int64_t i) { return (x[i] - mean) * (x[i] - mean); });
   const float by = 1 / __builtin_sqrtf(squares / static_cast<float>(n) + eps);
   int64_t i = 0;
 #pragma GCC unroll 4
@@ -146,7 +155,12 @@ void layer_norm(const float* x, const float* weight, const float* bias, float ep
 
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
   const float squares = sum_of(
-      n, [=](int64_t i) { const V e = load(x + i); return e * e; }, [=](int64_t i) { return x[i] * x[i]; });
+      n,
+      [=](int64_t i) {
+        const V e = load(x + i);
+        return e * e;
+      },
+      [=](int64_t i) { return x[i] * x[i]; });
   const float by = 1 / __builtin_sqrtf(squares / static_cast<float>(n) + eps);
   int64_t i = 0;
 #pragma GCC unroll 4

@@ -32,7 +32,9 @@ constexpr int64_t kColumns = 1024;
 struct Group final : nn::Module {
   explicit Group(int64_t nbytes) {
     // As many parameters as a block of a transformer has.
-    for (int i = 0; i < 8; ++i) weights.push_back(register_parameter(fmt::format("weight_{}", i), {nbytes / 8 / kColumns / 4, kColumns}, nn::Init::normal(0.02)));
+    for (int i = 0; i < 8; ++i)
+      weights.push_back(register_parameter(fmt::format("weight_{}", i), {nbytes / 8 / kColumns / 4, kColumns},
+                                           nn::Init::normal(0.02)));
   }
   std::vector<nn::Parameter> weights;
 };
@@ -62,7 +64,10 @@ double write_plainly(const std::filesystem::path& path, int64_t nbytes) {
 class Bench {
  public:
   Bench(const FsdpCase& problem, comm::ProcessGroup& group, const std::function<void(const FsdpRow&)>& report)
-      : problem_(problem), group_(group), report_(report), mesh_(dist::mesh_from_group(group.shared_from_this(), "cpu")) {}
+      : problem_(problem),
+        group_(group),
+        report_(report),
+        mesh_(dist::mesh_from_group(group.shared_from_this(), "cpu")) {}
 
   void run() {
     const NoGradScope no_grad;
@@ -74,7 +79,8 @@ class Bench {
 
  private:
   int repeats() const { return problem_.small ? 2 : 30; }
-  void row(const std::string& what, int64_t nbytes, int times, const std::function<void()>& before, const std::function<void()>& call) {
+  void row(const std::string& what, int64_t nbytes, int times, const std::function<void()>& before,
+           const std::function<void()>& call) {
     std::vector<double> samples;
     for (int i = 0; i < times; ++i) {
       before();
@@ -98,8 +104,11 @@ class Bench {
       for (const nn::Parameter& p : module.weights) p.changed();
     };
     const std::string name(name_of(dtype));
-    row(fmt::format("unshard in {}, after a step", name), sharded.copy_bytes(), repeats(), step, [&] { sharded.unshard(); });
-    row(fmt::format("unshard in {}, after reshard", name), sharded.copy_bytes(), repeats(), [&] { sharded.reshard(); }, [&] { sharded.unshard(); });
+    row(fmt::format("unshard in {}, after a step", name), sharded.copy_bytes(), repeats(), step,
+        [&] { sharded.unshard(); });
+    row(
+        fmt::format("unshard in {}, after reshard", name), sharded.copy_bytes(), repeats(), [&] { sharded.reshard(); },
+        [&] { sharded.unshard(); });
   }
 
   void reduce() {
@@ -109,16 +118,18 @@ class Bench {
     std::vector<Tensor> leaves;
     for (const nn::Parameter& p : module.weights) leaves.push_back(p.leaf());
     parallel::Shards shards(std::bit_ceil(static_cast<uint64_t>(group_.size())), &group_, leaves);
-    row("reduce gradients to the ranks that store them", problem_.group_bytes, repeats(), [] {}, [&] {
-      for (size_t s = 0; s < shards.mine().size(); ++s) {
-        for (size_t p = leaves.size(); p-- > 0;) {
-          shards.sink()->use(static_cast<int32_t>(p), 0, ones(leaves[p].sizes()));
-          shards.sink()->finished(static_cast<int32_t>(p));
-        }
-        shards.add(ones({1}));
-      }
-      shards.finish();
-    });
+    row(
+        "reduce gradients to the ranks that store them", problem_.group_bytes, repeats(), [] {},
+        [&] {
+          for (size_t s = 0; s < shards.mine().size(); ++s) {
+            for (size_t p = leaves.size(); p-- > 0;) {
+              shards.sink()->use(static_cast<int32_t>(p), 0, ones(leaves[p].sizes()));
+              shards.sink()->finished(static_cast<int32_t>(p));
+            }
+            shards.add(ones({1}));
+          }
+          shards.finish();
+        });
   }
 
   void checkpoint() {
@@ -128,30 +139,37 @@ class Bench {
     const train::NamedTensors tensors = train::tensors_of(module);
     namespace fs = std::filesystem;
     const fs::path folder = problem_.folder.empty() ? fs::temp_directory_path() : fs::path(problem_.folder);
-    const fs::path file = folder / fmt::format("tutti-bench-fsdp-{}.safetensors", getpid()), plain = folder / fmt::format("tutti-bench-fsdp-{}.bin", getpid());
+    const fs::path file = folder / fmt::format("tutti-bench-fsdp-{}.safetensors", getpid()),
+                   plain = folder / fmt::format("tutti-bench-fsdp-{}.bin", getpid());
     const int times = problem_.small ? 2 : 7;
     const auto remove = [&] {
       if (group_.rank() == 0) fs::remove(file);
     };
-    row("save: write and sync", problem_.saved_bytes, times, remove, [&] { train::write_tensors(file, tensors, {}, &group_); });
-    row("digests of what was saved", problem_.saved_bytes, times, [] {}, [&] { train::digests_of_files({file}, &group_); });
+    row("save: write and sync", problem_.saved_bytes, times, remove,
+        [&] { train::write_tensors(file, tensors, {}, &group_); });
+    row(
+        "digests of what was saved", problem_.saved_bytes, times, [] {},
+        [&] { train::digests_of_files({file}, &group_); });
     row("load", problem_.saved_bytes, times, [] {}, [&] { train::read_tensors(SafetensorsShards(file), tensors); });
     const auto optimizer = optim::make_sgd(module.named_parameters());
     const fs::path saves = folder / fmt::format("tutti-bench-fsdp-{}", getpid());
     train::BackgroundSaver saver(&group_, module, *optimizer);
     const auto save = [&] { saver.save(saves, module, *optimizer, {.step = 1}, 0); };
     row("save in the background, until training goes on", problem_.saved_bytes, times, [&] { saver.wait(); }, save);
-    row("save in the background, until parameters change at once", problem_.saved_bytes, times, [&] { saver.wait(); }, [&] {
-      save();
-      saver.before_change();
-    });
+    row(
+        "save in the background, until parameters change at once", problem_.saved_bytes, times, [&] { saver.wait(); },
+        [&] {
+          save();
+          saver.before_change();
+        });
     // As much as a forward and backward takes at least.
     const auto save_and_compute = [&] {
       saver.wait();
       save();
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     };
-    row("save in the background, what 50 ms later is left to copy", problem_.saved_bytes, times, save_and_compute, [&] { saver.before_change(); });
+    row("save in the background, what 50 ms later is left to copy", problem_.saved_bytes, times, save_and_compute,
+        [&] { saver.before_change(); });
     saver.wait();
     std::vector<double> baseline;
     for (int i = 0; i < times && group_.rank() == 0; ++i) {
@@ -160,7 +178,8 @@ class Bench {
     }
     group_.barrier();
     if (group_.rank() != 0) return;
-    report_({"write and sync the same bytes plainly, one process", problem_.saved_bytes, timing_of(std::move(baseline))});
+    report_(
+        {"write and sync the same bytes plainly, one process", problem_.saved_bytes, timing_of(std::move(baseline))});
     fs::remove(file);
     fs::remove(plain);
     fs::remove_all(saves);
@@ -177,10 +196,12 @@ class Bench {
 void run_fsdp_bench(const FsdpCase& given, const std::function<void(const FsdpRow&)>& report) {
   FsdpCase problem = given;
   if (problem.small) problem.group_bytes = problem.saved_bytes = 1 << 20;
-  comm::run_ranks(problem.ranks, [&](comm::ProcessGroup& group) {
-    RankContext::current().set_threads(1);
-    Bench(problem, group, report).run();
-  }, {.transport = problem.transport});
+  comm::run_ranks(problem.ranks,
+                  [&](comm::ProcessGroup& group) {
+                    RankContext::current().set_threads(1);
+                    Bench(problem, group, report).run();
+                  },
+                  {.transport = problem.transport});
 }
 
 }  // namespace tutti::bench

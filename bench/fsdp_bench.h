@@ -1,4 +1,5 @@
-// What divided parameters cost: making their copies whole, reducing gradients to the ranks that store them, and checkpoints.
+// What divided parameters cost: making their copies whole, reducing gradients to the ranks that store them, and
+// checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,12 @@
 namespace tutti::bench {
 
 struct FsdpCase {
-  int ranks = 2;                    // threads of this process, each of one thread
+  int ranks = 2;  // threads of this process, each of one thread
   std::string transport = "shm";
-  int64_t group_bytes = 16 << 20;   // f32 parameters of the group that is unsharded and reduced
-  int64_t saved_bytes = 64 << 20;   // f32 parameters of the checkpoint
-  std::string folder;               // for the checkpoint; "": that of temporary files
-  bool small = false;               // little memory and few calls, which check that all of it runs; the times mean nothing
+  int64_t group_bytes = 16 << 20;  // f32 parameters of the group that is unsharded and reduced
+  int64_t saved_bytes = 64 << 20;  // f32 parameters of the checkpoint
+  std::string folder;              // for the checkpoint; "": that of temporary files
+  bool small = false;  // little memory and few calls, which check that all of it runs; the times mean nothing
 };
 
 struct FsdpRow {

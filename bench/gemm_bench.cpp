@@ -25,7 +25,8 @@ using codegen::ContractionTree;
 class Elements {
  public:
   Elements(int64_t count, DType dtype)
-      : size_(count * itemsize(dtype)), memory_(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(size_ + 63) / 64 * 64))) {
+      : size_(count * itemsize(dtype)),
+        memory_(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(size_ + 63) / 64 * 64))) {
     TUTTI_CHECK_ENV(memory_, "bench gemm: no memory for {} bytes", size_);
   }
   std::byte* data() const { return memory_.get(); }
@@ -56,14 +57,15 @@ int32_t integer_element(int64_t k, const std::byte* a, const std::byte* b, int64
   return static_cast<int32_t>(sum);
 }
 
-// The chain of one leaf by the definition: of two bf16 operands the odd element of each pair comes first. Values of a benchmark are far
-// from denormals.
+// The chain of one leaf by the definition: of two bf16 operands the odd element of each pair comes first. Values of a
+// benchmark are far from denormals.
 template <class T>
 T chain(int32_t length, const std::byte* a, const std::byte* b, int64_t b_stride, DType dtype) {
   T sum = T{-0.0};
   for (int32_t i = 0; i < length; ++i) {
     const int32_t k = dtype == DType::bf16 && (i ^ 1) < length ? i ^ 1 : i;
-    sum = std::fma(static_cast<T>(load_as_double(a + k * itemsize(dtype), dtype)), static_cast<T>(load_as_double(b + k * b_stride * itemsize(dtype), dtype)), sum);
+    sum = std::fma(static_cast<T>(load_as_double(a + k * itemsize(dtype), dtype)),
+                   static_cast<T>(load_as_double(b + k * b_stride * itemsize(dtype), dtype)), sum);
   }
   return sum;
 }
@@ -89,11 +91,14 @@ T element(const ContractionTree& tree, const std::byte* a, const std::byte* b, i
 bool is_near(int64_t k, const std::byte* a, const std::byte* b, int64_t b_stride, DType dtype, double got) {
   double sum = 0, size = 0;
   for (int64_t i = 0; i < k; ++i) {
-    const double term = load_as_double(a + i * itemsize(dtype), dtype) * load_as_double(b + i * b_stride * itemsize(dtype), dtype);
+    const double term =
+        load_as_double(a + i * itemsize(dtype), dtype) * load_as_double(b + i * b_stride * itemsize(dtype), dtype);
     sum += term;
     size += std::abs(term);
   }
-  const double unit = dtype == DType::f64 ? 0x1p-53 : 0x1p-24, stored = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : unit;
+  const double unit = dtype == DType::f64 ? 0x1p-53 : 0x1p-24, stored = dtype == DType::bf16  ? 0x1p-8
+                                                                        : dtype == DType::f16 ? 0x1p-11
+                                                                                              : unit;
   return std::abs(got - sum) <= static_cast<double>(k) * unit * size + stored * std::abs(sum);
 }
 
@@ -108,7 +113,8 @@ GemmTiming time_gemm(const GemmCase& p) {
   const int64_t row_stride = p.b_transposed ? 1 : p.n, column_stride = p.b_transposed ? p.k : 1;
   Tensor x, packed, y;
   if (p.b_packed) {
-    TUTTI_CHECK(p.batch == 1 && p.b_transposed && p.dtype != DType::i8, "bench gemm: a packed B is the transposed one of a single product of floats");
+    TUTTI_CHECK(p.batch == 1 && p.b_transposed && p.dtype != DType::i8,
+                "bench gemm: a packed B is the transposed one of a single product of floats");
     x = Tensor::from_memory(a.data(), {p.m, p.k}, p.dtype, [] {});
     packed = pack_weight(Tensor::from_memory(b.data(), {p.n, p.k}, p.dtype, [] {}));
   }
@@ -119,7 +125,8 @@ GemmTiming time_gemm(const GemmCase& p) {
     }
     if (p.dtype == DType::i8) {
       for (int64_t x = 0; x < p.batch; ++x)
-        codegen::int8_gemm(p.m, p.n, p.k, {a.data() + x * p.m * p.k, p.dtype, p.k, 1}, {b.data() + x * p.k * p.n, p.dtype, row_stride, column_stride},
+        codegen::int8_gemm(p.m, p.n, p.k, {a.data() + x * p.m * p.k, p.dtype, p.k, 1},
+                           {b.data() + x * p.k * p.n, p.dtype, row_stride, column_stride},
                            {c.data() + x * p.m * p.n * itemsize(c_dtype), c_dtype, p.n});
       return;
     }
@@ -130,7 +137,9 @@ GemmTiming time_gemm(const GemmCase& p) {
   const Timing time = measure(run);
   std::string how;
   if (p.dtype != DType::i8 && !p.b_packed) {
-    how = codegen::describe_gemm(p.m, p.n, p.k, {a.data(), p.dtype, p.k, 1}, {b.data(), p.dtype, row_stride, column_stride}, {c.data(), p.dtype, p.n}, ContractionTree::halving(p.k));
+    how = codegen::describe_gemm(p.m, p.n, p.k, {a.data(), p.dtype, p.k, 1},
+                                 {b.data(), p.dtype, row_stride, column_stride}, {c.data(), p.dtype, p.n},
+                                 ContractionTree::halving(p.k));
   }
 
   if (p.b_packed) std::memcpy(c.data(), y.raw_data(), static_cast<size_t>(c.size()));
@@ -164,8 +173,11 @@ GemmTiming time_gemm(const GemmCase& p) {
 
 std::string to_line(const GemmTiming& t) {
   const GemmCase& p = t.problem;
-  const std::string size = fmt::format("{}{}x{}x{} {}{}", p.batch > 1 ? fmt::format("{} of ", p.batch) : "", p.m, p.n,
-                                       p.k, name_of(p.dtype), p.b_packed ? " packed" : p.b_transposed ? " B^T" : "");
+  const std::string size =
+      fmt::format("{}{}x{}x{} {}{}", p.batch > 1 ? fmt::format("{} of ", p.batch) : "", p.m, p.n, p.k, name_of(p.dtype),
+                  p.b_packed       ? " packed"
+                  : p.b_transposed ? " B^T"
+                                   : "");
   return fmt::format(
       "{:<28} min {:>9.1f} us  median {:>9.1f} us  {:>7.1f} GFLOP/s ({:>5.1f} % of {:.1f})  {:>6.1f} GB/s{}{}{}", size,
       t.min_us, t.median_us, t.gflops, 100.0 * t.gflops / t.peak_gflops, t.peak_gflops, t.gbytes_per_s,

@@ -14,7 +14,7 @@ struct GemmCase {
   DType dtype = DType::f32;   // of A, B and C
   bool b_transposed = false;  // B in memory as [n, k], as the weight of a linear layer
   int64_t batch = 1;
-  bool b_packed = false;      // packed before, outside of what is timed: packed_linear() with B as [n, k], a batch of 1
+  bool b_packed = false;  // packed before, outside of what is timed: packed_linear() with B as [n, k], a batch of 1
   NumericsMode mode = NumericsMode::strict;
 };
 
@@ -24,8 +24,9 @@ struct GemmTiming {
   double gflops;        // from min_us
   double peak_gflops;   // of one thread, f32
   double gbytes_per_s;  // operands and result once, from min_us
-  bool verified;        // sampled elements have the bits of the definition; in fast mode, are within rounding of sums in double
-  std::string how;      // the kernel that was chosen, where there is a choice
+  bool verified;    // sampled elements have the bits of the definition; in fast mode, are within rounding of sums in
+                    // double
+  std::string how;  // the kernel that was chosen, where there is a choice
 };
 
 // Runs the case on the current pool (bench/measure.h). Operands are random, the same in every run.

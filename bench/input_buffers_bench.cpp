@@ -20,7 +20,8 @@ constexpr int64_t kShards = 8, kRowsPerShard = 2, kSequenceLength = 256;
 // A step with one number of buffers.
 struct Stepper {
   Stepper(ModelShard& model, comm::ProcessGroup& group, int64_t buffers)
-      : model(model), shards(kShards, &group, model.parameters, parallel::Schedule::once_a_step, parallel::Overlap::backward),
+      : model(model),
+        shards(kShards, &group, model.parameters, parallel::Schedule::once_a_step, parallel::Overlap::backward),
         step(model.model, *shards.sink(), models::ForwardOptions{}, false) {
     shards.set_reduce_scatter_max_input_buffers(buffers);
   }
@@ -28,7 +29,8 @@ struct Stepper {
   uint64_t run() {
     for (size_t s = 0; s < shards.mine().size(); ++s) shards.add(step.run(model.batch, model.labels, model.scale));
     uint64_t hash = 0;
-    for (const Tensor& gradient : shards.finish().gradients) hash = gradient.defined() ? hash64(gradient.raw_data(), static_cast<size_t>(gradient.nbytes()), hash) : hash;
+    for (const Tensor& gradient : shards.finish().gradients)
+      hash = gradient.defined() ? hash64(gradient.raw_data(), static_cast<size_t>(gradient.nbytes()), hash) : hash;
     return hash;
   }
   ModelShard& model;
@@ -44,10 +46,14 @@ double median(std::vector<double> us) {
 
 }  // namespace
 
-std::vector<InputBuffersResult> run_input_buffers_case(comm::ProcessGroup& group, std::span<const int64_t> buffers, int repeats) {
+std::vector<InputBuffersResult> run_input_buffers_case(comm::ProcessGroup& group, std::span<const int64_t> buffers,
+                                                       int repeats) {
   using Clock = std::chrono::steady_clock;
   using Microseconds = std::chrono::duration<double, std::micro>;
-  TUTTI_CHECK(kShards % group.size() == 0 && kShards >= 2 * group.size(), "bench comm --input-buffers: {} ranks; each needs two of the {} virtual shards of the quickstart or more: give 1, 2 or 4", group.size(), kShards);
+  TUTTI_CHECK(kShards % group.size() == 0 && kShards >= 2 * group.size(),
+              "bench comm --input-buffers: {} ranks; each needs two of the {} virtual shards of the quickstart or "
+              "more: give 1, 2 or 4",
+              group.size(), kShards);
   ModelShard model("quickstart", kRowsPerShard, kSequenceLength);
   std::vector<std::unique_ptr<Stepper>> steppers;
   for (const int64_t k : buffers) steppers.push_back(std::make_unique<Stepper>(model, group, k));
@@ -71,8 +77,15 @@ std::vector<InputBuffersResult> run_input_buffers_case(comm::ProcessGroup& group
   for (size_t k = 0; k < steppers.size(); ++k) {
     const Stepper& s = *steppers[k];
     const parallel::Shards::EarlyBuckets seen = s.shards.early_buckets();
-    results.push_back({.buffers = buffers[k], .ranks = group.size(), .transport = group.backend(DeviceKind::cpu).name(), .buckets = seen.all, .early = seen.early, .waits = seen.use.waits,
-                       .step_us = median(s.step_us), .waited_us = median(s.waited_us), .waited_at_end_us = median(s.waited_at_end_us)});
+    results.push_back({.buffers = buffers[k],
+                       .ranks = group.size(),
+                       .transport = group.backend(DeviceKind::cpu).name(),
+                       .buckets = seen.all,
+                       .early = seen.early,
+                       .waits = seen.use.waits,
+                       .step_us = median(s.step_us),
+                       .waited_us = median(s.waited_us),
+                       .waited_at_end_us = median(s.waited_at_end_us)});
   }
   return results;
 }

@@ -44,7 +44,9 @@ class Child {
     Words environment = variables;
     for (char** entry = environ; *entry; ++entry) {
       const std::string_view text = *entry;
-      const bool is_set = std::any_of(variables.begin(), variables.end(), [&](const std::string& v) { return text.starts_with(v.substr(0, v.find('=') + 1)); });
+      const bool is_set = std::any_of(variables.begin(), variables.end(), [&](const std::string& v) {
+        return text.starts_with(v.substr(0, v.find('=') + 1));
+      });
       if (!is_set) environment.emplace_back(text);
     }
     posix_spawn_file_actions_t files;
@@ -58,7 +60,8 @@ class Child {
     sigemptyset(&none);
     posix_spawnattr_setsigmask(&how, &none);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-    const int error = posix_spawn(&pid_, kThisProgram, &files, &how, pointers(arguments).data(), pointers(environment).data());
+    const int error =
+        posix_spawn(&pid_, kThisProgram, &files, &how, pointers(arguments).data(), pointers(environment).data());
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&how);
     TUTTI_CHECK_ENV(error == 0, "cannot start {}: {}", kThisProgram, detail::errno_text(error));
@@ -127,22 +130,31 @@ train::Config configuration_of(const LayoutsProblem& problem, const Words& flags
   return config;
 }
 
-// Ranks must share work, memory and bytes: one that computes, holds or sends what another layout would is none of its kind, though its bits are right.
-// Small things are the same on every rank, and what a kernel needs for itself is not planned.
-std::string excess_of(const LayoutResult& result, const LayoutResult& base, const train::Config& config, int64_t ranks) {
+// Ranks must share work, memory and bytes: one that computes, holds or sends what another layout would is none of its
+// kind, though its bits are right. Small things are the same on every rank, and what a kernel needs for itself is not
+// planned.
+std::string excess_of(const LayoutResult& result, const LayoutResult& base, const train::Config& config,
+                      int64_t ranks) {
   constexpr double kTrust = 1.1, kMemorySlack = 256 << 10, kBytesSlack = 64 << 10;
   const train::DataDegrees degrees = train::data_degrees(config.parallelism, ranks);
   const int64_t shards = config.numerics.virtual_shards;
-  const double share = static_cast<double>((shards + degrees.data() - 1) / degrees.data()) / static_cast<double>(shards * degrees.tensor);
-  const bool computes_again = config.activation_checkpoint.mode != "none" || config.training.loss_max_bytes > 0;  // forward, or the logits
+  const double share = static_cast<double>((shards + degrees.data() - 1) / degrees.data()) /
+                       static_cast<double>(shards * degrees.tensor);
+  const bool computes_again =
+      config.activation_checkpoint.mode != "none" || config.training.loss_max_bytes > 0;  // forward, or the logits
   const double again = computes_again ? 4.0 / 3.0 : 1.0;
-  const auto flops = static_cast<double>(result.product_flops), most_flops = static_cast<double>(base.product_flops) * share * again;
+  const auto flops = static_cast<double>(result.product_flops),
+             most_flops = static_cast<double>(base.product_flops) * share * again;
   const auto mib = [](auto bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  if (flops > kTrust * most_flops) return fmt::format("rank 0 computes {:.2f} GFLOP in its matrix products, and its share is {:.2f}", flops / 1e9, most_flops / 1e9);
+  if (flops > kTrust * most_flops)
+    return fmt::format("rank 0 computes {:.2f} GFLOP in its matrix products, and its share is {:.2f}", flops / 1e9,
+                       most_flops / 1e9);
   if (static_cast<double>(result.peak_bytes) > kTrust * static_cast<double>(result.planned_peak_bytes) + kMemorySlack)
-    return fmt::format("rank 0 needs {:.1f} MiB, and {:.1f} are planned", mib(result.peak_bytes), mib(result.planned_peak_bytes));
+    return fmt::format("rank 0 needs {:.1f} MiB, and {:.1f} are planned", mib(result.peak_bytes),
+                       mib(result.planned_peak_bytes));
   if (static_cast<double>(result.sent_bytes) > kTrust * static_cast<double>(result.planned_sent_bytes) + kBytesSlack)
-    return fmt::format("rank 0 sends {:.1f} MiB a step, and {:.1f} are planned", mib(result.sent_bytes), mib(result.planned_sent_bytes));
+    return fmt::format("rank 0 sends {:.1f} MiB a step, and {:.1f} are planned", mib(result.sent_bytes),
+                       mib(result.planned_sent_bytes));
   return "";
 }
 
@@ -151,11 +163,12 @@ Words train_command(const LayoutsProblem& problem, const Layout& layout, const f
   command.insert(command.end(), problem.overrides.begin(), problem.overrides.end());
   // A short run warms up in the time it has.
   const int64_t warmup = std::min(configuration_of(problem).lr_scheduler.warmup_steps, problem.steps);
-  for (const std::string& flag : {fmt::format("--training.steps={}", problem.steps), fmt::format("--lr_scheduler.warmup_steps={}", warmup),
-                                  fmt::format("--checkpoint.every={}", middle(problem)),
-                                  std::string("--checkpoint.keep_latest=-1"), std::string("--validation.every=0"),
-                                  std::string("--validation.sample_tokens=0"), fmt::format("--run.dir={}", folder.string()),
-                                  fmt::format("--run.name={}", layout.name), std::string("--parallelism.data_parallel_replicate_degree=-1")}) {
+  for (const std::string& flag :
+       {fmt::format("--training.steps={}", problem.steps), fmt::format("--lr_scheduler.warmup_steps={}", warmup),
+        fmt::format("--checkpoint.every={}", middle(problem)), std::string("--checkpoint.keep_latest=-1"),
+        std::string("--validation.every=0"), std::string("--validation.sample_tokens=0"),
+        fmt::format("--run.dir={}", folder.string()), fmt::format("--run.name={}", layout.name),
+        std::string("--parallelism.data_parallel_replicate_degree=-1")}) {
     command.push_back(flag);
   }
   return command;
@@ -163,7 +176,8 @@ Words train_command(const LayoutsProblem& problem, const Layout& layout, const f
 
 void expect_done(int status, const Layout& layout, const fs::path& output) {
   if (status == 0) return;
-  const std::string message = fmt::format("layout {}: tutti train ended with status {}: {}", layout.name, status, end_of(output));
+  const std::string message =
+      fmt::format("layout {}: tutti train ended with status {}: {}", layout.name, status, end_of(output));
   if (status == 2) throw UsageError(message);
   throw EnvironmentError(message);
 }
@@ -181,7 +195,8 @@ void wait_until_free(const fs::path& run) {
 }
 
 // Kills the run with all its ranks once its first checkpoint is whole.
-void kill_in_the_middle(Child& child, const Layout& layout, const fs::path& run, const LayoutsProblem& problem, const fs::path& output) {
+void kill_in_the_middle(Child& child, const Layout& layout, const fs::path& run, const LayoutsProblem& problem,
+                        const fs::path& output) {
   const fs::path checkpoint = run / "checkpoint" / fmt::format("step-{}", middle(problem));
   while (!fs::exists(checkpoint)) {
     if (child.has_ended()) expect_done(child.wait(), layout, output);
@@ -203,17 +218,21 @@ std::vector<Layout> chosen(std::vector<Layout> rows, const LayoutsProblem& probl
   for (const Layout& row : rows) names.push_back(row.name);
   for (const std::string& name : problem.only) {
     const auto row = std::find(names.begin(), names.end(), name);
-    TUTTI_CHECK(row != names.end(), "bench layouts: '{}' is no row{}; expected some of {}", name, problem.all ? "" : ", at least without --all", fmt::join(names, ", "));
+    TUTTI_CHECK(row != names.end(), "bench layouts: '{}' is no row{}; expected some of {}", name,
+                problem.all ? "" : ", at least without --all", fmt::join(names, ", "));
     wanted.push_back(rows[static_cast<size_t>(row - names.begin())].base);
   }
-  std::erase_if(rows, [&](const Layout& row) { return std::find(wanted.begin(), wanted.end(), row.name) == wanted.end(); });
+  std::erase_if(rows,
+                [&](const Layout& row) { return std::find(wanted.begin(), wanted.end(), row.name) == wanted.end(); });
   return rows;
 }
 
 }  // namespace
 
 std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
-  const auto ranks = [](int n, const char* threads = "1") { return Words{"-n", std::to_string(n), fmt::format("--runtime.threads={}", threads)}; };
+  const auto ranks = [](int n, const char* threads = "1") {
+    return Words{"-n", std::to_string(n), fmt::format("--runtime.threads={}", threads)};
+  };
   const auto with = [](Words flags, std::initializer_list<std::string> more) {
     flags.insert(flags.end(), more);
     return flags;
@@ -267,22 +286,60 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     if (has_experts) config.parallelism.data_parallel_schedule = "every_round";
     return why_not(config);
   };
-  rows.push_back({.name = "tp-two-ranks", .flags = products(ranks(2), 2), .variables = {}, .why_not = why_not_products(2)});
-  rows.push_back({.name = "dp-two-by-tp-two", .flags = products(ranks(4), 2), .variables = {}, .why_not = why_not_products(2)});
-  rows.push_back({.name = "fsdp-two-by-tp-two", .flags = divided(products(ranks(4), 2), 2), .variables = {}, .why_not = why_not_products(2)});
-  rows.push_back({.name = "killed-tp-then-three-ranks", .flags = products(ranks(2), 2), .variables = {}, .resumed_with = ranks(3), .why_not = why_not_products(2)});
+  rows.push_back(
+      {.name = "tp-two-ranks", .flags = products(ranks(2), 2), .variables = {}, .why_not = why_not_products(2)});
+  rows.push_back(
+      {.name = "dp-two-by-tp-two", .flags = products(ranks(4), 2), .variables = {}, .why_not = why_not_products(2)});
+  rows.push_back({.name = "fsdp-two-by-tp-two",
+                  .flags = divided(products(ranks(4), 2), 2),
+                  .variables = {},
+                  .why_not = why_not_products(2)});
+  rows.push_back({.name = "killed-tp-then-three-ranks",
+                  .flags = products(ranks(2), 2),
+                  .variables = {},
+                  .resumed_with = ranks(3),
+                  .why_not = why_not_products(2)});
   if (problem.all) {
-    rows.push_back({.name = "tp-four-ranks-gloo", .flags = with(products(ranks(4), 4), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_not_products(4)});
-    rows.push_back({.name = "tp-two-ranks-compiled", .flags = with(products(ranks(2), 2), {"--training.compile=true"}), .variables = {}, .why_not = why_not_products(2)});
-    rows.push_back({.name = "tp-two-ranks-async", .flags = with(products(ranks(2), 2), {"--training.compile=true", "--parallelism.enable_async_tensor_parallel=true"}), .variables = {}, .why_not = why_not_products(2)});
-    rows.push_back({.name = "fsdp-three-by-tp-two", .flags = divided(products(ranks(6), 2), 3), .variables = {}, .why_not = why_not_products(2)});
-    rows.push_back({.name = "fsdp-two-by-tp-two-compiled-gloo", .flags = with(divided(products(ranks(4), 2), 2), {"--runtime.transport=gloo", "--training.compile=true"}), .variables = {}, .why_not = why_not_products(2)});
-    rows.push_back({.name = "hsdp-two-by-two-by-tp-two", .flags = divided(products(ranks(8), 2), 2), .variables = {}, .why_not = why_not_products(2)});
-    rows.push_back({.name = "killed-fsdp-tp-then-fsdp-three-ranks", .flags = divided(products(ranks(4), 2), 2), .variables = {}, .resumed_with = divided(ranks(3), 3), .why_not = why_not_products(2)});
-    rows.push_back({.name = "tp-two-ranks-without-sequence", .flags = with(products(ranks(2), 2), {"--parallelism.enable_sequence_parallel=false"}), .variables = {}, .why_not = why_not_products(2)});
+    rows.push_back({.name = "tp-four-ranks-gloo",
+                    .flags = with(products(ranks(4), 4), {"--runtime.transport=gloo"}),
+                    .variables = {},
+                    .why_not = why_not_products(4)});
+    rows.push_back({.name = "tp-two-ranks-compiled",
+                    .flags = with(products(ranks(2), 2), {"--training.compile=true"}),
+                    .variables = {},
+                    .why_not = why_not_products(2)});
+    rows.push_back({.name = "tp-two-ranks-async",
+                    .flags = with(products(ranks(2), 2),
+                                  {"--training.compile=true", "--parallelism.enable_async_tensor_parallel=true"}),
+                    .variables = {},
+                    .why_not = why_not_products(2)});
+    rows.push_back({.name = "fsdp-three-by-tp-two",
+                    .flags = divided(products(ranks(6), 2), 3),
+                    .variables = {},
+                    .why_not = why_not_products(2)});
+    rows.push_back(
+        {.name = "fsdp-two-by-tp-two-compiled-gloo",
+         .flags = with(divided(products(ranks(4), 2), 2), {"--runtime.transport=gloo", "--training.compile=true"}),
+         .variables = {},
+         .why_not = why_not_products(2)});
+    rows.push_back({.name = "hsdp-two-by-two-by-tp-two",
+                    .flags = divided(products(ranks(8), 2), 2),
+                    .variables = {},
+                    .why_not = why_not_products(2)});
+    rows.push_back({.name = "killed-fsdp-tp-then-fsdp-three-ranks",
+                    .flags = divided(products(ranks(4), 2), 2),
+                    .variables = {},
+                    .resumed_with = divided(ranks(3), 3),
+                    .why_not = why_not_products(2)});
+    rows.push_back({.name = "tp-two-ranks-without-sequence",
+                    .flags = with(products(ranks(2), 2), {"--parallelism.enable_sequence_parallel=false"}),
+                    .variables = {},
+                    .why_not = why_not_products(2)});
   }
   // Expert parallelism, where the model has experts.
-  const auto experts = [&](Words flags, int degree) { return with(flags, {fmt::format("--parallelism.expert_parallel_degree={}", degree), rounds}); };
+  const auto experts = [&](Words flags, int degree) {
+    return with(flags, {fmt::format("--parallelism.expert_parallel_degree={}", degree), rounds});
+  };
   const auto why_no_experts = [&](int degree, int tensor = 1) {
     train::Config config = configuration_of(problem);
     config.parallelism.expert_parallel_degree = degree;
@@ -290,74 +347,170 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     config.parallelism.data_parallel_schedule = "every_round";
     return why_not(config);
   };
-  rows.push_back({.name = "ep-two-ranks", .flags = experts(ranks(2), 2), .variables = {}, .why_not = why_no_experts(2)});
-  rows.push_back({.name = "fsdp-four-ranks-ep-two", .flags = experts(divided(ranks(4), 4), 2), .variables = {}, .why_not = why_no_experts(2)});
-  rows.push_back({.name = "fsdp-four-ranks-ep-four", .flags = experts(divided(ranks(4), 4), 4), .variables = {}, .why_not = why_no_experts(4)});
+  rows.push_back(
+      {.name = "ep-two-ranks", .flags = experts(ranks(2), 2), .variables = {}, .why_not = why_no_experts(2)});
+  rows.push_back({.name = "fsdp-four-ranks-ep-two",
+                  .flags = experts(divided(ranks(4), 4), 2),
+                  .variables = {},
+                  .why_not = why_no_experts(2)});
+  rows.push_back({.name = "fsdp-four-ranks-ep-four",
+                  .flags = experts(divided(ranks(4), 4), 4),
+                  .variables = {},
+                  .why_not = why_no_experts(4)});
   const auto by = [](Words flags, const char* exchange) {
     flags.push_back(std::string("--parallelism.expert_parallel_comm_backend=") + exchange);
     return flags;
   };
-  rows.push_back({.name = "ep-two-ranks-direct-store-compiled", .flags = by(with(experts(ranks(2), 2), {"--training.compile=true"}), "direct_store"), .variables = {}, .why_not = why_no_experts(2)});
-  rows.push_back({.name = "fsdp-two-by-tp-two-ep-four", .flags = experts(divided(products(ranks(4), 2), 2), 4), .variables = {}, .why_not = why_no_experts(4, 2)});
+  rows.push_back({.name = "ep-two-ranks-direct-store-compiled",
+                  .flags = by(with(experts(ranks(2), 2), {"--training.compile=true"}), "direct_store"),
+                  .variables = {},
+                  .why_not = why_no_experts(2)});
+  rows.push_back({.name = "fsdp-two-by-tp-two-ep-four",
+                  .flags = experts(divided(products(ranks(4), 2), 2), 4),
+                  .variables = {},
+                  .why_not = why_no_experts(4, 2)});
   if (problem.all) {
-    rows.push_back({.name = "fsdp-four-ranks-ep-four-direct-store", .flags = by(experts(divided(ranks(4), 4), 4), "direct_store"), .variables = {}, .why_not = why_no_experts(4)});
-    rows.push_back({.name = "fsdp-four-ranks-ep-two-gather-on-read", .flags = by(experts(divided(ranks(4), 4), 2), "gather_on_read"), .variables = {}, .why_not = why_no_experts(2)});
-    rows.push_back({.name = "fsdp-four-by-tp-two-ep-four", .flags = experts(divided(products(ranks(8), 2), 4), 4), .variables = {}, .why_not = why_no_experts(4, 2)});
-    rows.push_back({.name = "fsdp-four-by-tp-two-ep-four-compiled", .flags = with(experts(divided(products(ranks(8), 2), 4), 4), {"--training.compile=true"}), .variables = {}, .why_not = why_no_experts(4, 2)});
-    rows.push_back({.name = "killed-ep-tp-then-fsdp-three-ranks", .flags = experts(divided(products(ranks(4), 2), 2), 4), .variables = {}, .resumed_with = divided(ranks(3), 3), .why_not = why_no_experts(4, 2)});
-    rows.push_back({.name = "six-ranks-ep-two-compiled", .flags = with(experts(ranks(6), 2), {"--training.compile=true"}), .variables = {}, .why_not = why_no_experts(2)});
-    rows.push_back({.name = "fsdp-four-ranks-ep-two-gloo", .flags = with(experts(divided(ranks(4), 4), 2), {"--runtime.transport=gloo"}), .variables = {}, .why_not = why_no_experts(2)});
-    rows.push_back({.name = "hsdp-two-by-four-ep-four-recomputed", .flags = with(experts(divided(ranks(8), 4), 4), {"--activation_checkpoint.mode=full"}), .variables = {}, .why_not = why_no_experts(4)});
-    rows.push_back({.name = "killed-ep-then-three-ranks", .flags = experts(ranks(2), 2), .variables = {}, .resumed_with = ranks(3), .why_not = why_no_experts(2)});
+    rows.push_back({.name = "fsdp-four-ranks-ep-four-direct-store",
+                    .flags = by(experts(divided(ranks(4), 4), 4), "direct_store"),
+                    .variables = {},
+                    .why_not = why_no_experts(4)});
+    rows.push_back({.name = "fsdp-four-ranks-ep-two-gather-on-read",
+                    .flags = by(experts(divided(ranks(4), 4), 2), "gather_on_read"),
+                    .variables = {},
+                    .why_not = why_no_experts(2)});
+    rows.push_back({.name = "fsdp-four-by-tp-two-ep-four",
+                    .flags = experts(divided(products(ranks(8), 2), 4), 4),
+                    .variables = {},
+                    .why_not = why_no_experts(4, 2)});
+    rows.push_back({.name = "fsdp-four-by-tp-two-ep-four-compiled",
+                    .flags = with(experts(divided(products(ranks(8), 2), 4), 4), {"--training.compile=true"}),
+                    .variables = {},
+                    .why_not = why_no_experts(4, 2)});
+    rows.push_back({.name = "killed-ep-tp-then-fsdp-three-ranks",
+                    .flags = experts(divided(products(ranks(4), 2), 2), 4),
+                    .variables = {},
+                    .resumed_with = divided(ranks(3), 3),
+                    .why_not = why_no_experts(4, 2)});
+    rows.push_back({.name = "six-ranks-ep-two-compiled",
+                    .flags = with(experts(ranks(6), 2), {"--training.compile=true"}),
+                    .variables = {},
+                    .why_not = why_no_experts(2)});
+    rows.push_back({.name = "fsdp-four-ranks-ep-two-gloo",
+                    .flags = with(experts(divided(ranks(4), 4), 2), {"--runtime.transport=gloo"}),
+                    .variables = {},
+                    .why_not = why_no_experts(2)});
+    rows.push_back({.name = "hsdp-two-by-four-ep-four-recomputed",
+                    .flags = with(experts(divided(ranks(8), 4), 4), {"--activation_checkpoint.mode=full"}),
+                    .variables = {},
+                    .why_not = why_no_experts(4)});
+    rows.push_back({.name = "killed-ep-then-three-ranks",
+                    .flags = experts(ranks(2), 2),
+                    .variables = {},
+                    .resumed_with = ranks(3),
+                    .why_not = why_no_experts(2)});
   }
   // Without TUTTI_CPU the best instruction set is used: another one is the row.
   const bool is_wide = codegen::has_wide_registers(codegen::cpu_target());
   if (is_wide) rows.push_back({"avx2", ranks(1), {"TUTTI_CPU=avx2"}});
-  else rows.push_back({.name = "avx512", .flags = ranks(1), .variables = {"TUTTI_CPU=avx512"}, .why_not = "no AVX-512 on this processor, or TUTTI_CPU=avx2"});
+  else
+    rows.push_back({.name = "avx512",
+                    .flags = ranks(1),
+                    .variables = {"TUTTI_CPU=avx512"},
+                    .why_not = "no AVX-512 on this processor, or TUTTI_CPU=avx2"});
   if (problem.all) {
     rows.push_back({"two-ranks-two-threads", ranks(2, "2"), {}});
     rows.push_back({"eight-ranks", ranks(8), {}});
-    const std::string overlap = "--parallelism.data_parallel_overlap=backward", thread = "--runtime.progress_thread=true";
+    const std::string overlap = "--parallelism.data_parallel_overlap=backward",
+                      thread = "--runtime.progress_thread=true";
     rows.push_back({"four-ranks-overlapped", with(ranks(4), {overlap}), {}});
     rows.push_back({"three-ranks-overlapped-gloo", with(ranks(3), {"--runtime.transport=gloo", overlap, thread}), {}});
     rows.push_back({"fsdp-four-ranks-overlapped", with(divided(ranks(4), 4), {overlap}), {}});
-    rows.push_back({"fsdp-four-ranks-overlapped-gloo", with(divided(ranks(4), 4), {"--runtime.transport=gloo", overlap, thread}), {}});
-    rows.push_back({"fsdp-three-ranks-every-round", with(divided(ranks(3), 3), {"--parallelism.data_parallel_schedule=every_round"}), {}});
+    rows.push_back({"fsdp-four-ranks-overlapped-gloo",
+                    with(divided(ranks(4), 4), {"--runtime.transport=gloo", overlap, thread}),
+                    {}});
+    rows.push_back({"fsdp-three-ranks-every-round",
+                    with(divided(ranks(3), 3), {"--parallelism.data_parallel_schedule=every_round"}),
+                    {}});
     rows.push_back({"fsdp-six-ranks", divided(ranks(6), 6), {}});
     rows.push_back({"fsdp-three-ranks-as-threads", with(divided(ranks(3), 3), {"--runtime.transport=threads"}), {}});
-    rows.push_back({"fsdp-three-ranks-recomputed-gloo", with(divided(ranks(3), 3), {"--runtime.transport=gloo", "--activation_checkpoint.mode=full"}), {}});
-    rows.push_back({"fsdp-two-ranks-compiled-gloo", with(divided(ranks(2), 2), {"--runtime.transport=gloo", "--training.compile=true"}), {}});
-    rows.push_back({"fsdp-two-ranks-gloo-kept", with(divided(ranks(2), 2), {"--runtime.transport=gloo", "--parallelism.fsdp_reshard_after_forward=never"}), {}});
+    rows.push_back({"fsdp-three-ranks-recomputed-gloo",
+                    with(divided(ranks(3), 3), {"--runtime.transport=gloo", "--activation_checkpoint.mode=full"}),
+                    {}});
+    rows.push_back({"fsdp-two-ranks-compiled-gloo",
+                    with(divided(ranks(2), 2), {"--runtime.transport=gloo", "--training.compile=true"}),
+                    {}});
+    rows.push_back(
+        {"fsdp-two-ranks-gloo-kept",
+         with(divided(ranks(2), 2), {"--runtime.transport=gloo", "--parallelism.fsdp_reshard_after_forward=never"}),
+         {}});
     rows.push_back({"hsdp-three-by-two-gloo", with(divided(ranks(6), 2), {"--runtime.transport=gloo"}), {}});
     rows.push_back({"killed-fsdp-then-one-rank", divided(ranks(4), 4), {}, ranks(1)});
     rows.push_back({"four-ranks-as-threads", with(ranks(4), {"--runtime.transport=threads"}), {}});
     rows.push_back({"five-ranks-gloo", with(ranks(5), {"--runtime.transport=gloo"}), {}});
     rows.push_back({"six-ranks-compiled", with(ranks(6), {"--training.compile=true"}), {}});
     rows.push_back({"killed-then-seven-ranks", ranks(3), {}, ranks(7)});
-    rows.push_back({"five-ranks-every-round-compiled", with(ranks(5), {"--parallelism.data_parallel_schedule=every_round", "--training.compile=true"}), {}});
-    rows.push_back({"four-ranks-compiled-gloo", with(ranks(4), {"--runtime.transport=gloo", "--training.compile=true"}), {}});
-    rows.push_back({"memory-budget", with(ranks(1), {"--training.compile=true", "--activation_checkpoint.mode=memory_budget", "--activation_checkpoint.memory_budget=0"}), {}});
-    rows.push_back({"recomputed-compiled", with(ranks(2), {"--training.compile=true", "--activation_checkpoint.mode=full"}), {}});
+    rows.push_back({"five-ranks-every-round-compiled",
+                    with(ranks(5), {"--parallelism.data_parallel_schedule=every_round", "--training.compile=true"}),
+                    {}});
+    rows.push_back(
+        {"four-ranks-compiled-gloo", with(ranks(4), {"--runtime.transport=gloo", "--training.compile=true"}), {}});
+    rows.push_back({"memory-budget",
+                    with(ranks(1), {"--training.compile=true", "--activation_checkpoint.mode=memory_budget",
+                                    "--activation_checkpoint.memory_budget=0"}),
+                    {}});
+    rows.push_back(
+        {"recomputed-compiled", with(ranks(2), {"--training.compile=true", "--activation_checkpoint.mode=full"}), {}});
     rows.push_back({"no-kernel-cache", ranks(1), {"TUTTI_CACHE_LIMIT_MB=0"}});
     // Another dtype has other bits, and a reference of its own.
     const std::string bf16 = "--training.mixed_precision_param=bfloat16", bf16_base = "bf16-one-rank";
     rows.push_back({.name = bf16_base, .flags = with(ranks(1), {bf16}), .variables = {}, .base = bf16_base});
     rows.push_back({.name = "bf16-two-ranks", .flags = with(ranks(2), {bf16}), .variables = {}, .base = bf16_base});
-    rows.push_back({.name = "bf16-fsdp-three-ranks", .flags = with(divided(ranks(3), 3), {bf16}), .variables = {}, .base = bf16_base});
-    rows.push_back({.name = "bf16-fsdp-two-ranks-gloo-compiled", .flags = with(divided(ranks(2), 2), {bf16, "--runtime.transport=gloo", "--training.compile=true"}), .variables = {}, .base = bf16_base});
+    rows.push_back({.name = "bf16-fsdp-three-ranks",
+                    .flags = with(divided(ranks(3), 3), {bf16}),
+                    .variables = {},
+                    .base = bf16_base});
+    rows.push_back({.name = "bf16-fsdp-two-ranks-gloo-compiled",
+                    .flags = with(divided(ranks(2), 2), {bf16, "--runtime.transport=gloo", "--training.compile=true"}),
+                    .variables = {},
+                    .base = bf16_base});
     if (codegen::cpu_target() > codegen::CpuTarget::avx512)
-      rows.push_back({.name = "bf16-avx512-fsdp-two-ranks", .flags = with(divided(ranks(2), 2), {bf16}), .variables = {"TUTTI_CPU=avx512"}, .base = bf16_base});
+      rows.push_back({.name = "bf16-avx512-fsdp-two-ranks",
+                      .flags = with(divided(ranks(2), 2), {bf16}),
+                      .variables = {"TUTTI_CPU=avx512"},
+                      .base = bf16_base});
     if (is_wide)
-      rows.push_back({.name = "bf16-avx2-two-ranks-compiled", .flags = with(ranks(2), {bf16, "--training.compile=true"}), .variables = {"TUTTI_CPU=avx2"}, .base = bf16_base});
+      rows.push_back({.name = "bf16-avx2-two-ranks-compiled",
+                      .flags = with(ranks(2), {bf16, "--training.compile=true"}),
+                      .variables = {"TUTTI_CPU=avx2"},
+                      .base = bf16_base});
     // So does a model with dropout.
-    const std::string dropout = "--model.dropout=0.1", dropout_base = "dropout-one-rank", every_round = "--parallelism.data_parallel_schedule=every_round";
+    const std::string dropout = "--model.dropout=0.1", dropout_base = "dropout-one-rank",
+                      every_round = "--parallelism.data_parallel_schedule=every_round";
     rows.push_back({.name = dropout_base, .flags = with(ranks(1), {dropout}), .variables = {}, .base = dropout_base});
-    rows.push_back({.name = "dropout-three-ranks-compiled", .flags = with(ranks(3), {dropout, "--training.compile=true"}), .variables = {}, .base = dropout_base});
-    rows.push_back({.name = "dropout-five-ranks-every-round", .flags = with(ranks(5), {dropout, every_round}), .variables = {}, .base = dropout_base});
-    rows.push_back({.name = "dropout-six-ranks-every-round-compiled", .flags = with(ranks(6), {dropout, every_round, "--training.compile=true"}), .variables = {}, .base = dropout_base});
-    rows.push_back({.name = "dropout-fsdp-four-ranks", .flags = with(divided(ranks(4), 4), {dropout}), .variables = {}, .base = dropout_base});
-    rows.push_back({.name = "dropout-seven-ranks-recomputed", .flags = with(ranks(7), {dropout, "--activation_checkpoint.mode=full"}), .variables = {}, .base = dropout_base});
-    rows.push_back({"killed-then-gloo", with(ranks(2), {"--training.compile=true"}), {}, with(ranks(4), {"--runtime.transport=gloo"})});
+    rows.push_back({.name = "dropout-three-ranks-compiled",
+                    .flags = with(ranks(3), {dropout, "--training.compile=true"}),
+                    .variables = {},
+                    .base = dropout_base});
+    rows.push_back({.name = "dropout-five-ranks-every-round",
+                    .flags = with(ranks(5), {dropout, every_round}),
+                    .variables = {},
+                    .base = dropout_base});
+    rows.push_back({.name = "dropout-six-ranks-every-round-compiled",
+                    .flags = with(ranks(6), {dropout, every_round, "--training.compile=true"}),
+                    .variables = {},
+                    .base = dropout_base});
+    rows.push_back({.name = "dropout-fsdp-four-ranks",
+                    .flags = with(divided(ranks(4), 4), {dropout}),
+                    .variables = {},
+                    .base = dropout_base});
+    rows.push_back({.name = "dropout-seven-ranks-recomputed",
+                    .flags = with(ranks(7), {dropout, "--activation_checkpoint.mode=full"}),
+                    .variables = {},
+                    .base = dropout_base});
+    rows.push_back({"killed-then-gloo",
+                    with(ranks(2), {"--training.compile=true"}),
+                    {},
+                    with(ranks(4), {"--runtime.transport=gloo"})});
   }
   const auto config = configuration_of(problem);
   for (Layout& row : rows) {
@@ -367,8 +520,14 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
     }
   }
   const int64_t shards = config.numerics.virtual_shards == 4 ? 8 : 4, grain = config.numerics.token_grain == 8 ? 16 : 8;
-  rows.push_back({.name = "control-virtual-shards", .flags = with(ranks(1), {fmt::format("--numerics.virtual_shards={}", shards)}), .variables = {}, .is_control = true});
-  rows.push_back({.name = "control-token-grain", .flags = with(ranks(1), {fmt::format("--numerics.token_grain={}", grain)}), .variables = {}, .is_control = true});
+  rows.push_back({.name = "control-virtual-shards",
+                  .flags = with(ranks(1), {fmt::format("--numerics.virtual_shards={}", shards)}),
+                  .variables = {},
+                  .is_control = true});
+  rows.push_back({.name = "control-token-grain",
+                  .flags = with(ranks(1), {fmt::format("--numerics.token_grain={}", grain)}),
+                  .variables = {},
+                  .is_control = true});
   return chosen(std::move(rows), problem);
 }
 
@@ -379,7 +538,8 @@ void kill_running_layout() {
   for (int i = 0; i < 1000 && ::kill(-group, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const fs::path& folder, const LayoutResult* base) {
+LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const fs::path& folder,
+                        const LayoutResult* base) {
   LayoutResult result{.run = folder / layout.name};
   const fs::path output = folder / (layout.name + ".txt");
   const Words common = train_command(problem, layout, folder);
@@ -396,7 +556,8 @@ LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, con
   if (!layout.resumed_with.empty()) expect_done(start(layout.resumed_with).wait(), layout, output);
 
   const std::vector<train::StepRecord> records = train::read_metrics(result.run / "metrics.jsonl");
-  TUTTI_CHECK_ENV(static_cast<int64_t>(records.size()) == problem.steps, "layout {}: {} of {} steps are in its metrics", layout.name, records.size(), problem.steps);
+  TUTTI_CHECK_ENV(static_cast<int64_t>(records.size()) == problem.steps, "layout {}: {} of {} steps are in its metrics",
+                  layout.name, records.size(), problem.steps);
   result.loss_hex = train::hex_float(records.back().loss);
   result.grad_norm_hex = train::hex_float(records.back().grad_norm);
   std::vector<double> times;
@@ -414,7 +575,8 @@ LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, con
     const train::Config config = configuration_of(problem, *flags);
     const int64_t ranks = std::stoll((*flags)[1]);
     const std::string& transport = config.runtime.transport;
-    const train::StepPlan plan = train::StepPlanner(config).plan(ranks, transport == "auto" || transport == "shm" || transport == "threads");
+    const train::StepPlan plan =
+        train::StepPlanner(config).plan(ranks, transport == "auto" || transport == "shm" || transport == "threads");
     result.planned_peak_bytes = plan.of_ranks[0].peak();
     result.planned_sent_bytes = static_cast<int64_t>(plan.sent_bytes());
     result.excess = base == nullptr || layout.is_control ? "" : excess_of(result, *base, config, ranks);

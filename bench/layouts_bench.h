@@ -30,31 +30,35 @@ struct Layout {
   // Flags of a second start that goes on where the first, killed after its first checkpoint, left off; empty: none.
   std::vector<std::string> resumed_with = {};
   bool is_control = false;
-  std::string why_not = {};  // why it cannot run here
+  std::string why_not = {};       // why it cannot run here
   std::string base = kReference;  // the row it is compared with; its own name: nothing
 };
 
-// The reference first, controls last; every row stands behind its base. UsageError for a configuration that cannot be read, and for the name of no row, with the names there are.
+// The reference first, controls last; every row stands behind its base. UsageError for a configuration that cannot be
+// read, and for the name of no row, with the names there are.
 std::vector<Layout> layouts_of(const LayoutsProblem& problem);
 
 struct LayoutResult {
   std::string loss_hex, grad_norm_hex;  // of the last step
   std::string digest;                   // of the last checkpoint: parameters and optimizer state
   double step_ms = 0;                   // median
-  // What rank 0 did and held in the last step, beside what the plan (step_plan.h) says of its memory and of the rank that sends the most.
+  // What rank 0 did and held in the last step, beside what the plan (step_plan.h) says of its memory and of the rank
+  // that sends the most.
   int64_t product_flops = 0, peak_bytes = 0, planned_peak_bytes = 0, sent_bytes = 0, planned_sent_bytes = 0;
   std::filesystem::path run;
-  train::RunDiff diff;                  // from the reference
-  std::string excess = {};              // what a rank did or held that its share does not explain; "": nothing
-  bool is_as_promised = false;          // same bits, or different for a control, and no excess
+  train::RunDiff diff;          // from the reference
+  std::string excess = {};      // what a rank did or held that its share does not explain; "": nothing
+  bool is_as_promised = false;  // same bits, or different for a control, and no excess
 };
 
-// Runs one row in `folder`, and compares it with `base`, the result of the row that it names (null for that row itself): bits, and whether ranks share
-// work, memory and bytes as their layout says. UsageError
-// when `tutti train` refuses the configuration, EnvironmentError when a run fails; both hold the end of what it printed.
-LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const std::filesystem::path& folder, const LayoutResult* base);
+// Runs one row in `folder`, and compares it with `base`, the result of the row that it names (null for that row
+// itself): bits, and whether ranks share work, memory and bytes as their layout says. UsageError when `tutti train`
+// refuses the configuration, EnvironmentError when a run fails; both hold the end of what it printed.
+LayoutResult run_layout(const LayoutsProblem& problem, const Layout& layout, const std::filesystem::path& folder,
+                        const LayoutResult* base);
 
-// Kills the run, with all its ranks, that another thread of this process is waiting for in run_layout(); nothing otherwise.
+// Kills the run, with all its ranks, that another thread of this process is waiting for in run_layout(); nothing
+// otherwise.
 void kill_running_layout();
 
 }  // namespace tutti::bench

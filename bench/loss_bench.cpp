@@ -33,12 +33,14 @@ constexpr const char* kNames[] = {"unfused", "fused", "in forward"};
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   const Tensor x = to_contiguous(a), y = to_contiguous(b);
-  return a.dtype() == b.dtype() && a.extents() == b.extents() && std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
+  return a.dtype() == b.dtype() && a.extents() == b.extents() &&
+         std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
 }
 
 // The mean over all rows, none of which is ignored, as a program without the fused loss writes it.
 Tensor unfused_loss(const LossCase& p, const Tensor& x, const Tensor& weight, const Tensor& labels) {
-  const Tensor losses = cross_entropy(matmul(x, transpose(weight, 0, 1), {.out_dtype = compute_dtype(p.dtype)}), labels);
+  const Tensor losses =
+      cross_entropy(matmul(x, transpose(weight, 0, 1), {.out_dtype = compute_dtype(p.dtype)}), labels);
   return truediv(sum(losses, {.dims = {0}, .leaf = token_grain()}), static_cast<double>(p.tokens));
 }
 
@@ -53,10 +55,12 @@ std::vector<LossRow> run_loss_bench(const LossCase& p) {
   const Tensor x = cast(uniform({p.tokens, p.features}, random_key("x"), -1.0, 1.0), p.dtype);
   const double scale = 4 / std::sqrt(static_cast<double>(p.features));
   const Tensor weight = cast(uniform({p.vocab, p.features}, random_key("weight"), -scale, scale), p.dtype);
-  const Tensor labels = cast(floor(uniform({p.tokens}, random_key("labels"), 0.0, static_cast<double>(p.vocab))), DType::i64);
+  const Tensor labels =
+      cast(floor(uniform({p.tokens}, random_key("labels"), 0.0, static_cast<double>(p.vocab))), DType::i64);
 
   std::vector<LossRow> rows;
-  for (const Pass& pass : {Pass{"forward", false, false}, Pass{"all gradients", true, true}, Pass{"frozen weight", true, false}, Pass{"frozen input", false, true}}) {
+  for (const Pass& pass : {Pass{"forward", false, false}, Pass{"all gradients", true, true},
+                           Pass{"frozen weight", true, false}, Pass{"frozen input", false, true}}) {
     if (std::string(pass.name).find(p.only) == std::string::npos) continue;
     requires_grad_(x, pass.x);
     requires_grad_(weight, pass.weight);
@@ -69,8 +73,10 @@ std::vector<LossRow> run_loss_bench(const LossCase& p) {
       const auto run = [&] {
         results.clear();
         const LossGradients gradients = way == Way::in_forward ? LossGradients::in_forward : LossGradients::recomputed;
-        const Tensor loss = way == Way::unfused ? unfused_loss(p, x, weight, labels)
-                                                : linear_cross_entropy(x, weight, labels, {.max_bytes = p.max_bytes, .gradients = gradients});
+        const Tensor loss =
+            way == Way::unfused
+                ? unfused_loss(p, x, weight, labels)
+                : linear_cross_entropy(x, weight, labels, {.max_bytes = p.max_bytes, .gradients = gradients});
         const Tensor outputs[] = {loss};
         if (!wanted.empty()) results = grad(outputs, wanted);
         results.push_back(detach(loss));
@@ -90,7 +96,8 @@ std::vector<LossRow> run_loss_bench(const LossCase& p) {
       if (expected.empty()) expected = results;
       for (size_t i = 0; i < results.size(); ++i) row.verified = row.verified && same_bits(results[i], expected[i]);
       row.peak_gflops = fma_peak_gflops();
-      row.gflops = 2.0 * static_cast<double>(p.tokens * p.features) * static_cast<double>(p.vocab) * (1 + pass.x + pass.weight) / row.timing.min_cpu_us * 1e-3;
+      row.gflops = 2.0 * static_cast<double>(p.tokens * p.features) * static_cast<double>(p.vocab) *
+                   (1 + pass.x + pass.weight) / row.timing.min_cpu_us * 1e-3;
       rows.push_back(row);
     }
   }

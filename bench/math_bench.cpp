@@ -42,14 +42,30 @@ void loop(const T* a, const T* b, T* y, int64_t n) {
 
 template <class F>
 Function unary(const char* name, double low, double high, Tensor (*op)(const Tensor&), F) {
-  return {name, 1, low, high, [op](const Tensor& x, const Tensor&) { return op(x); }, loop<float, F>, loop<double, F>, [](double x, double y) { return F{}(x, y); },
+  return {name,
+          1,
+          low,
+          high,
+          [op](const Tensor& x, const Tensor&) { return op(x); },
+          loop<float, F>,
+          loop<double, F>,
+          [](double x, double y) { return F{}(x, y); },
           [](long double x, long double y) { return F{}(x, y); }};
 }
 
 template <class F>
-Function composite(const char* name, double low, double high, std::function<Tensor(const Tensor&, const Tensor&)> op, F, int inputs = 1, bool bounded = false) {
-  return {name, inputs, low, high, std::move(op), loop<float, F>, loop<double, F>, [](double x, double y) { return F{}(x, y); },
-          [](long double x, long double y) { return F{}(x, y); }, bounded};
+Function composite(const char* name, double low, double high, std::function<Tensor(const Tensor&, const Tensor&)> op, F,
+                   int inputs = 1, bool bounded = false) {
+  return {name,
+          inputs,
+          low,
+          high,
+          std::move(op),
+          loop<float, F>,
+          loop<double, F>,
+          [](double x, double y) { return F{}(x, y); },
+          [](long double x, long double y) { return F{}(x, y); },
+          bounded};
 }
 
 std::vector<Function> functions() {
@@ -77,12 +93,22 @@ std::vector<Function> functions() {
       unary("erf", -4, 4, erf, TUTTI_LIBM(std::erf(x))),
       unary("sigmoid", -10, 10, sigmoid, TUTTI_LIBM(1 / (1 + std::exp(-x)))),
       unary("lgamma", 0.1, 10, lgamma, TUTTI_LIBM(std::lgamma(x))),
-      composite("pow", 0.1, 10, [](const Tensor& x, const Tensor& y) { return pow(x, y); }, TUTTI_LIBM(std::pow(x, y)), 2, true),
-      composite("atan2", -4, 4, [](const Tensor& x, const Tensor& y) { return atan2(x, y); }, TUTTI_LIBM(std::atan2(x, y)), 2, true),
-      composite("silu", -10, 10, [](const Tensor& x, const Tensor&) { return silu(x); }, TUTTI_LIBM(x / (1 + std::exp(-x)))),
-      composite("gelu", -4, 4, [](const Tensor& x, const Tensor&) { return gelu(x); }, TUTTI_LIBM(x / 2 * (1 + std::erf(x * static_cast<decltype(x)>(M_SQRT1_2l))))),
-      composite("gelu (tanh)", -4, 4, [](const Tensor& x, const Tensor&) { return gelu(x, GeluForm::tanh); },
-                TUTTI_LIBM(x / 2 * (1 + std::tanh(static_cast<decltype(x)>(0.7978845608028653558798921198687637L) * (x + static_cast<decltype(x)>(0.044715L) * x * x * x))))),
+      composite(
+          "pow", 0.1, 10, [](const Tensor& x, const Tensor& y) { return pow(x, y); }, TUTTI_LIBM(std::pow(x, y)), 2,
+          true),
+      composite(
+          "atan2", -4, 4, [](const Tensor& x, const Tensor& y) { return atan2(x, y); }, TUTTI_LIBM(std::atan2(x, y)), 2,
+          true),
+      composite(
+          "silu", -10, 10, [](const Tensor& x, const Tensor&) { return silu(x); }, TUTTI_LIBM(x / (1 + std::exp(-x)))),
+      composite(
+          "gelu", -4, 4, [](const Tensor& x, const Tensor&) { return gelu(x); },
+          TUTTI_LIBM(x / 2 * (1 + std::erf(x * static_cast<decltype(x)>(M_SQRT1_2l))))),
+      composite(
+          "gelu (tanh)", -4, 4, [](const Tensor& x, const Tensor&) { return gelu(x, GeluForm::tanh); },
+          TUTTI_LIBM(x / 2 *
+                     (1 + std::tanh(static_cast<decltype(x)>(0.7978845608028653558798921198687637L) *
+                                    (x + static_cast<decltype(x)>(0.044715L) * x * x * x))))),
   };
 #undef TUTTI_LIBM
   list.push_back({"erfinv", 1, -0.99, 0.99, [](const Tensor& x, const Tensor&) { return erfinv(x); }});
@@ -94,7 +120,8 @@ template <class T, class Wide>
 double error_in_ulp(T computed, Wide exact) {
   using Limits = std::numeric_limits<T>;
   const int exponent = exact == 0 ? Limits::min_exponent : std::max(std::ilogb(exact), Limits::min_exponent - 1);
-  return static_cast<double>(std::fabs(static_cast<Wide>(computed) - exact) / std::ldexp(Wide{1}, exponent - (Limits::digits - 1)));
+  return static_cast<double>(std::fabs(static_cast<Wide>(computed) - exact) /
+                             std::ldexp(Wide{1}, exponent - (Limits::digits - 1)));
 }
 
 template <class T, class Wide>
@@ -109,7 +136,8 @@ double largest_error(const Tensor& a, const Tensor& b, const Tensor& y, Wide (*e
 
 MathRow measure_function(const Function& f, const MathCase& problem, DType dtype, bool in_cache) {
   const int64_t n = problem.small ? (in_cache ? 1001 : 5003) : in_cache ? int64_t{1} << 16 : int64_t{1} << 24;
-  const Tensor a = cast(uniform({n}, random_key("a"), f.low, f.high), dtype), b = cast(uniform({n}, random_key("b"), f.inputs == 2 ? -4.0 : 0.0, 4.0), dtype);
+  const Tensor a = cast(uniform({n}, random_key("a"), f.low, f.high), dtype),
+               b = cast(uniform({n}, random_key("b"), f.inputs == 2 ? -4.0 : 0.0, 4.0), dtype);
   const Tensor other = zeros({n}, dtype);
   MathRow row{.op = f.name, .dtype = dtype, .where = in_cache ? "cache" : "memory", .elements = n};
   Tensor y = f.op(a, b);
@@ -118,11 +146,13 @@ MathRow measure_function(const Function& f, const MathCase& problem, DType dtype
   if (f.f32_loop) {
     ways.push_back([&] {
       ThreadPool::current().parallel_for(n, 4096, [&](int64_t begin, int64_t end) {
-        if (narrow) f.f32_loop(a.data<float>() + begin, b.data<float>() + begin, other.data<float>() + begin, end - begin);
+        if (narrow)
+          f.f32_loop(a.data<float>() + begin, b.data<float>() + begin, other.data<float>() + begin, end - begin);
         else f.f64_loop(a.data<double>() + begin, b.data<double>() + begin, other.data<double>() + begin, end - begin);
       });
     });
-    if (in_cache) row.ulp = narrow ? largest_error<float>(a, b, y, f.f32_exact) : largest_error<double>(a, b, y, f.f64_exact);
+    if (in_cache)
+      row.ulp = narrow ? largest_error<float>(a, b, y, f.f32_exact) : largest_error<double>(a, b, y, f.f64_exact);
     row.verified = !f.bounded || row.ulp < kMostUlp;
   }
   const std::vector<Timing> times = measure_in_turns(ways, problem.small ? 0.0 : 150.0, problem.clock);
@@ -135,8 +165,8 @@ MathRow measure_function(const Function& f, const MathCase& problem, DType dtype
 }  // namespace
 
 std::vector<MathRow> run_math_bench(const MathCase& problem) {
-  TUTTI_CHECK(problem.clock == MeasuredTime::wall || problem.threads == 1, "bench math: --cpu-time is that of one thread, and --threads is {}; use --threads 1",
-              problem.threads);
+  TUTTI_CHECK(problem.clock == MeasuredTime::wall || problem.threads == 1,
+              "bench math: --cpu-time is that of one thread, and --threads is {}; use --threads 1", problem.threads);
   RankContext::current().set_threads(problem.threads);
   seed_all(1);
   std::vector<MathRow> rows;

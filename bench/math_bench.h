@@ -20,7 +20,7 @@ struct MathCase {
 struct MathRow {
   std::string op;
   DType dtype = DType::f32;
-  std::string where;     // cache, memory
+  std::string where;  // cache, memory
   int64_t elements = 0;
   Timing tutti, libm;    // libm: 0 for what it has not
   double gbps = 0;       // of Tutti at the minimum, each operand once

@@ -45,9 +45,10 @@ Timing measure(Fn&& fn, double batch_ms = 4.0, int batches = 15, MeasuredTime cl
   return {samples.front(), samples[samples.size() / 2]};
 }
 
-// All ways in turns, so that they meet the same noise: rounds until `total_ms` are over, 3 to 40 of them. A sample takes as many
-// calls as last about 2 ms. No warm-up but one call of each.
-inline std::vector<Timing> measure_in_turns(const std::vector<std::function<void()>>& ways, double total_ms = 600.0, MeasuredTime clock = MeasuredTime::wall) {
+// All ways in turns, so that they meet the same noise: rounds until `total_ms` are over, 3 to 40 of them. A sample
+// takes as many calls as last about 2 ms. No warm-up but one call of each.
+inline std::vector<Timing> measure_in_turns(const std::vector<std::function<void()>>& ways, double total_ms = 600.0,
+                                            MeasuredTime clock = MeasuredTime::wall) {
   std::vector<std::vector<double>> samples(ways.size());
   std::vector<int64_t> calls(ways.size(), 1);
   const double begin = now_us(MeasuredTime::wall);

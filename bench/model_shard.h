@@ -9,7 +9,8 @@
 namespace tutti::bench {
 
 struct ModelShard {
-  // rows of sequence_length tokens, one document each. `dtype`: in which forward and backward compute; the masters are f32.
+  // rows of sequence_length tokens, one document each. `dtype`: in which forward and backward compute; the masters are
+  // f32.
   ModelShard(const std::string& flavor, int64_t rows, int64_t sequence_length, DType dtype = DType::f32);
 
   models::Qwen3 model;

@@ -48,7 +48,9 @@ struct Case {
 
 // Rows and elements taken at random places of a table; the same bytes as a copy, and the indices.
 void add_indexed(std::vector<Case>& list) {
-  const auto table = [](int64_t rows, int64_t columns) { return uniform({rows, columns}, random_key("bench"), -2.0, 2.0); };
+  const auto table = [](int64_t rows, int64_t columns) {
+    return uniform({rows, columns}, random_key("bench"), -2.0, 2.0);
+  };
   const auto picks = [](const Shape& sizes, int64_t end) { return randint(0, end, sizes, random_key("picks")); };
   const auto add = [&](const char* name, const Extents& sizes, int64_t indices, std::function<Tensor()> fn) {
     list.push_back({name, sizes, 8.0 * static_cast<double>(numel_of(sizes) + indices), 0,
@@ -74,8 +76,8 @@ void add_indexed(std::vector<Case>& list) {
   add("embedding, gradient", {4096, 512}, 4096, [=] { return embedding_backward(grad, tokens, 32000); });
 }
 
-// Bags of 20 rows of a table that no cache holds: forward alone, and with the gradient in sparse form. The bytes are those
-// of the rows looked up, once each way.
+// Bags of 20 rows of a table that no cache holds: forward alone, and with the gradient in sparse form. The bytes are
+// those of the rows looked up, once each way.
 void add_bags(std::vector<Case>& list) {
   constexpr int64_t kRows = 1 << 20, kColumns = 64, kBags = 4096, kLength = 20;
   struct Data {
@@ -84,8 +86,9 @@ void add_bags(std::vector<Case>& list) {
   const auto data = std::make_shared<Data>();  // made by the first call: nobody else needs these 256 MiB
   const auto make = [data] {
     if (data->table.defined()) return;
-    *data = {uniform({kRows, kColumns}, random_key("bench"), -2.0, 2.0), randint(0, kRows, {kBags * kLength}, random_key("picks")),
-             mul(arange(kBags), kLength), uniform({kBags, kColumns}, random_key("grad"))};
+    *data = {uniform({kRows, kColumns}, random_key("bench"), -2.0, 2.0),
+             randint(0, kRows, {kBags * kLength}, random_key("picks")), mul(arange(kBags), kLength),
+             uniform({kBags, kColumns}, random_key("grad"))};
   };
   const double bytes = 4.0 * kBags * kLength * kColumns;
   const Extents sizes = {kBags, kLength, kColumns};
@@ -96,7 +99,8 @@ void add_bags(std::vector<Case>& list) {
                     const int64_t* index = data->indices.data<int64_t>();
                     for (int64_t p = 0; p < kBags * kLength; ++p) {
                       __builtin_prefetch(table + index[std::min(p + 16, kBags * kLength - 1)] * kColumns);
-                      std::memcpy(rows->data<float>() + p * kColumns, table + index[p] * kColumns, kColumns * sizeof(float));
+                      std::memcpy(rows->data<float>() + p * kColumns, table + index[p] * kColumns,
+                                  kColumns * sizeof(float));
                     }
                   }});
   list.push_back({"embedding_bag", sizes, bytes, 0, [=, kept = Tensor()]() mutable {
@@ -107,7 +111,8 @@ void add_bags(std::vector<Case>& list) {
                     make();
                     kept = embedding_bag_row_gradients(data->grad, data->indices, data->offsets, kRows);
                   }});
-  list.push_back({"embedding_bag forward+backward in rows", sizes, 2 * bytes, 0, [=, pooled = Tensor(), kept = RowGradients()]() mutable {
+  list.push_back({"embedding_bag forward+backward in rows", sizes, 2 * bytes, 0,
+                  [=, pooled = Tensor(), kept = RowGradients()]() mutable {
                     make();
                     pooled = embedding_bag(data->table, data->indices, data->offsets);
                     kept = embedding_bag_row_gradients(data->grad, data->indices, data->offsets, kRows);
@@ -116,7 +121,8 @@ void add_bags(std::vector<Case>& list) {
 
 // Images of 64 channels, kernels of 3 x 3: beside them the product that a convolution is, as one matmul.
 void add_windows(std::vector<Case>& list) {
-  const Tensor x = uniform({8, 64, 56, 56}, random_key("images"), -1.0, 1.0), w = uniform({64, 64, 3, 3}, random_key("kernels"), -1.0, 1.0);
+  const Tensor x = uniform({8, 64, 56, 56}, random_key("images"), -1.0, 1.0),
+               w = uniform({64, 64, 3, 3}, random_key("kernels"), -1.0, 1.0);
   const Tensor columns = uniform({576, 8 * 56 * 56}, random_key("columns")), matrix = reshape(w, {64, 576});
   const ConvOptions options{.padding = {1}};
   const double bytes = static_cast<double>(x.nbytes()), flops = 2.0 * 64 * 576 * 8 * 56 * 56;
@@ -126,9 +132,11 @@ void add_windows(std::vector<Case>& list) {
   add("conv2d: its product alone", 2 * bytes, flops, [=] { return matmul(matrix, columns); });
   add("conv2d", 2 * bytes, flops, [=] { return conv2d(x, w, {}, options); });
   add("conv2d, gradient of x", 2 * bytes, flops, [=] { return convolution_input_gradient(x, w, {56, 56}, options); });
-  add("conv2d, gradient of the weight", 2 * bytes, flops, [=] { return convolution_weight_gradient(x, x, {3, 3}, options); });
+  add("conv2d, gradient of the weight", 2 * bytes, flops,
+      [=] { return convolution_weight_gradient(x, x, {3, 3}, options); });
   const Tensor each = uniform({64, 1, 3, 3}, random_key("each"), -1.0, 1.0);
-  add("conv2d of each channel", 2 * bytes, flops / 64, [=] { return conv2d(x, each, {}, {.padding = {1}, .groups = 64}); });
+  add("conv2d of each channel", 2 * bytes, flops / 64,
+      [=] { return conv2d(x, each, {}, {.padding = {1}, .groups = 64}); });
   // Values and their indices, twice as wide, for every fourth element.
   add("max_pool2d", 1.75 * bytes, 0, [=] { return max_pool2d(x, {.kernel = {3}, .stride = {2}, .padding = {1}}); });
   add("avg_pool2d", 1.25 * bytes, 0, [=] { return avg_pool2d(x, {.kernel = {2}}); });
@@ -141,27 +149,37 @@ std::vector<Case> cases() {
   const auto pointwise = [&](const char* name, int64_t n, int inputs, double flops,
                              std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> fn) {
     const Tensor a = tensor({n}), b = tensor({n}), c = tensor({n});
-    list.push_back({name, {n}, 4.0 * static_cast<double>(n) * (inputs + 1), flops * static_cast<double>(n),
+    list.push_back({name,
+                    {n},
+                    4.0 * static_cast<double>(n) * (inputs + 1),
+                    flops * static_cast<double>(n),
                     [a, b, c, fn, kept = Tensor()]() mutable { kept = fn(a, b, c); }});
   };
   pointwise("add", 16, 2, 1, [](const Tensor& a, const Tensor& b, const Tensor&) { return add(a, b); });
   for (const int64_t n : {int64_t{1} << 20, int64_t{1} << 24}) {
     pointwise("add", n, 2, 1, [](const Tensor& a, const Tensor& b, const Tensor&) { return add(a, b); });
-    pointwise("chain a*b+c, gelu(tanh)", n, 3, 12,
-              [](const Tensor& a, const Tensor& b, const Tensor& c) { return gelu(add(mul(a, b), c), GeluForm::tanh); });
-    pointwise("gelu(tanh)", n, 1, 10, [](const Tensor& a, const Tensor&, const Tensor&) { return gelu(a, GeluForm::tanh); });
+    pointwise("chain a*b+c, gelu(tanh)", n, 3, 12, [](const Tensor& a, const Tensor& b, const Tensor& c) {
+      return gelu(add(mul(a, b), c), GeluForm::tanh);
+    });
+    pointwise("gelu(tanh)", n, 1, 10,
+              [](const Tensor& a, const Tensor&, const Tensor&) { return gelu(a, GeluForm::tanh); });
     pointwise("exp", n, 1, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return exp(a); });
-    pointwise("dropout", n, 1, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return dropout(a, 0.1, RandomKey{.key = 7}); });
-    pointwise("uniform", n, 0, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return uniform(a.sizes(), RandomKey{.key = 7}); });
-    pointwise("normal", n, 0, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return normal(a.sizes(), RandomKey{.key = 7}); });
+    pointwise("dropout", n, 1, 1,
+              [](const Tensor& a, const Tensor&, const Tensor&) { return dropout(a, 0.1, RandomKey{.key = 7}); });
+    pointwise("uniform", n, 0, 1,
+              [](const Tensor& a, const Tensor&, const Tensor&) { return uniform(a.sizes(), RandomKey{.key = 7}); });
+    pointwise("normal", n, 0, 1,
+              [](const Tensor& a, const Tensor&, const Tensor&) { return normal(a.sizes(), RandomKey{.key = 7}); });
     pointwise("sum", n, 1, 1, [](const Tensor& a, const Tensor&, const Tensor&) { return sum(a); });
   }
   const int64_t rows = int64_t{1} << 14;
   const Tensor x = tensor({rows, 1024}), w = tensor({1024}), bias = tensor({1024}), g = tensor({rows, 1024});
   const double full = 4.0 * static_cast<double>(x.numel());
   list.push_back({"softmax", x.extents(), 2 * full, 0, [x, kept = Tensor()]() mutable { kept = softmax(x, -1); }});
-  list.push_back({"softmax of columns", x.extents(), 2 * full, 0, [x, kept = Tensor()]() mutable { kept = softmax(x, 0); }});
-  list.push_back({"layer_norm", x.extents(), 2 * full, 0, [=, kept = Tensor()]() mutable { kept = layer_norm(x, w, bias); }});
+  list.push_back(
+      {"softmax of columns", x.extents(), 2 * full, 0, [x, kept = Tensor()]() mutable { kept = softmax(x, 0); }});
+  list.push_back(
+      {"layer_norm", x.extents(), 2 * full, 0, [=, kept = Tensor()]() mutable { kept = layer_norm(x, w, bias); }});
   list.push_back({"rms_norm", x.extents(), 2 * full, 0, [=, kept = Tensor()]() mutable { kept = rms_norm(x, w); }});
   const Tensor xg = detach(x), wg = detach(w);
   requires_grad_(xg);
@@ -211,19 +229,22 @@ std::vector<OpResult> run_ops_bench(int threads, const std::string& only, Measur
   for (const int64_t n : {int64_t{1} << 20, int64_t{1} << 24}) {
     const Tensor a = ones({n}), b = zeros({n});
     if (!wanted("memcpy")) break;
-    const Timing time = measure([&] { std::memcpy(b.raw_data(), a.raw_data(), static_cast<size_t>(a.nbytes())); }, 4.0, 15, clock);
-    results.push_back({"memcpy", text_of({n}), "f32", 1, "memcpy", time, 2.0 * static_cast<double>(a.nbytes()) / time.median_us / 1e3, 0});
+    const Timing time =
+        measure([&] { std::memcpy(b.raw_data(), a.raw_data(), static_cast<size_t>(a.nbytes())); }, 4.0, 15, clock);
+    results.push_back({"memcpy", text_of({n}), "f32", 1, "memcpy", time,
+                       2.0 * static_cast<double>(a.nbytes()) / time.median_us / 1e3, 0});
   }
   for (const Case& c : cases()) {
     if (!wanted(c.op)) continue;
     const Timing time = measure(c.run, 4.0, 15, clock);
-    results.push_back(
-        {c.op, text_of(c.sizes), "f32", threads, "eager", time, c.bytes / time.median_us / 1e3, c.flops / time.median_us / 1e3});
+    results.push_back({c.op, text_of(c.sizes), "f32", threads, "eager", time, c.bytes / time.median_us / 1e3,
+                       c.flops / time.median_us / 1e3});
   }
   const codegen::CacheStatistics cache = codegen::cache_statistics();
   if (cache.compiled > 0 && !results.empty()) {
     const double each = cache.compile_ms * 1e3 / static_cast<double>(cache.compiled);
-    results.push_back({"compile one kernel", fmt::format("{} kernels", cache.compiled), "", 1, "compile", {each, each}, 0, 0});
+    results.push_back(
+        {"compile one kernel", fmt::format("{} kernels", cache.compiled), "", 1, "compile", {each, each}, 0, 0});
   }
   return results;
 }

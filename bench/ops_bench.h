@@ -21,7 +21,8 @@ struct OpResult {
   double gflops = 0;
 };
 
-// Empty `only` runs all; otherwise those whose name contains it. UsageError for the clock of one thread and several threads.
+// Empty `only` runs all; otherwise those whose name contains it. UsageError for the clock of one thread and several
+// threads.
 std::vector<OpResult> run_ops_bench(int threads, const std::string& only, MeasuredTime clock = MeasuredTime::wall);
 
 }  // namespace tutti::bench

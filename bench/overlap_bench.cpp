@@ -41,7 +41,9 @@ Step buckets_step(comm::ProcessGroup& group) {
 
 Step quickstart_step(comm::ProcessGroup& group) {
   constexpr int64_t kShards = 8, kRowsPerShard = 2, kSequenceLength = 256;
-  TUTTI_CHECK(kShards % group.size() == 0, "bench comm --overlap: {} ranks do not divide the {} virtual shards of the quickstart; give 1, 2, 4 or 8", group.size(), kShards);
+  TUTTI_CHECK(kShards % group.size() == 0,
+              "bench comm --overlap: {} ranks do not divide the {} virtual shards of the quickstart; give 1, 2, 4 or 8",
+              group.size(), kShards);
   auto shard = std::make_shared<ModelShard>("quickstart", kRowsPerShard, kSequenceLength);
   struct Modes {
     std::shared_ptr<ModelShard> shard;
@@ -52,13 +54,16 @@ Step quickstart_step(comm::ProcessGroup& group) {
   modes->shard = shard;
   for (const Mode mode : {kCompute, kApart, kOverlapped}) {
     const int64_t count = mode == kCompute ? kShards / group.size() : kShards;
-    modes->shards[mode] = std::make_unique<parallel::Shards>(count, mode == kCompute ? nullptr : &group, shard->parameters, parallel::Schedule::once_a_step,
-                                                            mode == kOverlapped ? parallel::Overlap::backward : parallel::Overlap::none);
-    modes->steps[mode] = std::make_unique<train::ShardStep>(shard->model, *modes->shards[mode]->sink(), models::ForwardOptions{}, false);
+    modes->shards[mode] = std::make_unique<parallel::Shards>(
+        count, mode == kCompute ? nullptr : &group, shard->parameters, parallel::Schedule::once_a_step,
+        mode == kOverlapped ? parallel::Overlap::backward : parallel::Overlap::none);
+    modes->steps[mode] =
+        std::make_unique<train::ShardStep>(shard->model, *modes->shards[mode]->sink(), models::ForwardOptions{}, false);
   }
   return [modes](Mode mode) {
     parallel::Shards& shards = *modes->shards[mode];
-    for (size_t s = 0; s < shards.mine().size(); ++s) shards.add(modes->steps[mode]->run(modes->shard->batch, modes->shard->labels, modes->shard->scale));
+    for (size_t s = 0; s < shards.mine().size(); ++s)
+      shards.add(modes->steps[mode]->run(modes->shard->batch, modes->shard->labels, modes->shard->scale));
     shards.finish();
   };
 }
@@ -90,8 +95,13 @@ OverlapResult run_overlap_case(comm::ProcessGroup& group, const std::string& nam
       if (i >= kWarmUp) us[mode].push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
     }
   }
-  return {.step = name, .ranks = group.size(), .transport = group.backend(DeviceKind::cpu).name(), .progress_thread = progress_thread, .compute_us = median(us[kCompute]),
-          .apart_us = median(us[kApart]), .overlapped_us = median(us[kOverlapped])};
+  return {.step = name,
+          .ranks = group.size(),
+          .transport = group.backend(DeviceKind::cpu).name(),
+          .progress_thread = progress_thread,
+          .compute_us = median(us[kCompute]),
+          .apart_us = median(us[kApart]),
+          .overlapped_us = median(us[kOverlapped])};
 }
 
 }  // namespace tutti::bench

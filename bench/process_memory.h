@@ -1,4 +1,5 @@
-// What a process occupies, counted as the comparisons with other programs count it for both sides: resident pages, whoever allocated them.
+// What a process occupies, counted as the comparisons with other programs count it for both sides: resident pages,
+// whoever allocated them.
 #pragma once
 
 namespace tutti::bench {

@@ -30,7 +30,8 @@ Timed time_move(const Mesh& mesh, const Move& move, int64_t side) {
   const int64_t n = mesh->size() * side;
   const Tensor t = dist::redistribute(dist::zeros({n, n}, mesh), {move.from});
   const dist::RedistributePlan plan = dist::plan_redistribution(dist::spec_of(t), dist::spec_of(t).with({move.to}));
-  TUTTI_ASSERT(plan.steps.size() == 1 && plan.steps[0].kind == move.kind, "{} is no {}", plan.to_string(), name_of(move.kind));
+  TUTTI_ASSERT(plan.steps.size() == 1 && plan.steps[0].kind == move.kind, "{} is no {}", plan.to_string(),
+               name_of(move.kind));
   return {time_us(*mesh->group(), [&] { dist::redistribute(t, {move.to}); }), plan.bytes};
 }
 
@@ -62,9 +63,11 @@ dist::MeasuredCosts measure_costs(comm::ProcessGroup& world, bool talk) {
     // Ranks outside hear what was found.
     world.broadcast(Tensor::from_memory(found.data(), {static_cast<int64_t>(found.size())}, DType::f64, {}), 0);
     for (size_t i = 0; i < std::size(moves); ++i) {
-      costs.set(mesh->transports()[0], moves[i].kind, count, {.latency = found[2 * i], .bytes_per_us = found[2 * i + 1]});
+      costs.set(mesh->transports()[0], moves[i].kind, count,
+                {.latency = found[2 * i], .bytes_per_us = found[2 * i + 1]});
       if (talk && world.rank() == 0) {
-        std::fprintf(stderr, "%s over %d ranks of %s: %.2f us and %.0f bytes per us\n", std::string(name_of(moves[i].kind)).c_str(), count, mesh->transports()[0].c_str(), found[2 * i],
+        std::fprintf(stderr, "%s over %d ranks of %s: %.2f us and %.0f bytes per us\n",
+                     std::string(name_of(moves[i].kind)).c_str(), count, mesh->transports()[0].c_str(), found[2 * i],
                      found[2 * i + 1]);
       }
     }

@@ -30,8 +30,10 @@ constexpr int kRuns = 5;
 constexpr std::chrono::seconds kPatience{60};
 constexpr const char* kKey = "the job key of the benchmarks of services";  // any of a legal length
 
-void report_timing(const Report& report, const std::string& service, int64_t count, const std::string& of, const Timing& time) {
-  report({.service = service, .count = count, .of = of, .min_ns = time.min_us * 1e3, .median_ns = time.median_us * 1e3});
+void report_timing(const Report& report, const std::string& service, int64_t count, const std::string& of,
+                   const Timing& time) {
+  report(
+      {.service = service, .count = count, .of = of, .min_ns = time.min_us * 1e3, .median_ns = time.median_us * 1e3});
 }
 
 ServiceResult of_runs(const std::string& service, int64_t count, const std::string& of, std::vector<double> ns) {
@@ -39,13 +41,17 @@ ServiceResult of_runs(const std::string& service, int64_t count, const std::stri
   return {.service = service, .count = count, .of = of, .min_ns = ns.front(), .median_ns = ns[ns.size() / 2]};
 }
 
-double ns_between(Clock::time_point begin, Clock::time_point end) { return std::chrono::duration<double, std::nano>(end - begin).count(); }
+double ns_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::nano>(end - begin).count();
+}
 
 void allow_sockets(int clients) {
   const rlim_t needed = 2 * static_cast<rlim_t>(clients) + 100;  // both ends are here
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  TUTTI_CHECK_ENV(limit.rlim_max >= needed, "{} clients need {} descriptors; this process may have {}; raise the limit with ulimit -Hn, or take fewer --clients",
+  TUTTI_CHECK_ENV(limit.rlim_max >= needed,
+                  "{} clients need {} descriptors; this process may have {}; raise the limit with ulimit -Hn, or take "
+                  "fewer --clients",
                   clients, needed, limit.rlim_max);
   limit.rlim_cur = std::max(limit.rlim_cur, needed);
   setrlimit(RLIMIT_NOFILE, &limit);
@@ -111,11 +117,11 @@ void bench_recorder(const Report& report) {
   };
   report_timing(report, "recorder_at_once", 1, "calls", measure([&] { call(false); }));
   report_timing(report, "recorder_taking_time", 1, "calls", measure([&] {
-    ++record.sequence;
-    const uint64_t id = recorder.enqueue(group, record, 4096, 4096);
-    recorder.started(id);
-    recorder.ended(id, comm::FlightState::completed);
-  }));
+                  ++record.sequence;
+                  const uint64_t id = recorder.enqueue(group, record, 4096, 4096);
+                  recorder.started(id);
+                  recorder.ended(id, comm::FlightState::completed);
+                }));
   const comm::FlightDump dump = recorder.snapshot("bench");
   TUTTI_CHECK_EQ(dump.entries.back().sequence, record.sequence, "the recorder's last call is not the last one made");
 }

@@ -11,10 +11,11 @@ namespace tutti::bench {
 
 // One measurement. `count` and `of` say what one run handles: 64 bytes, 2000 clients, 1000 groups.
 struct ServiceResult {
-  std::string service;  // store_set store_get store_connect store_barrier recorder_at_once recorder_taking_time new_group
+  std::string
+      service;  // store_set store_get store_connect store_barrier recorder_at_once recorder_taking_time new_group
   int64_t count = 0;
-  std::string of;  // bytes, clients, groups, calls
-  int ranks = 1;   // processes that take part
+  std::string of;                    // bytes, clients, groups, calls
+  int ranks = 1;                     // processes that take part
   double min_ns = 0, median_ns = 0;  // of one run
 };
 

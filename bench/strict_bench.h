@@ -1,4 +1,5 @@
-// `tutti bench strict`: what an op costs because its sums have one order, beside the same thing without a promised order.
+// `tutti bench strict`: what an op costs because its sums have one order, beside the same thing without a promised
+// order.
 #pragma once
 
 #include <string>
@@ -20,9 +21,9 @@ struct StrictRow {
   std::string shape;
   std::string baseline;  // what runs in turns with the op
   Timing strict, free;
-  double gbps = 0;        // of the strict op at the median, each operand once
+  double gbps = 0;  // of the strict op at the median, each operand once
   double gflops = 0;
-  bool verified = true;   // both results agree within rounding
+  bool verified = true;  // both results agree within rounding
   double ratio() const { return strict.min_us / free.min_us; }
 };
 

@@ -27,8 +27,8 @@ class StrictRows {
   int64_t size(int64_t full, int64_t small) const { return problem_.small ? small : full; }
 
   // The op and each baseline in turns, so that all meet the same noise; the fastest baseline stands in the row.
-  void add(const char* op, const std::string& shape, double bytes, double flops, const std::function<Tensor()>& strict, const Tensor& free_result,
-           const std::vector<Baseline>& baselines);
+  void add(const char* op, const std::string& shape, double bytes, double flops, const std::function<Tensor()>& strict,
+           const Tensor& free_result, const std::vector<Baseline>& baselines);
 
   std::vector<StrictRow> rows;
 
@@ -36,7 +36,9 @@ class StrictRows {
   StrictCase problem_;
 };
 
-inline Tensor strict_operand(const Shape& sizes, double low = -1.0, double high = 1.0) { return uniform(sizes, random_key("bench"), low, high); }
+inline Tensor strict_operand(const Shape& sizes, double low = -1.0, double high = 1.0) {
+  return uniform(sizes, random_key("bench"), low, high);
+}
 
 inline void for_rows(int64_t rows, FunctionRef<void(int64_t)> body) {
   ThreadPool::current().parallel_for(rows, 1, [&](int64_t begin, int64_t end) {

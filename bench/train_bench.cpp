@@ -11,9 +11,9 @@
 #include "tutti/ops/binary.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/optim/optimizer.h"
+#include "tutti/parallel/shards.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/rank_context.h"
-#include "tutti/parallel/shards.h"
 #include "tutti/train/shard_step.h"
 
 namespace tutti::bench {
@@ -34,15 +34,20 @@ double mean_of(const Tensor& losses) {
 
 // A causal query sees half of the keys, and what it does not see is no work.
 double flops_per_token(const models::Qwen3Config& c, int64_t sequence_length) {
-  return models::training_flops_per_token(c, sequence_length) - 6.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
+  return models::training_flops_per_token(c, sequence_length) -
+         6.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
 }
 
 // A model, its optimizer, and how long the parts of its steps took.
 class Trainer {
  public:
   Trainer(const TrainProblem& problem, bool compiled)
-      : before_(RankContext::current().allocator().statistics().current_bytes), rss_(process_memory().now_mbytes), shard_(problem.model, problem.rows, problem.sequence_length, problem.dtype), shards_(1, nullptr, shard_.parameters),
-        step_(shard_.model, *shards_.sink(), {}, compiled), optimizer_(optim::make_adamw(shard_.model.named_parameters())) {
+      : before_(RankContext::current().allocator().statistics().current_bytes),
+        rss_(process_memory().now_mbytes),
+        shard_(problem.model, problem.rows, problem.sequence_length, problem.dtype),
+        shards_(1, nullptr, shard_.parameters),
+        step_(shard_.model, *shards_.sink(), {}, compiled),
+        optimizer_(optim::make_adamw(shard_.model.named_parameters())) {
     if (compiled) optimizer_->compile();
   }
 
@@ -76,7 +81,11 @@ class Trainer {
   }
 
   TrainRow row(const char* mode, const TrainProblem& problem, double peak_gflops) const {
-    TrainRow row{.mode = mode, .step = timing_of(step_us_), .shard = timing_of(shard_us_), .norm = timing_of(norm_us_), .optimizer = timing_of(optimizer_us_)};
+    TrainRow row{.mode = mode,
+                 .step = timing_of(step_us_),
+                 .shard = timing_of(shard_us_),
+                 .norm = timing_of(norm_us_),
+                 .optimizer = timing_of(optimizer_us_)};
     row.tokens_per_s = static_cast<double>(shard_.tokens()) / row.step.median_us * 1e6;
     row.gflops = row.tokens_per_s * flops_per_token(shard_.model.config(), problem.sequence_length) / 1e9;
     row.peak_gflops = peak_gflops;
@@ -111,8 +120,11 @@ class Trainer {
 
 std::vector<TrainRow> run_train_bench(const TrainProblem& problem) {
   TUTTI_CHECK(problem.steps >= 1, "bench train: {} steps; expected at least 1", problem.steps);
-  TUTTI_CHECK(problem.dtype == DType::f32 || problem.dtype == DType::bf16, "bench train: dtype {}; expected f32 or bf16, the dtypes in which the trainer computes", name_of(problem.dtype));
-  TUTTI_CHECK(problem.mode == "both" || problem.mode == "eager" || problem.mode == "compiled", "bench train: mode '{}'; expected eager, compiled or both", problem.mode);
+  TUTTI_CHECK(problem.dtype == DType::f32 || problem.dtype == DType::bf16,
+              "bench train: dtype {}; expected f32 or bf16, the dtypes in which the trainer computes",
+              name_of(problem.dtype));
+  TUTTI_CHECK(problem.mode == "both" || problem.mode == "eager" || problem.mode == "compiled",
+              "bench train: mode '{}'; expected eager, compiled or both", problem.mode);
   RankContext::current().set_threads(problem.threads);
   const double peak = (problem.dtype == DType::bf16 ? bf16_peak_gflops() : fma_peak_gflops()) * problem.threads;
   constexpr int kWarmUp = 2;
@@ -128,7 +140,8 @@ std::vector<TrainRow> run_train_bench(const TrainProblem& problem) {
   }
   for (size_t i = 0; weights.size() == 2 && i < weights[0].size(); ++i) {
     const Tensor &a = weights[0][i], &b = weights[1][i];
-    TUTTI_ASSERT(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0, "bench train: parameter {} differs between eager and compiled", i);
+    TUTTI_ASSERT(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0,
+                 "bench train: parameter {} differs between eager and compiled", i);
   }
   return rows;
 }

@@ -23,27 +23,49 @@ struct CompileFlags {
 };
 
 void print(const std::vector<bench::CompileRow>& rows, bool json) {
-  if (!json) std::printf("%-26s %-18s %-9s %12s %12s %8s %8s %8s\n", "what", "shape", "mode", "min_us", "median_us", "gbps", "gflops", "kernels");
+  if (!json)
+    std::printf("%-26s %-18s %-9s %12s %12s %8s %8s %8s\n", "what", "shape", "mode", "min_us", "median_us", "gbps",
+                "gflops", "kernels");
   for (const bench::CompileRow& r : rows) {
     if (json) {
-      const nlohmann::ordered_json line = {{"what", r.what}, {"shape", r.shape}, {"mode", r.mode}, {"min_us", r.time.min_us},
-                                           {"median_us", r.time.median_us}, {"gbps", r.gbps}, {"gflops", r.gflops}, {"kernels", r.kernels}};
+      const nlohmann::ordered_json line = {{"what", r.what},
+                                           {"shape", r.shape},
+                                           {"mode", r.mode},
+                                           {"min_us", r.time.min_us},
+                                           {"median_us", r.time.median_us},
+                                           {"gbps", r.gbps},
+                                           {"gflops", r.gflops},
+                                           {"kernels", r.kernels}};
       std::printf("%s\n", line.dump().c_str());
     } else {
-      std::printf("%-26s %-18s %-9s %12.3f %12.3f %8.1f %8.1f %8lld\n", r.what.c_str(), r.shape.c_str(), r.mode.c_str(), r.time.min_us,
-                  r.time.median_us, r.gbps, r.gflops, static_cast<long long>(r.kernels));
+      std::printf("%-26s %-18s %-9s %12.3f %12.3f %8.1f %8.1f %8lld\n", r.what.c_str(), r.shape.c_str(), r.mode.c_str(),
+                  r.time.min_us, r.time.median_us, r.gbps, r.gflops, static_cast<long long>(r.kernels));
     }
   }
 }
 
 void print(const bench::StepRow& r, bool json) {
-  const nlohmann::ordered_json line = {
-      {"model", r.model}, {"tokens", r.tokens}, {"eager_ms", r.eager_ms}, {"compiled_ms", r.compiled_ms}, {"trace_ms", r.trace_ms},
-      {"compile_ms", r.compile_ms}, {"kernels_compiled", r.kernels_compiled}, {"kernels_read", r.kernels_read}, {"ops", r.ops},
-      {"kernels", r.kernels}, {"launches", r.launches}, {"fused_ops", r.fused_ops}, {"calls", r.calls}, {"read_mbytes", r.read_mbytes},
-      {"kept_mbytes", r.kept_mbytes}, {"recomputed", r.recomputed}, {"kernel_mbytes", r.kernel_mbytes},
-      {"arena_mbytes", r.arena_mbytes}, {"eager_peak_mbytes", r.eager_peak_mbytes}, {"compiled_peak_mbytes", r.compiled_peak_mbytes},
-      {"same_bits", r.same_bits}};
+  const nlohmann::ordered_json line = {{"model", r.model},
+                                       {"tokens", r.tokens},
+                                       {"eager_ms", r.eager_ms},
+                                       {"compiled_ms", r.compiled_ms},
+                                       {"trace_ms", r.trace_ms},
+                                       {"compile_ms", r.compile_ms},
+                                       {"kernels_compiled", r.kernels_compiled},
+                                       {"kernels_read", r.kernels_read},
+                                       {"ops", r.ops},
+                                       {"kernels", r.kernels},
+                                       {"launches", r.launches},
+                                       {"fused_ops", r.fused_ops},
+                                       {"calls", r.calls},
+                                       {"read_mbytes", r.read_mbytes},
+                                       {"kept_mbytes", r.kept_mbytes},
+                                       {"recomputed", r.recomputed},
+                                       {"kernel_mbytes", r.kernel_mbytes},
+                                       {"arena_mbytes", r.arena_mbytes},
+                                       {"eager_peak_mbytes", r.eager_peak_mbytes},
+                                       {"compiled_peak_mbytes", r.compiled_peak_mbytes},
+                                       {"same_bits", r.same_bits}};
   if (json) {
     std::printf("%s\n", line.dump().c_str());
     return;
@@ -55,23 +77,35 @@ void print(const bench::StepRow& r, bool json) {
 
 void add_bench_compile(CLI::App& bench, Action& action) {
   auto flags = std::make_shared<CompileFlags>();
-  CLI::App* sub = bench.add_subcommand("compile", "Functions run op by op and compiled; with --model, one shard's forward and backward");
+  CLI::App* sub = bench.add_subcommand(
+      "compile", "Functions run op by op and compiled; with --model, one shard's forward and backward");
   sub->add_option("--threads", flags->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--model", flags->model, "A model flavor, e.g. quickstart or debugmodel");
-  sub->add_flag("--products", flags->products, "Matrix products with what follows them instead: eager, compiled apart, compiled as one");
-  sub->add_flag("--block", flags->block, "A transformer block, forward and backward, instead: eager, compiled, and its products alone");
+  sub->add_flag("--products", flags->products,
+                "Matrix products with what follows them instead: eager, compiled apart, compiled as one");
+  sub->add_flag("--block", flags->block,
+                "A transformer block, forward and backward, instead: eager, compiled, and its products alone");
   sub->add_option("--rows", flags->rows, "Sequences of the shard")->check(CLI::Range(1, 4096))->capture_default_str();
-  sub->add_option("--sequence-length", flags->sequence_length, "Tokens of a sequence")->check(CLI::Range(2, 1 << 20))->capture_default_str();
-  sub->add_option("--budget", flags->budget, "With --model: activation memory budget, see docs/compiler.md")->check(CLI::Range(0.0, 1.0))->capture_default_str();
-  sub->add_flag("--json", flags->json, "One object per line: what, shape, mode, min_us, median_us, gbps, gflops, kernels (--model: the keys it prints without)");
+  sub->add_option("--sequence-length", flags->sequence_length, "Tokens of a sequence")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  sub->add_option("--budget", flags->budget, "With --model: activation memory budget, see docs/compiler.md")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  sub->add_flag("--json", flags->json,
+                "One object per line: what, shape, mode, min_us, median_us, gbps, gflops, kernels (--model: the keys "
+                "it prints without)");
   sub->callback([flags, &action] {
     action = [flags] {
       if (flags->model.empty()) {
-        const auto run = flags->block ? bench::run_block_bench : flags->products ? bench::run_product_bench : bench::run_compile_bench;
+        const auto run = flags->block      ? bench::run_block_bench
+                         : flags->products ? bench::run_product_bench
+                                           : bench::run_compile_bench;
         print(run(flags->threads), flags->json);
         return 0;
       }
-      const bench::StepRow row = bench::run_step_bench(flags->model, flags->rows, flags->sequence_length, flags->threads, flags->budget);
+      const bench::StepRow row =
+          bench::run_step_bench(flags->model, flags->rows, flags->sequence_length, flags->threads, flags->budget);
       print(row, flags->json);
       return row.same_bits ? 0 : 1;
     };

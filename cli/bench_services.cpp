@@ -26,12 +26,12 @@ struct ServiceFlags {
 
 void print(const bench::ServiceResult& r, bool json) {
   if (json) {
-    const nlohmann::ordered_json line = {{"service", r.service}, {"count", r.count}, {"of", r.of}, {"ranks", r.ranks},
-                                         {"min_ns", r.min_ns}, {"median_ns", r.median_ns}};
+    const nlohmann::ordered_json line = {{"service", r.service}, {"count", r.count},   {"of", r.of},
+                                         {"ranks", r.ranks},     {"min_ns", r.min_ns}, {"median_ns", r.median_ns}};
     std::printf("%s\n", line.dump().c_str());
   } else {
-    std::printf("%-22s %9lld %-8s %5d %16.1f %16.1f\n", r.service.c_str(), static_cast<long long>(r.count), r.of.c_str(), r.ranks, r.min_ns,
-                r.median_ns);
+    std::printf("%-22s %9lld %-8s %5d %16.1f %16.1f\n", r.service.c_str(), static_cast<long long>(r.count),
+                r.of.c_str(), r.ranks, r.min_ns, r.median_ns);
   }
   std::fflush(stdout);
 }
@@ -49,7 +49,8 @@ int run_as_rank(const ServiceFlags& flags, const comm::LaunchPlace& place) {
 
 int run(const ServiceFlags& flags) {
   if (const auto place = comm::read_launch_place()) return run_as_rank(flags, *place);
-  if (!flags.json) std::printf("%-22s %9s %-8s %5s %16s %16s\n", "service", "count", "of", "ranks", "min_ns", "median_ns");
+  if (!flags.json)
+    std::printf("%-22s %9s %-8s %5s %16s %16s\n", "service", "count", "of", "ranks", "min_ns", "median_ns");
   std::fflush(stdout);
   const auto report = [&](const bench::ServiceResult& r) { print(r, flags.json); };
   bench::bench_recorder(report);
@@ -63,11 +64,19 @@ int run(const ServiceFlags& flags) {
 void add_bench_services(CLI::App& bench, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<ServiceFlags>();
   flags->command_line.assign(argv, argv + argc);
-  CLI::App* verb = bench.add_subcommand("services", "What a job costs around its collectives: store, flight recorder, making groups");
-  verb->add_option("--clients", flags->clients, "Clients of the store that connect at once")->check(CLI::Range(1, 10'000))->capture_default_str();
-  verb->add_option("--groups", flags->groups, "Groups made one after another")->check(CLI::Range(1, 10'000))->capture_default_str();
-  verb->add_option("-n,--ranks", flags->ranks, "Processes that make them")->check(CLI::Range(1, 64))->capture_default_str();
-  verb->add_flag("--json", flags->json, "One object per line: service, count, of, ranks, min_ns, median_ns (of all `count` together)");
+  CLI::App* verb = bench.add_subcommand(
+      "services", "What a job costs around its collectives: store, flight recorder, making groups");
+  verb->add_option("--clients", flags->clients, "Clients of the store that connect at once")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  verb->add_option("--groups", flags->groups, "Groups made one after another")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  verb->add_option("-n,--ranks", flags->ranks, "Processes that make them")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  verb->add_flag("--json", flags->json,
+                 "One object per line: service, count, of, ranks, min_ns, median_ns (of all `count` together)");
   verb->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 

@@ -9,7 +9,7 @@
 namespace CLI {
 class App;
 class ParseError;
-}
+}  // namespace CLI
 
 namespace tutti::cli {
 
@@ -32,15 +32,16 @@ void add_trace(CLI::App& app, Action& action);
 // Rewrites tensors on the command line that CLI11 would take for lists of its own.
 void add_explain(CLI::App& app, Action& action, int argc, char** argv);
 
-// Trains on `ranks` ranks of this host, quietly and until `stop_at`, as `tutti train CONFIG OVERRIDES` does. Returns its exit status.
+// Trains on `ranks` ranks of this host, quietly and until `stop_at`, as `tutti train CONFIG OVERRIDES` does. Returns
+// its exit status.
 int start_training(const std::string& config, int ranks, int64_t stop_at, const std::vector<std::string>& overrides);
 
-// The words `--section.key=value` of a verb that allows extras, in their order; train::apply_override() checks what they say. Throws
-// CLI::ExtrasError for any other word.
+// The words `--section.key=value` of a verb that allows extras, in their order; train::apply_override() checks what
+// they say. Throws CLI::ExtrasError for any other word.
 std::vector<std::string> overrides_of(const CLI::App& verb);
 
-// Answers a command line that could not be parsed: prints the help it asked for, or what is wrong with the nearest verb or
-// flag. Returns the exit status.
+// Answers a command line that could not be parsed: prints the help it asked for, or what is wrong with the nearest verb
+// or flag. Returns the exit status.
 int explain_usage(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace tutti::cli

@@ -1,3 +1,4 @@
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -7,7 +8,6 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "cli/command.h"
 #include "tutti/codegen/gemm_library.h"
@@ -63,18 +63,24 @@ struct Part {
 std::vector<Part> parts() {
   std::vector<Part> all = {{"cpu kernels through LLVM", true, "LLVM " TUTTI_LLVM_VERSION}};
   const std::string why_alone(comm::why_not_distributed());
-  all.push_back({"distributed", why_alone.empty(),
-                 why_alone.empty() ? "ranks as processes, here and on other hosts"
-                                   : "lost: ranks as processes (-n, launch), stores over TCP, other hosts, GPU engines; " + why_alone});
+  all.push_back(
+      {"distributed", why_alone.empty(),
+       why_alone.empty()
+           ? "ranks as processes, here and on other hosts"
+           : "lost: ranks as processes (-n, launch), stores over TCP, other hosts, GPU engines; " + why_alone});
   for (const comm::TransportInfo& info : comm::known_transports()) {
     const std::string note = comm::note_on_transport(info.name), use = note.empty() ? info.use : info.use + "; " + note;
     all.push_back({"transport " + info.name, info.available, info.available ? use : info.why_not});
   }
-  for (const codegen::GemmLibrary* library : codegen::gemm_libraries()) all.push_back({library->name, true, "products that numerics.mode = \"fast\" may take"});
+  for (const codegen::GemmLibrary* library : codegen::gemm_libraries())
+    all.push_back({library->name, true, "products that numerics.mode = \"fast\" may take"});
   for (const std::string& why : codegen::closed_gemm_libraries()) all.push_back({"products of a library", false, why});
   if (codegen::gemm_libraries().empty() && codegen::closed_gemm_libraries().empty())
-    all.push_back({"products of other libraries", false, "neither libtutti_onednn.so nor libtutti_openblas.so is next to the program or in lib/: their packages were missing when this was built, or they were not installed"});
-  all.push_back({"GPU kernels (cuda)", false, "not part of this version; nccl moves GPU tensors that a program brings"});
+    all.push_back({"products of other libraries", false,
+                   "neither libtutti_onednn.so nor libtutti_openblas.so is next to the program or in lib/: their "
+                   "packages were missing when this was built, or they were not installed"});
+  all.push_back(
+      {"GPU kernels (cuda)", false, "not part of this version; nccl moves GPU tensors that a program brings"});
   all.push_back({"mock device", true, "for tests"});
   return all;
 }
@@ -91,7 +97,9 @@ constexpr Variable kVariables[] = {
     {"TUTTI_CHECK_EFFECTS", "1: find kernels that change inputs without declaring it"},
     {"TUTTI_CHECK_EPILOGUES", "1: compare kernels inside matrix products with the same kernels after them"},
     {"TUTTI_COMPILE_DUMP", "folder for the stages of what compile() makes"},
-    {"TUTTI_GEMM_CHOICE", "who computes a matrix product and in which tiles: heuristic, or measure; further options as name=value after commas"},
+    {"TUTTI_GEMM_CHOICE",
+     "who computes a matrix product and in which tiles: heuristic, or measure; further options as name=value after "
+     "commas"},
     {"TUTTI_LLVM_PLUGIN", "path of the code generator library"},
     {"TUTTI_TRANSPORT", "how ranks exchange data: a transport, or by kind of device as cpu:shm,cuda:nccl"},
     {"TUTTI_SINGLE_COPY", "0: transport shm never has the kernel copy large tensors from process to process"},
@@ -118,13 +126,16 @@ constexpr const char* kSecrets[] = {"TUTTI_JOB_KEY"};
 std::string value_of(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr) return "";
-  const bool is_secret = std::any_of(std::begin(kSecrets), std::end(kSecrets), [&](const char* secret) { return std::strcmp(secret, name) == 0; });
+  const bool is_secret = std::any_of(std::begin(kSecrets), std::end(kSecrets),
+                                     [&](const char* secret) { return std::strcmp(secret, name) == 0; });
   return is_secret ? "(set, not shown)" : value;
 }
 
 int run_env(bool as_json) {
-  std::vector<std::pair<std::string, std::string>> facts = {
-      {"version", TUTTI_VERSION}, {"host", host_name()}, {"machine_id", first_line("/etc/machine-id")}, {"container", container()}};
+  std::vector<std::pair<std::string, std::string>> facts = {{"version", TUTTI_VERSION},
+                                                            {"host", host_name()},
+                                                            {"machine_id", first_line("/etc/machine-id")},
+                                                            {"container", container()}};
   for (const auto& [name, value] : train::machine_facts()) facts.push_back({name, value});
   facts.push_back({"CPU features", cpu_features()});
   facts.push_back({"Threads", std::to_string(ThreadPool::current().threads())});
@@ -139,16 +150,19 @@ int run_env(bool as_json) {
     nlohmann::json out;
     for (const auto& [name, value] : facts) out["facts"][name] = value;
     for (const Part& p : parts()) out["parts"][p.name] = {{"on", p.on}, {"why", p.why}};
-    for (const auto& [name, meaning] : variables) out["environment"][name] = {{"value", value_of(name.c_str())}, {"meaning", meaning}};
+    for (const auto& [name, meaning] : variables)
+      out["environment"][name] = {{"value", value_of(name.c_str())}, {"meaning", meaning}};
     std::printf("%s\n", out.dump().c_str());
     return 0;
   }
   for (const auto& [name, value] : facts) std::printf("%-18s %s\n", name.c_str(), value.c_str());
   std::printf("\nParts\n");
   for (const Part& p : parts()) std::printf("  %-4s %-34s %s\n", p.on ? "on" : "off", p.name.c_str(), p.why.c_str());
-  std::printf("\nEnvironment variables that change behaviour (and TUTTI_<SECTION>_<KEY> for every key of the configuration)\n");
+  std::printf(
+      "\nEnvironment variables that change behaviour (and TUTTI_<SECTION>_<KEY> for every key of the configuration)\n");
   for (const auto& [name, meaning] : variables)
-    std::printf("  %-24s %-20s %s\n", name.c_str(), value_of(name.c_str()).empty() ? "(unset)" : value_of(name.c_str()).c_str(), meaning.c_str());
+    std::printf("  %-24s %-20s %s\n", name.c_str(),
+                value_of(name.c_str()).empty() ? "(unset)" : value_of(name.c_str()).c_str(), meaning.c_str());
   return 0;
 }
 
@@ -156,7 +170,8 @@ int run_env(bool as_json) {
 
 void add_env(CLI::App& app, Action& action) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* verb = app.add_subcommand("env", "Show this machine, what is on, why something is off, and the environment variables");
+  CLI::App* verb =
+      app.add_subcommand("env", "Show this machine, what is on, why something is off, and the environment variables");
   verb->add_flag("--json", *json, "One object: facts, parts, environment");
   verb->callback([json, &action] { action = [json] { return run_env(*json); }; });
 }

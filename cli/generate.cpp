@@ -24,7 +24,9 @@ int run_generate(GenerateFlags flags) {
   flags.options.divides_experts = flags.experts;
   flags.options.divides_products = flags.products || !flags.experts;
   const auto place = comm::read_launch_place();
-  TUTTI_CHECK(!place || flags.ranks == 1 || flags.ranks == place->world_size, "{} has started {} rank{} already; leave out -n", place->launcher, place->world_size, place->world_size == 1 ? "" : "s");
+  TUTTI_CHECK(!place || flags.ranks == 1 || flags.ranks == place->world_size,
+              "{} has started {} rank{} already; leave out -n", place->launcher, place->world_size,
+              place->world_size == 1 ? "" : "s");
   if (!place && flags.ranks > 1) train::check_generate(flags.run, flags.ranks, flags.options);
   if (!place && flags.ranks > 1) return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line});
   std::optional<StartedRank> rank;
@@ -42,15 +44,22 @@ int run_generate(GenerateFlags flags) {
 void add_generate(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<GenerateFlags>();
   flags->command_line.assign(argv, argv + argc);
-  CLI::App* verb = app.add_subcommand("generate", "Write text with the newest checkpoint of a run; without flags, that of its sample.txt");
+  CLI::App* verb = app.add_subcommand(
+      "generate", "Write text with the newest checkpoint of a run; without flags, that of its sample.txt");
   verb->add_option("run", flags->run, "Run folder, e.g. runs/quickstart")->required();
   verb->add_option("--prompt", flags->options.prompt, "Text to continue; else validation.sample_prompt of the run");
-  verb->add_option("--max-tokens", flags->options.max_tokens, "Tokens to write at most; else validation.sample_tokens")->check(CLI::NonNegativeNumber);
-  verb->add_option("--temperature", flags->options.temperature, "0 takes the likeliest token; else 0.7")->check(CLI::Range(0.0, 1000.0));
-  verb->add_option("--top-k", flags->options.top_k, "Draw from the k likeliest tokens; 0: all; else 40")->check(CLI::NonNegativeNumber);
+  verb->add_option("--max-tokens", flags->options.max_tokens, "Tokens to write at most; else validation.sample_tokens")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--temperature", flags->options.temperature, "0 takes the likeliest token; else 0.7")
+      ->check(CLI::Range(0.0, 1000.0));
+  verb->add_option("--top-k", flags->options.top_k, "Draw from the k likeliest tokens; 0: all; else 40")
+      ->check(CLI::NonNegativeNumber);
   verb->add_option("--seed", flags->options.seed, "Equal seeds give equal text; else training.seed");
-  verb->add_option("-n,--ranks", flags->ranks, "Local ranks to start, which divide the model; the text is that of one")->check(CLI::Range(1, 64))->capture_default_str();
-  verb->add_flag("--divide-products", flags->products, "With several ranks: divide the matrix products (tensor parallelism); so without flags");
+  verb->add_option("-n,--ranks", flags->ranks, "Local ranks to start, which divide the model; the text is that of one")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  verb->add_flag("--divide-products", flags->products,
+                 "With several ranks: divide the matrix products (tensor parallelism); so without flags");
   verb->add_flag("--divide-experts", flags->experts, "With several ranks: divide the experts of a mixture of experts");
   verb->callback([flags, &action] { action = [flags] { return run_generate(*flags); }; });
 }

@@ -1,5 +1,6 @@
 // The tutti program. Results go to stdout, talk to stderr.
-// Exit status: 0 done, 1 an error, 2 wrong usage, 3 `trace why` found something, 125 `diff` or `replay` cannot tell, 130 interrupted, 128 + n when signal n killed a rank.
+// Exit status: 0 done, 1 an error, 2 wrong usage, 3 `trace why` found something, 125 `diff` or `replay` cannot tell,
+// 130 interrupted, 128 + n when signal n killed a rank.
 
 #include <CLI/CLI.hpp>
 #include <csignal>

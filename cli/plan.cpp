@@ -21,14 +21,19 @@ struct PlanFlags {
 };
 
 nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks) {
-  nlohmann::json line = {{"ranks", layout.degrees.data() * layout.degrees.tensor}, {"dp_replicate", layout.degrees.replicate}, {"dp_shard", layout.degrees.shard}, {"tp", layout.degrees.tensor}, {"ep", layout.degrees.expert}};
+  nlohmann::json line = {{"ranks", layout.degrees.data() * layout.degrees.tensor},
+                         {"dp_replicate", layout.degrees.replicate},
+                         {"dp_shard", layout.degrees.shard},
+                         {"tp", layout.degrees.tensor},
+                         {"ep", layout.degrees.expert}};
   if (!layout.plan) {
     line["refusal"] = layout.refusal;
     return line;
   }
   const train::StepPlan& plan = *layout.plan;
   const train::RankMemory& most = plan.largest();
-  for (int i = 0; i < kNumMemoryCategories; ++i) line[std::string(name_of(static_cast<MemoryCategory>(i))) + "_bytes"] = most.by_category[static_cast<size_t>(i)];
+  for (int i = 0; i < kNumMemoryCategories; ++i)
+    line[std::string(name_of(static_cast<MemoryCategory>(i))) + "_bytes"] = most.by_category[static_cast<size_t>(i)];
   line["peak_bytes"] = most.peak();
   line["rank_0_bytes"] = plan.of_ranks[0].peak();
   line["host_ranks"] = local_ranks;
@@ -44,16 +49,23 @@ int run_plan(const PlanFlags& flags) {
   TUTTI_CHECK(local <= flags.ranks, "--ranks-per-host {} is more than the {} ranks of -n", local, flags.ranks);
   std::vector<std::string> overrides = flags.overrides;
   // Degrees that fit any number of ranks.
-  if (flags.all) overrides.insert(overrides.end(), {"--parallelism.data_parallel_replicate_degree=-1", "--parallelism.data_parallel_shard_degree=1", "--parallelism.tensor_parallel_degree=1", "--parallelism.expert_parallel_degree=1"});
+  if (flags.all)
+    overrides.insert(overrides.end(),
+                     {"--parallelism.data_parallel_replicate_degree=-1", "--parallelism.data_parallel_shard_degree=1",
+                      "--parallelism.tensor_parallel_degree=1", "--parallelism.expert_parallel_degree=1"});
   train::Config config = resolved_config(flags.config, overrides, {}, flags.ranks);
-  if (config.runtime.threads == 0) config.runtime.threads = std::max<int64_t>(1, usable_cores() / local);  // as the ranks will have them
+  if (config.runtime.threads == 0)
+    config.runtime.threads = std::max<int64_t>(1, usable_cores() / local);  // as the ranks will have them
   const bool shared = shares_memory(config, flags.ranks, local);
   const std::vector<train::PlannedLayout> layouts =
-      flags.all ? train::plan_layouts(config, flags.ranks, shared) : std::vector<train::PlannedLayout>{train::plan_layout(config, flags.ranks, shared)};
+      flags.all ? train::plan_layouts(config, flags.ranks, shared)
+                : std::vector<train::PlannedLayout>{train::plan_layout(config, flags.ranks, shared)};
   if (flags.json) {
     for (const train::PlannedLayout& layout : layouts) std::printf("%s\n", to_json(layout, local).dump().c_str());
   } else {
-    const std::string text = flags.svg ? train::plans_svg(layouts) : flags.all ? train::plans_text(layouts, local) : train::plan_text(layouts[0], local);
+    const std::string text = flags.svg   ? train::plans_svg(layouts)
+                             : flags.all ? train::plans_text(layouts, local)
+                                         : train::plan_text(layouts[0], local);
     std::fputs(text.c_str(), stdout);
   }
   return 0;
@@ -63,12 +75,24 @@ int run_plan(const PlanFlags& flags) {
 
 void add_plan(CLI::App& app, Action& action) {
   auto flags = std::make_shared<PlanFlags>();
-  CLI::App* verb = app.add_subcommand("plan", "Say what a step of `tutti train` takes of each rank, memory and bytes sent, before anything runs");
+  CLI::App* verb = app.add_subcommand(
+      "plan", "Say what a step of `tutti train` takes of each rank, memory and bytes sent, before anything runs");
   verb->add_option("config", flags->config, "Configuration, e.g. configs/quickstart.toml")->required();
-  verb->add_option("-n,--ranks", flags->ranks, "Ranks, none of which is started; those that share the batch are at most numerics.virtual_shards")->check(CLI::Range(1, 4096))->capture_default_str();
-  verb->add_option("--ranks-per-host", flags->local_ranks, "Ranks on each host; by default all")->check(CLI::PositiveNumber);
-  verb->add_flag("--all", flags->all, "Every mesh of these ranks, whatever degrees the configuration gives: the possible ones by memory and bytes, then the others with the reason");
-  CLI::Option* json = verb->add_flag("--json", flags->json, "One object per layout: ranks, dp_replicate, dp_shard, tp, ep, and in bytes of the rank with the highest peak activations_bytes, parameters_bytes, gradients_bytes, optimizer_bytes, workspace_bytes, data_bytes, peak_bytes; rank_0_bytes (its peak); host_bytes of host_ranks ranks; sent_gradient_bytes, sent_parameter_bytes, sent_activation_bytes a step; or refusal: why it is not possible");
+  verb->add_option("-n,--ranks", flags->ranks,
+                   "Ranks, none of which is started; those that share the batch are at most numerics.virtual_shards")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  verb->add_option("--ranks-per-host", flags->local_ranks, "Ranks on each host; by default all")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--all", flags->all,
+                 "Every mesh of these ranks, whatever degrees the configuration gives: the possible ones by memory and "
+                 "bytes, then the others with the reason");
+  CLI::Option* json = verb->add_flag(
+      "--json", flags->json,
+      "One object per layout: ranks, dp_replicate, dp_shard, tp, ep, and in bytes of the rank with the highest peak "
+      "activations_bytes, parameters_bytes, gradients_bytes, optimizer_bytes, workspace_bytes, data_bytes, peak_bytes; "
+      "rank_0_bytes (its peak); host_bytes of host_ranks ranks; sent_gradient_bytes, sent_parameter_bytes, "
+      "sent_activation_bytes a step; or refusal: why it is not possible");
   verb->add_flag("--svg", flags->svg, "A picture: a bar per layout, divided by category")->excludes(json);
   verb->allow_extras();  // --section.key=value
   verb->callback([flags, verb, &action] {

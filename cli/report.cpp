@@ -25,7 +25,8 @@ const train::StepRecord& chosen(const std::vector<train::StepRecord>& records, c
   for (const train::StepRecord& r : records) {
     if (r.step == *flags.step) return r;
   }
-  throw UsageError(fmt::format("{} has no record of step {}; it has recorded steps {} to {}", flags.run, *flags.step, records.front().step, records.back().step));
+  throw UsageError(fmt::format("{} has no record of step {}; it has recorded steps {} to {}", flags.run, *flags.step,
+                               records.front().step, records.back().step));
 }
 
 int run_report(const Flags& flags) {
@@ -44,8 +45,9 @@ int run_report(const Flags& flags) {
     std::fputs(train::describe_expert_loads(record).c_str(), stdout);
     return 0;
   }
-  std::printf("step %lld: loss %.4f, gradient norm %.4g, learning rate %.3g, %.0f tokens/s, peak memory %s\n", static_cast<long long>(record.step), static_cast<double>(record.loss),
-              record.grad_norm, record.lr, record.tokens_per_s, train::byte_text(record.memory_peak_bytes).c_str());
+  std::printf("step %lld: loss %.4f, gradient norm %.4g, learning rate %.3g, %.0f tokens/s, peak memory %s\n",
+              static_cast<long long>(record.step), static_cast<double>(record.loss), record.grad_norm, record.lr,
+              record.tokens_per_s, train::byte_text(record.memory_peak_bytes).c_str());
   return 0;
 }
 
@@ -56,8 +58,11 @@ void add_report(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   verb->add_option("run", flags->run, "Run folder, e.g. runs/quickstart")->required();
   verb->add_option("--step", flags->step, "The step to print; else the last one");
-  verb->add_flag("--experts", flags->experts, "The loads of experts: a line for each layer, a character for each expert");
-  verb->add_flag("--json", flags->json, "The line of metrics.jsonl; with --experts one object per layer: layer, tokens, max_over_mean, entropy, bias_min, bias_max, starved");
+  verb->add_flag("--experts", flags->experts,
+                 "The loads of experts: a line for each layer, a character for each expert");
+  verb->add_flag("--json", flags->json,
+                 "The line of metrics.jsonl; with --experts one object per layer: layer, tokens, max_over_mean, "
+                 "entropy, bias_min, bias_max, starved");
   verb->callback([flags, &action] { action = [flags] { return run_report(*flags); }; });
 }
 

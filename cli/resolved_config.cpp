@@ -9,7 +9,8 @@
 
 namespace tutti::cli {
 
-train::Config resolved_config(const std::string& file, const std::vector<std::string>& overrides, const std::vector<std::string>& data, int64_t ranks) {
+train::Config resolved_config(const std::string& file, const std::vector<std::string>& overrides,
+                              const std::vector<std::string>& data, int64_t ranks) {
   train::Config config = train::load_config(file);
   train::apply_environment(config);
   for (const std::string& flag : overrides) train::apply_override(config, flag);

@@ -9,9 +9,11 @@
 
 namespace tutti::cli {
 
-// The file, then variables of the environment, then `overrides` (--section.key=value); `data`, if any, in the place of data.paths. Checked as a whole and
-// for `ranks` ranks, except for the memory that it needs. UsageError naming what is wrong.
-train::Config resolved_config(const std::string& file, const std::vector<std::string>& overrides, const std::vector<std::string>& data, int64_t ranks);
+// The file, then variables of the environment, then `overrides` (--section.key=value); `data`, if any, in the place of
+// data.paths. Checked as a whole and for `ranks` ranks, except for the memory that it needs. UsageError naming what is
+// wrong.
+train::Config resolved_config(const std::string& file, const std::vector<std::string>& overrides,
+                              const std::vector<std::string>& data, int64_t ranks);
 
 // Whether `ranks` ranks, of which `local_ranks` are on this host, exchange data in its memory.
 bool shares_memory(const train::Config& config, int64_t ranks, int64_t local_ranks);

@@ -8,8 +8,8 @@ namespace tutti::cli {
 
 class RunsFolder {
  public:
-  // `keep` is made if need be, must be empty and stays; with "" it is a new temporary folder whose name begins with `prefix`.
-  // UsageError, or EnvironmentError when it cannot be made.
+  // `keep` is made if need be, must be empty and stays; with "" it is a new temporary folder whose name begins with
+  // `prefix`. UsageError, or EnvironmentError when it cannot be made.
   RunsFolder(const std::string& keep, const std::string& prefix);
   ~RunsFolder();
   // Removes a temporary folder early; any thread.

@@ -13,7 +13,10 @@ int status_after_output(int status, int failed) {
   if (is_flushed && !std::ferror(stdout)) return status;
   // The reason is unknown where an earlier write failed: stdio keeps that it did, but not why.
   const std::string reason = errno == 0 ? "an earlier write failed" : detail::errno_text(errno);
-  std::fprintf(stderr, "tutti: error: the results are incomplete, because the standard output cannot be written: %s; direct it to a place with room\n", reason.c_str());
+  std::fprintf(stderr,
+               "tutti: error: the results are incomplete, because the standard output cannot be written: %s; direct it "
+               "to a place with room\n",
+               reason.c_str());
   return failed;
 }
 

@@ -24,10 +24,16 @@ void add_tokenizer(CLI::App& app, Action& action) {
   verb->require_subcommand(1);
   CLI::App* train = verb->add_subcommand("train", "Learn byte-level BPE from text and save it as tokenizer.json");
   train->add_option("data", flags->data, "Files, folders, globs, .jsonl, gzip, dictzip")->required();
-  train->add_option("--vocab-size", flags->vocab, "Tokens to end with, special tokens included")->check(CLI::Range(258, 1 << 20))->capture_default_str();
+  train->add_option("--vocab-size", flags->vocab, "Tokens to end with, special tokens included")
+      ->check(CLI::Range(258, 1 << 20))
+      ->capture_default_str();
   train->add_option("-o,--output", flags->output, "File to write")->capture_default_str();
-  train->add_option("--text-field", flags->reading.text_field, "The key under which the lines of .jsonl files have their text")->capture_default_str();
-  train->add_flag("--read-binary", flags->reading.reads_binary, "Also learn from files that hold no text, byte by byte");
+  train
+      ->add_option("--text-field", flags->reading.text_field,
+                   "The key under which the lines of .jsonl files have their text")
+      ->capture_default_str();
+  train->add_flag("--read-binary", flags->reading.reads_binary,
+                  "Also learn from files that hold no text, byte by byte");
   train->callback([flags, &action] {
     action = [flags] {
       const TextDocuments text = read_counted_documents(flags->data, flags->reading);

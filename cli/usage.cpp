@@ -42,7 +42,8 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error) {
     verb = verb->get_subcommands().back();
     command += " " + verb->get_name();
   }
-  std::fprintf(stderr, "tutti: error: %s\nRun '%s --help' for more.\n", message_of(app, *verb, error).c_str(), command.c_str());
+  std::fprintf(stderr, "tutti: error: %s\nRun '%s --help' for more.\n", message_of(app, *verb, error).c_str(),
+               command.c_str());
   return app.got_subcommand("diff") || app.got_subcommand("replay") ? kCannotTell : 2;
 }
 

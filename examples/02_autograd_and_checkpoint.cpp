@@ -54,7 +54,9 @@ int main() {
 
   const Tensor input = normal({256, 256}, random_key("input")), w = normal({256, 256}, random_key("w"), 0.0, 0.1);
   const Result kept = gradient_of(input, w, false), again = gradient_of(input, w, true);
-  std::printf("peak memory: %.1f MiB with everything kept, %.1f MiB with recomputation\n", kept.peak_mib, again.peak_mib);
-  const bool same = std::memcmp(kept.gradient.raw_data(), again.gradient.raw_data(), static_cast<size_t>(w.nbytes())) == 0;
+  std::printf("peak memory: %.1f MiB with everything kept, %.1f MiB with recomputation\n", kept.peak_mib,
+              again.peak_mib);
+  const bool same =
+      std::memcmp(kept.gradient.raw_data(), again.gradient.raw_data(), static_cast<size_t>(w.nbytes())) == 0;
   std::printf("recomputed gradients have the same bits: %s\n", same ? "yes" : "no");
 }

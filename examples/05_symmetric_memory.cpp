@@ -54,5 +54,6 @@ int main() {
     for (int r = 0; r < kRanks; ++r) ranks.emplace_back([&store, r] { run_rank(r, store.clone()); });
   }
   std::printf("%d ranks: rank 0 was told by rank %d, %s, %s\n", kRanks, told_by.load(),
-              right_sums == kRanks ? "all sums are 6" : "some sums are wrong", reached == kRanks ? "one write reached all" : "a write was lost");
+              right_sums == kRanks ? "all sums are 6" : "some sums are wrong",
+              reached == kRanks ? "one write reached all" : "a write was lost");
 }

@@ -33,6 +33,6 @@ void run_rank(ProcessGroup& world) {
 
 int main() {
   run_ranks(4, run_rank);  // as threads; started by `tutti launch -n 4`, a program calls init_process_group() instead
-  std::printf("4 ranks: the sum is %d, pairs sum to %d and %d, and a wrong shape is an error that names %s\n", sum.load(), first_pair.load(),
-              second_pair.load(), named ? "rank 2" : "nobody");
+  std::printf("4 ranks: the sum is %d, pairs sum to %d and %d, and a wrong shape is an error that names %s\n",
+              sum.load(), first_pair.load(), second_pair.load(), named ? "rank 2" : "nobody");
 }

@@ -45,8 +45,8 @@ int main() {
       if (event.category != TraceCategory::extern_call || event.kernel->info.ops[0].name != "matmul") continue;
       ++(event.context.phase == TracePhase::backward ? backward : forward);
       elsewhere += event.context.place == nullptr || event.context.place->module_path != "mlp";
-      std::printf("%s: %.0f flops in %.1f us, %s\n", event.name, event.flops, static_cast<double>(event.end_ns - event.begin_ns) / 1e3,
-                  event.kernel->info.choice.c_str());
+      std::printf("%s: %.0f flops in %.1f us, %s\n", event.name, event.flops,
+                  static_cast<double>(event.end_ns - event.begin_ns) / 1e3, event.kernel->info.choice.c_str());
     }
   }
   const bool same = std::memcmp(plain.raw_data(), profiled.raw_data(), static_cast<size_t>(plain.nbytes())) == 0;

@@ -1,6 +1,6 @@
-// Lesson 9: data-parallel training. The batch of a step is cut into virtual shards, which any number of ranks share, and
-// every loss and weight has the same bits. Under `tutti launch -n 3 -- build/release/example_09_data_parallel` the ranks are
-// processes and train together; started alone, the program tries several numbers of ranks as threads.
+// Lesson 9: data-parallel training. The batch of a step is cut into virtual shards, which any number of ranks share,
+// and every loss and weight has the same bits. Under `tutti launch -n 3 -- build/release/example_09_data_parallel` the
+// ranks are processes and train together; started alone, the program tries several numbers of ranks as threads.
 // Last line of output: 1, 2, 3, 4 and 6 ranks: same loss, same weights
 #include <cstdio>
 #include <cstdlib>
@@ -53,7 +53,8 @@ std::string train(comm::ProcessGroup& group) {
   for (int step = 1; step <= 200; ++step) {
     for (const int64_t s : shards.mine()) {
       const DrawScope draws(step, s);  // the masks of dropout depend on step and shard, not on the rank
-      const Tensor points = uniform({kRows, 2}, random_key("points", 0, static_cast<uint32_t>(step), static_cast<uint32_t>(s)), -1.0, 1.0);
+      const Tensor points = uniform(
+          {kRows, 2}, random_key("points", 0, static_cast<uint32_t>(step), static_cast<uint32_t>(s)), -1.0, 1.0);
       const Tensor losses = cross_entropy(model.forward(points), labels_of(points));
       backward(losses, full_like(losses, 1.0 / (kShards * kRows)), {.sink = shards.sink()});
       shards.add(losses);
@@ -63,7 +64,8 @@ std::string train(comm::ProcessGroup& group) {
     loss = sums.loss / (kShards * kRows);
   }
   uint64_t weights = 0;
-  for (const auto& [name, values] : model.state_dict()) weights = hash64(values.raw_data(), static_cast<size_t>(values.nbytes()), weights);
+  for (const auto& [name, values] : model.state_dict())
+    weights = hash64(values.raw_data(), static_cast<size_t>(values.nbytes()), weights);
   return fmt::format("loss {:a}, weights {:016x}", loss, weights);
 }
 

@@ -24,7 +24,9 @@ struct Classifier : nn::Module {
   nn::Child<nn::Sequential> net{this, "net"};
 };
 
-Tensor points(const char* name, int64_t count, uint32_t step = 0) { return uniform({count, 2}, random_key(name, 0, step), -1.0, 1.0); }
+Tensor points(const char* name, int64_t count, uint32_t step = 0) {
+  return uniform({count, 2}, random_key(name, 0, step), -1.0, 1.0);
+}
 
 // Whether a point lies in the ring between the circles of radius 0.5 and 0.9.
 Tensor labels_of(const Tensor& x) {
@@ -36,12 +38,14 @@ int main() {
   seed_all(1);
   Classifier model;
   nn::initialize(model);
-  std::printf("%lld parameters in %zu tensors\n", static_cast<long long>(model.parameter_count()), model.named_parameters().size());
+  std::printf("%lld parameters in %zu tensors\n", static_cast<long long>(model.parameter_count()),
+              model.named_parameters().size());
 
   std::vector<optim::ParameterGroup<optim::AdamWOptions>> groups(2);
   groups[0].options = {.lr = 0.005, .weight_decay = 0.01};
   groups[1].options = {.lr = 0.005, .weight_decay = 0};
-  for (const nn::NamedParameter& p : model.named_parameters()) groups[p.parameter.sizes().size() == 2 ? 0 : 1].parameters.push_back(p);
+  for (const nn::NamedParameter& p : model.named_parameters())
+    groups[p.parameter.sizes().size() == 2 ? 0 : 1].parameters.push_back(p);
   const auto optimizer = optim::make_adamw(groups);
 
   for (uint32_t step = 1; step <= 400; ++step) {
@@ -57,6 +61,7 @@ int main() {
   const nn::EvalScope evaluating(model);  // no dropout
   const NoGradScope no_grad;
   const Tensor x = points("test", 1000);
-  const double right = sum(cast(eq(argmax(model.forward(x), {.dim = 1}), cast(labels_of(x), DType::i64)), DType::f32)).item();
+  const double right =
+      sum(cast(eq(argmax(model.forward(x), {.dim = 1}), cast(labels_of(x), DType::i64)), DType::f32)).item();
   std::printf("%s of 1000 points are classified right\n", right >= 970 ? "97 % or more" : "too few");
 }

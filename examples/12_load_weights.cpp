@@ -1,5 +1,5 @@
-// Lesson 12: weights of a file in a module. The module has no memory until they are loaded, and a file that does not fit is told
-// name by name.
+// Lesson 12: weights of a file in a module. The module has no memory until they are loaded, and a file that does not
+// fit is told name by name.
 // Last line of output: the weights of the file give the same logits
 #include <unistd.h>
 
@@ -18,12 +18,15 @@ using namespace tutti;
 
 Tensor logits_of(const models::LanguageModel& model) {
   const NoGradScope no_grad;
-  const models::TokenBatch batch{Tensor::of<int32_t>({1, 2, 3, 4}), Tensor::of<int32_t>({0, 1, 2, 3}), zeros({4}, DType::i32), 1};
+  const models::TokenBatch batch{Tensor::of<int32_t>({1, 2, 3, 4}), Tensor::of<int32_t>({0, 1, 2, 3}),
+                                 zeros({4}, DType::i32), 1};
   return model.forward(batch);
 }
 
 int main() {
-  const std::string path = (std::filesystem::temp_directory_path() / ("tutti-lesson-12-" + std::to_string(getpid()) + ".safetensors")).string();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("tutti-lesson-12-" + std::to_string(getpid()) + ".safetensors"))
+          .string();
   seed_all(1);
   const auto trained = models::make_model("qwen3", "tiny", {.max_positions = 16});
   nn::initialize(*trained);

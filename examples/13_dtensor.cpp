@@ -1,5 +1,5 @@
-// Lesson 13: a feed-forward block whose weights are spread over ranks. The first matrix is cut by columns, the second by rows: one
-// reduction at the end joins the parts, and loss and gradients have the bits of one rank.
+// Lesson 13: a feed-forward block whose weights are spread over ranks. The first matrix is cut by columns, the second
+// by rows: one reduction at the end joins the parts, and loss and gradients have the bits of one rank.
 // Last line of output: 1, 2 and 4 ranks: same loss, same gradients
 #include <cstdio>
 #include <mutex>
@@ -26,7 +26,8 @@ std::string train_step(const dist::Mesh& mesh) {
   const Tensor y = matmul(silu(matmul(x, up)), down);  // terms of a sum, one per rank
   const Tensor loss = mean(mul(y, y));                 // needs their sum: the only communication of the forward
   backward(loss);
-  if (mesh->rank() == 0 && mesh->size() == 2) std::printf("%s%s", dist::visualize(up).c_str(), counter.to_string().c_str());
+  if (mesh->rank() == 0 && mesh->size() == 2)
+    std::printf("%s%s", dist::visualize(up).c_str(), counter.to_string().c_str());
   uint64_t bits = 0;
   for (const Tensor& t : {loss, grad_of(up), grad_of(down)}) {
     const Tensor all = to_contiguous(dist::full_tensor(t));

@@ -1,5 +1,6 @@
-// Lesson 14: fully sharded training. Ranks divide parameters, gradients and optimizer state; the model stays as it is written, and losses and
-// weights have the bits of one rank. Each block is a group whose parameters are made whole together.
+// Lesson 14: fully sharded training. Ranks divide parameters, gradients and optimizer state; the model stays as it is
+// written, and losses and weights have the bits of one rank. Each block is a group whose parameters are made whole
+// together.
 // Last line of output: 1, 2, 3, 4 and 6 ranks: same loss, same weights
 #include <cstdio>
 #include <mutex>
@@ -25,7 +26,12 @@ using namespace tutti;
 constexpr int64_t kShards = 8, kRows = 16, kWidth = 48;
 
 struct Block final : nn::Module {
-  Block() { net->add<nn::LayerNorm>(kWidth).add<nn::Linear>(kWidth, 4 * kWidth).add<nn::GELU>().add<nn::Linear>(4 * kWidth, kWidth); }
+  Block() {
+    net->add<nn::LayerNorm>(kWidth)
+        .add<nn::Linear>(kWidth, 4 * kWidth)
+        .add<nn::GELU>()
+        .add<nn::Linear>(4 * kWidth, kWidth);
+  }
   Tensor forward(const Tensor& x) const { return add(x, net(x)); }
   nn::Child<nn::Sequential> net{this, "net"};
 };
@@ -48,13 +54,14 @@ std::string train(comm::ProcessGroup& group) {
   const dist::Mesh mesh = dist::mesh_from_group(group.shared_from_this(), "cpu", {.names = {"dp_shard"}});
   for (nn::Child<Block>& block : *model.blocks) parallel::fully_shard(*block, {.mesh = mesh});
   const parallel::ShardedModule sharded = parallel::fully_shard(model, {.mesh = mesh});  // what no block has taken
-  nn::initialize(model);                                                                  // each rank draws the rows that it stores
+  nn::initialize(model);  // each rank draws the rows that it stores
   const auto optimizer = optim::make_adamw(model.named_parameters());
   parallel::Shards shards(kShards, &group, nn::leaves_of(model.named_parameters()));
   double loss = 0;
   for (int step = 1; step <= 30; ++step) {
     for (const int64_t s : shards.mine()) {
-      const Tensor x = uniform({kRows, kWidth}, random_key("rows", 0, static_cast<uint32_t>(step), static_cast<uint32_t>(s)), -1.0, 1.0);
+      const Tensor x = uniform({kRows, kWidth},
+                               random_key("rows", 0, static_cast<uint32_t>(step), static_cast<uint32_t>(s)), -1.0, 1.0);
       const Tensor error = sub(model.forward(x), sin(sum(x, {.dims = {1}})));
       const Tensor losses = mul(error, error);
       backward(losses, full_like(losses, 1.0 / (kShards * kRows)), {.sink = shards.sink()});
@@ -66,8 +73,9 @@ std::string train(comm::ProcessGroup& group) {
   }
   if (group.size() == 4) {
     group.barrier();
-    if (group.rank() == 0) std::printf("of 4 ranks, the first stores %lld of %lld bytes of the parameters\n", static_cast<long long>(sharded.all_stored_bytes()),
-                                       static_cast<long long>(sharded.all_copy_bytes()));
+    if (group.rank() == 0)
+      std::printf("of 4 ranks, the first stores %lld of %lld bytes of the parameters\n",
+                  static_cast<long long>(sharded.all_stored_bytes()), static_cast<long long>(sharded.all_copy_bytes()));
   }
   uint64_t weights = 0;
   for (const auto& [name, values] : model.state_dict()) {

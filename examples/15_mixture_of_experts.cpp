@@ -15,7 +15,13 @@ using namespace tutti;
 
 int main() {
   seed_all(1);
-  nn::MoE layer({.dim = 8, .hidden_dim = 16, .router = {.num_experts = 8, .top_k = 2, .score_func = nn::ScoreFunction::softmax, .route_norm = true, .init = nn::Init::normal(0.5)},
+  nn::MoE layer({.dim = 8,
+                 .hidden_dim = 16,
+                 .router = {.num_experts = 8,
+                            .top_k = 2,
+                            .score_func = nn::ScoreFunction::softmax,
+                            .route_norm = true,
+                            .init = nn::Init::normal(0.5)},
                  .init = nn::Init::normal(0.3)});
   nn::initialize(layer);
   const auto optimizer = optim::make_adamw(layer.named_parameters(), {.lr = 0.01});
@@ -37,8 +43,13 @@ int main() {
     load = static_cast<double>(*std::max_element(tokens.begin(), tokens.end())) / (256.0 * 2 / 8);
     error = loss.item();
     if (step == 1) first_load = load, first_error = error;
-    if (step % 100 == 0 || step == 1) std::printf("step %u  loss %.4f  largest load %.2f times the mean\n", step, error, load);
+    if (step % 100 == 0 || step == 1)
+      std::printf("step %u  loss %.4f  largest load %.2f times the mean\n", step, error, load);
   }
   const bool is_done = first_load > 1.5 && load < 1.2 && error < first_error / 2;
-  std::printf("%s\n", is_done ? "the largest load fell from more than 1.5 to less than 1.2 times the mean, and the error by more than half" : "something else happened");
+  std::printf(
+      "%s\n",
+      is_done
+          ? "the largest load fell from more than 1.5 to less than 1.2 times the mean, and the error by more than half"
+          : "something else happened");
 }

@@ -44,6 +44,7 @@ namespace tutti::io {{
 
 const char* const kNfcUnicodeVersion = "{unicodedata.unidata_version}";
 
+// clang-format off
 const CanonicalDecomposition kCanonicalDecompositions[] = {{
 {rows(decompositions)}
 }};
@@ -58,5 +59,6 @@ const CombiningClassRange kCombiningClasses[] = {{
 {rows(f"{{0x{a:X}, 0x{b:X}, {value}}}" for a, b, value in classes)}
 }};
 const int64_t kCombiningClassCount = {len(classes)};
+// clang-format on
 
 }}  // namespace tutti::io""")

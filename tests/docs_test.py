@@ -75,7 +75,7 @@ def main(root):
             tests.setdefault(suite, set()).add(name)
     programs = {f"example_{source.stem}" for source in (root / "examples").glob("[0-9]*.cpp")}
     for source in (root / "cli").glob("*.cpp"):
-        programs.update(re.findall(r'add_subcommand\("(\w+)"', source.read_text()))
+        programs.update(re.findall(r'add_subcommand\(\s*"(\w+)"', source.read_text()))
     problems = []
     for page in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "tests").rglob("*.md"))]:
         text = page.read_text()

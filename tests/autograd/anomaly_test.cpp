@@ -62,7 +62,9 @@ TEST(Anomaly, PassesNaNsThatWereThereOn) {
 }
 
 TEST(Anomaly, LooksOnlyWhileItLives) {
-  { const AnomalyScope scope; }
+  {
+    const AnomalyScope scope;
+  }
   EXPECT_TRUE(std::isnan(log(Tensor::of<float>({-1})).item()));
 }
 
@@ -70,7 +72,8 @@ TEST(Anomaly, SeesIntegersEmptyAndNarrowTensors) {
   const AnomalyScope scope;
   EXPECT_EQ(add(Tensor::of<int64_t>({1}), 1).item_int(), 2);
   EXPECT_EQ(log(Tensor::empty({0})).numel(), 0);
-  EXPECT_NE(message([&] { log(cast(Tensor::of<float>({-1}), DType::bf16)); }).find("log made the first NaN"), std::string::npos);
+  EXPECT_NE(message([&] { log(cast(Tensor::of<float>({-1}), DType::bf16)); }).find("log made the first NaN"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ TEST(AttentionGradient, AMaskThatWantsAGradientIsRefused) {
     backward(learned);
     FAIL() << "no error";
   } catch (const UsageError& e) {
-    EXPECT_NE(std::string(e.what()).find("the mask wants a gradient, which attention does not give; detach it, or write attention with matmul and softmax"),
+    EXPECT_NE(std::string(e.what()).find("the mask wants a gradient, which attention does not give; detach it, or "
+                                         "write attention with matmul and softmax"),
               std::string::npos)
         << e.what();
   }

@@ -71,7 +71,8 @@ TEST(Backward, AndGradAddTheUsesOfABf16LeafInF32) {
   const Tensor by_grad = grad(outputs, inputs, {}, {.retain_graph = true})[0];
   backward(outputs[0]);
   EXPECT_EQ(by_grad.dtype(), DType::f32);
-  EXPECT_EQ(values(by_grad), std::vector<float>(3, static_cast<float>(expected))) << "every partial sum is exact in f32";
+  EXPECT_EQ(values(by_grad), std::vector<float>(3, static_cast<float>(expected)))
+      << "every partial sum is exact in f32";
   EXPECT_EQ(values(grad_of(w)), values(by_grad));
 }
 
@@ -212,13 +213,18 @@ TEST(Checkpoint, MayBeNested) {
 TEST(Checkpoint, DrawsAnonymousNumbersOnceAndRefusesMore) {
   const Tensor inputs[] = {leaf({1, 2, 3, 4, 5, 6, 7, 8})};
   int runs = 0;
-  const auto region = [&](std::span<const Tensor> in) { return ++runs == 1 ? dropout(in[0], 0.5) : dropout(dropout(in[0], 0.5), 0.5); };
+  const auto region = [&](std::span<const Tensor> in) {
+    return ++runs == 1 ? dropout(in[0], 0.5) : dropout(dropout(in[0], 0.5), 0.5);
+  };
   const Tensor y = checkpoint(region, inputs);
   try {
     backward(sum(y));
     FAIL() << "the region drew more than in its forward";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("backward of checkpoint: the region drew 1 anonymous random keys, and draws more"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what())
+                  .find("backward of checkpoint: the region drew 1 anonymous random keys, and draws more"),
+              std::string::npos)
+        << error.what();
   }
   // Its forward's mask again, and afterwards the rank's own keys.
   const auto once = [](std::span<const Tensor> in) { return dropout(in[0], 0.5); };

@@ -36,7 +36,8 @@ TEST(ConstantRows, OfAnyValueAndLengthHaveTheGradientZero) {
           const Tensor outputs[] = {spread(x, {.dims = {1}})}, inputs[] = {x};
           const Tensor cotangents[] = {full({2}, 1.0, dtype)};
           const Tensor gradient = grad(outputs, inputs, cotangents)[0];
-          for (int64_t i = 0; i < gradient.numel(); ++i) ASSERT_EQ(facets::read_double(gradient, i), 0) << name_of(dtype) << " " << n << " times " << value;
+          for (int64_t i = 0; i < gradient.numel(); ++i)
+            ASSERT_EQ(facets::read_double(gradient, i), 0) << name_of(dtype) << " " << n << " times " << value;
         }
       }
     }

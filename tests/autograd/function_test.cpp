@@ -53,7 +53,9 @@ const Function& own_exp() {
         context.save({y});
         return {y};
       },
-      [](const FunctionContext& context, std::span<const Tensor> grads) -> Tensors { return {mul(grads[0], context.saved()[0])}; });
+      [](const FunctionContext& context, std::span<const Tensor> grads) -> Tensors {
+        return {mul(grads[0], context.saved()[0])};
+      });
   return function;
 }
 
@@ -85,7 +87,8 @@ TEST(Function, MayBeDifferentiatedTwice) {
 
 TEST(Function, HasManyInputsAndResults) {
   const Function both(
-      "sum and difference", [](FunctionContext&, std::span<const Tensor> in) -> Tensors { return {add(in[0], in[1]), sub(in[0], in[1])}; },
+      "sum and difference",
+      [](FunctionContext&, std::span<const Tensor> in) -> Tensors { return {add(in[0], in[1]), sub(in[0], in[1])}; },
       [](const FunctionContext& context, std::span<const Tensor> g) -> Tensors {
         EXPECT_TRUE(context.needs(0));
         EXPECT_FALSE(context.needs(1));
@@ -96,7 +99,8 @@ TEST(Function, HasManyInputsAndResults) {
   const Tensors results = both.apply(std::vector{x, other});
   backward(mul(results[0], 3.0));
   EXPECT_EQ(grad_of(x).item(), 3.0);
-  EXPECT_NE(message([&] { both(x, other); }).find("it has 2 results, and one is expected here; call apply()"), std::string::npos);
+  EXPECT_NE(message([&] { both(x, other); }).find("it has 2 results, and one is expected here; call apply()"),
+            std::string::npos);
 }
 
 TEST(Function, ReturnsConstantsWithoutHistory) {
@@ -108,7 +112,9 @@ TEST(Function, ReturnsConstantsWithoutHistory) {
         context.mark_non_differentiable(mask);
         return {mul(in[0], mask), mask};
       },
-      [](const FunctionContext& context, std::span<const Tensor> g) -> Tensors { return {mul(g[0], context.saved()[0])}; });
+      [](const FunctionContext& context, std::span<const Tensor> g) -> Tensors {
+        return {mul(g[0], context.saved()[0])};
+      });
   const Tensor x = leaf({2, -2});
   const Tensors results = clipped.apply(std::vector{x});
   EXPECT_TRUE(requires_grad(results[0]));
@@ -131,13 +137,25 @@ TEST(Function, ReturnsAnInputAsAnotherTensor) {
 TEST(Function, SaysWhatIsWrong) {
   const Tensor x = leaf({2});
   const auto with = [](Function::Backward backward) {
-    return Function("mine", [](FunctionContext& c, std::span<const Tensor> in) -> Tensors { c.save(in); return {mul(in[0], 2.0)}; }, std::move(backward));
+    return Function(
+        "mine",
+        [](FunctionContext& c, std::span<const Tensor> in) -> Tensors {
+          c.save(in);
+          return {mul(in[0], 2.0)};
+        },
+        std::move(backward));
   };
-  EXPECT_NE(message([&] { backward(with([](const FunctionContext&, std::span<const Tensor>) -> Tensors { return {}; })(x)); })
-                .find("backward of mine: it returned 0 gradients for 1 inputs"), std::string::npos);
-  EXPECT_NE(message([&] { backward(with([](const FunctionContext&, std::span<const Tensor>) -> Tensors { return {zeros({3})}; })(x)); })
-                .find("backward of mine: the gradient of input 0 is [3] f32 cpu; expected a float tensor of its sizes [1]"), std::string::npos);
-  EXPECT_NE(message([&] { Function("half", {}, {}); }).find("'half': forward and backward must both be given"), std::string::npos);
+  EXPECT_NE(message([&] {
+              backward(with([](const FunctionContext&, std::span<const Tensor>) -> Tensors { return {}; })(x));
+            }).find("backward of mine: it returned 0 gradients for 1 inputs"),
+            std::string::npos);
+  EXPECT_NE(
+      message([&] {
+        backward(with([](const FunctionContext&, std::span<const Tensor>) -> Tensors { return {zeros({3})}; })(x));
+      }).find("backward of mine: the gradient of input 0 is [3] f32 cpu; expected a float tensor of its sizes [1]"),
+      std::string::npos);
+  EXPECT_NE(message([&] { Function("half", {}, {}); }).find("'half': forward and backward must both be given"),
+            std::string::npos);
   EXPECT_NE(message([&] { cube()(Tensor{}); }).find("cube: input 0 of 1 is an undefined tensor"), std::string::npos);
   const Tensor y = cube()(x);
   backward(y);
@@ -148,7 +166,8 @@ TEST(Function, SaysWhatIsWrong) {
     const NoGradScope no_grad;
     add_(w, 1.0);
   }
-  EXPECT_NE(message([&] { backward(z); }).find("backward of cube: saved tensor 0 ([1] f32 cpu) was changed in place"), std::string::npos);
+  EXPECT_NE(message([&] { backward(z); }).find("backward of cube: saved tensor 0 ([1] f32 cpu) was changed in place"),
+            std::string::npos);
 }
 
 }  // namespace

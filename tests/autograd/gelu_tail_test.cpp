@@ -1,4 +1,5 @@
-// gelu and its gradient where they are small, against the formulas in long double: relative error, down to the smallest numbers.
+// gelu and its gradient where they are small, against the formulas in long double: relative error, down to the smallest
+// numbers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +15,9 @@ namespace {
 constexpr long double kPi = 3.14159265358979323846264338327950288L;
 
 long double exact(long double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0L)); }
-long double exact_slope(long double x) { return std::erfc(-x / std::sqrt(2.0L)) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * kPi); }
+long double exact_slope(long double x) {
+  return std::erfc(-x / std::sqrt(2.0L)) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * kPi);
+}
 
 long double gate(long double x) { return 1 / (1 + std::exp(-2 * std::sqrt(2 / kPi) * (x + 0.044715L * x * x * x))); }
 long double approximate(long double x) { return x * gate(x); }
@@ -29,7 +32,8 @@ struct Form {
   double accepted_f32, accepted_f64, lowest_f32, lowest_f64;  // the lowest x with normal results
 };
 // The tanh form loses what its cubic argument, up to 90 in f32, has as a rounding error.
-const Form kForms[] = {{GeluForm::erf, exact, exact_slope, 6e-7, 3e-15, -12.8, -37}, {GeluForm::tanh, approximate, approximate_slope, 2e-5, 4e-13, -9.8, -20}};
+const Form kForms[] = {{GeluForm::erf, exact, exact_slope, 6e-7, 3e-15, -12.8, -37},
+                       {GeluForm::tanh, approximate, approximate_slope, 2e-5, 4e-13, -9.8, -20}};
 
 template <class T>
 void expect_relative(const Form& form, double lowest, double accepted) {
@@ -39,7 +43,9 @@ void expect_relative(const Form& form, double lowest, double accepted) {
   const Tensor y = gelu(input, form.form);
   const Tensor outputs[] = {sum(y)}, inputs[] = {input};
   const Tensor slope = grad(outputs, inputs)[0];
-  const auto relative = [](long double got, long double want) { return static_cast<double>(std::fabs((got - want) / want)); };
+  const auto relative = [](long double got, long double want) {
+    return static_cast<double>(std::fabs((got - want) / want));
+  };
   for (size_t i = 0; i < x.size(); ++i) {
     if (x[i] == 0) continue;
     ASSERT_LE(relative(y.data<T>()[i], form.value(x[i])), accepted) << "gelu of " << x[i];

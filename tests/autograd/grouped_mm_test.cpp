@@ -26,7 +26,8 @@ std::vector<Tensor> gradients(const Tensor& output, const Tensor& with, const Te
 TEST(GroupedMmGradient, IsThatOfOneLinearLayerPerGroup) {
   const std::vector<int64_t> ends = {5, 5, 150, 152};
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Tensor x = sample_tensor(1, {160, 70}, dtype), w = sample_tensor(2, {4, 33, 70}, dtype), with = sample_tensor(3, {160, 33}, dtype);
+    const Tensor x = sample_tensor(1, {160, 70}, dtype), w = sample_tensor(2, {4, 33, 70}, dtype),
+                 with = sample_tensor(3, {160, 33}, dtype);
     requires_grad_(x);
     requires_grad_(w);
     const auto grouped = gradients(grouped_mm(x, transpose(w, -1, -2), Tensor::of(ends)), with, x, w);
@@ -35,7 +36,8 @@ TEST(GroupedMmGradient, IsThatOfOneLinearLayerPerGroup) {
     int64_t begin = 0;
     for (size_t g = 0; g < ends.size(); begin = ends[g++]) {
       const int64_t at = static_cast<int64_t>(g), size = ends[g] - begin;
-      const Tensor rows = to_contiguous(narrow(x, 0, begin, size)).alias(), expert = to_contiguous(select(w, 0, at)).alias();
+      const Tensor rows = to_contiguous(narrow(x, 0, begin, size)).alias(),
+                   expert = to_contiguous(select(w, 0, at)).alias();
       requires_grad_(rows);
       requires_grad_(expert);
       const auto one = gradients(linear(rows, expert), narrow(with, 0, begin, size), rows, expert);
@@ -51,11 +53,13 @@ TEST(GroupedMmGradient, IsThatOfOneLinearLayerPerGroup) {
 
 // Optimizers read weight and gradient together.
 TEST(GroupedMmGradient, LiesAsTheWeightDoes) {
-  const Tensor x = sample_tensor(1, {12, 7}), weight = sample_tensor(2, {3, 5, 7}), offsets = Tensor::of<int64_t>({4, 4, 12});
+  const Tensor x = sample_tensor(1, {12, 7}), weight = sample_tensor(2, {3, 5, 7}),
+               offsets = Tensor::of<int64_t>({4, 4, 12});
   requires_grad_(weight);
   const Tensor with = sample_tensor(3, {12, 5});
   for (const bool columns : {false, true}) {
-    const Tensor y = columns ? grouped_mm(transpose(transpose(weight, 1, 2), 1, 2), transpose(x, 0, 1), offsets) : grouped_mm(x, transpose(weight, 1, 2), offsets);
+    const Tensor y = columns ? grouped_mm(transpose(transpose(weight, 1, 2), 1, 2), transpose(x, 0, 1), offsets)
+                             : grouped_mm(x, transpose(weight, 1, 2), offsets);
     const Tensor loss[] = {sum(mul(columns ? transpose(y, 0, 1) : y, with))}, inputs[] = {weight};
     EXPECT_TRUE(grad(loss, inputs)[0].is_contiguous()) << columns;
   }

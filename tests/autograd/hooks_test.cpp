@@ -55,8 +55,14 @@ TEST(Hooks, WaitForTheFinishedGradientInPerUseMode) {
 TEST(Hooks, AreRemovedByTheirHandleAndNotByItsEnd) {
   const Tensor a = leaf({1});
   int kept = 0, removed = 0;
-  register_hook(a, [&](const Tensor&) { ++kept; return Tensor{}; });
-  HookHandle handle = register_hook(a, [&](const Tensor&) { ++removed; return Tensor{}; });
+  register_hook(a, [&](const Tensor&) {
+    ++kept;
+    return Tensor{};
+  });
+  HookHandle handle = register_hook(a, [&](const Tensor&) {
+    ++removed;
+    return Tensor{};
+  });
   backward(mul(a, 2.0));
   handle.remove();
   handle.remove();
@@ -80,7 +86,10 @@ TEST(Hooks, MayRegisterAndRemoveHooks) {
   int late = 0;
   HookHandle self;
   self = register_hook(a, [&](const Tensor&) {
-    register_hook(a, [&](const Tensor&) { ++late; return Tensor{}; });
+    register_hook(a, [&](const Tensor&) {
+      ++late;
+      return Tensor{};
+    });
     self.remove();
     return Tensor{};
   });
@@ -93,7 +102,8 @@ TEST(Hooks, MayRegisterAndRemoveHooks) {
 TEST(Hooks, AfterAccumulationSeeTheLeafWithItsGrad) {
   const Tensor a = leaf({1}), b = leaf({1});
   std::vector<std::string> seen;
-  HookHandle handle = register_post_accumulate_grad_hook(a, [&](const Tensor& t) { seen.push_back(fmt::format("a {}", grad_of(t).item())); });
+  HookHandle handle = register_post_accumulate_grad_hook(
+      a, [&](const Tensor& t) { seen.push_back(fmt::format("a {}", grad_of(t).item())); });
   register_post_accumulate_grad_hook(b, [&](const Tensor& t) {
     seen.push_back(fmt::format("b {}", grad_of(t).item()));
     set_grad(t, {});
@@ -119,8 +129,11 @@ TEST(Hooks, OfLeavesAndValuesMustKeepSizesAndDtype) {
 TEST(Hooks, NeedAGradient) {
   const Tensor plain = Tensor::of<float>({1}), a = leaf({1});
   EXPECT_NE(message_of([&] { register_hook(plain, {}); }).find("has no gradient"), std::string::npos);
-  EXPECT_NE(message_of([&] { register_post_accumulate_grad_hook(plain, {}); }).find("does not require grad"), std::string::npos);
-  EXPECT_NE(message_of([&] { register_post_accumulate_grad_hook(mul(a, 2.0), {}); }).find("is the result of mul_scalar"), std::string::npos);
+  EXPECT_NE(message_of([&] { register_post_accumulate_grad_hook(plain, {}); }).find("does not require grad"),
+            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { register_post_accumulate_grad_hook(mul(a, 2.0), {}); }).find("is the result of mul_scalar"),
+      std::string::npos);
 }
 
 }  // namespace

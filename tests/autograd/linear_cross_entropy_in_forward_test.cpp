@@ -1,5 +1,5 @@
-// Gradients of linear cross entropy that its forward computes: the bits of those that the backward computes, and of linear and
-// cross entropy apart; what happens when the cotangent is another than the forward took.
+// Gradients of linear cross entropy that its forward computes: the bits of those that the backward computes, and of
+// linear and cross entropy apart; what happens when the cotangent is another than the forward took.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -33,13 +33,18 @@ struct Problem {
   Tensor x, w, b, labels, class_weight, row_weight;
 
   Problem(int64_t N, int64_t F, int64_t V, DType dtype = DType::f32)
-      : x(facets::sample_tensor(1, {N, F}, dtype, -1, 1)), w(facets::sample_tensor(2, {V, F}, dtype, -1, 1)), b(facets::sample_tensor(3, {V}, dtype, -1, 1)),
-        labels(facets::sample_tensor(4, {N}, DType::i64, 0, static_cast<double>(V))), class_weight(facets::sample_tensor(5, {V}, DType::f32, 0.1, 1.2)),
+      : x(facets::sample_tensor(1, {N, F}, dtype, -1, 1)),
+        w(facets::sample_tensor(2, {V, F}, dtype, -1, 1)),
+        b(facets::sample_tensor(3, {V}, dtype, -1, 1)),
+        labels(facets::sample_tensor(4, {N}, DType::i64, 0, static_cast<double>(V))),
+        class_weight(facets::sample_tensor(5, {V}, DType::f32, 0.1, 1.2)),
         row_weight(facets::sample_tensor(6, {N}, DType::f32, 0.1, 1.2)) {
     for (int64_t n = 1; n < N; n += 5) facets::write_int64(labels, n, kIgnoreLabel);
     need(7);
   }
-  void need(int wanted) const { requires_grad_(x, wanted & 1), requires_grad_(w, wanted & 2), requires_grad_(b, wanted & 4); }
+  void need(int wanted) const {
+    requires_grad_(x, wanted & 1), requires_grad_(w, wanted & 2), requires_grad_(b, wanted & 4);
+  }
 };
 
 struct Result {
@@ -60,7 +65,8 @@ Tensor loss_of(const Problem& p, Options options, LossGradients gradients) {
   return linear_cross_entropy(p.x, p.w, p.labels, options);
 }
 void expect_the_bits_of_recomputed(const Problem& p, const Options& options, const std::string& what) {
-  expect_same(with_gradients(loss_of(p, options, LossGradients::in_forward), p), with_gradients(loss_of(p, options, LossGradients::recomputed), p), what);
+  expect_same(with_gradients(loss_of(p, options, LossGradients::in_forward), p),
+              with_gradients(loss_of(p, options, LossGradients::recomputed), p), what);
 }
 
 // The same loss of logits that exist as a whole.
@@ -93,12 +99,14 @@ TEST(LinearCrossEntropyInForward, HasTheBitsOfRecomputedGradientsAndOfTheComposi
         Options options{.bias = p.b, .reduction = reduction};
         if (weights & 1) options.class_weight = p.class_weight;
         if (weights & 2) options.row_weight = p.row_weight;
-        const std::string what = fmt::format("{} {} weights {}", name_of(dtype), reduction == LossReduction::sum ? "sum" : "mean", weights);
+        const std::string what =
+            fmt::format("{} {} weights {}", name_of(dtype), reduction == LossReduction::sum ? "sum" : "mean", weights);
         const Result expected = with_gradients(apart(p, options), p);
         expect_same(with_gradients(loss_of(p, options, LossGradients::recomputed), p), expected, what + " recomputed");
         for (const int64_t rows : {0, 151, 76}) {
           options.chunk_rows = rows;
-          expect_same(with_gradients(loss_of(p, options, LossGradients::in_forward), p), expected, fmt::format("{} chunks of {} rows", what, rows));
+          expect_same(with_gradients(loss_of(p, options, LossGradients::in_forward), p), expected,
+                      fmt::format("{} chunks of {} rows", what, rows));
         }
       }
     }
@@ -112,7 +120,9 @@ TEST(LinearCrossEntropyInForward, RoundsAndCapsLogits) {
       const Options options{.bias = p.b, .softcap = softcap, .logits_dtype = logits, .chunk_rows = 100};
       const std::string what = fmt::format("{} logits, softcap {}", name_of(logits), softcap);
       expect_the_bits_of_recomputed(p, options, what);
-      if (logits == DType::bf16 || softcap == 0) expect_same(with_gradients(loss_of(p, options, LossGradients::in_forward), p), with_gradients(apart(p, options), p), what);
+      if (logits == DType::bf16 || softcap == 0)
+        expect_same(with_gradients(loss_of(p, options, LossGradients::in_forward), p),
+                    with_gradients(apart(p, options), p), what);
     }
   }
 }
@@ -124,7 +134,8 @@ TEST(LinearCrossEntropyInForward, HasTheSameBitsForAnyBoundAndNumberOfThreads) {
   for (const int threads : {1, 2, 3}) {
     context.set_threads(threads);
     for (int64_t bytes = 1'500'000; bytes < 8'000'000; bytes += bytes / 3)
-      expect_same(with_gradients(loss_of(p, {.bias = p.b, .max_bytes = bytes}, LossGradients::in_forward), p), expected, fmt::format("{} threads, {} bytes", threads, bytes));
+      expect_same(with_gradients(loss_of(p, {.bias = p.b, .max_bytes = bytes}, LossGradients::in_forward), p), expected,
+                  fmt::format("{} threads, {} bytes", threads, bytes));
   }
   context.set_threads(0);
 }
@@ -135,13 +146,16 @@ TEST(LinearCrossEntropyInForward, OddSizesEmptyRowsAndNoKeptRows) {
       for (const LossReduction reduction : {LossReduction::mean, LossReduction::sum}) {
         const Problem p(N, 5, V);
         expect_the_bits_of_recomputed(p, {.bias = p.b, .reduction = reduction}, fmt::format("{} x {}", N, V));
-        expect_the_bits_of_recomputed(p, {.bias = p.b, .class_weight = p.class_weight, .row_weight = p.row_weight, .reduction = reduction}, fmt::format("{} x {} weighted", N, V));
+        expect_the_bits_of_recomputed(
+            p, {.bias = p.b, .class_weight = p.class_weight, .row_weight = p.row_weight, .reduction = reduction},
+            fmt::format("{} x {} weighted", N, V));
       }
     }
   }
   const Problem p(5, 4, 7);
   for (int64_t n = 0; n < 5; ++n) facets::write_int64(p.labels, n, kIgnoreLabel);
-  for (const LossReduction reduction : {LossReduction::mean, LossReduction::sum}) expect_the_bits_of_recomputed(p, {.bias = p.b, .reduction = reduction}, "no kept row");
+  for (const LossReduction reduction : {LossReduction::mean, LossReduction::sum})
+    expect_the_bits_of_recomputed(p, {.bias = p.b, .reduction = reduction}, "no kept row");
 }
 
 TEST(LinearCrossEntropyInForward, TakesLeadingDimsStridesAndOtherIgnoredLabels) {
@@ -154,7 +168,8 @@ TEST(LinearCrossEntropyInForward, TakesLeadingDimsStridesAndOtherIgnoredLabels) 
   q.labels = facets::strided_copy(p.labels);
   q.row_weight = facets::strided_copy(p.row_weight);
   expect_same(with_gradients(loss_of(q, {.bias = q.b, .row_weight = q.row_weight}, LossGradients::in_forward), q),
-              with_gradients(loss_of(p, {.bias = p.b, .row_weight = p.row_weight}, LossGradients::recomputed), p), "strides");
+              with_gradients(loss_of(p, {.bias = p.b, .row_weight = p.row_weight}, LossGradients::recomputed), p),
+              "strides");
 
   Problem r = p;
   r.x = requires_grad_(reshape(detach(p.x), {3, 20, 12}));
@@ -171,23 +186,27 @@ TEST(LinearCrossEntropyInForward, ComputesWhatIsNeeded) {
   }
   // Gradients that the forward computed and this backward does not ask for.
   p.need(7);
-  const Tensor outputs[] = {loss_of(p, {.bias = p.b}, LossGradients::in_forward)}, same[] = {loss_of(p, {.bias = p.b}, LossGradients::recomputed)};
+  const Tensor outputs[] = {loss_of(p, {.bias = p.b}, LossGradients::in_forward)},
+               same[] = {loss_of(p, {.bias = p.b}, LossGradients::recomputed)};
   for (const Tensor& t : {p.x, p.w, p.b}) {
     const Tensor inputs[] = {t};
-    expect_same_bits(grad(outputs, inputs, {}, {.retain_graph = true})[0], grad(same, inputs, {}, {.retain_graph = true})[0], "one of three");
+    expect_same_bits(grad(outputs, inputs, {}, {.retain_graph = true})[0],
+                     grad(same, inputs, {}, {.retain_graph = true})[0], "one of three");
   }
 }
 
 TEST(LinearCrossEntropyInForward, AnotherCotangentGivesTheGradientsOfThatOne) {
   const Problem p(300, 20, 900);
   const Options options{.bias = p.b, .row_weight = p.row_weight};
-  const std::function<Tensor(const Tensor&)> uses[] = {[](const Tensor& t) { return mul(t, 3.0); }, [](const Tensor& t) { return add(t, mul(t, t)); },
-                                                       [](const Tensor& t) { return neg(t); }, [](const Tensor& t) { return mul(t, 1.0); }};
+  const std::function<Tensor(const Tensor&)> uses[] = {
+      [](const Tensor& t) { return mul(t, 3.0); }, [](const Tensor& t) { return add(t, mul(t, t)); },
+      [](const Tensor& t) { return neg(t); }, [](const Tensor& t) { return mul(t, 1.0); }};
   for (size_t k = 0; k < std::size(uses); ++k)
     expect_same(with_gradients(uses[k](loss_of(p, options, LossGradients::in_forward)), p),
                 with_gradients(uses[k](loss_of(p, options, LossGradients::recomputed)), p), fmt::format("use {}", k));
   const Tensor cotangents[] = {Tensor::of(std::vector<float>{0.25f}, {})}, inputs[] = {p.x};
-  const Tensor mine[] = {loss_of(p, options, LossGradients::in_forward)}, expected[] = {loss_of(p, options, LossGradients::recomputed)};
+  const Tensor mine[] = {loss_of(p, options, LossGradients::in_forward)},
+               expected[] = {loss_of(p, options, LossGradients::recomputed)};
   expect_same_bits(grad(mine, inputs, cotangents)[0], grad(expected, inputs, cotangents)[0], "cotangent 0.25");
 }
 
@@ -196,7 +215,8 @@ TEST(LinearCrossEntropyInForward, ARetainedGraphGivesItsGradientsAgain) {
   const Tensor loss = loss_of(p, {.bias = p.b}, LossGradients::in_forward);
   const Result expected = with_gradients(loss_of(p, {.bias = p.b}, LossGradients::recomputed), p);
   const Result first = with_gradients(loss, p, {.retain_graph = true});
-  for (const Tensor& g : first.grads) std::memset(g.raw_data(), 0x55, static_cast<size_t>(g.nbytes()));  // its own memory
+  for (const Tensor& g : first.grads)
+    std::memset(g.raw_data(), 0x55, static_cast<size_t>(g.nbytes()));  // its own memory
   expect_same(with_gradients(loss, p, {.retain_graph = true}), expected, "second");
   backward(mul(loss, 2.0), {}, {.retain_graph = true});  // not the guess: nothing of what is saved changes
   expect_same(with_gradients(loss, p), expected, "third");
@@ -204,7 +224,8 @@ TEST(LinearCrossEntropyInForward, ARetainedGraphGivesItsGradientsAgain) {
     backward(loss);
     ADD_FAILURE() << "a backward after the last";
   } catch (const UsageError& e) {
-    EXPECT_NE(std::string(e.what()).find("pass retain_graph = true to the first backward"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("pass retain_graph = true to the first backward"), std::string::npos)
+        << e.what();
   }
 }
 
@@ -213,7 +234,9 @@ TEST(LinearCrossEntropyInForward, AFactorOfRowsHasItsGradientToo) {
   requires_grad_(p.row_weight);
   std::vector<Tensor> grads[2];
   for (const bool in_forward : {false, true}) {
-    const Tensor outputs[] = {loss_of(p, {.row_weight = p.row_weight}, in_forward ? LossGradients::in_forward : LossGradients::recomputed)}, inputs[] = {p.row_weight, p.x};
+    const Tensor outputs[] = {loss_of(p, {.row_weight = p.row_weight},
+                                      in_forward ? LossGradients::in_forward : LossGradients::recomputed)},
+                 inputs[] = {p.row_weight, p.x};
     grads[in_forward] = grad(outputs, inputs);
   }
   for (size_t i = 0; i < 2; ++i) expect_same_bits(grads[1][i], grads[0][i], fmt::format("gradient {}", i));

@@ -22,8 +22,8 @@ namespace {
 constexpr int64_t kRows = 512, kFeatures = 24, kClasses = 4096;
 
 struct Operands {
-  Tensor x = facets::sample_tensor(1, {kRows, kFeatures}), w = facets::sample_tensor(2, {kClasses, kFeatures}), b = facets::sample_tensor(3, {kClasses}),
-         labels = facets::sample_tensor(4, {kRows}, DType::i64, 0, kClasses);
+  Tensor x = facets::sample_tensor(1, {kRows, kFeatures}), w = facets::sample_tensor(2, {kClasses, kFeatures}),
+         b = facets::sample_tensor(3, {kClasses}), labels = facets::sample_tensor(4, {kRows}, DType::i64, 0, kClasses);
 };
 
 // What `body` takes at most at once besides what is there before, of all categories.
@@ -56,7 +56,10 @@ std::map<std::string, int> products_of(Body body) {
 constexpr int64_t kRowVectors = 16 * kRows * 4;  // loss, logsumexp, masks: a handful of numbers a row
 
 // What of the last peak was chunks and waiting sums.
-int64_t workspace_at_peak() { return RankContext::current().allocator().statistics().at_peak_by_category[static_cast<size_t>(MemoryCategory::workspace)]; }
+int64_t workspace_at_peak() {
+  return RankContext::current().allocator().statistics().at_peak_by_category[static_cast<size_t>(
+      MemoryCategory::workspace)];
+}
 
 TEST(LinearCrossEntropyMemory, StaysWithinTheBytesGranted) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -70,7 +73,8 @@ TEST(LinearCrossEntropyMemory, StaysWithinTheBytesGranted) {
       EXPECT_LE(forward_peak, bytes + kRowVectors);
       EXPECT_LE(workspace_at_peak(), bytes);
       const int64_t backward_peak = peak_of([&] { backward(loss); });
-      EXPECT_LE(backward_peak, bytes + results * 5 / 4 + kRowVectors);  // the allocator rounds blocks up, by a quarter at most
+      EXPECT_LE(backward_peak,
+                bytes + results * 5 / 4 + kRowVectors);  // the allocator rounds blocks up, by a quarter at most
       EXPECT_LE(workspace_at_peak(), bytes);
       EXPECT_GT(workspace_at_peak(), bytes / 8);
       for (const Tensor& t : {p.x, p.w, p.b}) set_grad(t, {});
@@ -102,8 +106,12 @@ TEST(LinearCrossEntropyMemory, TheSmallestBoundThatItNamesIsEnough) {
   const Operands p;
   requires_grad_(p.x), requires_grad_(p.w);
   // The forward asks first, then each gradient.
-  const auto [bytes, message] = bytes_asked_for([&](int64_t max_bytes) { backward(linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = max_bytes})); });
-  EXPECT_NE(message.find(fmt::format("is too small for {} rows, {} features and {} classes: the gradient of the", kRows, kFeatures, kClasses)), std::string::npos) << message;
+  const auto [bytes, message] = bytes_asked_for(
+      [&](int64_t max_bytes) { backward(linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = max_bytes})); });
+  EXPECT_NE(message.find(fmt::format("is too small for {} rows, {} features and {} classes: the gradient of the", kRows,
+                                     kFeatures, kClasses)),
+            std::string::npos)
+      << message;
   EXPECT_NE(message.find("raise max_bytes to at least that"), std::string::npos) << message;
   EXPECT_LT(bytes, 512 << 10);
   EXPECT_TRUE(grad_of(p.w).defined());
@@ -124,7 +132,8 @@ TEST(LinearCrossEntropyMemory, WhatIsFrozenCostsNothing) {
     const Operands p;
     const bool x = wanted & 1, w = wanted & 2, b = wanted & 4;
     requires_grad_(p.x, x), requires_grad_(p.w, w), requires_grad_(p.b, b);
-    const Tensor loss = linear_cross_entropy(p.x, p.w, p.labels, {.bias = p.b, .max_bytes = int64_t{1} << 30, .chunk_rows = kRows});
+    const Tensor loss =
+        linear_cross_entropy(p.x, p.w, p.labels, {.bias = p.b, .max_bytes = int64_t{1} << 30, .chunk_rows = kRows});
     int64_t peak = 0;
     const std::map<std::string, int> products = products_of([&] { peak = peak_of([&] { backward(loss); }); });
     const int each = products.at("logits");
@@ -143,7 +152,9 @@ TEST(LinearCrossEntropyMemory, GradientsApartHaveTheBitsOfGradientsTogether) {
   requires_grad_(p.x), requires_grad_(p.w);
   std::vector<Tensor> grads[2];
   for (const bool apart : {false, true}) {
-    const Tensor outputs[] = {linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = apart ? 400'000 : kDefaultLossBytes})}, inputs[] = {p.x, p.w};
+    const Tensor outputs[] = {linear_cross_entropy(p.x, p.w, p.labels,
+                                                   {.max_bytes = apart ? 400'000 : kDefaultLossBytes})},
+                 inputs[] = {p.x, p.w};
     const std::map<std::string, int> products = products_of([&] { grads[apart] = grad(outputs, inputs); });
     const int x = products.at("input gradient"), w = products.at("weight gradient");
     EXPECT_EQ(products.at("logits"), apart ? x + w : x);
@@ -153,7 +164,8 @@ TEST(LinearCrossEntropyMemory, GradientsApartHaveTheBitsOfGradientsTogether) {
   }
   for (size_t i = 0; i < 2; ++i) {
     ASSERT_EQ(grads[0][i].nbytes(), grads[1][i].nbytes());
-    EXPECT_EQ(std::memcmp(grads[0][i].raw_data(), grads[1][i].raw_data(), static_cast<size_t>(grads[0][i].nbytes())), 0) << i;
+    EXPECT_EQ(std::memcmp(grads[0][i].raw_data(), grads[1][i].raw_data(), static_cast<size_t>(grads[0][i].nbytes())), 0)
+        << i;
   }
 }
 
@@ -167,7 +179,8 @@ TEST(LinearCrossEntropyMemory, WithoutGradientNothingIsKept) {
 }
 
 TEST(LinearCrossEntropyMemory, OneRowOfManyClassesFitsInLittle) {
-  const Tensor x = facets::sample_tensor(1, {1, 2}), w = facets::sample_tensor(2, {1 << 17, 2}), label = Tensor::of<int64_t>({77});
+  const Tensor x = facets::sample_tensor(1, {1, 2}), w = facets::sample_tensor(2, {1 << 17, 2}),
+               label = Tensor::of<int64_t>({77});
   Tensor loss;
   EXPECT_LE(peak_of([&] { loss = linear_cross_entropy(x, w, label, {.max_bytes = 4 << 10}); }), 8 << 10);
   EXPECT_GT(loss.item(), 0);
@@ -182,7 +195,10 @@ TEST(LinearCrossEntropyMemory, GradientsInTheForwardStayWithinTheBytesGranted) {
     const int64_t results = kFeatures * kRows * itemsize(dtype) + kClasses * (kFeatures + 1) * 4;
     for (int64_t bytes = 3'200'000; bytes < 20'000'000; bytes += bytes / 4) {
       Tensor loss;
-      const int64_t forward_peak = peak_of([&] { loss = linear_cross_entropy(p.x, p.w, p.labels, {.bias = p.b, .max_bytes = bytes, .gradients = LossGradients::in_forward}); });
+      const int64_t forward_peak = peak_of([&] {
+        loss = linear_cross_entropy(p.x, p.w, p.labels,
+                                    {.bias = p.b, .max_bytes = bytes, .gradients = LossGradients::in_forward});
+      });
       EXPECT_LE(forward_peak, bytes + results * 5 / 4 + kRowVectors);
       EXPECT_LE(workspace_at_peak(), bytes);
       EXPECT_GT(workspace_at_peak(), bytes / 8);
@@ -214,9 +230,15 @@ TEST(LinearCrossEntropyMemory, GradientsInTheForwardTakeTheProductsOfWhatIsNeede
     const bool x = wanted & 1, w = wanted & 2, b = wanted & 4;
     requires_grad_(p.x, x), requires_grad_(p.w, w), requires_grad_(p.b, b);
     Tensor loss;
-    const auto count = [](const std::map<std::string, int>& products, const char* name) { return products.contains(name) ? products.at(name) : 0; };
+    const auto count = [](const std::map<std::string, int>& products, const char* name) {
+      return products.contains(name) ? products.at(name) : 0;
+    };
     const auto forward = products_of([&] {
-      loss = linear_cross_entropy(p.x, p.w, p.labels, {.bias = p.b, .max_bytes = int64_t{1} << 30, .chunk_rows = kRows / 4, .gradients = LossGradients::in_forward});
+      loss = linear_cross_entropy(p.x, p.w, p.labels,
+                                  {.bias = p.b,
+                                   .max_bytes = int64_t{1} << 30,
+                                   .chunk_rows = kRows / 4,
+                                   .gradients = LossGradients::in_forward});
     });
     if (wanted == 0) {
       EXPECT_EQ(forward.size(), 1u);
@@ -240,7 +262,8 @@ TEST(LinearCrossEntropyMemory, GradientsInTheForwardTakeTheProductsOfWhatIsNeede
 }
 
 TEST(LinearCrossEntropyMemory, TheForwardGuessesTheCotangentOfEveryRow) {
-  const Tensor class_weight = facets::sample_tensor(5, {kClasses}, DType::f32, 0.1, 1.2), row_weight = facets::sample_tensor(6, {kRows}, DType::bf16, 0.1, 1.2);
+  const Tensor class_weight = facets::sample_tensor(5, {kClasses}, DType::f32, 0.1, 1.2),
+               row_weight = facets::sample_tensor(6, {kRows}, DType::bf16, 0.1, 1.2);
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const LossReduction reduction : {LossReduction::mean, LossReduction::sum}) {
       for (int weights = 0; weights < 4; ++weights) {
@@ -262,8 +285,9 @@ TEST(LinearCrossEntropyMemory, WithoutGradModeNothingIsComputedInTheForward) {
   const Operands p;
   requires_grad_(p.x), requires_grad_(p.w);
   const NoGradScope no_grad;
-  const std::map<std::string, int> products =
-      products_of([&] { linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = 20 << 10, .gradients = LossGradients::in_forward}); });
+  const std::map<std::string, int> products = products_of([&] {
+    linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = 20 << 10, .gradients = LossGradients::in_forward});
+  });
   EXPECT_EQ(products.size(), 1u);
   EXPECT_TRUE(products.contains("logits"));
 }
@@ -273,11 +297,18 @@ TEST(LinearCrossEntropyMemory, TheSmallestBoundOfGradientsInTheForwardIsEnough) 
   for (const bool weight : {false, true}) {
     requires_grad_(p.x), requires_grad_(p.w, weight);
     // The forward asks for a backward that computes again first, then for itself.
-    const auto [bytes, message] = bytes_asked_for(
-        [&](int64_t max_bytes) { backward(linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = max_bytes, .gradients = LossGradients::in_forward})); });
-    EXPECT_NE(message.find(fmt::format("is too small for {} rows, {} features and {} classes: a forward with gradients needs {} bytes", kRows, kFeatures, kClasses, bytes)),
-              std::string::npos) << message;
-    EXPECT_NE(message.find(fmt::format("for its smallest chunks, {} rows by {} classes", weight ? 128 : 1, kClasses)), std::string::npos) << message;
+    const auto [bytes, message] = bytes_asked_for([&](int64_t max_bytes) {
+      backward(
+          linear_cross_entropy(p.x, p.w, p.labels, {.max_bytes = max_bytes, .gradients = LossGradients::in_forward}));
+    });
+    EXPECT_NE(message.find(fmt::format(
+                  "is too small for {} rows, {} features and {} classes: a forward with gradients needs {} bytes",
+                  kRows, kFeatures, kClasses, bytes)),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find(fmt::format("for its smallest chunks, {} rows by {} classes", weight ? 128 : 1, kClasses)),
+              std::string::npos)
+        << message;
     EXPECT_TRUE(grad_of(p.x).defined());
     set_grad(p.x, {});
   }

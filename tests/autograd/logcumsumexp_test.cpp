@@ -52,13 +52,16 @@ TEST(Logcumsumexp, CanBeDifferentiatedTwice) {
   for (size_t i = 0; i < at.size(); ++i) {
     Doubles up = at, down = at;
     up[i] += 1e-5, down[i] -= 1e-5;
-    const double expected = (first(requires_grad_(Tensor::of<double>(up))).item() - first(requires_grad_(Tensor::of<double>(down))).item()) / 2e-5;
+    const double expected = (first(requires_grad_(Tensor::of<double>(up))).item() -
+                             first(requires_grad_(Tensor::of<double>(down))).item()) /
+                            2e-5;
     EXPECT_NEAR(second.data<double>()[i], expected, 1e-8) << i;
   }
 }
 
 TEST(Logcumsumexp, RefusesIntegers) {
-  EXPECT_EQ(message_of([] { logcumsumexp(zeros({3}, DType::i64), 0); }), "logcumsumexp: x is [3] i64 cpu; expected floats, cast() it");
+  EXPECT_EQ(message_of([] { logcumsumexp(zeros({3}, DType::i64), 0); }),
+            "logcumsumexp: x is [3] i64 cpu; expected floats, cast() it");
 }
 
 TEST(DecayedCumsum, GoesBothWays) {

@@ -1,5 +1,5 @@
-// Losses of target probabilities against the formula in long double: targets that are nearly one class, classes that are masked or
-// far away from the others, and any chunks.
+// Losses of target probabilities against the formula in long double: targets that are nearly one class, classes that
+// are masked or far away from the others, and any chunks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,8 @@ struct Result {
   Tensor loss, gradient;  // the gradient of the logits
 };
 // The weight is the column of logits and the input is 1.
-Result loss_of(const Row& logits, const Row& target, const LinearCrossEntropyOptions& options = {.reduction = LossReduction::sum}) {
+Result loss_of(const Row& logits, const Row& target,
+               const LinearCrossEntropyOptions& options = {.reduction = LossReduction::sum}) {
   const int64_t classes = static_cast<int64_t>(logits.size());
   const Tensor w = requires_grad_(Tensor::of(logits, {classes, 1}));
   const Tensor loss = linear_cross_entropy(Tensor::of(Row{1}, {1, 1}), w, Tensor::of(target, {1, classes}), options);
@@ -42,7 +43,8 @@ Expected expected_of(const Row& logits, const Row& target) {
   for (size_t i = 0; i < logits.size(); ++i) rest += i == first ? 0 : power(i);
   Expected e;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (target[i] != 0) e.loss += target[i] * ((static_cast<long double>(logits[first]) - logits[i]) + std::log1p(rest));
+    if (target[i] != 0)
+      e.loss += target[i] * ((static_cast<long double>(logits[first]) - logits[i]) + std::log1p(rest));
     long double others = 0, weights = 0;
     for (size_t k = 0; k < logits.size(); ++k) others += k == i ? 0 : power(k), weights += k == i ? 0 : target[k];
     const long double up = power(i) / (1 + rest) * weights, down = target[i] * others / (1 + rest);
@@ -60,7 +62,8 @@ double ulps(float got, long double want, long double scale) {
 void expect_exact(const Row& logits, const Row& target, const char* what) {
   const Expected want = expected_of(logits, target);
   const Result got = loss_of(logits, target);
-  EXPECT_LE(ulps(got.loss.data<float>()[0], want.loss, want.loss), 4) << what << ": " << got.loss.data<float>()[0] << " instead of " << want.loss;
+  EXPECT_LE(ulps(got.loss.data<float>()[0], want.loss, want.loss), 4)
+      << what << ": " << got.loss.data<float>()[0] << " instead of " << want.loss;
   for (size_t i = 0; i < logits.size(); ++i) {
     EXPECT_LE(ulps(got.gradient.data<float>()[i], want.gradient[i], want.scale[i]), 4)
         << what << " class " << i << ": " << got.gradient.data<float>()[i] << " instead of " << want.gradient[i];
@@ -95,7 +98,8 @@ TEST(ProbabilityLosses, AsProductsWithLogSoftmaxKeepTheDigitsOfTheGradient) {
     const int64_t classes = static_cast<int64_t>(c.logits.size());
     if (std::isinf(c.logits.front()) || std::isinf(c.logits.back())) continue;  // 0 times infinity
     const Tensor x = requires_grad_(Tensor::of(c.logits, {1, classes}));
-    const Tensor outputs[] = {log_softmax(x, 1)}, inputs[] = {x}, cotangents[] = {neg(Tensor::of(c.target, {1, classes}))};
+    const Tensor outputs[] = {log_softmax(x, 1)}, inputs[] = {x},
+                 cotangents[] = {neg(Tensor::of(c.target, {1, classes}))};
     const Tensor got = grad(outputs, inputs, cotangents)[0];
     const Expected want = expected_of(c.logits, c.target);
     for (size_t i = 0; i < c.logits.size(); ++i) {
@@ -120,7 +124,8 @@ TEST(ProbabilityLosses, KeepTheirDigitsInManyLeavesOfClasses) {
 TEST(ProbabilityLosses, HaveTheBitsOfAnyChunksAlsoWithMaskedClasses) {
   Row logits, target;
   for (int i = 0; i < 3000; ++i) {
-    logits.push_back(i < 700 || i % 5 == 0 ? -kInf : static_cast<float>((i * 7919) % 257 - 128) / 16 + static_cast<float>(i / 512));
+    logits.push_back(
+        i < 700 || i % 5 == 0 ? -kInf : static_cast<float>((i * 7919) % 257 - 128) / 16 + static_cast<float>(i / 512));
     target.push_back(logits.back() == -kInf ? 0 : static_cast<float>(i % 7) / 8192);
   }
   const Result whole = loss_of(logits, target);

@@ -84,11 +84,16 @@ std::vector<Case> cases_of(const std::string& name) {
 
 double tolerance_of(DType dtype) {
   switch (dtype) {
-    case DType::f64: return 1e-12;
-    case DType::f32: return 2e-6;
-    case DType::f16: return 0x1p-10;
-    case DType::bf16: return 0x1p-7;
-    default: return 0;
+    case DType::f64:
+      return 1e-12;
+    case DType::f32:
+      return 2e-6;
+    case DType::f16:
+      return 0x1p-10;
+    case DType::bf16:
+      return 0x1p-7;
+    default:
+      return 0;
   }
 }
 
@@ -96,10 +101,12 @@ double tolerance_of(DType dtype) {
 void expect_near(const Tensor& actual, const Tensor& expected, double tolerance) {
   ASSERT_EQ(actual.dtype(), expected.dtype());
   ASSERT_EQ(actual.extents(), expected.extents());
-  const std::vector<double> a = facets::values(actual, actual.extents()), e = facets::values(expected, expected.extents());
+  const std::vector<double> a = facets::values(actual, actual.extents()),
+                            e = facets::values(expected, expected.extents());
   for (size_t i = 0; i < a.size(); ++i) {
     const bool is_same = a[i] == e[i] || (std::isnan(a[i]) && std::isnan(e[i]));
-    EXPECT_TRUE(is_same || std::fabs(a[i] - e[i]) <= tolerance * (1 + std::fabs(e[i]))) << "element " << i << ": " << a[i] << ", not " << e[i];
+    EXPECT_TRUE(is_same || std::fabs(a[i] - e[i]) <= tolerance * (1 + std::fabs(e[i])))
+        << "element " << i << ": " << a[i] << ", not " << e[i];
   }
 }
 
@@ -112,7 +119,8 @@ void expect_indices(const Case& c, const Tensor& actual, const Tensor& expected)
   }
 }
 
-void expect_pytorch(const std::string& name, bool is_exact, const std::function<Results(const Tensor&, const Numbers&)>& run) {
+void expect_pytorch(const std::string& name, bool is_exact,
+                    const std::function<Results(const Tensor&, const Numbers&)>& run) {
   const std::vector<Case> cases = cases_of(name);
   EXPECT_GE(cases.size(), 6u);
   for (const Case& c : cases) {
@@ -139,12 +147,15 @@ Results both(const std::pair<Tensor, Tensor>& r) { return {r.first, r.second}; }
 TEST(PytorchResults, OfMedians) {
   expect_pytorch("median", true, [](const Tensor& x, const Numbers&) -> Results { return {median(x)}; });
   expect_pytorch("nanmedian", true, [](const Tensor& x, const Numbers&) -> Results { return {nanmedian(x)}; });
-  expect_pytorch("median_dim", true, [](const Tensor& x, const Numbers& n) { return both(median(x, n[0], n[1] != 0)); });
-  expect_pytorch("nanmedian_dim", true, [](const Tensor& x, const Numbers& n) { return both(nanmedian(x, n[0], n[1] != 0)); });
+  expect_pytorch("median_dim", true,
+                 [](const Tensor& x, const Numbers& n) { return both(median(x, n[0], n[1] != 0)); });
+  expect_pytorch("nanmedian_dim", true,
+                 [](const Tensor& x, const Numbers& n) { return both(nanmedian(x, n[0], n[1] != 0)); });
 }
 
 TEST(PytorchResults, OfKthvalue) {
-  expect_pytorch("kthvalue", true, [](const Tensor& x, const Numbers& n) { return both(kthvalue(x, n[0], n[1], n[2] != 0)); });
+  expect_pytorch("kthvalue", true,
+                 [](const Tensor& x, const Numbers& n) { return both(kthvalue(x, n[0], n[1], n[2] != 0)); });
 }
 
 TEST(PytorchResults, OfMode) {
@@ -159,7 +170,8 @@ TEST(PytorchResults, OfScans) {
 }
 
 TEST(PytorchResults, OfLogcumsumexp) {
-  expect_pytorch("logcumsumexp", false, [](const Tensor& x, const Numbers& n) -> Results { return {logcumsumexp(x, n[0])}; });
+  expect_pytorch("logcumsumexp", false,
+                 [](const Tensor& x, const Numbers& n) -> Results { return {logcumsumexp(x, n[0])}; });
 }
 
 using MaxPool = MaxPoolResult (*)(const Tensor&, const MaxPoolOptions&);
@@ -174,18 +186,22 @@ constexpr AdaptiveAvgPool kAdaptiveAvgPools[] = {adaptive_avg_pool1d, adaptive_a
 
 TEST(PytorchResults, OfMaxPooling) {
   expect_pytorch("max_pool", true, [](const Tensor& x, const Numbers& n) {
-    return both(kMaxPools[n[0] - 1](x, {.kernel = {n[1]}, .stride = {n[2]}, .padding = {n[3]}, .dilation = {n[4]}, .ceil_mode = n[5] != 0}));
+    return both(kMaxPools[n[0] - 1](
+        x, {.kernel = {n[1]}, .stride = {n[2]}, .padding = {n[3]}, .dilation = {n[4]}, .ceil_mode = n[5] != 0}));
   });
-  expect_pytorch("adaptive_max_pool", true, [](const Tensor& x, const Numbers& n) { return both(kAdaptiveMaxPools[n[0] - 1](x, {n[1]})); });
+  expect_pytorch("adaptive_max_pool", true,
+                 [](const Tensor& x, const Numbers& n) { return both(kAdaptiveMaxPools[n[0] - 1](x, {n[1]})); });
 }
 
 TEST(PytorchResults, OfAveragePooling) {
   expect_pytorch("avg_pool", false, [](const Tensor& x, const Numbers& n) -> Results {
-    AvgPoolOptions options{.kernel = {n[1]}, .stride = {n[2]}, .padding = {n[3]}, .ceil_mode = n[4] != 0, .count_include_pad = n[5] != 0};
+    AvgPoolOptions options{
+        .kernel = {n[1]}, .stride = {n[2]}, .padding = {n[3]}, .ceil_mode = n[4] != 0, .count_include_pad = n[5] != 0};
     if (n[6] != 0) options.divisor_override = n[6];
     return {kAvgPools[n[0] - 1](x, options)};
   });
-  expect_pytorch("adaptive_avg_pool", false, [](const Tensor& x, const Numbers& n) -> Results { return {kAdaptiveAvgPools[n[0] - 1](x, {n[1]})}; });
+  expect_pytorch("adaptive_avg_pool", false,
+                 [](const Tensor& x, const Numbers& n) -> Results { return {kAdaptiveAvgPools[n[0] - 1](x, {n[1]})}; });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Gradients that are computed from results, y (1 - y) and 1 - y^2, know only what the rounding of y near 1 has left: docs/loss.md.
+// Gradients that are computed from results, y (1 - y) and 1 - y^2, know only what the rounding of y near 1 has left:
+// docs/loss.md.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +20,8 @@ double gradient(Tensor (*fn)(const Tensor&), float x) {
 
 TEST(Saturation, CostsDigitsInProportionToTheDistanceFromOne) {
   for (const float x : {0.0f, 1.0f, 3.0f, 6.0f, 8.0f, 10.0f, 12.0f, 15.0f, 16.0f}) {
-    const double rest = 1 / (1 + std::exp(static_cast<double>(x))), exact = rest * (1 - rest);  // rest = 1 - sigmoid(x), without cancellation
+    const double rest = 1 / (1 + std::exp(static_cast<double>(x))),
+                 exact = rest * (1 - rest);  // rest = 1 - sigmoid(x), without cancellation
     EXPECT_NEAR(gradient(sigmoid, x), exact, (kUlp / rest + 4 * kUlp) * exact) << "sigmoid at " << x;
     EXPECT_NEAR(gradient(sigmoid, -x), exact, 8 * kUlp * exact) << "small y keep their digits: sigmoid at " << -x;
   }

@@ -1,4 +1,5 @@
-// Losses and gradients that are small beside their logits, in every form of cross entropy, against the formula in long double.
+// Losses and gradients that are small beside their logits, in every form of cross entropy, against the formula in long
+// double.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -49,7 +50,8 @@ Result references(const std::vector<float>& logits, int64_t label) {
     return results;
   };
   const std::vector<Tensor> rows = run("cross_entropy", {x, labels}, 3);
-  return {rows[0].data<float>()[0], values_of(run("cross_entropy_backward", {x, reshape(one(), {1, 1}), labels, rows[1], rows[2]}, 1)[0])};
+  return {rows[0].data<float>()[0],
+          values_of(run("cross_entropy_backward", {x, reshape(one(), {1, 1}), labels, rows[1], rows[2]}, 1)[0])};
 }
 
 // Two parts of the classes, one of them of one class.
@@ -57,8 +59,10 @@ Result shards(const std::vector<float>& logits, int64_t label) {
   const Tensor x = row_of(logits), labels = label_of(label);
   const Tensor first = narrow(x, 1, 0, 1), rest = narrow(x, 1, 1, x.extent(1) - 1);
   const ClassStatistics all = combine(class_statistics(first, labels, 0), class_statistics(rest, labels, 1));
-  Result result{cross_entropy_of(all, labels).data<float>()[0], values_of(cross_entropy_shard_backward(first, one(), labels, all, 0))};
-  for (const float d : values_of(cross_entropy_shard_backward(rest, one(), labels, all, 1))) result.gradient.push_back(d);
+  Result result{cross_entropy_of(all, labels).data<float>()[0],
+                values_of(cross_entropy_shard_backward(first, one(), labels, all, 0))};
+  for (const float d : values_of(cross_entropy_shard_backward(rest, one(), labels, all, 1)))
+    result.gradient.push_back(d);
   return result;
 }
 
@@ -66,7 +70,8 @@ Result shards(const std::vector<float>& logits, int64_t label) {
 template <LossGradients kGradients>
 Result linear(const std::vector<float>& logits, int64_t label) {
   const Tensor w = requires_grad_(reshape(row_of(logits), {-1, 1}));
-  const Tensor loss = linear_cross_entropy(reshape(one(), {1, 1}), w, label_of(label), {.reduction = LossReduction::sum, .gradients = kGradients});
+  const Tensor loss = linear_cross_entropy(reshape(one(), {1, 1}), w, label_of(label),
+                                           {.reduction = LossReduction::sum, .gradients = kGradients});
   const Tensor outputs[] = {loss}, inputs[] = {w};
   return {loss.data<float>()[0], values_of(grad(outputs, inputs)[0])};
 }
@@ -74,10 +79,13 @@ Result linear(const std::vector<float>& logits, int64_t label) {
 Result linear_shards(const std::vector<float>& logits, int64_t label) {
   const Tensor w = reshape(row_of(logits), {-1, 1}), x = reshape(one(), {1, 1}), labels = label_of(label);
   const Tensor parts[] = {narrow(w, 0, 0, 1), narrow(w, 0, 1, w.extent(0) - 1)};
-  const ClassStatistics all = combine(linear_class_statistics(x, parts[0], labels, 0), linear_class_statistics(x, parts[1], labels, 1));
+  const ClassStatistics all =
+      combine(linear_class_statistics(x, parts[0], labels, 0), linear_class_statistics(x, parts[1], labels, 1));
   Result result{cross_entropy_of(all, labels).data<float>()[0], {}};
   for (const int64_t first : {0, 1})
-    for (const float d : values_of(linear_cross_entropy_shard_backward(x, parts[first], one(), labels, all, first).weight)) result.gradient.push_back(d);
+    for (const float d :
+         values_of(linear_cross_entropy_shard_backward(x, parts[first], one(), labels, all, first).weight))
+      result.gradient.push_back(d);
   return result;
 }
 
@@ -86,12 +94,14 @@ Result probabilities(const std::vector<float>& logits, int64_t label) {
   const Tensor w = requires_grad_(reshape(row_of(logits), {-1, 1}));
   std::vector<float> target(logits.size());
   target[static_cast<size_t>(label)] = 1;
-  const Tensor loss = linear_cross_entropy(reshape(one(), {1, 1}), w, row_of(target), {.reduction = LossReduction::sum});
+  const Tensor loss =
+      linear_cross_entropy(reshape(one(), {1, 1}), w, row_of(target), {.reduction = LossReduction::sum});
   const Tensor outputs[] = {loss}, inputs[] = {w};
   return {loss.data<float>()[0], values_of(grad(outputs, inputs)[0])};
 }
 
-Result expected_of(const std::vector<float>& logits, int64_t label, std::vector<long double>& gradient, long double& loss) {
+Result expected_of(const std::vector<float>& logits, int64_t label, std::vector<long double>& gradient,
+                   long double& loss) {
   size_t first = 0;
   for (size_t i = 0; i < logits.size(); ++i) first = logits[i] > logits[first] ? i : first;
   const auto at = [&](size_t i) { return static_cast<long double>(logits[i]) - logits[first]; };
@@ -123,7 +133,8 @@ constexpr NamedForm kForms[] = {{"cross_entropy", whole_rows},
                                 {"probabilities", probabilities}};
 
 // Differences of these logits are exact in f32 at all four magnitudes.
-const std::vector<std::vector<float>> kRows = {{30, 20, 19}, {0, -10, -11}, {-3, 14, -2, 14}, {2, 2, 2}, {8, 24, 7.5f, 9, 23.5f, -20}, {0, 0.5f}, {-80, 0, -1}};
+const std::vector<std::vector<float>> kRows = {
+    {30, 20, 19}, {0, -10, -11}, {-3, 14, -2, 14}, {2, 2, 2}, {8, 24, 7.5f, 9, 23.5f, -20}, {0, 0.5f}, {-80, 0, -1}};
 
 TEST(SmallLosses, KeepTheirDigitsAtFourMagnitudesOfLogits) {
   for (const NamedForm& form : kForms) {
@@ -137,10 +148,12 @@ TEST(SmallLosses, KeepTheirDigitsAtFourMagnitudesOfLogits) {
           expected_of(row, static_cast<int64_t>(label), gradient, loss);
           const Result result = form.form(row, static_cast<int64_t>(label));
           worst_loss = std::max(worst_loss, ulps(result.loss, loss));
-          EXPECT_LE(ulps(result.loss, loss), 2) << form.name << " of row " << row[0] << " label " << label << ": " << result.loss << " instead of " << loss;
+          EXPECT_LE(ulps(result.loss, loss), 2) << form.name << " of row " << row[0] << " label " << label << ": "
+                                                << result.loss << " instead of " << loss;
           for (size_t i = 0; i < row.size(); ++i) {
             worst_gradient = std::max(worst_gradient, ulps(result.gradient[i], gradient[i]));
-            EXPECT_LE(ulps(result.gradient[i], gradient[i]), 2) << form.name << " of row " << row[0] << " label " << label << " class " << i;
+            EXPECT_LE(ulps(result.gradient[i], gradient[i]), 2)
+                << form.name << " of row " << row[0] << " label " << label << " class " << i;
           }
         }
       }
@@ -149,7 +162,8 @@ TEST(SmallLosses, KeepTheirDigitsAtFourMagnitudesOfLogits) {
   }
 }
 
-// More classes than one block of a reduction tree has, with the maximum, or two equal ones, at the border of two blocks.
+// More classes than one block of a reduction tree has, with the maximum, or two equal ones, at the border of two
+// blocks.
 TEST(SmallLosses, KeepTheirDigitsOverSeveralBlocksOfClasses) {
   for (const float second : {3.0f, 2.5f, -9.0f}) {
     for (const float magnitude : {0.0f, 1'000'000.0f}) {
@@ -163,9 +177,11 @@ TEST(SmallLosses, KeepTheirDigitsOverSeveralBlocksOfClasses) {
           long double loss = 0;
           expected_of(row, label, gradient, loss);
           const Result result = form.form(row, label);
-          EXPECT_LE(ulps(result.loss, loss), 2) << form.name << " with " << second << " at 512, label " << label << ": " << result.loss << " instead of " << loss;
+          EXPECT_LE(ulps(result.loss, loss), 2) << form.name << " with " << second << " at 512, label " << label << ": "
+                                                << result.loss << " instead of " << loss;
           for (size_t i = 0; i < row.size(); ++i)
-            ASSERT_LE(ulps(result.gradient[i], gradient[i]), 2) << form.name << " with " << second << " at 512, label " << label << " class " << i;
+            ASSERT_LE(ulps(result.gradient[i], gradient[i]), 2)
+                << form.name << " with " << second << " at 512, label " << label << " class " << i;
         }
       }
     }
@@ -180,7 +196,9 @@ TEST(SmallLosses, DoNotDependOnAConstantThatAllLogitsHaveInCommon) {
     for (const int64_t label : {0, 3, 1099}) {
       const Result a = form.form(row, label), b = form.form(moved, label);
       EXPECT_EQ(std::bit_cast<uint32_t>(a.loss), std::bit_cast<uint32_t>(b.loss)) << form.name;
-      for (size_t i = 0; i < row.size(); ++i) ASSERT_EQ(std::bit_cast<uint32_t>(a.gradient[i]), std::bit_cast<uint32_t>(b.gradient[i])) << form.name << " " << i;
+      for (size_t i = 0; i < row.size(); ++i)
+        ASSERT_EQ(std::bit_cast<uint32_t>(a.gradient[i]), std::bit_cast<uint32_t>(b.gradient[i]))
+            << form.name << " " << i;
     }
   }
 }
@@ -190,7 +208,9 @@ TEST(SmallLosses, SmoothedLabelsDoNotDependOnAConstantEither) {
     std::vector<float> w;
     for (int i = 0; i < 1100; ++i) w.push_back(static_cast<float>((i * 7919) % 257 - 128) / 16 + constant);
     const Tensor weight = requires_grad_(Tensor::of(w, {1100, 1}));
-    const Tensor loss = linear_cross_entropy(reshape(one(), {1, 1}), weight, label_of(5), {.reduction = LossReduction::sum, .label_smoothing = 0.1, .chunk_classes = 300});
+    const Tensor loss =
+        linear_cross_entropy(reshape(one(), {1, 1}), weight, label_of(5),
+                             {.reduction = LossReduction::sum, .label_smoothing = 0.1, .chunk_classes = 300});
     const Tensor outputs[] = {loss}, inputs[] = {weight};
     return std::pair{detach(loss), grad(outputs, inputs)[0]};
   };
@@ -231,7 +251,8 @@ TEST(SmallLosses, TheGradientOfLogSoftmaxKeepsItsDigits) {
         for (size_t i = 0; i < got.size(); ++i) {
           const size_t c = i / (got.size() / row.size());
           const double bound = 4 - (static_cast<int64_t>(c) == label ? 0 : std::log(static_cast<double>(gradient[c])));
-          EXPECT_LE(ulps(got[i], -gradient[c]), bound) << "dim " << dim << " row " << row[0] << " label " << label << " class " << c;
+          EXPECT_LE(ulps(got[i], -gradient[c]), bound)
+              << "dim " << dim << " row " << row[0] << " label " << label << " class " << c;
         }
       }
     }

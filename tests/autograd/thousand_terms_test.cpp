@@ -1,5 +1,5 @@
-// Gradients that are sums of a thousand terms, in bf16 against the same function in f64 on the same values: the sum is rounded once, if
-// at all (numerics contract, N4).
+// Gradients that are sums of a thousand terms, in bf16 against the same function in f64 on the same values: the sum is
+// rounded once, if at all (numerics contract, N4).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +34,8 @@ void expect_exact_to(double tolerance, const Function& fn, const std::vector<Ten
   for (size_t i = 0; i < inputs.size(); ++i) {
     ASSERT_EQ(narrow[i].dtype(), DType::f32) << "input " << i;
     double largest = 0, error = 0;
-    const std::vector<double> got = facets::values(narrow[i], narrow[i].extents()), expected = facets::values(exact[i], exact[i].extents());
+    const std::vector<double> got = facets::values(narrow[i], narrow[i].extents()),
+                              expected = facets::values(exact[i], exact[i].extents());
     for (size_t k = 0; k < got.size(); ++k) {
       largest = std::max(largest, std::fabs(expected[k]));
       error = std::max(error, std::fabs(got[k] - expected[k]));
@@ -54,17 +55,25 @@ TEST(ThousandTerms, OfRepeatedIndicesAreSummedInF32) {
 }
 
 TEST(ThousandTerms, OfABiasOfAConvolutionAreSummedInF32) {
-  const Tensor x = facets::sample_tensor(1, {10, 2, 102}, DType::bf16), w = facets::sample_tensor(2, {3, 2, 3}, DType::bf16), bias = facets::sample_tensor(3, {3}, DType::bf16);
-  expect_exact_to(2e-6, [&](std::span<const Tensor> in) { return conv1d(converted(x, in[0].dtype()), converted(w, in[0].dtype()), in[0]); },
+  const Tensor x = facets::sample_tensor(1, {10, 2, 102}, DType::bf16),
+               w = facets::sample_tensor(2, {3, 2, 3}, DType::bf16), bias = facets::sample_tensor(3, {3}, DType::bf16);
+  expect_exact_to(2e-6,
+                  [&](std::span<const Tensor> in) {
+                    return conv1d(converted(x, in[0].dtype()), converted(w, in[0].dtype()), in[0]);
+                  },
                   {bias}, {10, 3, 100});
 }
 
-// 250 queries of four heads read the values of one head. Attention returns that gradient in the dtype of the values: the sum over
-// queries and heads is rounded once.
+// 250 queries of four heads read the values of one head. Attention returns that gradient in the dtype of the values:
+// the sum over queries and heads is rounded once.
 TEST(ThousandTerms, OfAHeadThatAGroupSharesAreRoundedOnce) {
-  const Tensor q = facets::sample_tensor(1, {1, 250, 4, 8}, DType::bf16), k = facets::sample_tensor(2, {1, 250, 1, 8}, DType::bf16),
+  const Tensor q = facets::sample_tensor(1, {1, 250, 4, 8}, DType::bf16),
+               k = facets::sample_tensor(2, {1, 250, 1, 8}, DType::bf16),
                v = facets::sample_tensor(3, {1, 250, 1, 8}, DType::bf16);
-  expect_exact_to(0x1p-8 + 5e-6, [&](std::span<const Tensor> in) { return sdpa(converted(q, in[0].dtype()), converted(k, in[0].dtype()), in[0]); }, {v}, {1, 250, 4, 8});
+  expect_exact_to(
+      0x1p-8 + 5e-6,
+      [&](std::span<const Tensor> in) { return sdpa(converted(q, in[0].dtype()), converted(k, in[0].dtype()), in[0]); },
+      {v}, {1, 250, 4, 8});
 }
 
 }  // namespace

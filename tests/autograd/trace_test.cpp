@@ -63,10 +63,12 @@ TEST_F(AutogradTrace, WhatIsComputedAgainIsBackwardInTheSameModule) {
   Tensor y;
   {
     const ModuleScope module("block");
-    y = checkpoint([](std::span<const Tensor> inputs) {
-      const ModuleScope inner("mlp");
-      return exp(inputs[0]);
-    }, std::span(&x, 1));
+    y = checkpoint(
+        [](std::span<const Tensor> inputs) {
+          const ModuleScope inner("mlp");
+          return exp(inputs[0]);
+        },
+        std::span(&x, 1));
   }
   backward(sum(y));
   std::vector<TracePhase> phases;

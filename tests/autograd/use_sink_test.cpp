@@ -41,11 +41,12 @@ struct Notes final : UseSink {
 TEST(UseSink, HearsUsesFromTheLastToTheFirstAndEachLeafOnceItIsFinished) {
   const Tensor a = leaf({2}), b = leaf({3});
   Notes notes({a, b});
-  const Tensor x = mul(a, 5.0);      // first use of a
-  const Tensor y = mul(x, b);        // the only use of b
+  const Tensor x = mul(a, 5.0);  // first use of a
+  const Tensor y = mul(x, b);    // the only use of b
   backward(mul(y, mul(a, a)), Tensor::of<float>({1}), {.sink = &notes});
   // y = 5 a b, and the result 5 a^3 b.
-  EXPECT_EQ(notes.heard, (std::vector<std::string>{"0@0: [60.0]", "0@1: [60.0]", "1@0: [40.0]", "1 finished", "0@0: [60.0]", "0 finished"}));
+  EXPECT_EQ(notes.heard, (std::vector<std::string>{"0@0: [60.0]", "0@1: [60.0]", "1@0: [40.0]", "1 finished",
+                                                   "0@0: [60.0]", "0 finished"}));
   EXPECT_EQ(notes.uses[0], (std::vector<float>{60, 60, 60}));
   EXPECT_FALSE(grad_of(a).defined());
   EXPECT_FALSE(grad_of(b).defined());
@@ -98,8 +99,14 @@ TEST(Backward, FinishesLeavesThatGetNoGradientAlongSomeEdges) {
   const std::vector<Tensor> parts = split(mul(a, 2.0), {1, 1}, 0);
   const Tensor unused = mul(parts[1], narrow(b, 0, 0, 1));
   std::vector<std::string> order;
-  register_hook(a, [&](const Tensor&) { order.push_back("a"); return Tensor{}; });
-  register_hook(b, [&](const Tensor&) { order.push_back("b"); return Tensor{}; });
+  register_hook(a, [&](const Tensor&) {
+    order.push_back("a");
+    return Tensor{};
+  });
+  register_hook(b, [&](const Tensor&) {
+    order.push_back("b");
+    return Tensor{};
+  });
   backward(sum(add(mul(parts[0], narrow(b, 0, 1, 1)), mul(detach(unused), 0.0))));
   EXPECT_EQ(order, (std::vector<std::string>{"b", "a"}));
   EXPECT_EQ(grad_of(a).data<float>()[0], 8.0f);
@@ -114,7 +121,10 @@ TEST(Backward, FinishesLeavesByTheirPlaceInTheProgram) {
     for (int i = 0; i < 20; ++i) leaves[static_cast<size_t>((i * 7 + attempt) % 20)] = leaf({1});
     Tensor x = leaf({1});
     for (int i = 0; i < 20; ++i) {
-      register_hook(leaves[static_cast<size_t>(i)], [&order, i](const Tensor&) { order.push_back(i); return Tensor{}; });
+      register_hook(leaves[static_cast<size_t>(i)], [&order, i](const Tensor&) {
+        order.push_back(i);
+        return Tensor{};
+      });
       x = add(x, leaves[static_cast<size_t>(i)]);
     }
     backward(x);

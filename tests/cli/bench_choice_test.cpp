@@ -19,7 +19,8 @@ TEST(BenchChoice, CountsPredicateCalls) {
   ASSERT_EQ(lines.size(), 4u) << output.out;
   for (const auto& line : lines) {
     EXPECT_EQ(line.size(), 9u);
-    for (const char* key : {"op", "mode", "call", "candidates", "predicate_calls", "left", "min_ms", "median_ms", "verified"})
+    for (const char* key :
+         {"op", "mode", "call", "candidates", "predicate_calls", "left", "min_ms", "median_ms", "verified"})
       EXPECT_TRUE(line.contains(key)) << key << " in " << line;
     EXPECT_EQ(line["left"], lines[0]["left"]);
     EXPECT_EQ(line["verified"], true);
@@ -34,12 +35,14 @@ TEST(BenchChoice, CountsPredicateCalls) {
 
 TEST(BenchGemm, MeasuresItsCutWhenAskedTo) {
   Workplace work;
-  const std::string gemm = "bench gemm --m 128 --n 128 --k 128 --json", choice = "TUTTI_CACHE_DIR=cache TUTTI_GEMM_CHOICE=";
+  const std::string gemm = "bench gemm --m 128 --n 128 --k 128 --json",
+                    choice = "TUTTI_CACHE_DIR=cache TUTTI_GEMM_CHOICE=";
   const Output output = work.tutti(gemm, choice + "measure,max_candidates=3,samples=1");
   EXPECT_EQ(output.status, 0) << output.err;
   EXPECT_NE(output.out.find("\"verified\":true"), std::string::npos) << output.out;
   int choices = 0;
-  for (const auto& file : std::filesystem::directory_iterator(work.folder() / "cache")) choices += file.path().extension() == ".choice";
+  for (const auto& file : std::filesystem::directory_iterator(work.folder() / "cache"))
+    choices += file.path().extension() == ".choice";
   EXPECT_EQ(choices, 1);
 }
 
@@ -47,7 +50,8 @@ TEST(BenchGemm, RefusesAMalformedChoice) {
   Workplace work;
   const Output output = work.tutti("bench gemm --m 128 --n 128 --k 128", "TUTTI_GEMM_CHOICE=mesure");
   EXPECT_EQ(output.status, 2);
-  EXPECT_NE(output.err.find("TUTTI_GEMM_CHOICE: mode=mesure: expected heuristic or measure"), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("TUTTI_GEMM_CHOICE: mode=mesure: expected heuristic or measure"), std::string::npos)
+      << output.err;
 }
 
 }  // namespace

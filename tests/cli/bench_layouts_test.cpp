@@ -17,7 +17,8 @@ namespace {
 TEST(BenchLayouts, AllHaveTheSameBitsAndControlsDiffer) {
   Workplace work;
   write_tiny_run(work);
-  const Output output = work.tutti("bench layouts run.toml --all --steps 4 --json --keep runs-of-it --model.flavor=tiny");
+  const Output output =
+      work.tutti("bench layouts run.toml --all --steps 4 --json --keep runs-of-it --model.flavor=tiny");
   ASSERT_EQ(output.status, 0) << output.out << output.err;
   std::istringstream lines(output.out);
   int same = 0, controls = 0;
@@ -61,7 +62,8 @@ TEST(BenchLayouts, AllHaveTheSameBitsAndControlsDiffer) {
 TEST(BenchLayouts, RunsTheRowsThatAreNamed) {
   Workplace work;
   write_tiny_run(work);
-  const Output output = work.tutti("bench layouts run.toml --all --steps 2 --json --only bf16-two-ranks,control-token-grain --model.flavor=tiny");
+  const Output output = work.tutti(
+      "bench layouts run.toml --all --steps 2 --json --only bf16-two-ranks,control-token-grain --model.flavor=tiny");
   ASSERT_EQ(output.status, 0) << output.out << output.err;
   std::istringstream lines(output.out);
   std::vector<std::string> names;
@@ -77,7 +79,8 @@ TEST(BenchLayouts, ASignalLeavesNothingBehind) {
   Workplace work;
   write_tiny_run(work);
   std::filesystem::create_directory(work.folder() / "tmp");
-  const int pid = work.start("bench layouts run.toml --steps 2000", fmt::format("TMPDIR='{}'", (work.folder() / "tmp").string()));
+  const int pid =
+      work.start("bench layouts run.toml --steps 2000", fmt::format("TMPDIR='{}'", (work.folder() / "tmp").string()));
   const auto runs = [&] {
     for (const auto& folder : std::filesystem::directory_iterator(work.folder() / "tmp"))
       if (std::filesystem::exists(folder.path() / "one-rank/metrics.jsonl")) return true;
@@ -101,7 +104,8 @@ TEST(BenchLayouts, SaysWhatIsWrong) {
       {"bench layouts run.toml --steps 1", "--steps"},
       {"bench layouts run.toml --keep full", "full is not empty; the runs need a folder of their own"},
       {"bench layouts run.toml --step 4", "--step"},
-      {"bench layouts run.toml --only eight-ranks", "bench layouts: 'eight-ranks' is no row, at least without --all; expected some of one-rank, two-threads"},
+      {"bench layouts run.toml --only eight-ranks",
+       "bench layouts: 'eight-ranks' is no row, at least without --all; expected some of one-rank, two-threads"},
       {"bench layouts run.toml --training.sede=1", "training.sede"},
   };
   for (const auto& [command, message] : cases) {

@@ -20,7 +20,8 @@ TEST(BenchMath, HoldsEveryFunctionAgainstTheCLibrary) {
   for (std::string line; std::getline(text, line); ++lines) {
     const auto row = nlohmann::json::parse(line);
     EXPECT_EQ(row.size(), 13u);
-    for (const char* key : {"op", "dtype", "threads", "where", "elements", "min_us", "median_us", "ns", "gbps", "libm_ns", "ratio", "ulp", "verified"})
+    for (const char* key : {"op", "dtype", "threads", "where", "elements", "min_us", "median_us", "ns", "gbps",
+                            "libm_ns", "ratio", "ulp", "verified"})
       EXPECT_TRUE(row.contains(key)) << key << " in " << line;
     EXPECT_EQ(row["verified"], true) << line;
     EXPECT_GT(row["ns"], 0) << line;
@@ -38,11 +39,16 @@ TEST(BenchMath, HoldsEveryFunctionAgainstTheCLibrary) {
 TEST(BenchMath, RunsOnThreadsAndSaysWhatDoesNotFit) {
   Workplace work;
   EXPECT_EQ(work.tutti("bench math --small --only atan2 --threads 3").status, 0);
-  const Output unknown = work.tutti("bench math --only sideways"), clock = work.tutti("bench math --cpu-time --threads 2");
+  const Output unknown = work.tutti("bench math --only sideways"),
+               clock = work.tutti("bench math --cpu-time --threads 2");
   EXPECT_EQ(unknown.status, 2);
-  EXPECT_NE(unknown.err.find("no function of this bench has 'sideways' in its name; leave --only out to see them all"), std::string::npos) << unknown.err;
+  EXPECT_NE(unknown.err.find("no function of this bench has 'sideways' in its name; leave --only out to see them all"),
+            std::string::npos)
+      << unknown.err;
   EXPECT_EQ(clock.status, 2);
-  EXPECT_NE(clock.err.find("bench math: --cpu-time is that of one thread, and --threads is 2; use --threads 1"), std::string::npos) << clock.err;
+  EXPECT_NE(clock.err.find("bench math: --cpu-time is that of one thread, and --threads is 2; use --threads 1"),
+            std::string::npos)
+      << clock.err;
 }
 
 }  // namespace

@@ -13,26 +13,33 @@ namespace {
 TEST(BenchMoE, HoldsGroupedProductsAndLayersAgainstDenseOnes) {
   Workplace work;
   for (const char* dtype : {"f32", "bf16"}) {
-    const Output output = work.tutti(std::string("bench moe --tokens 70 --dim 24 --hidden-dim 16 --experts 8 --top-k 3 --total-ms 1 --json --dtype ") + dtype);
+    const Output output = work.tutti(
+        std::string(
+            "bench moe --tokens 70 --dim 24 --hidden-dim 16 --experts 8 --top-k 3 --total-ms 1 --json --dtype ") +
+        dtype);
     ASSERT_EQ(output.status, 0) << output.err;
     std::string cases;
     std::istringstream text(output.out);
     for (std::string line; std::getline(text, line);) {
       const auto row = nlohmann::json::parse(line);
       EXPECT_EQ(row.size(), 15u) << line;
-      for (const char* key : {"what", "way", "tokens", "dim", "hidden_dim", "experts", "top_k", "dtype", "threads", "max_over_mean", "min_us", "median_us", "gflops", "rate", "verified"})
+      for (const char* key : {"what", "way", "tokens", "dim", "hidden_dim", "experts", "top_k", "dtype", "threads",
+                              "max_over_mean", "min_us", "median_us", "gflops", "rate", "verified"})
         EXPECT_TRUE(row.contains(key)) << key << " in " << line;
       EXPECT_EQ(row["verified"], true) << line;
       EXPECT_EQ(row["way"] == "dense", row["max_over_mean"] == 0) << line;
       cases += row["what"].get<std::string>() + " " + row["way"].get<std::string>() + ", ";
     }
-    EXPECT_EQ(cases, "rows dense, rows equal, rows uneven, rows few, gradient dense, gradient equal, gradient uneven, gradient few, layer dense, layer equal, layer uneven, ");
+    EXPECT_EQ(cases,
+              "rows dense, rows equal, rows uneven, rows few, gradient dense, gradient equal, gradient uneven, "
+              "gradient few, layer dense, layer equal, layer uneven, ");
   }
 }
 
 TEST(BenchMoE, HoldsWaysToBringTokensToExpertsAgainstEachOther) {
   Workplace work;
-  const Output output = work.tutti("bench moe --ranks 2,4 --tokens 128 --dim 24 --hidden-dim 16 --experts 8 --top-k 3 --steps 1 --json");
+  const Output output =
+      work.tutti("bench moe --ranks 2,4 --tokens 128 --dim 24 --hidden-dim 16 --experts 8 --top-k 3 --steps 1 --json");
   ASSERT_EQ(output.status, 0) << output.out << output.err;
   std::string cases;
   std::istringstream text(output.out);
@@ -52,7 +59,8 @@ TEST(BenchMoE, HoldsWaysToBringTokensToExpertsAgainstEachOther) {
   std::string expected;
   for (const int ranks : {2, 4}) {
     for (const char* load : {"even", "one"}) {
-      for (const char* way : {"local", "standard", "standard_exact", "direct_store", "gather_on_read"}) expected += fmt::format("{} {} {}, ", ranks, load, way);
+      for (const char* way : {"local", "standard", "standard_exact", "direct_store", "gather_on_read"})
+        expected += fmt::format("{} {} {}, ", ranks, load, way);
     }
   }
   EXPECT_EQ(cases, expected);

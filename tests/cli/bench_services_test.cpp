@@ -25,8 +25,9 @@ TEST(BenchServices, PrintsOneObjectPerMeasurement) {
     EXPECT_LE(json["min_ns"].get<double>(), json["median_ns"].get<double>()) << line;
     ++times[json["service"]];
   }
-  const std::map<std::string, int> expected = {{"recorder_at_once", 1}, {"recorder_taking_time", 1}, {"store_set", 2}, {"store_get", 2},
-                                               {"store_connect", 1}, {"store_barrier", 1}, {"new_group", 1}};
+  const std::map<std::string, int> expected = {
+      {"recorder_at_once", 1}, {"recorder_taking_time", 1}, {"store_set", 2}, {"store_get", 2},
+      {"store_connect", 1},    {"store_barrier", 1},        {"new_group", 1}};
   EXPECT_EQ(times, expected) << output.out;
 }
 
@@ -34,7 +35,8 @@ TEST(BenchServices, MoreClientsThanDescriptorsAreRefused) {
   Workplace work;
   const Output output = work.tutti("bench services --clients 5000 --groups 1 -n 1 --json", "ulimit -n 4000;");
   EXPECT_EQ(output.status, 1) << output.out;
-  EXPECT_NE(output.err.find("5000 clients need 10100 descriptors; this process may have 4000"), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("5000 clients need 10100 descriptors; this process may have 4000"), std::string::npos)
+      << output.err;
 }
 
 }  // namespace

@@ -20,24 +20,31 @@ TEST(BenchStrict, HoldsOpsAgainstLoopsWithoutAnOrder) {
     for (std::string line; std::getline(text, line);) {
       const auto row = nlohmann::json::parse(line);
       EXPECT_EQ(row.size(), 13u);
-      for (const char* key : {"op", "shape", "dtype", "threads", "baseline", "strict_min_us", "strict_median_us", "free_min_us", "free_median_us", "ratio", "gbps", "gflops", "verified"})
+      for (const char* key : {"op", "shape", "dtype", "threads", "baseline", "strict_min_us", "strict_median_us",
+                              "free_min_us", "free_median_us", "ratio", "gbps", "gflops", "verified"})
         EXPECT_TRUE(row.contains(key)) << key << " in " << line;
       EXPECT_EQ(row["verified"], true) << line;
       EXPECT_GT(row["strict_min_us"], 0) << line;
       ops.insert(row["op"]);
     }
-    EXPECT_EQ(ops, (std::set<std::string>{"cross_entropy", "dX of branches", "embedding, gradient", "gradient norm", "layer_norm", "matmul", "matmul, A^T", "matmul, B^T", "mean", "rms_norm", "scatter_add", "sdpa, causal",
-                                          "softmax", "sum"}));
+    EXPECT_EQ(ops, (std::set<std::string>{"cross_entropy", "dX of branches", "embedding, gradient", "gradient norm",
+                                          "layer_norm", "matmul", "matmul, A^T", "matmul, B^T", "mean", "rms_norm",
+                                          "scatter_add", "sdpa, causal", "softmax", "sum"}));
   }
 }
 
 TEST(BenchStrict, SaysWhatDoesNotFit) {
   Workplace work;
-  const Output unknown = work.tutti("bench strict --only sideways"), clock = work.tutti("bench strict --cpu-time --threads 2");
+  const Output unknown = work.tutti("bench strict --only sideways"),
+               clock = work.tutti("bench strict --cpu-time --threads 2");
   EXPECT_EQ(unknown.status, 2);
-  EXPECT_NE(unknown.err.find("no op of this bench has 'sideways' in its name; leave --only out to see them all"), std::string::npos) << unknown.err;
+  EXPECT_NE(unknown.err.find("no op of this bench has 'sideways' in its name; leave --only out to see them all"),
+            std::string::npos)
+      << unknown.err;
   EXPECT_EQ(clock.status, 2);
-  EXPECT_NE(clock.err.find("bench strict: --cpu-time is that of one thread, and --threads is 2; use --threads 1"), std::string::npos) << clock.err;
+  EXPECT_NE(clock.err.find("bench strict: --cpu-time is that of one thread, and --threads is 2; use --threads 1"),
+            std::string::npos)
+      << clock.err;
 }
 
 }  // namespace

@@ -13,8 +13,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTwoSteps = "train " TUTTI_SOURCE_DIR
-    "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=bpe:300 --training.steps=2 --training.global_batch_tokens=512 "
-    "--data.sequence_length=64 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=1 --validation.every=0 --checkpoint.every=0 --run.name=";
+                                  "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=bpe:300 "
+                                  "--training.steps=2 --training.global_batch_tokens=512 "
+                                  "--data.sequence_length=64 --data.validation_fraction=0.05 "
+                                  "--lr_scheduler.warmup_steps=1 --validation.every=0 --checkpoint.every=0 --run.name=";
 
 int lines_about_a_cache(const std::string& text) {
   int lines = 0;
@@ -75,7 +77,8 @@ TEST(CacheFiles, PipesInPlaceOfKernelsAreNotWaitedFor) {
 TEST(CacheFiles, TheTrainerMakesTheFolderForItsUserAlone) {
   Workplace work;
   work.write("corpus.jsonl", synthetic_corpus(20, 100));
-  ASSERT_EQ(work.tutti(std::string(kTwoSteps) + "open", "umask 0; TUTTI_CACHE_DIR=cache").status, 0) << work.read("err.txt");
+  ASSERT_EQ(work.tutti(std::string(kTwoSteps) + "open", "umask 0; TUTTI_CACHE_DIR=cache").status, 0)
+      << work.read("err.txt");
   struct stat info;
   ASSERT_EQ(stat((work.folder() / "cache").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0700u);

@@ -1,4 +1,5 @@
-// A model with dropout on every number of data-parallel ranks: masks depend on step and virtual shard, so all runs have the same bits.
+// A model with dropout on every number of data-parallel ranks: masks depend on step and virtual shard, so all runs have
+// the same bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,12 +11,18 @@ namespace {
 struct Layouts : testing::Test {
   Layouts() { work.write("corpus.jsonl", synthetic_corpus(20, 200)); }
   Output train(const std::string& name, const std::string& more) {
-    return work.tutti("train " TUTTI_SOURCE_DIR "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=byte --model.flavor=tiny --model.dropout=0.2 "
-                      "--training.steps=6 --training.global_batch_tokens=512 --data.sequence_length=32 --data.validation_fraction=0.05 "
-                      "--lr_scheduler.warmup_steps=2 --validation.every=3 --validation.steps=1 --validation.sample_tokens=0 --run.name=" + name + " " + more);
+    return work.tutti("train " TUTTI_SOURCE_DIR
+                      "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=byte --model.flavor=tiny "
+                      "--model.dropout=0.2 "
+                      "--training.steps=6 --training.global_batch_tokens=512 --data.sequence_length=32 "
+                      "--data.validation_fraction=0.05 "
+                      "--lr_scheduler.warmup_steps=2 --validation.every=3 --validation.steps=1 "
+                      "--validation.sample_tokens=0 --run.name=" +
+                      name + " " + more);
   }
   void expect_equal_runs(const std::string& a, const std::string& b) {
-    for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric(a, key), work.metric(b, key)) << b << " " << key;
+    for (const char* key : {"loss_hex", "grad_norm_hex"})
+      EXPECT_EQ(work.metric(a, key), work.metric(b, key)) << b << " " << key;
     EXPECT_EQ(work.digest(a), work.digest(b)) << b;
   }
   Workplace work;
@@ -32,8 +39,11 @@ struct Dropout : Layouts, testing::WithParamInterface<Layout> {};
 TEST_P(Dropout, HasTheBitsOfOneRank) {
   const Layout& layout = GetParam();
   ASSERT_EQ(train("one", "").status, 0) << work.read("err.txt");
-  ASSERT_EQ(train("many", std::string("-n ") + layout.ranks + " --parallelism.data_parallel_schedule=" + layout.schedule +
-                              (layout.compiled ? " --training.compile=true" : "") + layout.more).status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("many", std::string("-n ") + layout.ranks + " --parallelism.data_parallel_schedule=" +
+                              layout.schedule + (layout.compiled ? " --training.compile=true" : "") + layout.more)
+                .status,
+            0)
+      << work.read("err.txt");
   expect_equal_runs("one", "many");
 }
 
@@ -52,12 +62,15 @@ std::vector<Layout> layouts() {
 }
 
 INSTANTIATE_TEST_SUITE_P(On, Dropout, testing::ValuesIn(layouts()), [](const auto& param) {
-  return fmt::format("{}Ranks_{}_{}", param.param.ranks, param.param.schedule, param.param.compiled ? "compiled" : "eager") + (*param.param.more == 0 ? "" : "_overlapped");
+  return fmt::format("{}Ranks_{}_{}", param.param.ranks, param.param.schedule,
+                     param.param.compiled ? "compiled" : "eager") +
+         (*param.param.more == 0 ? "" : "_overlapped");
 });
 
 TEST_F(Layouts, WithDropoutChangeWhenARunResumes) {
   ASSERT_EQ(train("whole", "").status, 0) << work.read("err.txt");
-  for (const auto& [before, after] : {std::pair("3", "5 --parallelism.data_parallel_schedule=every_round"), std::pair("7", "2 --training.compile=true")}) {
+  for (const auto& [before, after] : {std::pair("3", "5 --parallelism.data_parallel_schedule=every_round"),
+                                      std::pair("7", "2 --training.compile=true")}) {
     const std::string name = std::string("from_") + before;
     ASSERT_EQ(train(name, std::string("-n ") + before + " --stop-at 3").status, 0) << work.read("err.txt");
     ASSERT_EQ(train(name, std::string("-n ") + after).status, 0) << work.read("err.txt");
@@ -69,7 +82,9 @@ TEST_F(Layouts, WithDropoutRecomputeTheSameMasks) {
   ASSERT_EQ(train("kept", "").status, 0) << work.read("err.txt");
   for (const char* compiled : {"false", "true"}) {
     const std::string name = std::string("recomputed_") + compiled;
-    ASSERT_EQ(train(name, std::string("-n 2 --activation_checkpoint.mode=full --training.compile=") + compiled).status, 0) << work.read("err.txt");
+    ASSERT_EQ(train(name, std::string("-n 2 --activation_checkpoint.mode=full --training.compile=") + compiled).status,
+              0)
+        << work.read("err.txt");
     expect_equal_runs("kept", name);
   }
 }

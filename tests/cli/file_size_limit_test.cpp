@@ -1,4 +1,5 @@
-// `ulimit -f`: a run whose files may not grow ends with an error that names the file, never by a signal, and loses nothing.
+// `ulimit -f`: a run whose files may not grow ends with an error that names the file, never by a signal, and loses
+// nothing.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,7 +10,9 @@
 namespace tutti::test {
 namespace {
 
-std::string limit_of(int64_t kib) { return "ulimit -f " + std::to_string(kib * 2) + ";"; }  // a shell counts in halves of a KiB
+std::string limit_of(int64_t kib) {
+  return "ulimit -f " + std::to_string(kib * 2) + ";";
+}  // a shell counts in halves of a KiB
 
 TEST(FileSizeLimit, OfARunIsAnErrorThatNamesTheFile) {
   const Workplace whole;
@@ -28,7 +31,8 @@ TEST(FileSizeLimit, OfARunIsAnErrorThatNamesTheFile) {
       if (is_enough) continue;
       EXPECT_EQ(limited.status, 1) << kib << " KiB\n" << limited.err;
       EXPECT_NE(limited.err.find("File too large"), std::string::npos) << kib << " KiB\n" << limited.err;
-      const bool names = limited.err.find("runs/run") != std::string::npos || limited.err.find("memory shared between ranks") != std::string::npos;
+      const bool names = limited.err.find("runs/run") != std::string::npos ||
+                         limited.err.find("memory shared between ranks") != std::string::npos;
       EXPECT_TRUE(names) << kib << " KiB\n" << limited.err;
       EXPECT_EQ(limited.err.find("signal"), std::string::npos) << kib << " KiB\n" << limited.err;
       // With room it goes on to where it would have come.
@@ -42,7 +46,9 @@ TEST(FileSizeLimit, OfTheOutputIsAnErrorOfTheCommand) {
   const Workplace work;
   const Output output = work.tutti("train --help > help.txt 2> err.txt #", limit_of(1));
   EXPECT_EQ(output.status, 1) << output.err;
-  EXPECT_NE(output.err.find("the results are incomplete, because the standard output cannot be written"), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("the results are incomplete, because the standard output cannot be written"),
+            std::string::npos)
+      << output.err;
 }
 
 // A program of the user's gets the system's default, as it would without a launcher.

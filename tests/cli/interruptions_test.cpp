@@ -1,4 +1,5 @@
-// Whatever moment a run is killed or stopped at, the finished run is the one that nobody disturbed. 200 times: ctest -L nightly.
+// Whatever moment a run is killed or stopped at, the finished run is the one that nobody disturbed. 200 times: ctest -L
+// nightly.
 #include <gtest/gtest.h>
 
 #include "tests/cli/support/interruptions.h"

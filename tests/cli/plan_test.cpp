@@ -10,8 +10,10 @@
 namespace tutti::test {
 namespace {
 
-constexpr const char* kConfig = TUTTI_SOURCE_DIR "/configs/quickstart.toml --data.tokenizer=byte --training.global_batch_tokens=2048 --training.steps=2 --lr_scheduler.warmup_steps=1 "
-                                "--validation.every=0 --validation.sample_tokens=0 --data.sequence_length=64 ";
+constexpr const char* kConfig = TUTTI_SOURCE_DIR
+    "/configs/quickstart.toml --data.tokenizer=byte --training.global_batch_tokens=2048 --training.steps=2 "
+    "--lr_scheduler.warmup_steps=1 "
+    "--validation.every=0 --validation.sample_tokens=0 --data.sequence_length=64 ";
 
 struct Plan : testing::Test {
   Plan() { work.write("corpus.jsonl", synthetic_corpus(20, 200)); }
@@ -30,10 +32,14 @@ struct PlannedCase : Plan, testing::WithParamInterface<Case> {};
 
 TEST_P(PlannedCase, IsWithinATenthOfTheMeasuredPeak) {
   const nlohmann::json planned = plan(GetParam().flags);
-  ASSERT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --run.name=run " + GetParam().flags).status, 0) << work.read("err.txt");
+  ASSERT_EQ(
+      work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --run.name=run " + GetParam().flags).status, 0)
+      << work.read("err.txt");
   const std::string last = work.metric("run", "memory_peak_bytes").back();
   const double measured = std::stod(last), expected = planned["rank_0_bytes"].get<double>();
-  EXPECT_LT(std::abs(expected - measured), 0.1 * measured) << "planned " << planned.dump() << "\nmeasured " << last << "\n" << work.read("err.txt");
+  EXPECT_LT(std::abs(expected - measured), 0.1 * measured)
+      << "planned " << planned.dump() << "\nmeasured " << last << "\n"
+      << work.read("err.txt");
 }
 
 constexpr Case kCases[] = {
@@ -49,57 +55,102 @@ constexpr Case kCases[] = {
     {"Dp8", "-n 8"},
     {"Dp4EveryRound", "-n 4 --parallelism.data_parallel_schedule=every_round"},
     {"Fsdp2", "-n 2 --parallelism.data_parallel_shard_degree=2"},
-    {"Fsdp2SavedInBackground", "-n 2 --parallelism.data_parallel_shard_degree=2 --checkpoint.async=true --checkpoint.every=1 --checkpoint.keep_latest=1"},
-    {"Fsdp2Overlapped", "-n 2 --parallelism.data_parallel_shard_degree=2 --parallelism.data_parallel_overlap=backward --parallelism.reduce_scatter_max_input_buffers=4"},
-    {"Fsdp4GlooKeptByTwo", "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo --parallelism.fsdp_reshard_after_forward=2"},
+    {"Fsdp2SavedInBackground",
+     "-n 2 --parallelism.data_parallel_shard_degree=2 --checkpoint.async=true --checkpoint.every=1 "
+     "--checkpoint.keep_latest=1"},
+    {"Fsdp2Overlapped",
+     "-n 2 --parallelism.data_parallel_shard_degree=2 --parallelism.data_parallel_overlap=backward "
+     "--parallelism.reduce_scatter_max_input_buffers=4"},
+    {"Fsdp4GlooKeptByTwo",
+     "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo "
+     "--parallelism.fsdp_reshard_after_forward=2"},
     {"Fsdp4Bf16", "-n 4 --parallelism.data_parallel_shard_degree=4 --training.mixed_precision_param=bfloat16"},
-    {"Fsdp4EveryRound", "-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.data_parallel_schedule=every_round"},
+    {"Fsdp4EveryRound",
+     "-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.data_parallel_schedule=every_round"},
     {"Fsdp3Gloo", "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo"},
-    {"Fsdp2GlooCompiled", "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --training.compile=true"},
-    {"Fsdp4GlooCompiledKeptByTwo", "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo --training.compile=true --parallelism.fsdp_reshard_after_forward=2"},
+    {"Fsdp2GlooCompiled",
+     "-n 2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo --training.compile=true"},
+    {"Fsdp4GlooCompiledKeptByTwo",
+     "-n 4 --parallelism.data_parallel_shard_degree=4 --runtime.transport=gloo --training.compile=true "
+     "--parallelism.fsdp_reshard_after_forward=2"},
     {"Fsdp3GlooCompiledBf16Kept",
-     "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo --training.compile=true --training.mixed_precision_param=bfloat16 --parallelism.fsdp_reshard_after_forward=never"},
+     "-n 3 --parallelism.data_parallel_shard_degree=3 --runtime.transport=gloo --training.compile=true "
+     "--training.mixed_precision_param=bfloat16 --parallelism.fsdp_reshard_after_forward=never"},
     {"Hsdp2x2", "-n 4 --parallelism.data_parallel_shard_degree=2"},
-    {"Hsdp2x2OptimizerOverAll", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim"},
-    {"Hsdp2x2GlooOptimizerOverAll", "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim --runtime.transport=gloo"},
+    {"Hsdp2x2OptimizerOverAll",
+     "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim"},
+    {"Hsdp2x2GlooOptimizerOverAll",
+     "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim "
+     "--runtime.transport=gloo"},
     {"Hsdp2x2GlooBf16OptimizerOverAll",
-     "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim --runtime.transport=gloo --training.mixed_precision_param=bfloat16"},
+     "-n 4 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim "
+     "--runtime.transport=gloo --training.mixed_precision_param=bfloat16"},
     {"Experts", "--model.flavor=tiny_moe"},
     {"ExpertsRecomputed", "--model.flavor=tiny_moe --activation_checkpoint.mode=full"},
     {"ExpertsCompiled", "--model.flavor=tiny_moe --training.compile=true"},
-    {"ExpertsFsdp3Bf16", "-n 3 --model.flavor=tiny_moe --parallelism.data_parallel_shard_degree=3 --training.mixed_precision_param=bfloat16"},
-    {"ExpertsEp2", "-n 2 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round"},
+    {"ExpertsFsdp3Bf16",
+     "-n 3 --model.flavor=tiny_moe --parallelism.data_parallel_shard_degree=3 "
+     "--training.mixed_precision_param=bfloat16"},
+    {"ExpertsEp2",
+     "-n 2 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 "
+     "--parallelism.data_parallel_schedule=every_round"},
     {"ExpertsFsdp4Ep2",
-     "-n 4 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round"},
-    {"ExpertsEp2Store", "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
-                        "--parallelism.expert_parallel_comm_backend=direct_store"},
-    {"ExpertsEp2StoreRecomputed", "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
-                                  "--parallelism.expert_parallel_comm_backend=direct_store --activation_checkpoint.mode=full"},
-    {"ExpertsEp2Read", "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
-                       "--parallelism.expert_parallel_comm_backend=gather_on_read"},
-    {"ExpertsEp2Exact", "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
-                        "--parallelism.expert_parallel_comm_backend=standard_exact"},
+     "-n 4 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 --parallelism.data_parallel_shard_degree=4 "
+     "--parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round"},
+    {"ExpertsEp2Store",
+     "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 "
+     "--parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+     "--parallelism.expert_parallel_comm_backend=direct_store"},
+    {"ExpertsEp2StoreRecomputed",
+     "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 "
+     "--parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+     "--parallelism.expert_parallel_comm_backend=direct_store --activation_checkpoint.mode=full"},
+    {"ExpertsEp2Read",
+     "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 "
+     "--parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+     "--parallelism.expert_parallel_comm_backend=gather_on_read"},
+    {"ExpertsEp2Exact",
+     "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --data.sequence_length=256 "
+     "--parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
+     "--parallelism.expert_parallel_comm_backend=standard_exact"},
     {"Dp4OutlivesARank", "-n 4 --training.survive_rank_loss=true"},
-    {"Fsdp4Bf16OutlivesARank", "-n 4 --training.survive_rank_loss=true --parallelism.data_parallel_shard_degree=4 --training.mixed_precision_param=bfloat16"},
+    {"Fsdp4Bf16OutlivesARank",
+     "-n 4 --training.survive_rank_loss=true --parallelism.data_parallel_shard_degree=4 "
+     "--training.mixed_precision_param=bfloat16"},
     {"Tp2", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2"},
-    {"Tp2WithoutSequence", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.enable_sequence_parallel=false"},
-    {"Dp2Tp2Bf16", "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --training.mixed_precision_param=bfloat16"},
-    {"Fsdp2Tp2", "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2"},
+    {"Tp2WithoutSequence",
+     "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 "
+     "--parallelism.enable_sequence_parallel=false"},
+    {"Dp2Tp2Bf16",
+     "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 "
+     "--training.mixed_precision_param=bfloat16"},
+    {"Fsdp2Tp2",
+     "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 "
+     "--parallelism.data_parallel_shard_degree=2"},
     {"Fsdp2Tp2Gloo",
-     "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo"},
-    {"Tp2Compiled", "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 --training.compile=true"},
+     "-n 4 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 "
+     "--parallelism.data_parallel_shard_degree=2 --runtime.transport=gloo"},
+    {"Tp2Compiled",
+     "-n 2 --model.flavor=quickstart-tp4 --data.sequence_length=256 --parallelism.tensor_parallel_degree=2 "
+     "--training.compile=true"},
     {"Large", "--model.flavor=debugmodel --training.global_batch_tokens=1024"},
 };
-INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases), [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(Of, PlannedCase, testing::ValuesIn(kCases),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 struct SentCase : Plan, testing::WithParamInterface<Case> {};
 
 // The bytes are those of rank 0, in layouts where it sends the most.
 TEST_P(SentCase, TakesTheBytesThatArePlanned) {
   const nlohmann::json planned = plan(GetParam().flags);
-  ASSERT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --runtime.threads=1 --run.name=run " + GetParam().flags).status, 0) << work.read("err.txt");
+  ASSERT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --runtime.threads=1 --run.name=run " +
+                       GetParam().flags)
+                .status,
+            0)
+      << work.read("err.txt");
   double expected = 0;
-  for (const char* what : {"sent_gradient_bytes", "sent_parameter_bytes", "sent_activation_bytes"}) expected += planned[what].get<double>();
+  for (const char* what : {"sent_gradient_bytes", "sent_parameter_bytes", "sent_activation_bytes"})
+    expected += planned[what].get<double>();
   const double measured = std::stod(work.metric("run", "sent_bytes").back());
   EXPECT_NEAR(measured, expected, 0.04 * expected) << planned.dump();
 }
@@ -108,7 +159,9 @@ TEST_P(SentCase, TakesTheBytesThatArePlanned) {
 #define FSDP(n) " --parallelism.data_parallel_shard_degree=" #n
 #define AGAIN(how) " --parallelism.fsdp_reshard_after_forward=" #how
 #define COMPILED " --training.compile=true"
-#define EXPERTS " --model.flavor=tiny_moe-tp4 --parallelism.data_parallel_schedule=every_round --data.sequence_length=256 --numerics.token_grain=64"
+#define EXPERTS                                                                                               \
+  " --model.flavor=tiny_moe-tp4 --parallelism.data_parallel_schedule=every_round --data.sequence_length=256 " \
+  "--numerics.token_grain=64"
 #define EP(n) " --parallelism.expert_parallel_degree=" #n
 #define TP(n) " --parallelism.tensor_parallel_degree=" #n
 constexpr Case kSentCases[] = {
@@ -132,20 +185,31 @@ constexpr Case kSentCases[] = {
     {"ExpertsFsdp2Tp2Compiled", "-n 4" EXPERTS FSDP(2) TP(2) GLOO COMPILED},
     {"ExpertsFsdp2Tp2Never", "-n 4" EXPERTS FSDP(2) TP(2) GLOO AGAIN(never)},
 };
-INSTANTIATE_TEST_SUITE_P(Of, SentCase, testing::ValuesIn(kSentCases), [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(Of, SentCase, testing::ValuesIn(kSentCases),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 // Dispatchers that share memory keep what validation needed: the step after it is that much larger.
 TEST_F(Plan, CountsWhatRowsTakeBetweenSteps) {
   for (const char* exchange : {"direct_store", "gather_on_read"}) {
     for (const char* length : {"64", "256"}) {  // batches of validation as large as those of training, and larger ones
-      const std::string flags = std::string("-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round "
-                                            "--parallelism.expert_parallel_comm_backend=") + exchange + " --data.sequence_length=" + length;
+      const std::string flags =
+          std::string(
+              "-n 2 --runtime.threads=1 --model.flavor=tiny_moe-ep8 --parallelism.expert_parallel_degree=2 "
+              "--parallelism.data_parallel_schedule=every_round "
+              "--parallelism.expert_parallel_comm_backend=") +
+          exchange + " --data.sequence_length=" + length;
       const auto bytes = [&](const char* name, const std::string& more) {
-        EXPECT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --data.validation_fraction=0.3 --run.name=" + name + exchange + length + " " + flags + more).status, 0)
+        EXPECT_EQ(work.tutti(std::string("train ") + kConfig +
+                             "--data corpus.jsonl --data.validation_fraction=0.3 --run.name=" + name + exchange +
+                             length + " " + flags + more)
+                      .status,
+                  0)
             << work.read("err.txt");
-        return std::pair{plan(flags + more)["rank_0_bytes"].get<double>(), std::stod(work.metric(std::string(name) + exchange + length, "memory_peak_bytes").back())};
+        return std::pair{plan(flags + more)["rank_0_bytes"].get<double>(),
+                         std::stod(work.metric(std::string(name) + exchange + length, "memory_peak_bytes").back())};
       };
-      const auto plain = bytes("plain", ""), validated = bytes("validated", " --validation.every=1 --validation.steps=1");
+      const auto plain = bytes("plain", ""),
+                 validated = bytes("validated", " --validation.every=1 --validation.steps=1");
       const double planned = validated.first - plain.first, measured = validated.second - plain.second;
       EXPECT_GT(planned, 100e3) << flags;
       EXPECT_NEAR(planned, measured, 0.03 * measured) << flags;
@@ -155,7 +219,8 @@ TEST_F(Plan, CountsWhatRowsTakeBetweenSteps) {
 
 // A fourth of the parameters' memory is on each of four ranks that divide them, and so for the optimizer.
 TEST_F(Plan, OfTheDebugModelOfExpertsDividesThem) {
-  const Output made = work.tutti("plan " TUTTI_SOURCE_DIR "/configs/qwen3_moe_debug.toml -n 4 --parallelism.data_parallel_shard_degree=4 --json");
+  const Output made = work.tutti(
+      "plan " TUTTI_SOURCE_DIR "/configs/qwen3_moe_debug.toml -n 4 --parallelism.data_parallel_shard_degree=4 --json");
   ASSERT_EQ(made.status, 0) << made.err;
   const nlohmann::json planned = nlohmann::json::parse(made.out.substr(0, made.out.find('\n')));
   EXPECT_NEAR(planned["parameters_bytes"].get<double>(), 315'234'560.0, 0.02 * 315'234'560.0) << planned.dump();
@@ -164,8 +229,10 @@ TEST_F(Plan, OfTheDebugModelOfExpertsDividesThem) {
 
 // Nothing is allocated, and nothing is started.
 TEST_F(Plan, IsThereForAThousandRanksOfAModelThatFitsNowhere) {
-  const nlohmann::json planned = plan("--model.flavor=32B -n 1024 --numerics.virtual_shards=1024 --training.global_batch_tokens=1048576 --parallelism.data_parallel_shard_degree=-1 "
-                                      "--parallelism.data_parallel_replicate_degree=1 --data.sequence_length=1024 --ranks-per-host=8");
+  const nlohmann::json planned = plan(
+      "--model.flavor=32B -n 1024 --numerics.virtual_shards=1024 --training.global_batch_tokens=1048576 "
+      "--parallelism.data_parallel_shard_degree=-1 "
+      "--parallelism.data_parallel_replicate_degree=1 --data.sequence_length=1024 --ranks-per-host=8");
   EXPECT_EQ(planned["dp_shard"], 1024);
   // Each rank has a set of gradients in f32, and a 1024th of masters and moments.
   EXPECT_GT(planned["gradients_bytes"].get<double>(), 4.0 * 31e9);
@@ -196,21 +263,37 @@ TEST_F(Plan, ListsEveryMesh) {
 }
 
 TEST_F(Plan, ListsMeshesOfRanksThatDivideTheModel) {
-  const Output made = work.tutti(std::string("plan ") + kConfig + "--model.flavor=quickstart-tp4 --data.sequence_length=256 --numerics.token_grain=64 --all -n 8");
+  const Output made =
+      work.tutti(std::string("plan ") + kConfig +
+                 "--model.flavor=quickstart-tp4 --data.sequence_length=256 --numerics.token_grain=64 --all -n 8");
   ASSERT_EQ(made.status, 0) << work.read("err.txt");
-  for (const char* mesh : {"dp_replicate 2 x dp_shard 2 x tp 2", "dp_shard 2 x tp 4", "dp_shard 8"}) EXPECT_NE(made.out.find(std::string("\n") + mesh + "  "), std::string::npos) << made.out;
-  EXPECT_NE(made.out.find("\ntp 8                                            not possible: parallelism.tensor_parallel_degree = 8: "), std::string::npos) << made.out;
+  for (const char* mesh : {"dp_replicate 2 x dp_shard 2 x tp 2", "dp_shard 2 x tp 4", "dp_shard 8"})
+    EXPECT_NE(made.out.find(std::string("\n") + mesh + "  "), std::string::npos) << made.out;
+  EXPECT_NE(
+      made.out.find(
+          "\ntp 8                                            not possible: parallelism.tensor_parallel_degree = 8: "),
+      std::string::npos)
+      << made.out;
 }
 
 TEST_F(Plan, ListsMeshesOfRanksThatDivideExperts) {
-  const Output made = work.tutti(std::string("plan ") + kConfig + "--model.flavor=tiny_moe-ep8 --data.sequence_length=256 --all -n 4");
+  const Output made =
+      work.tutti(std::string("plan ") + kConfig + "--model.flavor=tiny_moe-ep8 --data.sequence_length=256 --all -n 4");
   ASSERT_EQ(made.status, 0) << work.read("err.txt");
-  for (const char* mesh : {"dp_shard 4 x ep 4", "dp_replicate 2 x dp_shard 2 x ep 2", "dp_shard 4"}) EXPECT_NE(("\n" + made.out).find(std::string("\n") + mesh + "  "), std::string::npos) << made.out;
+  for (const char* mesh : {"dp_shard 4 x ep 4", "dp_replicate 2 x dp_shard 2 x ep 2", "dp_shard 4"})
+    EXPECT_NE(("\n" + made.out).find(std::string("\n") + mesh + "  "), std::string::npos) << made.out;
 }
 
-// A rank of two sends half of each sum over both, and gathers half of what is cut: what the counter of a training step counts.
+// A rank of two sends half of each sum over both, and gathers half of what is cut: what the counter of a training step
+// counts.
 TEST_F(Plan, KnowsWhatTensorParallelRanksExchange) {
-  const auto sent = [&](const std::string& flags) { return plan("--model.flavor=quickstart-tp4 --data.sequence_length=256 --numerics.token_grain=64 --parallelism.tensor_parallel_degree=" + flags)["sent_activation_bytes"].get<double>(); };
+  const auto sent = [&](const std::string& flags) {
+    return plan(
+               "--model.flavor=quickstart-tp4 --data.sequence_length=256 --numerics.token_grain=64 "
+               "--parallelism.tensor_parallel_degree=" +
+               flags)["sent_activation_bytes"]
+        .get<double>();
+  };
   const double two = sent("2 -n 2");
   EXPECT_GT(two, 0);
   EXPECT_EQ(sent("2 -n 4"), two / 2) << "half of the virtual shards";
@@ -222,20 +305,35 @@ TEST_F(Plan, SaysWhatIsWrong) {
     EXPECT_EQ(work.tutti(std::string("plan ") + kConfig + flags).status, 2);
     return work.read("err.txt");
   };
-  EXPECT_NE(error("-n 16").find("16 data-parallel ranks cannot share 8 virtual shards"), std::string::npos) << work.read("err.txt");
-  EXPECT_NE(error("-n 4 --ranks-per-host 8").find("--ranks-per-host 8 is more than the 4 ranks of -n"), std::string::npos);
-  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=3").find("do not fit 4 ranks"), std::string::npos) << work.read("err.txt");
-  EXPECT_NE(error("-n 2 --parallelism.tensor_parallel_degree=2").find("tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1"), std::string::npos)
+  EXPECT_NE(error("-n 16").find("16 data-parallel ranks cannot share 8 virtual shards"), std::string::npos)
       << work.read("err.txt");
-  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.fsdp_reshard_after_forward=2").find("4 ranks read one copy of the parameters in the memory of their host"), std::string::npos)
+  EXPECT_NE(error("-n 4 --ranks-per-host 8").find("--ranks-per-host 8 is more than the 4 ranks of -n"),
+            std::string::npos);
+  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=3").find("do not fit 4 ranks"), std::string::npos)
       << work.read("err.txt");
-  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.fsdp_reshard_after_forward=3").find("expected 1 (never), 2, 4 (default)"), std::string::npos) << work.read("err.txt");
-  EXPECT_NE(error("-n 4 --parallelism.fsdp_reshard_after_forward=0").find("expected one of: default, always, never, or a whole number above 0, found '0'"), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(
+      error("-n 2 --parallelism.tensor_parallel_degree=2")
+          .find("tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1"),
+      std::string::npos)
+      << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.fsdp_reshard_after_forward=2")
+                .find("4 ranks read one copy of the parameters in the memory of their host"),
+            std::string::npos)
+      << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.fsdp_reshard_after_forward=3")
+                .find("expected 1 (never), 2, 4 (default)"),
+            std::string::npos)
+      << work.read("err.txt");
+  EXPECT_NE(error("-n 4 --parallelism.fsdp_reshard_after_forward=0")
+                .find("expected one of: default, always, never, or a whole number above 0, found '0'"),
+            std::string::npos)
+      << work.read("err.txt");
   EXPECT_NE(error("--model.flavor=none").find("none"), std::string::npos);
 }
 
 TEST_F(Plan, ATrainingThatCannotFitIsRefusedWithThePlan) {
-  ASSERT_EQ(work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --model.flavor=32B --run.name=run").status, 2);
+  ASSERT_EQ(
+      work.tutti(std::string("train ") + kConfig + "--data corpus.jsonl --model.flavor=32B --run.name=run").status, 2);
   EXPECT_NE(work.read("err.txt").find("GiB a rank for parameters"), std::string::npos) << work.read("err.txt");
 }
 

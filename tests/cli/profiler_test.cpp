@@ -12,13 +12,16 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kShort = TUTTI_SOURCE_DIR
-    "/configs/quickstart.toml --data corpus.jsonl --data.tokenizer=bpe:300 --training.steps=3 --training.global_batch_tokens=512 "
+    "/configs/quickstart.toml --data corpus.jsonl --data.tokenizer=bpe:300 --training.steps=3 "
+    "--training.global_batch_tokens=512 "
     "--data.sequence_length=64 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=1 --validation.every=0 "
     "--validation.sample_tokens=0 --checkpoint.every=0 ";
 
 struct ProfiledRun : testing::Test {
   ProfiledRun() { work.write("corpus.jsonl", synthetic_corpus(20, 400)); }
-  Output train(const std::string& name, const std::string& more) { return work.tutti("train " + std::string(kShort) + "--run.name=" + name + " " + more); }
+  Output train(const std::string& name, const std::string& more) {
+    return work.tutti("train " + std::string(kShort) + "--run.name=" + name + " " + more);
+  }
   Json trace(const std::string& file) const { return Json::parse(work.read(file)); }
   Workplace work;
 };
@@ -36,12 +39,14 @@ Kinds look_at(const Json& trace) {
     seen.names.insert(e.at("name").get<std::string>());
     seen.memory += e.at("name") == "[memory]";
     seen.arrows += phase == "s" && category == "collective";
-    const bool kernel = category == "kernel", is_extern = category == "extern", collective = category == "collective_comm";
+    const bool kernel = category == "kernel", is_extern = category == "extern",
+               collective = category == "collective_comm";
     seen.kernels += kernel;
     seen.externs += is_extern;
     seen.collectives += collective;
     if (!kernel && !is_extern && !collective) continue;
-    for (const char* key : {"kernel_id", "graph_key", "debug_handle", "ops", "stack", "module_path", "phase", "bytes", "flops", "choice", "specialization"})
+    for (const char* key : {"kernel_id", "graph_key", "debug_handle", "ops", "stack", "module_path", "phase", "bytes",
+                            "flops", "choice", "specialization"})
       seen.all_have_provenance = seen.all_have_provenance && e.at("args").contains(key);
     seen.phases.insert(e.at("args").at("phase").get<std::string>());
     seen.modules.insert(e.at("args").at("module_path").get<std::string>());
@@ -53,7 +58,8 @@ TEST_F(ProfiledRun, WritesKernelsMemoryAndModulesAndKeepsEveryBit) {
   const Output with = train("with", "--profiler.enable=true --profiler.first_step=2"), without = train("without", "");
   ASSERT_EQ(with.status, 0) << with.err;
   ASSERT_EQ(without.status, 0) << without.err;
-  for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric("with", key), work.metric("without", key));
+  for (const char* key : {"loss_hex", "grad_norm_hex"})
+    EXPECT_EQ(work.metric("with", key), work.metric("without", key));
   EXPECT_EQ(work.digest("with"), work.digest("without"));
   EXPECT_FALSE(std::filesystem::exists(work.folder() / "runs/without/trace"));
 
@@ -74,7 +80,8 @@ TEST_F(ProfiledRun, WritesKernelsMemoryAndModulesAndKeepsEveryBit) {
 }
 
 TEST_F(ProfiledRun, AFullBufferIsCountedAndSaid) {
-  const Output output = train("small", "--profiler.enable=true --profiler.first_step=1 --profiler.events_per_thread=50");
+  const Output output =
+      train("small", "--profiler.enable=true --profiler.first_step=1 --profiler.events_per_thread=50");
   ASSERT_EQ(output.status, 0) << output.err;
   EXPECT_NE(output.err.find("more were dropped; raise profiler.events_per_thread"), std::string::npos) << output.err;
   EXPECT_GT(trace("runs/small/trace/rank-0.json").at("tutti").at("droppedEvents"), 0);
@@ -95,7 +102,8 @@ TEST_F(ProfiledRun, TwoRanksWriteAFileEachAndTheyMerge) {
   EXPECT_EQ(work.metric("two", "loss_hex"), work.metric("one", "loss_hex"));
   EXPECT_GT(look_at(trace("runs/two/trace/rank-1.json")).collectives, 3);
 
-  const Output merge = work.tutti("trace merge merged.json runs/two/trace/rank-0.json runs/two/trace/rank-1.json --json");
+  const Output merge =
+      work.tutti("trace merge merged.json runs/two/trace/rank-0.json runs/two/trace/rank-1.json --json");
   ASSERT_EQ(merge.status, 0) << merge.err;
   const Json report = Json::parse(merge.out);
   EXPECT_EQ(report.at("ranks").at(1).at("aligned_by"), "same clock");
@@ -111,7 +119,8 @@ TEST_F(ProfiledRun, TwoRanksWriteAFileEachAndTheyMerge) {
 
 TEST_F(ProfiledRun, WrongTracesAreNamed) {
   work.write("torn.json", "{\"schemaVersion\": 1,");
-  const Output torn = work.tutti("trace merge merged.json torn.json"), none = work.tutti("trace merge merged.json nowhere.json");
+  const Output torn = work.tutti("trace merge merged.json torn.json"),
+               none = work.tutti("trace merge merged.json nowhere.json");
   EXPECT_EQ(torn.status, 2);
   EXPECT_NE(torn.err.find("torn.json:1:21: byte 21: not JSON: "), std::string::npos) << torn.err;
   EXPECT_EQ(none.status, 1);

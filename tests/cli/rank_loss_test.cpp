@@ -1,4 +1,5 @@
-// A run that loses ranks ends with the bits of the run that loses nobody. 100 random losses of each layout: ctest -L nightly.
+// A run that loses ranks ends with the bits of the run that loses nobody. 100 random losses of each layout: ctest -L
+// nightly.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,7 +20,8 @@ namespace tutti::test {
 namespace {
 
 const std::string kSurviving = "train run.toml --run.name=run -n 4 --training.survive_rank_loss=true";
-const std::string kShards = " --parallelism.data_parallel_replicate_degree=1 --parallelism.data_parallel_shard_degree=-1";
+const std::string kShards =
+    " --parallelism.data_parallel_replicate_degree=1 --parallelism.data_parallel_shard_degree=-1";
 
 struct RankLoss : testing::Test {
   // What the run without losses leaves, of the configuration with these flags.
@@ -35,10 +37,12 @@ struct RankLoss : testing::Test {
   }
   static std::vector<train::LostRank> lost_in(const Workplace& work) {
     std::vector<train::LostRank> lost;
-    for (const train::StepRecord& record : train::read_metrics(work.folder() / "runs/run/metrics.jsonl")) lost.insert(lost.end(), record.lost_ranks.begin(), record.lost_ranks.end());
+    for (const train::StepRecord& record : train::read_metrics(work.folder() / "runs/run/metrics.jsonl"))
+      lost.insert(lost.end(), record.lost_ranks.begin(), record.lost_ranks.end());
     return lost;
   }
-  static void expect_survived(const std::string& planted, const std::string& flags, size_t losses, const std::string& numeric_flags = "") {
+  static void expect_survived(const std::string& planted, const std::string& flags, size_t losses,
+                              const std::string& numeric_flags = "") {
     const Workplace work;
     write_tiny_run(work);
     const Output run = work.tutti(kSurviving + flags + numeric_flags, "TUTTI_LOSE_RANK=" + planted);
@@ -50,7 +54,8 @@ struct RankLoss : testing::Test {
 
 TEST_F(RankLoss, AtEachPointOfAStepChangesNothing) {
   for (const std::string& layout : {std::string(), kShards}) {
-    for (const char* planted : {"0:computed:1", "1:computed:3", "2:prepared:3", "0:prepared:4", "1:block:3", "0:block:6", "3:applied:4", "0:validating:3", "0:logged:3", "0:saving:3", "2:saving:6"})
+    for (const char* planted : {"0:computed:1", "1:computed:3", "2:prepared:3", "0:prepared:4", "1:block:3",
+                                "0:block:6", "3:applied:4", "0:validating:3", "0:logged:3", "0:saving:3", "2:saving:6"})
       expect_survived(planted, layout, 1);
   }
 }
@@ -76,7 +81,8 @@ TEST_F(RankLoss, ChangesNothingCompiledInBf16AndEveryRound) {
     expect_survived("1:casting:2,0:casting:5", layout, 2, " --training.mixed_precision_param=bfloat16");
   }
   expect_survived("1:block:3", "", 1, " --optimizer.name=sgd --optimizer.momentum=0.9");
-  expect_survived("3:prepared:2", " --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2", 1);
+  expect_survived("3:prepared:2",
+                  " --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2", 1);
 }
 
 TEST_F(RankLoss, AReplacementJoinsAtTheNextStep) {
@@ -84,14 +90,19 @@ TEST_F(RankLoss, AReplacementJoinsAtTheNextStep) {
     const Workplace work;
     write_tiny_run(work);
     // The step in which nothing happens is long enough for a process to start.
-    const Output run = work.tutti(kSurviving + layout + " --max-restarts=2 --training.steps=150 --checkpoint.every=0 --validation.every=0 --validation.sample_tokens=0 --lr_scheduler.warmup_steps=2",
+    const Output run = work.tutti(kSurviving + layout +
+                                      " --max-restarts=2 --training.steps=150 --checkpoint.every=0 "
+                                      "--validation.every=0 --validation.sample_tokens=0 --lr_scheduler.warmup_steps=2",
                                   "TUTTI_LOSE_RANK=0:block:3,2:prepared:20");
     EXPECT_EQ(run.status, 0) << run.err;
     EXPECT_NE(run.err.find("starting rank 0 again: restart 1 of 2"), std::string::npos) << run.err;
     EXPECT_NE(run.err.find("going on with 4 ranks"), std::string::npos) << run.err;
     const Workplace one;
     write_tiny_run(one);
-    EXPECT_EQ(one.tutti("train run.toml --run.name=run -n 1 --training.steps=150 --checkpoint.every=0 --validation.every=0 --validation.sample_tokens=0 --lr_scheduler.warmup_steps=2").status, 0);
+    EXPECT_EQ(one.tutti("train run.toml --run.name=run -n 1 --training.steps=150 --checkpoint.every=0 "
+                        "--validation.every=0 --validation.sample_tokens=0 --lr_scheduler.warmup_steps=2")
+                  .status,
+              0);
     EXPECT_EQ(outcome_of(work), outcome_of(one));
   }
 }
@@ -118,7 +129,8 @@ TEST_F(RankLoss, OfAllRanksIsSurvivedByAReplacement) {
   for (const std::string& layout : {std::string(), kShards}) {
     const Workplace work;
     write_tiny_run(work);
-    const Output run = work.tutti(kSurviving + layout + " --max-restarts=4", "TUTTI_LOSE_RANK=0:prepared:4,1:prepared:4,2:prepared:4,3:prepared:4");
+    const Output run = work.tutti(kSurviving + layout + " --max-restarts=4",
+                                  "TUTTI_LOSE_RANK=0:prepared:4,1:prepared:4,2:prepared:4,3:prepared:4");
     EXPECT_EQ(run.status, 0) << run.err;
     EXPECT_EQ(outcome_of(work), expected()) << run.err;
     EXPECT_EQ(run.err.find("resuming"), std::string::npos) << run.err;
@@ -135,18 +147,28 @@ TEST_F(RankLoss, IsTheEndOfTheOthersWithoutSurvivalAndRestartsGoOnFromTheCheckpo
   ASSERT_EQ(ranks.size(), 2u) << work.read("err.txt");
   kill(ranks.back(), SIGKILL);
   EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
-  EXPECT_NE(work.read("err.txt").find("starting all ranks again: restart 1 of 1"), std::string::npos) << work.read("err.txt");
-  EXPECT_NE(work.read("err.txt").find("--fresh was done when this job started first; runs/run goes on"), std::string::npos) << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find("starting all ranks again: restart 1 of 1"), std::string::npos)
+      << work.read("err.txt");
+  EXPECT_NE(work.read("err.txt").find("--fresh was done when this job started first; runs/run goes on"),
+            std::string::npos)
+      << work.read("err.txt");
   EXPECT_EQ(outcome_of(work), expected(flags));
 }
 
 TEST_F(RankLoss, RestartsOfRanksThatNobodyStartsAreRefused) {
   const Workplace work;
   write_tiny_run(work);
-  for (const auto& [flags, why] : {std::pair{"", "there is one rank"}, std::pair{" -n 2 --runtime.transport=threads", "runtime.transport is threads"}}) {
+  for (const auto& [flags, why] : {std::pair{"", "there is one rank"},
+                                   std::pair{" -n 2 --runtime.transport=threads", "runtime.transport is threads"}}) {
     const Output refused = work.tutti(std::string("train run.toml --run.name=run --max-restarts=1") + flags);
     EXPECT_EQ(refused.status, 2) << flags;
-    EXPECT_NE(refused.err.find(std::string("--max-restarts=1: only ranks that this command starts as processes are started again, and here ") + why), std::string::npos) << refused.err;
+    EXPECT_NE(
+        refused.err.find(
+            std::string(
+                "--max-restarts=1: only ranks that this command starts as processes are started again, and here ") +
+            why),
+        std::string::npos)
+        << refused.err;
   }
 }
 
@@ -193,7 +215,8 @@ TEST_F(RankLoss, WithTheLauncherIsTheEndOfAllRanksAtOnce) {
     for (const size_t victim : {0u, 3u}) {
       const Workplace work;
       write_tiny_run(work);
-      const int pid = work.start(kSurviving + layout + " --training.steps=100000 --checkpoint.every=0 --validation.every=0");
+      const int pid =
+          work.start(kSurviving + layout + " --training.steps=100000 --checkpoint.every=0 --validation.every=0");
       while (work.read("runs/run/metrics.jsonl").find("\"step\":5,") == std::string::npos) usleep(500);
       const std::vector<int> ranks = ranks_of(pid);
       ASSERT_EQ(ranks.size(), 4u) << work.read("err.txt");
@@ -202,7 +225,9 @@ TEST_F(RankLoss, WithTheLauncherIsTheEndOfAllRanksAtOnce) {
       kill(pid, SIGKILL);
       EXPECT_EQ(Workplace::wait(pid), 137);
       const auto begin = std::chrono::steady_clock::now();
-      const auto is_left = [&] { return std::any_of(ranks.begin(), ranks.end(), [](int rank) { return kill(rank, 0) == 0; }); };
+      const auto is_left = [&] {
+        return std::any_of(ranks.begin(), ranks.end(), [](int rank) { return kill(rank, 0) == 0; });
+      };
       while (is_left() && std::chrono::steady_clock::now() - begin < std::chrono::minutes(2)) usleep(10'000);
       EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "the ranks slept";
       EXPECT_FALSE(is_left());
@@ -213,14 +238,20 @@ TEST_F(RankLoss, WithTheLauncherIsTheEndOfAllRanksAtOnce) {
 TEST_F(RankLoss, IsRefusedWhereNoMemoryOutlivesARank) {
   const Workplace work;
   write_tiny_run(work);
-  const auto refused = [&](const std::string& flags) { return work.tutti("train run.toml --run.name=run --training.survive_rank_loss=true " + flags); };
-  for (const std::string& flags : {std::string("-n 2 --runtime.transport=gloo"), std::string("-n 2 --runtime.transport=threads"), std::string("-n 2 --parallelism.tensor_parallel_degree=2")}) {
+  const auto refused = [&](const std::string& flags) {
+    return work.tutti("train run.toml --run.name=run --training.survive_rank_loss=true " + flags);
+  };
+  for (const std::string& flags :
+       {std::string("-n 2 --runtime.transport=gloo"), std::string("-n 2 --runtime.transport=threads"),
+        std::string("-n 2 --parallelism.tensor_parallel_degree=2")}) {
     const Output run = refused(flags);
     EXPECT_EQ(run.status, 2) << flags;
-    EXPECT_NE(run.err.find("--max-restarts=N: then all ranks go on from the last checkpoint"), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find("--max-restarts=N: then all ranks go on from the last checkpoint"), std::string::npos)
+        << run.err;
   }
   // A launcher that does not hold the memory.
-  const Output run = work.tutti("launch -n 2 -- " TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true");
+  const Output run = work.tutti("launch -n 2 -- " TUTTI_BINARY_DIR
+                                "/tutti train run.toml --run.name=run --training.survive_rank_loss=true");
   EXPECT_EQ(run.status, 2);
   EXPECT_NE(run.err.find("or tutti launch --survive-rank-loss"), std::string::npos) << run.err;
 }
@@ -228,16 +259,21 @@ TEST_F(RankLoss, IsRefusedWhereNoMemoryOutlivesARank) {
 TEST_F(RankLoss, IsSurvivedUnderTuttiLaunch) {
   const Workplace work;
   write_tiny_run(work);
-  const Output run = work.tutti("launch --survive-rank-loss -n 4 -- " TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true", "TUTTI_LOSE_RANK=0:block:3");
+  const Output run = work.tutti("launch --survive-rank-loss -n 4 -- " TUTTI_BINARY_DIR
+                                "/tutti train run.toml --run.name=run --training.survive_rank_loss=true",
+                                "TUTTI_LOSE_RANK=0:block:3");
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(outcome_of(work), expected()) << run.err;
 }
 
-// A save in the background is lost with a rank that writes it: the ranks that are left save the step at which they stand.
+// A save in the background is lost with a rank that writes it: the ranks that are left save the step at which they
+// stand.
 TEST_F(RankLoss, InTheMiddleOfASaveInTheBackgroundChangesNothing) {
   const std::string async = " --checkpoint.async=true";
   for (const std::string& layout : {std::string(), kShards}) {
-    for (const char* planted : {"1:writing:3", "0:writing:3", "2:prepared:4", "3:writing:6", "0:writing:6", "0:saving:6"}) expect_survived(planted, layout + async, 1);
+    for (const char* planted :
+         {"1:writing:3", "0:writing:3", "2:prepared:4", "3:writing:6", "0:writing:6", "0:saving:6"})
+      expect_survived(planted, layout + async, 1);
     expect_survived("1:writing:3", layout + async + " --max-restarts=1", 1);
   }
   struct Case {
@@ -245,21 +281,27 @@ TEST_F(RankLoss, InTheMiddleOfASaveInTheBackgroundChangesNothing) {
     bool is_lost;  // whenever the rank is, not only when it has not written its part by then
   };
   // At the end of a run that stops early, too, and where the next step is committed and not yet logged.
-  for (const Case& c : {Case{"1:writing:3", "", true}, Case{"1:writing:4", " --stop-at 4", true}, Case{"2:applied:4", "", false}}) {
+  for (const Case& c :
+       {Case{"1:writing:3", "", true}, Case{"1:writing:4", " --stop-at 4", true}, Case{"2:applied:4", "", false}}) {
     const Workplace work;
     write_tiny_run(work);
     const Output run = work.tutti(kSurviving + async + c.flags, std::string("TUTTI_LOSE_RANK=") + c.planted);
     EXPECT_EQ(run.status, 0) << run.err;
-    EXPECT_TRUE(!c.is_lost || run.err.find("was lost with a rank that wrote it; ") != std::string::npos) << c.planted << ": " << run.err;
-    EXPECT_EQ(train::list_checkpoints(work.folder() / "runs/run/checkpoint").size(), 2U) << c.planted << ": " << run.err;
+    EXPECT_TRUE(!c.is_lost || run.err.find("was lost with a rank that wrote it; ") != std::string::npos)
+        << c.planted << ": " << run.err;
+    EXPECT_EQ(train::list_checkpoints(work.folder() / "runs/run/checkpoint").size(), 2U)
+        << c.planted << ": " << run.err;
   }
 }
 
 // A number of neighbours that keep copies need not divide the ranks that are left.
 TEST_F(RankLoss, ChangesALayoutThatNeedsTheRanksItHad) {
-  for (const std::string& layout : {kShards + " --parallelism.fsdp_reshard_after_forward=4",
-                                    std::string(" --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.fsdp_reshard_after_forward=2"),
-                                    std::string(" --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 --parallelism.outer_dp_sharding_strategy=optim")})
+  for (const std::string& layout :
+       {kShards + " --parallelism.fsdp_reshard_after_forward=4",
+        std::string(" --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 "
+                    "--parallelism.fsdp_reshard_after_forward=2"),
+        std::string(" --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=2 "
+                    "--parallelism.outer_dp_sharding_strategy=optim")})
     expect_survived("1:prepared:3", layout, 1);
 }
 
@@ -267,7 +309,8 @@ TEST_F(RankLoss, ChangesALayoutThatNeedsTheRanksItHad) {
 TEST_F(RankLoss, OfAMixtureOfExpertsChangesNothing) {
   const std::string moe = " --model.flavor=tiny_moe --data.tokenizer=byte";
   for (const std::string& layout : {std::string(), kShards}) {
-    for (const char* planted : {"1:prepared:4", "0:computed:3", "2:block:5", "0:applied:4", "3:validating:6"}) expect_survived(planted, layout, 1, moe);
+    for (const char* planted : {"1:prepared:4", "0:computed:3", "2:block:5", "0:applied:4", "3:validating:6"})
+      expect_survived(planted, layout, 1, moe);
   }
   expect_survived("0:block:2,2:prepared:4", kShards + " --max-restarts=2", 2, moe);
   const Workplace work, whole;
@@ -289,9 +332,14 @@ TEST_F(RankLoss, OfAMixtureOfExpertsChangesNothing) {
 TEST_F(RankLoss, AReplacementBehindAShellJoins) {
   const Workplace work;
   write_tiny_run(work);
-  const std::string flags = " --training.steps=150 --checkpoint.every=0 --validation.every=0 --validation.sample_tokens=0 --lr_scheduler.warmup_steps=2";
-  const std::string shell = "sh -c '" TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run --training.survive_rank_loss=true" + flags + "; status=$?; test $status = 137 && kill -KILL $$; exit $status'";
-  const Output run = work.tutti("launch --survive-rank-loss --max-restarts 1 -n 2 -- " + shell, "TUTTI_LOSE_RANK=1:block:3");
+  const std::string flags =
+      " --training.steps=150 --checkpoint.every=0 --validation.every=0 --validation.sample_tokens=0 "
+      "--lr_scheduler.warmup_steps=2";
+  const std::string shell = "sh -c '" TUTTI_BINARY_DIR
+                            "/tutti train run.toml --run.name=run --training.survive_rank_loss=true" +
+                            flags + "; status=$?; test $status = 137 && kill -KILL $$; exit $status'";
+  const Output run =
+      work.tutti("launch --survive-rank-loss --max-restarts 1 -n 2 -- " + shell, "TUTTI_LOSE_RANK=1:block:3");
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_NE(run.err.find("going on with 2 ranks from step "), std::string::npos) << run.err;
   EXPECT_EQ(outcome_of(work), expected(flags)) << run.err;
@@ -303,7 +351,9 @@ TEST_F(RankLoss, AFreshRunIsFreshAlsoWhenTheFirstStartDiesBeforeIt) {
   write_tiny_run(work);
   const std::string train = TUTTI_BINARY_DIR "/tutti train run.toml --run.name=run";
   ASSERT_EQ(work.tutti("train run.toml --run.name=run --training.seed=7").status, 0) << work.read("err.txt");
-  const Output run = work.tutti("launch --max-restarts 1 -n 2 -- sh -c 'test $TORCHELASTIC_RESTART_COUNT = 0 && exit 3; exec " + train + " --fresh'");
+  const Output run =
+      work.tutti("launch --max-restarts 1 -n 2 -- sh -c 'test $TORCHELASTIC_RESTART_COUNT = 0 && exit 3; exec " +
+                 train + " --fresh'");
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_NE(run.err.find("moved the old run to runs/run.old-1"), std::string::npos) << run.err;
   EXPECT_EQ(outcome_of(work), expected()) << run.err;

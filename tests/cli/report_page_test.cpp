@@ -27,7 +27,8 @@ struct ReportPage : testing::Test {
 
 TEST_F(ReportPage, IsTheSameWhenAFinishedRunIsStartedAgain) {
   const std::string first = start("-n 2");
-  for (const char* heading : {"Memory of the ranks", "Timeline of step 2", "Peak memory of a step, rank 0", "What the model writes", "Model", "Configuration"})
+  for (const char* heading : {"Memory of the ranks", "Timeline of step 2", "Peak memory of a step, rank 0",
+                              "What the model writes", "Model", "Configuration"})
     EXPECT_NE(part_of(first, heading), "") << heading;
   for (int again = 0; again < 2; ++again) EXPECT_EQ(start("-n 2"), first);
 }
@@ -37,7 +38,8 @@ TEST_F(ReportPage, KeepsWhatAStartOfOneStepDoesNotMeasure) {
   const std::string timeline = part_of(start("-n 2"), "Timeline of step 2");
   const std::string longer = start("-n 3 --training.steps=7");
   EXPECT_EQ(part_of(longer, "Timeline of step 2"), timeline);
-  EXPECT_NE(part_of(longer, "Memory of the ranks").find(">rank 2<"), std::string::npos) << "the memory is that of the last start that trained";
+  EXPECT_NE(part_of(longer, "Memory of the ranks").find(">rank 2<"), std::string::npos)
+      << "the memory is that of the last start that trained";
   const std::string samples = part_of(longer, "What the model writes");
   EXPECT_NE(samples.find("step 6"), std::string::npos);
   EXPECT_LT(samples.find("step 7"), samples.find("step 6"));

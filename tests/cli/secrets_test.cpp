@@ -23,7 +23,8 @@ struct Secrets : testing::Test {
       EXPECT_EQ(output.status, status) << arguments << "\n" << output.err;
       for (const auto& entry : fs::recursive_directory_iterator(work.folder())) {
         if (!entry.is_regular_file() || entry.path().filename() == "key") continue;
-        EXPECT_EQ(work.read(entry.path().lexically_relative(work.folder()).string()).find(kKey), std::string::npos) << arguments << ": " << entry.path();
+        EXPECT_EQ(work.read(entry.path().lexically_relative(work.folder()).string()).find(kKey), std::string::npos)
+            << arguments << ": " << entry.path();
       }
     }
   }
@@ -41,8 +42,10 @@ TEST_F(Secrets, EnvSaysThatTheKeyIsSetAndNotWhatItIs) {
 
 TEST_F(Secrets, RunsAndTheirFailuresKeepIt) {
   const std::string train = "train " TUTTI_SOURCE_DIR
-      "/configs/quickstart.toml --data.tokenizer=byte --training.steps=1 --training.global_batch_tokens=512 --profiler.enable=true --profiler.first_step=1 "
-      "--data.sequence_length=64 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=0 --validation.every=0 --checkpoint.every=0 -n 2 --data ";
+                            "/configs/quickstart.toml --data.tokenizer=byte --training.steps=1 "
+                            "--training.global_batch_tokens=512 --profiler.enable=true --profiler.first_step=1 "
+                            "--data.sequence_length=64 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=0 "
+                            "--validation.every=0 --checkpoint.every=0 -n 2 --data ";
   expect_kept(train + "corpus.jsonl --fresh", 0);
   expect_kept(train + "nowhere", 2);
   expect_kept("launch -n 2 --log-dir logs -- sh -c 'exit 3'", 3);
@@ -52,7 +55,8 @@ TEST_F(Secrets, RunsAndTheirFailuresKeepIt) {
 }
 
 TEST_F(Secrets, AKeyThatIsWrongIsDescribedAndNotQuoted) {
-  const Output output = work.tutti("launch -n 1 --nnodes 2 --node-rank 1 --rdzv-endpoint 127.0.0.1:1 -- true", "TUTTI_JOB_KEY=tooshort5ecret");
+  const Output output = work.tutti("launch -n 1 --nnodes 2 --node-rank 1 --rdzv-endpoint 127.0.0.1:1 -- true",
+                                   "TUTTI_JOB_KEY=tooshort5ecret");
   EXPECT_EQ(output.status, 2);
   EXPECT_NE(output.err.find("the job key has 14 bytes"), std::string::npos) << output.err;
   EXPECT_EQ(output.err.find("tooshort"), std::string::npos) << output.err;

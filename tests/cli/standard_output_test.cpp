@@ -58,7 +58,8 @@ std::vector<std::string> commands_below(const Workplace& work, const std::string
   for (std::string line; std::getline(help, line);) {
     if (lists && line.starts_with("  ") && line.size() > 2 && line[2] != ' ') {
       const std::string name = line.substr(2, line.find(' ', 2) - 2);
-      for (std::string& below : commands_below(work, verb.empty() ? name : verb + " " + name)) found.push_back(std::move(below));
+      for (std::string& below : commands_below(work, verb.empty() ? name : verb + " " + name))
+        found.push_back(std::move(below));
     }
     lists = lists || line.starts_with("Subcommands:");
   }
@@ -68,7 +69,10 @@ std::vector<std::string> commands_below(const Workplace& work, const std::string
 void expect_refused(const Workplace& work, const std::string& call, int status) {
   const Output output = work.tutti(call + " > /dev/full 2> err.txt #");
   EXPECT_EQ(output.status, status) << call << "\n" << output.err;
-  EXPECT_NE(output.err.find("the results are incomplete, because the standard output cannot be written"), std::string::npos) << call << "\n" << output.err;
+  EXPECT_NE(output.err.find("the results are incomplete, because the standard output cannot be written"),
+            std::string::npos)
+      << call << "\n"
+      << output.err;
 }
 
 struct FullOutput : testing::Test {
@@ -91,7 +95,8 @@ TEST_F(FullOutput, IsAnErrorOfEveryCommandThatPrintsResults) {
 }
 
 TEST_F(FullOutput, IsAnErrorOfHelpAndVersion) {
-  for (const char* call : {"--version", "--help", "train --help", "env --json", "bench comm --help"}) expect_refused(work, call, 1);
+  for (const char* call : {"--version", "--help", "train --help", "env --json", "bench comm --help"})
+    expect_refused(work, call, 1);
 }
 
 TEST_F(FullOutput, IsNoErrorWhereNothingIsPrinted) {

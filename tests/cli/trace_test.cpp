@@ -32,7 +32,9 @@ TEST(TraceWhy, SaysInOneLineWhoIsMissingWhere) {
   write_dumps(work, true);
   const Output output = work.tutti("trace why flight_0 flight_1 flight_2");
   EXPECT_EQ(output.status, 3) << output.err;
-  EXPECT_EQ(output.out, "Ranks 0, 1 are waiting in all_reduce #2 of group 'world' (bf16 [8, 2], sum), rank 2 finished #1 and has not joined.\n");
+  EXPECT_EQ(output.out,
+            "Ranks 0, 1 are waiting in all_reduce #2 of group 'world' (bf16 [8, 2], sum), rank 2 finished #1 and has "
+            "not joined.\n");
 }
 
 TEST(TraceWhy, JsonIsOneObject) {
@@ -55,8 +57,11 @@ TEST(TraceWhy, HealthyRanksGiveStatusZero) {
 TEST(TraceWhy, WrongFilesAreNamedWithTheirPlace) {
   Workplace work;
   work.write("broken_0", "{\"version\": \"2.10\", ");
-  work.write("other_0", "{\"version\": \"2.10\", \"rank\": 0, \"entries\": [{\"record_id\": \"x\"}], \"pg_config\": {}, \"pg_status\": {}}");
-  const Output broken = work.tutti("trace why broken_0"), other = work.tutti("trace why other_0"), none = work.tutti("trace why nowhere_0");
+  work.write("other_0",
+             "{\"version\": \"2.10\", \"rank\": 0, \"entries\": [{\"record_id\": \"x\"}], \"pg_config\": {}, "
+             "\"pg_status\": {}}");
+  const Output broken = work.tutti("trace why broken_0"), other = work.tutti("trace why other_0"),
+               none = work.tutti("trace why nowhere_0");
   EXPECT_EQ(broken.status, 2);
   EXPECT_NE(broken.err.find("broken_0:1:21: byte 21: not JSON"), std::string::npos) << broken.err;
   EXPECT_EQ(other.status, 2);

@@ -10,9 +10,11 @@ namespace tutti::test {
 namespace {
 
 constexpr const char* kTrain = " train " TUTTI_SOURCE_DIR
-    "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=bpe:300 --training.steps=4 --training.global_batch_tokens=512 "
-    "--data.sequence_length=64 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=1 --validation.every=10 --validation.steps=1 "
-    "--validation.sample_tokens=8 --checkpoint.every=4 --run.name=";
+                               "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=bpe:300 "
+                               "--training.steps=4 --training.global_batch_tokens=512 "
+                               "--data.sequence_length=64 --data.validation_fraction=0.05 "
+                               "--lr_scheduler.warmup_steps=1 --validation.every=10 --validation.steps=1 "
+                               "--validation.sample_tokens=8 --checkpoint.every=4 --run.name=";
 
 const std::string kProgram = TUTTI_BINARY_DIR "/tutti";
 
@@ -33,15 +35,19 @@ TEST_F(TrainLaunchers, EachGivesTheSameBits) {
   ASSERT_EQ(work.tutti("launch -n 2 --" + (" " + kProgram) + train("launched")).status, 0) << work.read("err.txt");
   std::vector<std::string> runs = {"ours", "launched"};
   // Root must say that it means it; there are more ranks than cores on a small machine.
-  const std::string open_mpi = mpirun("mpirun.openmpi", std::string("--oversubscribe") + (geteuid() == 0 ? " --allow-run-as-root" : "")), mpich = mpirun("mpiexec.mpich", "");
+  const std::string open_mpi = mpirun("mpirun.openmpi",
+                                      std::string("--oversubscribe") + (geteuid() == 0 ? " --allow-run-as-root" : "")),
+                    mpich = mpirun("mpiexec.mpich", "");
   for (const auto& [name, launcher] : {std::pair{"openmpi", open_mpi}, std::pair{"mpich", mpich}}) {
     if (launcher.empty()) continue;
-    ASSERT_EQ(work.tutti("", launcher + kProgram + train(name) + " > out.txt 2> err.txt; exit $?;").status, 0) << work.read("err.txt");
+    ASSERT_EQ(work.tutti("", launcher + kProgram + train(name) + " > out.txt 2> err.txt; exit $?;").status, 0)
+        << work.read("err.txt");
     runs.push_back(name);
   }
   ASSERT_EQ(work.metric("alone", "loss_hex").size(), 4u);
   for (const std::string& run : runs) {
-    for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric(run, key), work.metric("alone", key)) << run;
+    for (const char* key : {"loss_hex", "grad_norm_hex"})
+      EXPECT_EQ(work.metric(run, key), work.metric("alone", key)) << run;
     EXPECT_EQ(work.digest(run), work.digest("alone")) << run;
   }
 }

@@ -11,8 +11,10 @@ namespace tutti::test {
 namespace {
 
 constexpr const char* kQuickstart = TUTTI_SOURCE_DIR
-    "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=bpe:300 --training.steps=20 --training.global_batch_tokens=512 "
-    "--data.sequence_length=64 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=5 --validation.every=10 --validation.steps=1 "
+    "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=bpe:300 --training.steps=20 "
+    "--training.global_batch_tokens=512 "
+    "--data.sequence_length=64 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=5 --validation.every=10 "
+    "--validation.steps=1 "
     "--validation.sample_tokens=8 --checkpoint.every=10 ";
 
 struct Quickstart : testing::Test {
@@ -28,7 +30,8 @@ struct Quickstart : testing::Test {
     ASSERT_EQ(train("one", common).status, 0) << work.read("err.txt");
     for (const Way& way : ways) {
       ASSERT_EQ(train(way.name, way.flags + common, way.shell).status, 0) << work.read("err.txt");
-      for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric("one", key), work.metric(way.name, key)) << way.name << " " << key;
+      for (const char* key : {"loss_hex", "grad_norm_hex"})
+        EXPECT_EQ(work.metric("one", key), work.metric(way.name, key)) << way.name << " " << key;
       EXPECT_EQ(work.digest("one"), work.digest(way.name)) << way.name;
       EXPECT_EQ(work.read("runs/one/sample.txt"), work.read("runs/" + way.name + "/sample.txt"));
     }
@@ -56,33 +59,49 @@ TEST_F(Quickstart, LossesAreThoseOfTheGoldenFile) {
   const std::vector<std::string> losses = work.metric("golden", "loss_hex");
   if (getenv("TUTTI_RENEW_GOLDEN")) {
     std::ofstream file(TUTTI_SOURCE_DIR "/tests/golden/quickstart.loss");
-    file << "# loss_hex of 20 steps of configs/quickstart.toml on a synthetic corpus, as tests/cli/train_test.cpp runs it. f32, x86-64.\n";
+    file << "# loss_hex of 20 steps of configs/quickstart.toml on a synthetic corpus, as tests/cli/train_test.cpp runs "
+            "it. f32, x86-64.\n";
     for (const std::string& loss : losses) file << loss << "\n";
   }
   EXPECT_EQ(losses, golden());
 }
 
 TEST_F(Quickstart, NumbersAreEqualOnAnyRanksThreadsAndInstructionSet) {
-  expect_equal("", {{"two", "-n 2", ""}, {"three", "-n 3", ""}, {"rank_threads", "-n 3 --runtime.transport=threads", ""}, {"four", "-n 4", ""}, {"threads", "", "TUTTI_THREADS=2"},
-                    {"avx2", "", "TUTTI_CPU=avx2"}, {"recomputed", "--activation_checkpoint.mode=full", ""},
-                    {"chunks", "--training.loss_max_bytes=200000", ""}, {"compiled_chunks", "--training.compile=true --training.loss_max_bytes=200000", ""}});
+  expect_equal("", {{"two", "-n 2", ""},
+                    {"three", "-n 3", ""},
+                    {"rank_threads", "-n 3 --runtime.transport=threads", ""},
+                    {"four", "-n 4", ""},
+                    {"threads", "", "TUTTI_THREADS=2"},
+                    {"avx2", "", "TUTTI_CPU=avx2"},
+                    {"recomputed", "--activation_checkpoint.mode=full", ""},
+                    {"chunks", "--training.loss_max_bytes=200000", ""},
+                    {"compiled_chunks", "--training.compile=true --training.loss_max_bytes=200000", ""}});
 }
 
 // Forward and backward compute in bf16; the gradients, the optimizer and its state stay f32.
 TEST_F(Quickstart, NumbersInBf16AreEqualOnAnyRanksThreadsAndInstructionSet) {
-  expect_equal(" --training.mixed_precision_param=bfloat16",
-               {{"two", "-n 2", ""}, {"three", "-n 3 --runtime.transport=threads", ""}, {"threads", "", "TUTTI_THREADS=2"}, {"avx2", "", "TUTTI_CPU=avx2"},
-                {"without_dots", "", std::string("TUTTI_CPU=") + (__builtin_cpu_supports("avx512f") ? "avx512" : "avx2")}, {"avx2_two", "-n 2", "TUTTI_CPU=avx2"},
-                {"compiled", "-n 2 --training.compile=true", ""}, {"avx2_compiled", "--training.compile=true", "TUTTI_CPU=avx2"}});
+  expect_equal(
+      " --training.mixed_precision_param=bfloat16",
+      {{"two", "-n 2", ""},
+       {"three", "-n 3 --runtime.transport=threads", ""},
+       {"threads", "", "TUTTI_THREADS=2"},
+       {"avx2", "", "TUTTI_CPU=avx2"},
+       {"without_dots", "", std::string("TUTTI_CPU=") + (__builtin_cpu_supports("avx512f") ? "avx512" : "avx2")},
+       {"avx2_two", "-n 2", "TUTTI_CPU=avx2"},
+       {"compiled", "-n 2 --training.compile=true", ""},
+       {"avx2_compiled", "--training.compile=true", "TUTTI_CPU=avx2"}});
 }
 
 // Whoever multiplies, the model learns the same: sums in another order differ in the last bits.
 TEST_F(Quickstart, FastModeLearnsTheSame) {
   ASSERT_EQ(train("strict").status, 0) << work.read("err.txt");
-  ASSERT_EQ(train("fast", "--numerics.mode=fast", "TUTTI_GEMM_CHOICE=measure,samples=1 TUTTI_CACHE_DIR=cache").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("fast", "--numerics.mode=fast", "TUTTI_GEMM_CHOICE=measure,samples=1 TUTTI_CACHE_DIR=cache").status,
+            0)
+      << work.read("err.txt");
   const std::vector<std::string> strict = work.metric("strict", "loss"), fast = work.metric("fast", "loss");
   ASSERT_EQ(strict.size(), fast.size());
-  for (size_t i = 0; i < strict.size(); ++i) EXPECT_NEAR(std::stod(strict[i]), std::stod(fast[i]), 1e-3) << "step " << i + 1;
+  for (size_t i = 0; i < strict.size(); ++i)
+    EXPECT_NEAR(std::stod(strict[i]), std::stod(fast[i]), 1e-3) << "step " << i + 1;
 }
 
 TEST_F(Quickstart, InterruptedAndResumedEqualsUninterrupted) {
@@ -119,7 +138,8 @@ TEST_F(Quickstart, ANewRunWithOtherSettingsIsRefused) {
 }
 
 TEST_F(Quickstart, AKilledRankIsNamedAndEndsTheRun) {
-  const int pid = work.start("train " + std::string(kQuickstart) + "--run.name=killed -n 2 --training.steps=100000 --lr_scheduler.warmup_steps=1");
+  const int pid = work.start("train " + std::string(kQuickstart) +
+                             "--run.name=killed -n 2 --training.steps=100000 --lr_scheduler.warmup_steps=1");
   ASSERT_TRUE(wait_for(work.folder() / "runs/killed/metrics.jsonl"));
   const std::vector<int> ranks = ranks_of(pid);
   ASSERT_EQ(ranks.size(), 2u);
@@ -133,7 +153,8 @@ TEST_F(Quickstart, AKilledRankIsNamedAndEndsTheRun) {
 // Whatever moment the writer is killed at, what is called a checkpoint loads.
 TEST_F(Quickstart, AKillDuringASaveLeavesTheCheckpointBefore) {
   for (int round = 0; round < 3; ++round) {
-    const int pid = work.start("train " + std::string(kQuickstart) + "--run.name=kill --training.steps=1000 --checkpoint.every=1");
+    const int pid =
+        work.start("train " + std::string(kQuickstart) + "--run.name=kill --training.steps=1000 --checkpoint.every=1");
     const std::string before = work.read("runs/kill/metrics.jsonl");
     while (kill(pid, 0) == 0 && work.read("runs/kill/metrics.jsonl").size() < before.size() + 600) usleep(1'000);
     for (int i = 0; i < 5000; ++i) {  // until a save is under way
@@ -155,7 +176,8 @@ TEST_F(Quickstart, AFullDiskLosesNothing) {
   ASSERT_EQ(train("full", "--training.steps=10").status, 0) << work.read("err.txt");
   const std::string before = work.digest("full");
   // Files may not grow beyond 1 MiB, which is less than the model.
-  const Output full = train("full", "--training.steps=20 --lr_scheduler.decay_ratio=1", "trap '' XFSZ; ulimit -f 1024;");
+  const Output full =
+      train("full", "--training.steps=20 --lr_scheduler.decay_ratio=1", "trap '' XFSZ; ulimit -f 1024;");
   EXPECT_EQ(full.status, 1) << full.err;
   EXPECT_NE(full.err.find("was not saved, earlier ones are whole"), std::string::npos) << full.err;
   EXPECT_EQ(work.digest("full"), before);
@@ -163,7 +185,8 @@ TEST_F(Quickstart, AFullDiskLosesNothing) {
 
 TEST_F(Quickstart, ACheckpointOfAnotherModelIsRefused) {
   ASSERT_EQ(train("small", "--training.steps=5").status, 0) << work.read("err.txt");
-  const Output other = train("large", "--training.steps=5 --model.flavor=debugmodel --checkpoint.initial_load_path=runs/small");
+  const Output other =
+      train("large", "--training.steps=5 --model.flavor=debugmodel --checkpoint.initial_load_path=runs/small");
   EXPECT_EQ(other.status, 2);
   EXPECT_NE(other.err.find("does not fit the module"), std::string::npos) << other.err;
 }
@@ -179,7 +202,8 @@ TEST_F(Quickstart, ATruncatedCheckpointIsNamed) {
 
 TEST_F(Quickstart, LeavesTheFilesOfARun) {
   ASSERT_EQ(train("files").status, 0) << work.read("err.txt");
-  for (const char* name : {"config.resolved.toml", "metrics.jsonl", "report.html", "sample.txt", "checkpoint/step-20/model.safetensors"})
+  for (const char* name :
+       {"config.resolved.toml", "metrics.jsonl", "report.html", "sample.txt", "checkpoint/step-20/model.safetensors"})
     EXPECT_TRUE(std::filesystem::exists(work.folder() / "runs/files" / name)) << name;
   const Output text = work.tutti("generate runs/files --prompt 'the river' --max-tokens 5");
   EXPECT_EQ(text.status, 0) << text.err;

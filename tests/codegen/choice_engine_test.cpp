@@ -32,7 +32,8 @@ ChoiceRules<int> rules_of(std::vector<Predicate<int>> predicates) {
           .name = [](const int& candidate) { return fmt::format("candidate {}", candidate); }};
 }
 
-ChoiceEngine<int> engine_of(int count, std::vector<Predicate<int>> predicates = {}, const ChoiceOptions& options = {}, WinnerStore* store = nullptr) {
+ChoiceEngine<int> engine_of(int count, std::vector<Predicate<int>> predicates = {}, const ChoiceOptions& options = {},
+                            WinnerStore* store = nullptr) {
   return {[count](const BucketKey&) { return numbers(count); }, rules_of(std::move(predicates)), options, store};
 }
 
@@ -44,7 +45,8 @@ const auto never_run = [](const int&) -> double { throw std::logic_error("a cand
 const auto fifth_is_fastest = [](const int& candidate) { return candidate == 5 ? 10.0 : 100.0 + candidate; };
 
 TEST(ChoiceEngine, CallsThePredicateOncePerCandidateAndNeverAgain) {
-  auto engine = engine_of(390000, {{"multiple of 1000", [](int candidate, const Signature&) { return candidate % 1000 == 999; }}});
+  auto engine = engine_of(
+      390000, {{"multiple of 1000", [](int candidate, const Signature&) { return candidate % 1000 == 999; }}});
   EXPECT_EQ(engine.choose(call_of(8), never_run), 999);
   EXPECT_EQ(engine.statistics().all_predicate_calls(), 390000);
   EXPECT_EQ(engine.statistics().classified, 390);
@@ -78,8 +80,9 @@ TEST(ChoiceEngine, SortsIntoClassesInOnePass) {
 
 TEST(ChoiceEngine, LooksAtNoOtherBucket) {
   std::vector<BucketKey> made;
-  ChoiceEngine<int> engine([&](const BucketKey& key) { return made.push_back(key), numbers(key.a == DType::f32 ? 10 : 20); },
-                           rules_of({{"any", [](int, const Signature&) { return true; }}}), {});
+  ChoiceEngine<int> engine(
+      [&](const BucketKey& key) { return made.push_back(key), numbers(key.a == DType::f32 ? 10 : 20); },
+      rules_of({{"any", [](int, const Signature&) { return true; }}}), {});
   (void)engine.partition(call_of(8));
   (void)engine.partition(call_of(9));
   EXPECT_EQ(made.size(), 1u);
@@ -97,8 +100,9 @@ TEST(ChoiceEngine, TellsCallsApartByTheTensorsOfTheEpilogue) {
   Signature call = call_of(8);
   call.epilogue = {{"add", {tensor_signature(DType::f32, std::array{int64_t{64}}, std::array{int64_t{1}}, nullptr)}}};
   (void)engine.choose(call, never_run);
-  for (const auto& change : std::vector<void (*)(TensorSignature&)>{
-           [](TensorSignature& t) { t.strides[0] = 2; }, [](TensorSignature& t) { t.dtype = DType::bf16; }, [](TensorSignature& t) { t.sizes[0] = 1; }}) {
+  for (const auto& change : std::vector<void (*)(TensorSignature&)>{[](TensorSignature& t) { t.strides[0] = 2; },
+                                                                    [](TensorSignature& t) { t.dtype = DType::bf16; },
+                                                                    [](TensorSignature& t) { t.sizes[0] = 1; }}) {
     Signature other = call;
     change(other.epilogue[0].tensors[0]);
     const int64_t before = engine.statistics().passes;
@@ -139,7 +143,10 @@ TEST(ChoiceEngine, StaysWithTheHeuristicWhenTheGainIsNoise) {
 
 TEST(ChoiceEngine, LeavesOutWhatCannotRun) {
   auto engine = engine_of(3, {}, kMeasure);
-  EXPECT_EQ(engine.choose(call_of(8), [](const int& candidate) { return candidate == 2 ? 50.0 : std::numeric_limits<double>::infinity(); }), 2);
+  EXPECT_EQ(engine.choose(
+                call_of(8),
+                [](const int& candidate) { return candidate == 2 ? 50.0 : std::numeric_limits<double>::infinity(); }),
+            2);
 }
 
 TEST(ChoiceEngine, DeterministicModeNeverRunsACandidate) {
@@ -218,7 +225,8 @@ TEST(TensorSignature, RefusesMoreDimsThanItDescribes) {
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("5 dims; at most 4"), std::string::npos) << error.what();
   }
-  EXPECT_THROW((void)tensor_signature(DType::f32, std::array<int64_t, 2>{1, 1}, std::array<int64_t, 1>{1}, nullptr), UsageError);
+  EXPECT_THROW((void)tensor_signature(DType::f32, std::array<int64_t, 2>{1, 1}, std::array<int64_t, 1>{1}, nullptr),
+               UsageError);
 }
 
 }  // namespace

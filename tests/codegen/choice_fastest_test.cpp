@@ -21,7 +21,11 @@ TEST(Fastest, TakesTheSmallestMedian) {
 
 TEST(Fastest, DoesNotCountTheFirstRun) {
   std::vector<int> calls(2);
-  EXPECT_EQ(fastest(2, kOptions, [&](size_t i) { return calls[i]++ == 0 ? 1000.0 * static_cast<double>(i) : 10.0 - 5.0 * static_cast<double>(i); }), 1u);
+  EXPECT_EQ(fastest(2, kOptions,
+                    [&](size_t i) {
+                      return calls[i]++ == 0 ? 1000.0 * static_cast<double>(i) : 10.0 - 5.0 * static_cast<double>(i);
+                    }),
+            1u);
   EXPECT_EQ(calls, (std::vector<int>{6, 6}));
 }
 
@@ -36,11 +40,13 @@ TEST(Fastest, StopsWhenTheBudgetIsSpent) {
   std::vector<size_t> ran;
   const auto run = [&](size_t i) {
     ran.push_back(i);
-    for (const auto begin = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() < begin + std::chrono::milliseconds(1);) {}
+    for (const auto begin = std::chrono::steady_clock::now();
+         std::chrono::steady_clock::now() < begin + std::chrono::milliseconds(1);) {
+    }
     return 10.0 - static_cast<double>(i);
   };
   EXPECT_EQ(fastest(5, {.samples = 5, .budget_ms = 1}, run), 0u);  // the heuristic's, as none was timed
-  EXPECT_EQ(ran, (std::vector<size_t>{0, 1}));  // what the first takes is not of the budget
+  EXPECT_EQ(ran, (std::vector<size_t>{0, 1}));                     // what the first takes is not of the budget
 }
 
 TEST(Fastest, NobodyWinsAgainstOneThatWasNotTimed) {
@@ -61,7 +67,8 @@ TEST(Fastest, RunsNothingWhereThereIsNoChoice) {
 TEST(Fastest, TheSeedDecidesWhoseTurnItIs) {
   const auto order = [](uint64_t seed) {
     std::vector<size_t> turns;
-    (void)fastest(6, {.samples = 4, .budget_ms = 60'000, .seed = seed}, [&](size_t i) { return turns.push_back(i), 1.0; });
+    (void)fastest(6, {.samples = 4, .budget_ms = 60'000, .seed = seed},
+                  [&](size_t i) { return turns.push_back(i), 1.0; });
     return turns;
   };
   EXPECT_EQ(order(1), order(1));

@@ -19,13 +19,19 @@ std::string message(std::string_view text) {
 TEST(ChoiceOptions, AreReadFromText) {
   EXPECT_EQ(parse_choice_options("", "TUTTI_X"), ChoiceOptions{});
   EXPECT_EQ(parse_choice_options("measure", "TUTTI_X").mode, ChoiceMode::measure);
-  const ChoiceOptions options = parse_choice_options("measure,max_candidates=3,samples=9,budget_ms=20,memo_entries=7,seed=11", "TUTTI_X");
-  EXPECT_EQ(options, (ChoiceOptions{.mode = ChoiceMode::measure, .max_candidates = CandidateLimit::at_most(3), .samples = 9, .budget_ms = 20,
-                                    .memo_entries = 7, .seed = 11}));
+  const ChoiceOptions options =
+      parse_choice_options("measure,max_candidates=3,samples=9,budget_ms=20,memo_entries=7,seed=11", "TUTTI_X");
+  EXPECT_EQ(options, (ChoiceOptions{.mode = ChoiceMode::measure,
+                                    .max_candidates = CandidateLimit::at_most(3),
+                                    .samples = 9,
+                                    .budget_ms = 20,
+                                    .memo_entries = 7,
+                                    .seed = 11}));
 }
 
 TEST(ChoiceOptions, PrintWhatTheyRead) {
-  const std::string text = "mode=measure,deterministic=true,max_candidates=all,samples=5,budget_ms=500,memo_entries=4096,seed=3";
+  const std::string text =
+      "mode=measure,deterministic=true,max_candidates=all,samples=5,budget_ms=500,memo_entries=4096,seed=3";
   EXPECT_EQ(to_text(parse_choice_options(text, "TUTTI_X")), text);
 }
 
@@ -45,7 +51,9 @@ TEST(ChoiceOptions, AllIsAWordAndNoNumber) {
 
 TEST(ChoiceOptions, UnknownNamesListTheLegalOnes) {
   const std::string text = message("max_candidate=3");
-  EXPECT_NE(text.find("TUTTI_X: unknown option of a choice 'max_candidate'; did you mean 'max_candidates'?"), std::string::npos) << text;
+  EXPECT_NE(text.find("TUTTI_X: unknown option of a choice 'max_candidate'; did you mean 'max_candidates'?"),
+            std::string::npos)
+      << text;
   for (const char* name : {"mode", "deterministic", "max_candidates", "samples", "budget_ms", "memo_entries", "seed"})
     EXPECT_NE(text.find(name), std::string::npos) << text;
 }

@@ -20,7 +20,9 @@ Signature call_of(int64_t m) {
   return call;
 }
 
-void overwrite(const std::filesystem::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes; }
+void overwrite(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
 
 TEST(WinnerStore, GivesAnotherProcessWhatThisOneMeasured) {
   const TemporaryFolder folder;
@@ -113,7 +115,8 @@ TEST(WinnerStore, DeletesTheOldestBeyondItsLimit) {
   WinnerStore store(folder / "cache", "machine", 10);
   for (int64_t m = 0; m < 128; ++m) store.write(call_of(m), "tile 8");
   int64_t files = 0;
-  for (const auto& file : std::filesystem::directory_iterator(folder / "cache")) files += file.path().extension() == ".choice";
+  for (const auto& file : std::filesystem::directory_iterator(folder / "cache"))
+    files += file.path().extension() == ".choice";
   EXPECT_EQ(files, 10);
 }
 

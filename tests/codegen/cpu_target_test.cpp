@@ -21,10 +21,14 @@ TEST(CpuTarget, IsTheWishedOneUpToTheBest) {
 }
 
 TEST(CpuTarget, SaysWhatTheProcessorLacks) {
-  EXPECT_EQ(message_of([] { wished_target("avx512", CpuTarget::avx2); }), "TUTTI_CPU=avx512: this processor has no AVX-512 (F, BW, DQ, VL, CD); use TUTTI_CPU=avx2 or unset it");
-  EXPECT_EQ(message_of([] { wished_target("avx512bf16", CpuTarget::avx512); }), "TUTTI_CPU=avx512bf16: this processor has no AVX-512 VNNI; use TUTTI_CPU=avx512 or unset it");
-  EXPECT_EQ(message_of([] { wished_target("avx512bf16", CpuTarget::avx512vnni); }), "TUTTI_CPU=avx512bf16: this processor has no AVX-512 BF16; use TUTTI_CPU=avx512vnni or unset it");
-  EXPECT_EQ(message_of([] { wished_target("AVX2", CpuTarget::avx512); }), "TUTTI_CPU=AVX2: expected avx2, avx512, avx512vnni or avx512bf16");
+  EXPECT_EQ(message_of([] { wished_target("avx512", CpuTarget::avx2); }),
+            "TUTTI_CPU=avx512: this processor has no AVX-512 (F, BW, DQ, VL, CD); use TUTTI_CPU=avx2 or unset it");
+  EXPECT_EQ(message_of([] { wished_target("avx512bf16", CpuTarget::avx512); }),
+            "TUTTI_CPU=avx512bf16: this processor has no AVX-512 VNNI; use TUTTI_CPU=avx512 or unset it");
+  EXPECT_EQ(message_of([] { wished_target("avx512bf16", CpuTarget::avx512vnni); }),
+            "TUTTI_CPU=avx512bf16: this processor has no AVX-512 BF16; use TUTTI_CPU=avx512vnni or unset it");
+  EXPECT_EQ(message_of([] { wished_target("AVX2", CpuTarget::avx512); }),
+            "TUTTI_CPU=AVX2: expected avx2, avx512, avx512vnni or avx512bf16");
 }
 
 }  // namespace

@@ -24,19 +24,22 @@ std::vector<std::byte> random(int64_t count, DType dtype, uint64_t state) {
   std::vector<std::byte> bytes(static_cast<size_t>(count * itemsize(dtype)));
   for (int64_t i = 0; i < count; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    store_from_double(bytes.data() + i * itemsize(dtype), dtype, static_cast<double>(static_cast<int32_t>(state >> 32)) * 0x1p-31);
+    store_from_double(bytes.data() + i * itemsize(dtype), dtype,
+                      static_cast<double>(static_cast<int32_t>(state >> 32)) * 0x1p-31);
   }
   return bytes;
 }
 
 class Product {
  public:
-  explicit Product(const Shape& shape) : s(shape), a_(random(s.batch * s.m * s.k, s.a, 1)), b_(random(s.batch * s.k * s.n, s.b, 2)) {}
+  explicit Product(const Shape& shape)
+      : s(shape), a_(random(s.batch * s.m * s.k, s.a, 1)), b_(random(s.batch * s.k * s.n, s.b, 2)) {}
 
   void run(void* c, const GemmOptions& options) const {
     batched_gemm({s.batch, s.m * s.k, s.b_shared ? 0 : s.k * s.n, s.m * s.n}, s.m, s.n, s.k,
                  {a_.data(), s.a, s.a_transposed ? 1 : s.k, s.a_transposed ? s.m : 1},
-                 {b_.data(), s.b, s.b_transposed ? 1 : s.n, s.b_transposed ? s.k : 1}, {c, s.c, s.n}, ContractionTree::halving(s.k, 32), options);
+                 {b_.data(), s.b, s.b_transposed ? 1 : s.n, s.b_transposed ? s.k : 1}, {c, s.c, s.n},
+                 ContractionTree::halving(s.k, 32), options);
   }
   std::vector<std::byte> whole(ThreadPool& pool) const {
     std::vector<std::byte> c(static_cast<size_t>(s.batch * s.m * s.n * itemsize(s.c)));
@@ -52,7 +55,10 @@ class Product {
 
 // What blocks bring, and how often each element came.
 struct Collected {
-  explicit Collected(const Shape& s) : shape(s), bytes(static_cast<size_t>(s.batch * s.m * s.n * itemsize(s.c))), times(static_cast<size_t>(s.batch * s.m * s.n)) {}
+  explicit Collected(const Shape& s)
+      : shape(s),
+        bytes(static_cast<size_t>(s.batch * s.m * s.n * itemsize(s.c))),
+        times(static_cast<size_t>(s.batch * s.m * s.n)) {}
 
   void take(const GemmBlock& block) {
     std::lock_guard lock(mutex);
@@ -102,8 +108,15 @@ TEST(GemmBlocks, CoverTransposedOperandsOfEveryDType) {
     for (const DType c : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const bool transposed : {false, true})
         for (const int64_t n : {3, 70})
-          expect_blocks({.m = 75, .n = n, .k = 140, .a = a, .b = a, .c = c, .a_transposed = transposed, .b_transposed = transposed}, pool,
-                        fmt::format("{} -> {}, transposed {}, n {}", name_of(a), name_of(c), transposed, n));
+          expect_blocks({.m = 75,
+                         .n = n,
+                         .k = 140,
+                         .a = a,
+                         .b = a,
+                         .c = c,
+                         .a_transposed = transposed,
+                         .b_transposed = transposed},
+                        pool, fmt::format("{} -> {}, transposed {}, n {}", name_of(a), name_of(c), transposed, n));
 }
 
 TEST(GemmBlocks, CoverLongContractionsAndManyThreads) {
@@ -119,7 +132,8 @@ TEST(GemmBlocks, CountRowsThroughABatch) {
     for (const bool shared : {false, true})
       for (const int64_t n : {3, 50}) {
         ThreadPool pool(threads);
-        expect_blocks({.m = 21, .n = n, .k = 40, .batch = 5, .b_shared = shared}, pool, fmt::format("shared {}, n {}", shared, n));
+        expect_blocks({.m = 21, .n = n, .k = 40, .batch = 5, .b_shared = shared}, pool,
+                      fmt::format("shared {}, n {}", shared, n));
       }
 }
 

@@ -27,11 +27,18 @@ struct Shape {
 class Product {
  public:
   explicit Product(const Shape& shape)
-      : shape_(shape), tree(ContractionTree::halving(shape.k, 16)), a_(random(shape.m * shape.k, shape.a, 1)), b_(random(shape.k * shape.n, shape.b, 2)),
+      : shape_(shape),
+        tree(ContractionTree::halving(shape.k, 16)),
+        a_(random(shape.m * shape.k, shape.a, 1)),
+        b_(random(shape.k * shape.n, shape.b, 2)),
         c_(static_cast<size_t>(shape.m * shape.n * itemsize(shape.c))) {}
 
-  GemmOperand a() const { return {a_.data(), shape_.a, shape_.a_transposed ? 1 : shape_.k, shape_.a_transposed ? shape_.m : 1}; }
-  GemmOperand b() const { return {b_.data(), shape_.b, shape_.b_transposed ? 1 : shape_.n, shape_.b_transposed ? shape_.k : 1}; }
+  GemmOperand a() const {
+    return {a_.data(), shape_.a, shape_.a_transposed ? 1 : shape_.k, shape_.a_transposed ? shape_.m : 1};
+  }
+  GemmOperand b() const {
+    return {b_.data(), shape_.b, shape_.b_transposed ? 1 : shape_.n, shape_.b_transposed ? shape_.k : 1};
+  }
   GemmResult c() { return {c_.data(), shape_.c, shape_.n}; }
   GemmProblem problem(CpuTarget target = cpu_target()) {
     const DType compute = shape_.a == DType::f64 || shape_.b == DType::f64 ? DType::f64 : DType::f32;
@@ -53,7 +60,8 @@ class Product {
     std::vector<std::byte> bytes(static_cast<size_t>(count * itemsize(dtype)));
     for (int64_t i = 0; i < count; ++i) {
       state = state * 6364136223846793005u + 1442695040888963407u;
-      store_from_double(bytes.data() + i * itemsize(dtype), dtype, static_cast<double>(static_cast<int32_t>(state >> 32)) * 0x1p-31);
+      store_from_double(bytes.data() + i * itemsize(dtype), dtype,
+                        static_cast<double>(static_cast<int32_t>(state >> 32)) * 0x1p-31);
     }
     return bytes;
   }
@@ -89,10 +97,14 @@ TEST_P(GemmCuts, AllHaveTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, GemmCuts,
-                         ::testing::Values(Shape{37, 70, 300}, Shape{3, 200, 530}, Shape{130, 5, 290}, Shape{1, 65, 1100},
-                                           Shape{19, 33, 270, DType::f32, DType::bf16, DType::bf16}, Shape{41, 35, 40, DType::f64, DType::f32, DType::f64},
+                         ::testing::Values(Shape{37, 70, 300}, Shape{3, 200, 530}, Shape{130, 5, 290},
+                                           Shape{1, 65, 1100}, Shape{19, 33, 270, DType::f32, DType::bf16, DType::bf16},
+                                           Shape{41, 35, 40, DType::f64, DType::f32, DType::f64},
                                            Shape{33, 50, 300, DType::f32, DType::f32, DType::f32, true, true}),
-                         [](const auto& info) { return std::to_string(info.param.m) + "x" + std::to_string(info.param.n) + "x" + std::to_string(info.param.k); });
+                         [](const auto& info) {
+                           return std::to_string(info.param.m) + "x" + std::to_string(info.param.n) + "x" +
+                                  std::to_string(info.param.k);
+                         });
 
 TEST(GemmChoice, HeuristicIsTheUsualCut) {
   GemmChooser chooser(ChoiceOptions{});
@@ -104,14 +116,29 @@ TEST(GemmChoice, HeuristicIsTheUsualCut) {
           for (const bool transposed : {false, true})
             for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
               const DType compute = compute_dtype(dtype);
-              const GemmProblem p{m, n, k, {nullptr, dtype, k, 1}, {nullptr, dtype, transposed ? 1 : n, transposed ? k : 1}, nullptr, dtype, n, 1, {}, compute, target};
+              const GemmProblem p{m,
+                                  n,
+                                  k,
+                                  {nullptr, dtype, k, 1},
+                                  {nullptr, dtype, transposed ? 1 : n, transposed ? k : 1},
+                                  nullptr,
+                                  dtype,
+                                  n,
+                                  1,
+                                  {},
+                                  compute,
+                                  target};
               const ContractionTree tree = ContractionTree::halving(k);
-              const GemmPlan usual(p, tree, usual_cut(p)), chosen(p, tree, chooser.engine().choose(gemm_signature(p, 2), never));
+              const GemmPlan usual(p, tree, usual_cut(p)),
+                  chosen(p, tree, chooser.engine().choose(gemm_signature(p, 2), never));
               const auto geometry = [](const GemmPlan& plan) {
-                return std::array{plan.problem.m, plan.strips.parts, plan.strips.largest(), plan.panels.parts, plan.panels.largest(),
-                                  static_cast<int64_t>(plan.chunks.size()), plan.tasks_per_thread, int64_t{plan.b_in_place}};
+                return std::array{plan.problem.m,        plan.strips.parts,
+                                  plan.strips.largest(), plan.panels.parts,
+                                  plan.panels.largest(), static_cast<int64_t>(plan.chunks.size()),
+                                  plan.tasks_per_thread, int64_t{plan.b_in_place}};
               };
-              EXPECT_EQ(geometry(usual), geometry(chosen)) << m << " " << n << " " << k << " " << name_of(dtype) << transposed;
+              EXPECT_EQ(geometry(usual), geometry(chosen))
+                  << m << " " << n << " " << k << " " << name_of(dtype) << transposed;
             }
 }
 
@@ -181,10 +208,13 @@ TEST(GemmChoice, IsDescribed) {
   Product product({200, 100, 100});
   GemmChooser chooser({.mode = ChoiceMode::measure});
   const GemmOptions options{.pool = &pool, .chooser = &chooser};
-  const auto described = [&] { return describe_gemm(200, 100, 100, product.a(), product.b(), product.c(), product.tree, options); };
+  const auto described = [&] {
+    return describe_gemm(200, 100, 100, product.a(), product.b(), product.c(), product.tree, options);
+  };
   EXPECT_NE(described().find("b packed"), std::string::npos);  // nothing is known yet, and asking measures nothing
   EXPECT_EQ(chooser.engine().statistics().passes, 0);
-  (void)chooser.engine().choose(gemm_signature(product.problem(), 1), [](const GemmCut& cut) { return cut.b_in_place ? 1.0 : 2.0; });
+  (void)chooser.engine().choose(gemm_signature(product.problem(), 1),
+                                [](const GemmCut& cut) { return cut.b_in_place ? 1.0 : 2.0; });
   EXPECT_NE(described().find("b in place"), std::string::npos);
 }
 

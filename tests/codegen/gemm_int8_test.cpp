@@ -32,9 +32,12 @@ TEST(Int8Gemm, SaysWhatIsWrong) {
   const GemmOperand good{a, DType::i8, 2, 1};
   EXPECT_EQ(message_of(1, good, {&c, DType::i32, 1}), "no error");
   EXPECT_EQ(message_of(-1, good, {&c, DType::i32, 1}), "int8_gemm: m = -1, n = 1, k = 2; sizes must not be negative");
-  EXPECT_EQ(message_of(1, {a, DType::u8, 2, 1}, {&c, DType::i32, 1}), "int8_gemm: a is u8, b is i8, c is i32; expected i8, i8 and i32");
-  EXPECT_EQ(message_of(1, good, {nullptr, DType::i32, 1}), "int8_gemm: c needs memory, and nobody else takes its blocks");
-  EXPECT_EQ(message_of(1, good, {&c, DType::i32, 1}, {.consumer = &nobody}), "int8_gemm: c needs memory, and nobody else takes its blocks");
+  EXPECT_EQ(message_of(1, {a, DType::u8, 2, 1}, {&c, DType::i32, 1}),
+            "int8_gemm: a is u8, b is i8, c is i32; expected i8, i8 and i32");
+  EXPECT_EQ(message_of(1, good, {nullptr, DType::i32, 1}),
+            "int8_gemm: c needs memory, and nobody else takes its blocks");
+  EXPECT_EQ(message_of(1, good, {&c, DType::i32, 1}, {.consumer = &nobody}),
+            "int8_gemm: c needs memory, and nobody else takes its blocks");
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ struct Case {
   int64_t gap = 0;
 };
 void PrintTo(const Case& c, std::ostream* out) {
-  *out << fmt::format("{}x{}x{}{} {} {} {} gap {}", c.m, c.n, c.k, c.b_transposed ? " B^T" : "", name_of(c.a), name_of(c.b), name_of(c.c), c.gap);
+  *out << fmt::format("{}x{}x{}{} {} {} {} gap {}", c.m, c.n, c.k, c.b_transposed ? " B^T" : "", name_of(c.a),
+                      name_of(c.b), name_of(c.c), c.gap);
 }
 
 class GemmStream : public ::testing::TestWithParam<Case> {
@@ -33,20 +34,28 @@ class GemmStream : public ::testing::TestWithParam<Case> {
 constexpr DType f64 = DType::f64, f32 = DType::f32, bf16 = DType::bf16, f16 = DType::f16;
 INSTANTIATE_TEST_SUITE_P(
     , GemmStream,
-    ::testing::Values(Case{1, 1024, 300}, Case{2, 1031, 1001}, Case{1, 2050, 130, false, bf16, bf16, bf16, 3}, Case{1, 600, 515, false, f64, f64, f64},
-                      Case{2, 901, 300, false, f32, f16, f16},
+    ::testing::Values(Case{1, 1024, 300}, Case{2, 1031, 1001}, Case{1, 2050, 130, false, bf16, bf16, bf16, 3},
+                      Case{1, 600, 515, false, f64, f64, f64}, Case{2, 901, 300, false, f32, f16, f16},
                       // rows of B a page apart
-                      Case{3, 1024, 300}, Case{5, 1024, 259}, Case{8, 2048, 130}, Case{11, 1024, 257}, Case{16, 2048, 129}, Case{7, 2048, 130, false, bf16, bf16, f32},
+                      Case{3, 1024, 300}, Case{5, 1024, 259}, Case{8, 2048, 130}, Case{11, 1024, 257},
+                      Case{16, 2048, 129}, Case{7, 2048, 130, false, bf16, bf16, f32},
                       // leaves: 1 of 127, 1 of 128, 2, 4, 8 of 125 and 126, 16, 32 of 64 and 65
-                      Case{1, 2100, 127, true}, Case{2, 2049, 128, true}, Case{1, 2019, 130, true}, Case{2, 901, 300, true}, Case{1, 263, 1001, true},
-                      Case{2, 131, 2048, true}, Case{1, 131, 2043, true}, Case{1, 71, 8000, true, bf16, bf16, bf16, 5}, Case{2, 300, 1000, true, f32, bf16, f32},
-                      Case{1, 270, 1000, true, f16, f16, f16}, Case{2, 263, 1003, true, f64, f64, f64, 1}, Case{1, 700, 512, true, f16, f16, f32}, Case{2, 700, 768, true, f64, f64, f64},
-                      Case{3, 1031, 300, true}, Case{3, 263, 1000, true, bf16, bf16, bf16}, Case{3, 301, 1003, true, f64, f64, f64, 1}, Case{1, 1, 300000, true}));
+                      Case{1, 2100, 127, true}, Case{2, 2049, 128, true}, Case{1, 2019, 130, true},
+                      Case{2, 901, 300, true}, Case{1, 263, 1001, true}, Case{2, 131, 2048, true},
+                      Case{1, 131, 2043, true}, Case{1, 71, 8000, true, bf16, bf16, bf16, 5},
+                      Case{2, 300, 1000, true, f32, bf16, f32}, Case{1, 270, 1000, true, f16, f16, f16},
+                      Case{2, 263, 1003, true, f64, f64, f64, 1}, Case{1, 700, 512, true, f16, f16, f32},
+                      Case{2, 700, 768, true, f64, f64, f64}, Case{3, 1031, 300, true},
+                      Case{3, 263, 1000, true, bf16, bf16, bf16}, Case{3, 301, 1003, true, f64, f64, f64, 1},
+                      Case{1, 1, 300000, true}));
 
 TEST_P(GemmStream, FollowsTheTree) {
   Matrix c(p.m, p.n, p.c, 3, false, p.gap);
   // Without dot units, which are worth copying B already for two rows.
-  EXPECT_NE(describe_gemm(p.m, p.n, p.k, a.operand(), b.operand(), c.result(), tree, {.target = without_dots(cpu_target())}).find("b streamed"), std::string::npos);
+  EXPECT_NE(
+      describe_gemm(p.m, p.n, p.k, a.operand(), b.operand(), c.result(), tree, {.target = without_dots(cpu_target())})
+          .find("b streamed"),
+      std::string::npos);
   for (const CpuTarget target : {cpu_target(), without_dots(cpu_target())}) {
     gemm(p.m, p.n, p.k, a.operand(), b.operand(), c.result(), tree, {.target = target});
     EXPECT_EQ(wrong_elements(a, b, c, tree), 0) << name_of(target);
@@ -65,19 +74,25 @@ TEST_P(GemmStream, DoesNotDependOnThreads) {
 TEST_P(GemmStream, OfTheTransposedProblemHasTheSameBits) {
   Matrix c(p.m, p.n, p.c, 3), d(p.n, p.m, p.c, 4), turned(p.m, p.n, p.c, 5);
   gemm(p.m, p.n, p.k, a.operand(), b.operand(), c.result(), tree);
-  const auto transposed = [](const GemmOperand& x) { return GemmOperand{x.data, x.dtype, x.column_stride, x.row_stride}; };
+  const auto transposed = [](const GemmOperand& x) {
+    return GemmOperand{x.data, x.dtype, x.column_stride, x.row_stride};
+  };
   gemm(p.n, p.m, p.k, transposed(b.operand()), transposed(a.operand()), d.result(), tree);
   for (int64_t i = 0; i < p.m; ++i)
-    for (int64_t j = 0; j < p.n; ++j) std::memcpy(turned.at(i * p.n + j), d.at(j * p.m + i), static_cast<size_t>(itemsize(p.c)));
+    for (int64_t j = 0; j < p.n; ++j)
+      std::memcpy(turned.at(i * p.n + j), d.at(j * p.m + i), static_cast<size_t>(itemsize(p.c)));
   EXPECT_TRUE(same_bits(c, turned));
 }
 
 // Every element once, whether C has memory or not, of both problems.
 TEST_P(GemmStream, HandsItsBlocksOn) {
-  const auto transposed = [](const GemmOperand& x) { return GemmOperand{x.data, x.dtype, x.column_stride, x.row_stride}; };
+  const auto transposed = [](const GemmOperand& x) {
+    return GemmOperand{x.data, x.dtype, x.column_stride, x.row_stride};
+  };
   for (const bool turned : {false, true}) {
     const int64_t m = turned ? p.n : p.m, n = turned ? p.m : p.n;
-    const GemmOperand left = turned ? transposed(b.operand()) : a.operand(), right = turned ? transposed(a.operand()) : b.operand();
+    const GemmOperand left = turned ? transposed(b.operand()) : a.operand(),
+                      right = turned ? transposed(a.operand()) : b.operand();
     Matrix whole(m, n, p.c, 3);
     gemm(m, n, p.k, left, right, whole.result(), tree);
     for (const bool kept : {false, true}) {
@@ -87,7 +102,8 @@ TEST_P(GemmStream, HandsItsBlocksOn) {
         const int64_t size = itemsize(p.c);
         for (int64_t i = 0; i < block.rows; ++i) {
           const int64_t at = (block.first_row + i) * n + block.first_column;
-          std::memcpy(seen.at(at), static_cast<std::byte*>(block.data) + i * block.row_stride * size, static_cast<size_t>(block.columns * size));
+          std::memcpy(seen.at(at), static_cast<std::byte*>(block.data) + i * block.row_stride * size,
+                      static_cast<size_t>(block.columns * size));
           for (int64_t j = 0; j < block.columns; ++j) ++times[static_cast<size_t>(at + j)];
         }
       };
@@ -108,7 +124,8 @@ TEST(GemmStreamed, ANarrowBIsNotStreamedIntoF64) {
       const ContractionTree tree = ContractionTree::halving(400);
       const Matrix a(1, 400, f64, 1), b(400, 700, narrow, 2, transposed);
       Matrix c(1, 700, f32, 3);
-      EXPECT_EQ(describe_gemm(1, 700, 400, a.operand(), b.operand(), c.result(), tree).find("b streamed"), std::string::npos);
+      EXPECT_EQ(describe_gemm(1, 700, 400, a.operand(), b.operand(), c.result(), tree).find("b streamed"),
+                std::string::npos);
       gemm(1, 700, 400, a.operand(), b.operand(), c.result(), tree);
       EXPECT_EQ(wrong_elements(a, b, c, tree), 0) << name_of(narrow);
     }
@@ -122,11 +139,13 @@ TEST(GemmStreamed, CutAtABorderOfTheTreeAddsToTheWhole) {
     Matrix whole(1, n, f32, 3), left(1, n, f32, 4), right(1, n, f32, 5);
     gemm(1, n, k, a.operand(), b.operand(), whole.result(), ContractionTree::halving(k));
     const auto half = [&](int64_t first, Matrix& c) {
-      gemm(1, n, k / 2, {a.at(first), bf16, k, 1}, {b.at(first * b.row_stride), bf16, b.row_stride, b.column_stride}, c.result(), ContractionTree::halving(k / 2));
+      gemm(1, n, k / 2, {a.at(first), bf16, k, 1}, {b.at(first * b.row_stride), bf16, b.row_stride, b.column_stride},
+           c.result(), ContractionTree::halving(k / 2));
     };
     half(0, left);
     half(k / 2, right);
-    for (int64_t j = 0; j < n; ++j) ASSERT_EQ(static_cast<float>(left(0, j)) + static_cast<float>(right(0, j)), static_cast<float>(whole(0, j))) << j;
+    for (int64_t j = 0; j < n; ++j)
+      ASSERT_EQ(static_cast<float>(left(0, j)) + static_cast<float>(right(0, j)), static_cast<float>(whole(0, j))) << j;
   }
 }
 

@@ -50,9 +50,7 @@ TEST(Gemm, FollowsTheTreeForOddContractions) {
     for (const int64_t m : {1, 3, 20}) EXPECT_EQ(wrong_elements(m, 50, k), 0) << m << " rows, k = " << k;
 }
 
-TEST(Gemm, FollowsTheTreeAtLargerSizes) {
-  EXPECT_EQ(wrong_elements(129, 300, 1000), 0);
-}
+TEST(Gemm, FollowsTheTreeAtLargerSizes) { EXPECT_EQ(wrong_elements(129, 300, 1000), 0); }
 
 TEST(Gemm, TakesEveryTranspose) {
   for (const bool a : {false, true})
@@ -264,7 +262,9 @@ TEST(Gemm, TakesMoreRowsThanArePackedAtOnce) {
 TEST(Gemm, CutsLongContractionsOfManyRows) {
   ThreadPool two(2);
   EXPECT_EQ(wrong_elements(100, 30, 33000), 0);
-  EXPECT_EQ(wrong_elements(70, 45, 40001, {.c = DType::bf16, .a_transposed = true, .b_transposed = true, .gap = 1}, {.pool = &two}), 0);
+  EXPECT_EQ(wrong_elements(70, 45, 40001, {.c = DType::bf16, .a_transposed = true, .b_transposed = true, .gap = 1},
+                           {.pool = &two}),
+            0);
   EXPECT_EQ(wrong_elements(60, 20, 20011, {.a = DType::f64, .b = DType::f64, .c = DType::f64}), 0);
 }
 

@@ -27,14 +27,19 @@ struct Scene {
   StrideClass table_class, index_class;
   Buffer table, index, rows;
   Scene(DType dtype, DType index_dtype, StrideClass table_class, StrideClass index_class, int64_t n)
-      : n(n), table_class(table_class), index_class(index_class), table(dtype, kExtent * pick_stride() + 1),
-        index(index_dtype, kRows * row_stride()), rows(dtype, kRows * row_stride()) {
+      : n(n),
+        table_class(table_class),
+        index_class(index_class),
+        table(dtype, kExtent * pick_stride() + 1),
+        index(index_dtype, kRows * row_stride()),
+        rows(dtype, kRows * row_stride()) {
     testing::fill_moderate(table, 1);
     testing::fill_moderate(rows, 2);
     for (int64_t k = 0; k < index.count(); ++k) store_from_int64(index.at(k), index_dtype, -1);
     for (int64_t o = 0; o < kRows; ++o) {
       for (int64_t i = 0; i < n; ++i)
-        store_from_int64(index.at(index_at(o, i)), index_dtype, static_cast<int64_t>(testing::mix(static_cast<uint64_t>(index_at(o, i))) % kExtent));
+        store_from_int64(index.at(index_at(o, i)), index_dtype,
+                         static_cast<int64_t>(testing::mix(static_cast<uint64_t>(index_at(o, i))) % kExtent));
     }
   }
   int64_t row_stride() const { return 3 * n + 2; }
@@ -46,15 +51,21 @@ struct Scene {
   }
   int64_t row_at(int64_t o, int64_t i) const { return o * row_stride() + i; }
   bool is_legal(int64_t o, int64_t i) const { return index_of(o, i) >= 0 && index_of(o, i) < kExtent; }
-  testing::Operand table_operand() { return {&table, row_stride(), inner_stride(table_class), 0, pick_stride(), kExtent}; }
+  testing::Operand table_operand() {
+    return {&table, row_stride(), inner_stride(table_class), 0, pick_stride(), kExtent};
+  }
   testing::Operand index_operand() { return {&index, row_stride(), inner_stride(index_class)}; }
   testing::Operand row_operand() { return {&rows, row_stride(), 1}; }
   bool guards_intact() const { return table.guards_intact() && index.guards_intact() && rows.guards_intact(); }
 
   // The index of every third row or element becomes one that is out of range. Whether any did.
   bool spoil() {
-    const int64_t bad[] = {-1, kExtent, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(),
-                           int64_t{kExtent} << 40, -kExtent};
+    const int64_t bad[] = {-1,
+                           kExtent,
+                           std::numeric_limits<int64_t>::min(),
+                           std::numeric_limits<int64_t>::max(),
+                           int64_t{kExtent} << 40,
+                           -kExtent};
     bool any = false;
     for (int64_t o = 0; o < kRows; ++o) {
       for (int64_t i = o % 3; i < n; i += 3) {
@@ -87,7 +98,8 @@ KernelSpec scatter_spec(DType dtype, DType index_dtype, StrideClass table, Strid
 }
 
 void expect_bits(const Buffer& actual, const Buffer& expected, const std::string& where) {
-  for (int64_t k = 0; k < actual.count(); ++k) ASSERT_EQ(actual.bits(k), expected.bits(k)) << where << " position " << k;
+  for (int64_t k = 0; k < actual.count(); ++k)
+    ASSERT_EQ(actual.bits(k), expected.bits(k)) << where << " position " << k;
 }
 
 void check_gather(DType dtype, DType index_dtype, StrideClass table, StrideClass index, bool spoiled) {
@@ -107,7 +119,8 @@ void check_gather(DType dtype, DType index_dtype, StrideClass table, StrideClass
           testing::run(spec, target, {scene.table_operand(), scene.index_operand(), scene.row_operand()}, {kRows, n});
       EXPECT_EQ(error, bad ? kIndexOutOfRange : 0u);
       EXPECT_TRUE(scene.guards_intact());
-      expect_bits(scene.rows, expected, fmt::format("{} by {} on {}, n {}", name_of(dtype), name_of(index_dtype), name_of(target), n));
+      expect_bits(scene.rows, expected,
+                  fmt::format("{} by {} on {}, n {}", name_of(dtype), name_of(index_dtype), name_of(target), n));
     }
   }
 }
@@ -128,14 +141,16 @@ void check_scatter(DType dtype, DType index_dtype, StrideClass table, StrideClas
           testing::run(spec, target, {scene.index_operand(), scene.row_operand(), scene.table_operand()}, {kRows, n});
       EXPECT_EQ(error, bad ? kIndexOutOfRange : 0u);
       EXPECT_TRUE(scene.guards_intact());
-      expect_bits(scene.table, expected, fmt::format("{} by {} on {}, n {}", name_of(dtype), name_of(index_dtype), name_of(target), n));
+      expect_bits(scene.table, expected,
+                  fmt::format("{} by {} on {}, n {}", name_of(dtype), name_of(index_dtype), name_of(target), n));
     }
   }
 }
 
 class IndexedOfDType : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(EveryWidth, IndexedOfDType,
-                         ::testing::Values(DType::i8, DType::boolean, DType::i16, DType::bf16, DType::i32, DType::f32, DType::i64, DType::f64),
+                         ::testing::Values(DType::i8, DType::boolean, DType::i16, DType::bf16, DType::i32, DType::f32,
+                                           DType::i64, DType::f64),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST_P(IndexedOfDType, ReadsWhereTheIndexSays) {
@@ -169,7 +184,8 @@ TEST(Indexed, TakesEveryCombinationOfStrideClasses) {
   for (const StrideClass table : kClasses) {
     for (const StrideClass index : kClasses) {
       check_gather(DType::f32, DType::i64, table, index, false);
-      if (table != StrideClass::broadcast || index != StrideClass::broadcast) check_scatter(DType::f32, DType::i64, table, index, false);
+      if (table != StrideClass::broadcast || index != StrideClass::broadcast)
+        check_scatter(DType::f32, DType::i64, table, index, false);
     }
   }
 }
@@ -187,9 +203,11 @@ TEST(Indexed, NeverTouchesAnEmptyTable) {
           compile_for(spec, target).entry(&c);
         };
         const OperandCall table{.data = nullptr, .inner = 1, .pick = 100, .extent = 0};
-        call(gather_spec(dtype, DType::i64, StrideClass::contiguous, index), {table, {.data = picks.data(), .inner = 1}, {.data = rows.data(), .inner = 1}});
+        call(gather_spec(dtype, DType::i64, StrideClass::contiguous, index),
+             {table, {.data = picks.data(), .inner = 1}, {.data = rows.data(), .inner = 1}});
         EXPECT_EQ(error, kIndexOutOfRange);
-        call(scatter_spec(dtype, DType::i64, StrideClass::contiguous, index), {{.data = picks.data(), .inner = 1}, {.data = rows.data(), .inner = 1}, table});
+        call(scatter_spec(dtype, DType::i64, StrideClass::contiguous, index),
+             {{.data = picks.data(), .inner = 1}, {.data = rows.data(), .inner = 1}, table});
         EXPECT_EQ(error, kIndexOutOfRange);
       }
     }
@@ -216,7 +234,9 @@ TEST(Indexed, ReportsBothKindsOfErrors) {
     store_from_int64(table.at(1), DType::i32, 2);
     const int64_t values[] = {1, 0, 2};  // 1 / 2, a division by zero, an index out of range
     for (int64_t k = 0; k < 3; ++k) store_from_int64(picks.at(k), DType::i64, values[k]);
-    const auto run = [&](int64_t n) { return testing::run(spec, target, {{&table, 0, 0, 0, 1, 2}, {&picks}, {&out}}, {1, n}); };
+    const auto run = [&](int64_t n) {
+      return testing::run(spec, target, {{&table, 0, 0, 0, 1, 2}, {&picks}, {&out}}, {1, n});
+    };
     EXPECT_EQ(run(1), 0u);
     EXPECT_EQ(run(2), kDividedByZero);
     EXPECT_EQ(run(3), kDividedByZero | kIndexOutOfRange);
@@ -239,7 +259,8 @@ void check_rows(LoopKind kind, StrideClass index_class) {
   for (const CpuTarget target : testing::targets()) {
     for (const int64_t n : {1, 16, 33, 700}) {
       Scene scene(DType::f32, DType::i64, StrideClass::contiguous, index_class, n);
-      Buffer laid_out(DType::f32, kRows * scene.row_stride()), sums[2] = {{DType::f32, kRows * n}, {DType::f32, kRows * n}};
+      Buffer laid_out(DType::f32, kRows * scene.row_stride()),
+          sums[2] = {{DType::f32, kRows * n}, {DType::f32, kRows * n}};
       Buffer parts[2] = {{DType::f32, kRows * n}, {DType::f32, kRows * n}};
       for (int64_t o = 0; o < kRows; ++o) {
         for (int64_t i = 0; i < n; ++i) laid_out.set_bits(scene.row_at(o, i), scene.table.bits(scene.table_at(o, i)));

@@ -24,7 +24,8 @@ struct Case {
 
 class Sum {
  public:
-  Sum(int64_t m, int64_t n, std::vector<int64_t> lengths, const Case& with = {}) : m(m), n(n), lengths(std::move(lengths)), with_(with) {
+  Sum(int64_t m, int64_t n, std::vector<int64_t> lengths, const Case& with = {})
+      : m(m), n(n), lengths(std::move(lengths)), with_(with) {
     for (size_t i = 0; i < this->lengths.size(); ++i) {
       const DType dtype = with.dtypes[i % with.dtypes.size()];
       a.emplace_back(m, this->lengths[i], dtype, 10 + i, with.a_transposed, with.gap);
@@ -61,11 +62,13 @@ class Sum {
           const auto term = [&](int64_t k) { return std::pair(a[s](i, p.first_k + k), b[s](p.first_k + k, j)); };
           sum = static_cast<T>(testing::bf16_leaf(p.length, term, static_cast<float>(sum)));
         } else {
-          for (int64_t k = p.first_k; k < p.first_k + p.length; ++k) sum = std::fma(static_cast<T>(a[s](i, k)), static_cast<T>(b[s](k, j)), sum);
+          for (int64_t k = p.first_k; k < p.first_k + p.length; ++k)
+            sum = std::fma(static_cast<T>(a[s](i, k)), static_cast<T>(b[s](k, j)), sum);
         }
         left -= p.length;
       }
-      for (int merges = contraction.tree.merges[leaf]; merges > 0; --merges) sum = pending.back() + sum, pending.pop_back();
+      for (int merges = contraction.tree.merges[leaf]; merges > 0; --merges)
+        sum = pending.back() + sum, pending.pop_back();
       pending.push_back(sum);
     }
     return pending.empty() ? T{-0.0} : pending.back();
@@ -119,11 +122,13 @@ TEST(InterleavedContraction, EndsAtSingleElements) {
   EXPECT_EQ(c.tree.leaf_lengths, std::vector<int32_t>{3});
   EXPECT_EQ(c.pieces.size(), 3u);
   EXPECT_TRUE(InterleavedContraction::halving(std::vector<int64_t>{0, 0}).pieces.empty());
-  EXPECT_EQ(message_of([] { InterleavedContraction::halving(std::vector<int64_t>{4, -1}); }), "interleaved contraction: k = -1 and leaf = 128; expected k >= 0 and leaf >= 1");
+  EXPECT_EQ(message_of([] { InterleavedContraction::halving(std::vector<int64_t>{4, -1}); }),
+            "interleaved contraction: k = -1 and leaf = 128; expected k >= 0 and leaf >= 1");
 }
 
 TEST(InterleavedGemm, FollowsTheDefinition) {
-  const std::vector<std::vector<int64_t>> all{{512, 512}, {256, 128, 128}, {300, 77}, {1, 500, 3}, {0, 130, 5}, {64}, {2000, 1000, 1000}, {3, 2, 1, 1, 2}};
+  const std::vector<std::vector<int64_t>> all{{512, 512}, {256, 128, 128},    {300, 77},      {1, 500, 3}, {0, 130, 5},
+                                              {64},       {2000, 1000, 1000}, {3, 2, 1, 1, 2}};
   for (const auto& lengths : all) {
     for (const int64_t m : {1, 3, 33, 70}) {
       for (const int64_t n : {1, 7, 65}) {
@@ -135,15 +140,18 @@ TEST(InterleavedGemm, FollowsTheDefinition) {
 }
 
 TEST(InterleavedGemm, TakesEveryDtypeTransposeAndGap) {
-  const std::vector<Case> cases{{.dtypes = {DType::bf16}, .c = DType::bf16}, {.dtypes = {DType::bf16}, .c = DType::f32}, {.dtypes = {DType::f16}, .c = DType::f16},
-                                {.dtypes = {DType::f64}, .c = DType::f64},   {.dtypes = {DType::f32, DType::bf16}},       {.dtypes = {DType::f32, DType::f64}, .c = DType::f64}};
+  const std::vector<Case> cases{
+      {.dtypes = {DType::bf16}, .c = DType::bf16}, {.dtypes = {DType::bf16}, .c = DType::f32},
+      {.dtypes = {DType::f16}, .c = DType::f16},   {.dtypes = {DType::f64}, .c = DType::f64},
+      {.dtypes = {DType::f32, DType::bf16}},       {.dtypes = {DType::f32, DType::f64}, .c = DType::f64}};
   for (Case with : cases) {
     for (const bool a : {false, true}) {
       for (const bool b : {false, true}) {
         with.a_transposed = a, with.b_transposed = b, with.gap = a != b ? 3 : 0;
         const Sum sum(37, 50, {150, 90, 33}, with);
         for (const CpuTarget target : {CpuTarget::avx2, without_dots(cpu_target()), cpu_target()})
-          EXPECT_EQ(sum.wrong_elements(sum.run({.target = target})), 0) << name_of(target) << " " << name_of(with.dtypes[0]) << a << b;
+          EXPECT_EQ(sum.wrong_elements(sum.run({.target = target})), 0)
+              << name_of(target) << " " << name_of(with.dtypes[0]) << a << b;
       }
     }
   }
@@ -164,7 +172,8 @@ TEST(InterleavedGemm, ValuesOfHalvesCombineToThoseOfTheWhole) {
     interleaved_gemm(20, 30, sources, parts[half].result());
   }
   for (int64_t i = 0; i < 20; ++i) {
-    for (int64_t j = 0; j < 30; ++j) EXPECT_EQ(static_cast<float>(all(i, j)), static_cast<float>(parts[0](i, j)) + static_cast<float>(parts[1](i, j)));
+    for (int64_t j = 0; j < 30; ++j)
+      EXPECT_EQ(static_cast<float>(all(i, j)), static_cast<float>(parts[0](i, j)) + static_cast<float>(parts[1](i, j)));
   }
 }
 
@@ -184,7 +193,8 @@ TEST(InterleavedGemm, ProducerAndConsumerSeeTheFirstOperandAndTheResult) {
       const auto make = [&](const GemmOperandBlock& block) {
         for (int64_t i = 0; i < block.rows; ++i) {
           for (int64_t k = 0; k < block.length; ++k)
-            static_cast<float*>(block.data)[i * block.row_stride + k * block.column_stride] = static_cast<float>(sum.a[0](block.first_row + i, block.first_k + k));
+            static_cast<float*>(block.data)[i * block.row_stride + k * block.column_stride] =
+                static_cast<float>(sum.a[0](block.first_row + i, block.first_k + k));
         }
       };
       std::mutex mutex;
@@ -192,7 +202,8 @@ TEST(InterleavedGemm, ProducerAndConsumerSeeTheFirstOperandAndTheResult) {
       const auto take = [&](const GemmBlock& block) {
         const std::lock_guard lock(mutex);
         for (int64_t i = 0; i < block.rows; ++i)
-          std::memcpy(seen.at((block.first_row + i) * n + block.first_column), static_cast<float*>(block.data) + i * block.row_stride, static_cast<size_t>(block.columns) * 4);
+          std::memcpy(seen.at((block.first_row + i) * n + block.first_column),
+                      static_cast<float*>(block.data) + i * block.row_stride, static_cast<size_t>(block.columns) * 4);
       };
       const GemmProducer producer(make);
       const GemmConsumer consumer(take);
@@ -213,9 +224,12 @@ TEST(InterleavedGemm, RefusesWrongArguments) {
   const GemmSource good{{x, DType::f32, 2, 1}, {x, DType::f32, 2, 1}, 2};
   GemmSource bad = good;
   bad.a.dtype = DType::i32;
-  EXPECT_EQ(message_of([&] { interleaved_gemm(2, 2, {}, {x, DType::f32, 2}); }), "interleaved_gemm: m = 2, n = 2, 0 sources; sizes must not be negative, and there must be a source");
-  EXPECT_EQ(message_of([&] { interleaved_gemm(2, 2, std::span(&bad, 1), {x, DType::f32, 2}); }), "gemm: a is i32; expected f64, f32, bf16 or f16");
-  EXPECT_EQ(message_of([&] { interleaved_gemm(2, 2, std::span(&good, 1), {nullptr, DType::f32, 2}); }), "interleaved_gemm: c has no memory; give GemmOptions::consumer, which gets its blocks");
+  EXPECT_EQ(message_of([&] { interleaved_gemm(2, 2, {}, {x, DType::f32, 2}); }),
+            "interleaved_gemm: m = 2, n = 2, 0 sources; sizes must not be negative, and there must be a source");
+  EXPECT_EQ(message_of([&] { interleaved_gemm(2, 2, std::span(&bad, 1), {x, DType::f32, 2}); }),
+            "gemm: a is i32; expected f64, f32, bf16 or f16");
+  EXPECT_EQ(message_of([&] { interleaved_gemm(2, 2, std::span(&good, 1), {nullptr, DType::f32, 2}); }),
+            "interleaved_gemm: c has no memory; give GemmOptions::consumer, which gets its blocks");
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 
 #include "tests/codegen/support/harness.h"
 #include "tutti/codegen/compiler_plugin.h"
-#include "tutti/runtime/fp_environment.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/runtime/fp_environment.h"
 
 namespace tutti::codegen {
 namespace {
@@ -37,7 +37,9 @@ class KernelCacheTest : public ::testing::Test {
     fs::remove_all(directory_);
   }
 
-  DiskCacheOptions options(int64_t limit_nbytes = int64_t{1} << 30) const { return {directory_ / "kernels", limit_nbytes}; }
+  DiskCacheOptions options(int64_t limit_nbytes = int64_t{1} << 30) const {
+    return {directory_ / "kernels", limit_nbytes};
+  }
 
   std::vector<fs::path> entries() const {
     std::vector<fs::path> paths;
@@ -97,7 +99,8 @@ TEST_F(KernelCacheTest, KernelsWhoseHashesCollideAreTheirOwn) {
   }
   EXPECT_EQ(first.statistics().compiled, 4);
   EXPECT_EQ(entries().size(), 1u);  // the last one has replaced the others
-  for (const double number : {1.0, 2.0}) EXPECT_EQ(result_of(KernelCache(options()).get(adding(number), kTarget), 2), 2 + number);
+  for (const double number : {1.0, 2.0})
+    EXPECT_EQ(result_of(KernelCache(options()).get(adding(number), kTarget), 2), 2 + number);
 }
 
 TEST_F(KernelCacheTest, TargetsHaveEntriesOfTheirOwn) {

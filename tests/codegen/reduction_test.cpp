@@ -128,7 +128,8 @@ constexpr Case kCases[] = {
 };
 
 void fill(Buffer& buffer, const Case& c, int64_t seed) {
-  if (c.op == ReduceOp::sum || c.op == ReduceOp::prod) return testing::fill_moderate(buffer, static_cast<uint64_t>(seed));
+  if (c.op == ReduceOp::sum || c.op == ReduceOp::prod)
+    return testing::fill_moderate(buffer, static_cast<uint64_t>(seed));
   testing::fill_with_variety(buffer, static_cast<uint64_t>(seed));
   // Rare answers for any and all; NaN only in some rows.
   if (c.op == ReduceOp::any || c.op == ReduceOp::all) {
@@ -160,7 +161,8 @@ TEST_P(ReductionOf, FollowsTheTreeAlongRows) {
             ReferenceTree<Partial> expected = reference(c, [&](int64_t i) { return in.value(o * n + i); });
             expected.leaf = leaf;
             ASSERT_TRUE(testing::same_value(out.value(o), expected_result(c, expected.reduce(tree, n))))
-                << name_of(target) << " n " << n << " leaf " << leaf << " tree " << static_cast<int>(tree) << " row " << o;
+                << name_of(target) << " n " << n << " leaf " << leaf << " tree " << static_cast<int>(tree) << " row "
+                << o;
           }
         }
       }
@@ -211,7 +213,8 @@ TEST_P(ReductionOf, ScansFromLeftToRight) {
         Partial running = expected.identity;
         for (int64_t i = 0; i < n; ++i) {
           running = expected.combine(running, expected.element(i));
-          ASSERT_TRUE(testing::same_value(out.value(o * n + i), expected_result(c, running))) << name_of(target) << " " << i;
+          ASSERT_TRUE(testing::same_value(out.value(o * n + i), expected_result(c, running)))
+              << name_of(target) << " " << i;
         }
       }
     }
@@ -273,8 +276,8 @@ TEST(Reduction, DownColumnsReadsStridedAndBroadcastOperands) {
     testing::run(spec, target, {{&in, 0, n, 1}, {&weight, 0, 0, 1}, {&out}}, {1, columns, n, 512});
     for (int64_t c = 0; c < columns; ++c) {
       const ReferenceTree<float> tree{-0.0f, std::plus<float>(), [&](int64_t r) {
-                                        const float product =
-                                            static_cast<float>(in.value(c * n + r).f) * static_cast<float>(weight.value(r).f);
+                                        const float product = static_cast<float>(in.value(c * n + r).f) *
+                                                              static_cast<float>(weight.value(r).f);
                                         return product + static_cast<float>(r);
                                       }};
       ASSERT_EQ(out.value(c).f, tree.reduce(TreeKind::halving, n)) << c;

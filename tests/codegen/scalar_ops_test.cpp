@@ -82,15 +82,16 @@ std::vector<Buffer> integer_pairs(DType dtype, bool zero_divisors) {
 class IntegerOps : public ::testing::TestWithParam<DType> {};
 
 TEST_P(IntegerOps, FollowTheNumberProtocol) {
-  for (const ScalarOp op : {ScalarOp::add, ScalarOp::sub, ScalarOp::mul, ScalarOp::floordiv, ScalarOp::truncdiv,
-                            ScalarOp::remainder, ScalarOp::fmod, ScalarOp::pow, ScalarOp::maximum, ScalarOp::minimum,
-                            ScalarOp::bit_and, ScalarOp::bit_or, ScalarOp::bit_xor, ScalarOp::eq, ScalarOp::ne,
-                            ScalarOp::lt, ScalarOp::le, ScalarOp::gt, ScalarOp::ge}) {
+  for (const ScalarOp op :
+       {ScalarOp::add, ScalarOp::sub, ScalarOp::mul, ScalarOp::floordiv, ScalarOp::truncdiv, ScalarOp::remainder,
+        ScalarOp::fmod, ScalarOp::pow, ScalarOp::maximum, ScalarOp::minimum, ScalarOp::bit_and, ScalarOp::bit_or,
+        ScalarOp::bit_xor, ScalarOp::eq, ScalarOp::ne, ScalarOp::lt, ScalarOp::le, ScalarOp::gt, ScalarOp::ge}) {
     std::vector<Buffer> operands = integer_pairs(GetParam(), !divides(op));
     const uint32_t error = for_results(op, operands, [&](int64_t i, const ScalarValue& got, CpuTarget target) {
       const ScalarValue values[] = {operands[0].value(i), operands[1].value(i)};
       const ScalarValue expected = *evaluate_scalar(op, got.dtype, values, 2);
-      EXPECT_EQ(got.i, expected.i) << name_of(op) << "(" << values[0].i << ", " << values[1].i << ") " << name_of(target);
+      EXPECT_EQ(got.i, expected.i) << name_of(op) << "(" << values[0].i << ", " << values[1].i << ") "
+                                   << name_of(target);
     });
     EXPECT_EQ(error, 0u) << name_of(op);
   }
@@ -163,12 +164,18 @@ template <class T>
 T reference_float(ScalarOp op, T a, T b) {
   const auto first_nan = [&](T r) { return std::isnan(a) ? a : r; };
   switch (op) {
-    case ScalarOp::add: return a + b;
-    case ScalarOp::sub: return a - b;
-    case ScalarOp::mul: return a * b;
-    case ScalarOp::truediv: return a / b;
-    case ScalarOp::truncdiv: return std::trunc(a / b);
-    case ScalarOp::fmod: return std::fmod(a, b);
+    case ScalarOp::add:
+      return a + b;
+    case ScalarOp::sub:
+      return a - b;
+    case ScalarOp::mul:
+      return a * b;
+    case ScalarOp::truediv:
+      return a / b;
+    case ScalarOp::truncdiv:
+      return std::trunc(a / b);
+    case ScalarOp::fmod:
+      return std::fmod(a, b);
     case ScalarOp::remainder: {
       T m = std::fmod(a, b);
       if (m != 0 && (m < 0) != (b < 0)) m += b;
@@ -185,23 +192,41 @@ T reference_float(ScalarOp op, T a, T b) {
       return f;
     }
     // -0 is smaller than 0.
-    case ScalarOp::maximum: return first_nan(a > b || (a == b && !std::signbit(a)) ? a : b);
-    case ScalarOp::minimum: return first_nan(a < b || (a == b && std::signbit(a)) ? a : b);
-    case ScalarOp::fmax: return a > b || std::isnan(b) ? a : b;
-    case ScalarOp::fmin: return a < b || std::isnan(b) ? a : b;
-    case ScalarOp::copysign: return std::copysign(a, b);
-    case ScalarOp::nextafter: return std::nextafter(a, b);
-    case ScalarOp::neg: return -a;
-    case ScalarOp::abs: return std::fabs(a);
-    case ScalarOp::sign: return T((a > 0) - (a < 0));
-    case ScalarOp::ceil: return std::ceil(a);
-    case ScalarOp::floor: return std::floor(a);
-    case ScalarOp::trunc: return std::trunc(a);
-    case ScalarOp::round: return std::nearbyint(a);
-    case ScalarOp::sqrt: return std::sqrt(a);
-    case ScalarOp::rsqrt: return T(1) / std::sqrt(a);
-    case ScalarOp::reciprocal: return T(1) / a;
-    default: ADD_FAILURE() << name_of(op); return 0;
+    case ScalarOp::maximum:
+      return first_nan(a > b || (a == b && !std::signbit(a)) ? a : b);
+    case ScalarOp::minimum:
+      return first_nan(a < b || (a == b && std::signbit(a)) ? a : b);
+    case ScalarOp::fmax:
+      return a > b || std::isnan(b) ? a : b;
+    case ScalarOp::fmin:
+      return a < b || std::isnan(b) ? a : b;
+    case ScalarOp::copysign:
+      return std::copysign(a, b);
+    case ScalarOp::nextafter:
+      return std::nextafter(a, b);
+    case ScalarOp::neg:
+      return -a;
+    case ScalarOp::abs:
+      return std::fabs(a);
+    case ScalarOp::sign:
+      return T((a > 0) - (a < 0));
+    case ScalarOp::ceil:
+      return std::ceil(a);
+    case ScalarOp::floor:
+      return std::floor(a);
+    case ScalarOp::trunc:
+      return std::trunc(a);
+    case ScalarOp::round:
+      return std::nearbyint(a);
+    case ScalarOp::sqrt:
+      return std::sqrt(a);
+    case ScalarOp::rsqrt:
+      return T(1) / std::sqrt(a);
+    case ScalarOp::reciprocal:
+      return T(1) / a;
+    default:
+      ADD_FAILURE() << name_of(op);
+      return 0;
   }
 }
 
@@ -218,11 +243,12 @@ class FloatOps : public ::testing::TestWithParam<DType> {};
 
 TEST_P(FloatOps, AreExactOrRoundedOnce) {
   const DType dtype = GetParam();
-  for (const ScalarOp op : {ScalarOp::add, ScalarOp::sub, ScalarOp::mul, ScalarOp::truediv, ScalarOp::truncdiv,
-                            ScalarOp::fmod, ScalarOp::remainder, ScalarOp::floordiv, ScalarOp::maximum,
-                            ScalarOp::minimum, ScalarOp::fmax, ScalarOp::fmin, ScalarOp::copysign, ScalarOp::nextafter,
-                            ScalarOp::neg, ScalarOp::abs, ScalarOp::sign, ScalarOp::ceil, ScalarOp::floor,
-                            ScalarOp::trunc, ScalarOp::round, ScalarOp::sqrt, ScalarOp::rsqrt, ScalarOp::reciprocal}) {
+  for (const ScalarOp op :
+       {ScalarOp::add,   ScalarOp::sub,       ScalarOp::mul,      ScalarOp::truediv,   ScalarOp::truncdiv,
+        ScalarOp::fmod,  ScalarOp::remainder, ScalarOp::floordiv, ScalarOp::maximum,   ScalarOp::minimum,
+        ScalarOp::fmax,  ScalarOp::fmin,      ScalarOp::copysign, ScalarOp::nextafter, ScalarOp::neg,
+        ScalarOp::abs,   ScalarOp::sign,      ScalarOp::ceil,     ScalarOp::floor,     ScalarOp::trunc,
+        ScalarOp::round, ScalarOp::sqrt,      ScalarOp::rsqrt,    ScalarOp::reciprocal}) {
     std::vector<Buffer> operands = float_operands(dtype, arity_of(op));
     for_results(op, operands, [&](int64_t i, const ScalarValue& got, CpuTarget target) {
       const double a = operands[0].value(i).f, b = operands.back().value(i).f;
@@ -230,7 +256,8 @@ TEST_P(FloatOps, AreExactOrRoundedOnce) {
                                   ? reference_float<double>(op, a, b)
                                   : reference_float<float>(op, static_cast<float>(a), static_cast<float>(b));
       EXPECT_TRUE(testing::same_value(got, {.dtype = dtype, .f = expected}))
-          << name_of(op) << "(" << a << ", " << b << ") = " << got.f << ", expected " << expected << " on " << name_of(target);
+          << name_of(op) << "(" << a << ", " << b << ") = " << got.f << ", expected " << expected << " on "
+          << name_of(target);
     });
   }
 }
@@ -254,16 +281,35 @@ TEST_P(FloatOps, PredicatesAndComparisonsFollowIeee) {
       const double a = operands[0].value(i).f, b = operands.back().value(i).f;
       bool expected = false;
       switch (op) {
-        case ScalarOp::eq: expected = a == b; break;
-        case ScalarOp::ne: expected = a != b; break;
-        case ScalarOp::lt: expected = a < b; break;
-        case ScalarOp::le: expected = a <= b; break;
-        case ScalarOp::gt: expected = a > b; break;
-        case ScalarOp::ge: expected = a >= b; break;
-        case ScalarOp::isnan: expected = std::isnan(a); break;
-        case ScalarOp::isinf: expected = std::isinf(a); break;
-        case ScalarOp::signbit: expected = std::signbit(a); break;
-        default: expected = a == 0;
+        case ScalarOp::eq:
+          expected = a == b;
+          break;
+        case ScalarOp::ne:
+          expected = a != b;
+          break;
+        case ScalarOp::lt:
+          expected = a < b;
+          break;
+        case ScalarOp::le:
+          expected = a <= b;
+          break;
+        case ScalarOp::gt:
+          expected = a > b;
+          break;
+        case ScalarOp::ge:
+          expected = a >= b;
+          break;
+        case ScalarOp::isnan:
+          expected = std::isnan(a);
+          break;
+        case ScalarOp::isinf:
+          expected = std::isinf(a);
+          break;
+        case ScalarOp::signbit:
+          expected = std::signbit(a);
+          break;
+        default:
+          expected = a == 0;
       }
       if (std::isnan(a) && op == ScalarOp::signbit) return;  // the sign of a NaN passes through double in the reference
       EXPECT_EQ(got.i, expected) << name_of(op) << "(" << a << ", " << b << ")";
@@ -278,13 +324,27 @@ TEST_P(FloatOps, TranscendentalsReachTheirFunction) {
     double low, high;
   };
   const Row rows[] = {
-      {ScalarOp::exp, std::exp, -20, 20},     {ScalarOp::exp2, std::exp2, -20, 20},   {ScalarOp::expm1, std::expm1, -5, 5},
-      {ScalarOp::log, std::log, 0.01, 50},    {ScalarOp::log2, std::log2, 0.01, 50},  {ScalarOp::log10, std::log10, 0.01, 50},
-      {ScalarOp::log1p, std::log1p, -0.9, 9}, {ScalarOp::sin, std::sin, -9, 9},       {ScalarOp::cos, std::cos, -9, 9},
-      {ScalarOp::tan, std::tan, -1.4, 1.4},   {ScalarOp::asin, std::asin, -1, 1},     {ScalarOp::acos, std::acos, -1, 1},
-      {ScalarOp::atan, std::atan, -9, 9},     {ScalarOp::sinh, std::sinh, -5, 5},     {ScalarOp::cosh, std::cosh, -5, 5},
-      {ScalarOp::tanh, std::tanh, -5, 5},     {ScalarOp::asinh, std::asinh, -9, 9},   {ScalarOp::acosh, std::acosh, 1, 9},
-      {ScalarOp::atanh, std::atanh, -0.9, 0.9}, {ScalarOp::erf, std::erf, -3, 3},     {ScalarOp::lgamma, std::lgamma, 3, 30},
+      {ScalarOp::exp, std::exp, -20, 20},
+      {ScalarOp::exp2, std::exp2, -20, 20},
+      {ScalarOp::expm1, std::expm1, -5, 5},
+      {ScalarOp::log, std::log, 0.01, 50},
+      {ScalarOp::log2, std::log2, 0.01, 50},
+      {ScalarOp::log10, std::log10, 0.01, 50},
+      {ScalarOp::log1p, std::log1p, -0.9, 9},
+      {ScalarOp::sin, std::sin, -9, 9},
+      {ScalarOp::cos, std::cos, -9, 9},
+      {ScalarOp::tan, std::tan, -1.4, 1.4},
+      {ScalarOp::asin, std::asin, -1, 1},
+      {ScalarOp::acos, std::acos, -1, 1},
+      {ScalarOp::atan, std::atan, -9, 9},
+      {ScalarOp::sinh, std::sinh, -5, 5},
+      {ScalarOp::cosh, std::cosh, -5, 5},
+      {ScalarOp::tanh, std::tanh, -5, 5},
+      {ScalarOp::asinh, std::asinh, -9, 9},
+      {ScalarOp::acosh, std::acosh, 1, 9},
+      {ScalarOp::atanh, std::atanh, -0.9, 0.9},
+      {ScalarOp::erf, std::erf, -3, 3},
+      {ScalarOp::lgamma, std::lgamma, 3, 30},
       {ScalarOp::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -9, 9},
   };
   const double tolerance = GetParam() == DType::f64 ? 1e-13 : 1e-5;
@@ -293,7 +353,8 @@ TEST_P(FloatOps, TranscendentalsReachTheirFunction) {
     for (int i = 0; i < 35; ++i) operands[0].set(i, row.low + (row.high - row.low) * i / 34);
     for_results(row.op, operands, [&](int64_t i, const ScalarValue& got, CpuTarget) {
       const double expected = row.function(operands[0].value(i).f);
-      EXPECT_NEAR(got.f, expected, tolerance * std::max(1e-2, std::fabs(expected))) << name_of(row.op) << "(" << operands[0].value(i).f << ")";
+      EXPECT_NEAR(got.f, expected, tolerance * std::max(1e-2, std::fabs(expected)))
+          << name_of(row.op) << "(" << operands[0].value(i).f << ")";
     });
   }
 }
@@ -324,13 +385,16 @@ TEST(ScalarOps, EveryTranscendentalGivesTheSameBitsOnBothTargets) {
     std::vector<ScalarValue> first;
     for_results(op, operands, [&](int64_t i, const ScalarValue& got, CpuTarget target) {
       if (target == CpuTarget::avx2) first.push_back(got);
-      else EXPECT_TRUE(testing::same_value(got, first[static_cast<size_t>(i)])) << name_of(op) << "(" << operands[0].value(i).f << ")";
+      else
+        EXPECT_TRUE(testing::same_value(got, first[static_cast<size_t>(i)]))
+            << name_of(op) << "(" << operands[0].value(i).f << ")";
     });
   }
 }
 
 TEST(ScalarOps, CastBetweenAllComputeDTypes) {
-  constexpr DType kCompute[] = {DType::f64, DType::f32, DType::i64, DType::i32, DType::i16, DType::i8, DType::u8, DType::boolean};
+  constexpr DType kCompute[] = {DType::f64, DType::f32, DType::i64, DType::i32,
+                                DType::i16, DType::i8,  DType::u8,  DType::boolean};
   for (const DType from : kCompute) {
     for (const DType to : kCompute) {
       Recipe recipe;
@@ -362,8 +426,8 @@ TEST(ScalarOps, StoreRoundsLikeTheScalarConversions) {
       // All exponents, with mantissas around the ties of every format.
       std::vector<uint32_t> patterns;
       for (uint32_t exponent = 0; exponent < 256; ++exponent) {
-        for (uint32_t tail : {0u, 1u, 0x8000u, 0x7fffu, 0x8001u, 0x18000u, 0x1000u, 0x3000u, 0x80000u, 0x180000u, 0x7fffffu,
-                              0x100000u, 0x300000u, 0x700000u, 0x680000u, 0x6fffffu}) {
+        for (uint32_t tail : {0u, 1u, 0x8000u, 0x7fffu, 0x8001u, 0x18000u, 0x1000u, 0x3000u, 0x80000u, 0x180000u,
+                              0x7fffffu, 0x100000u, 0x300000u, 0x700000u, 0x680000u, 0x6fffffu}) {
           patterns.push_back(exponent << 23 | tail);
           patterns.push_back(0x80000000u | exponent << 23 | tail);
         }
@@ -377,7 +441,8 @@ TEST(ScalarOps, StoreRoundsLikeTheScalarConversions) {
       testing::run(spec, target, {{&in}, {&out}}, {1, n});
       for (int64_t i = 0; i < n; ++i)
         ASSERT_TRUE(out.bits(i) == expected.bits(i) || (std::isnan(in.value(i).f) && std::isnan(out.value(i).f)))
-            << std::hex << in.bits(i) << " to " << name_of(to) << ": " << out.bits(i) << ", expected " << expected.bits(i);
+            << std::hex << in.bits(i) << " to " << name_of(to) << ": " << out.bits(i) << ", expected "
+            << expected.bits(i);
     }
   }
 }
@@ -392,7 +457,8 @@ TEST(ScalarOps, LoadWidensEveryNarrowPattern) {
       Buffer in(from, n), out(DType::f32, n);
       for (int64_t i = 0; i < n; ++i) in.set_bits(i, static_cast<uint64_t>(i));
       testing::run(spec, target, {{&in}, {&out}}, {1, n});
-      for (int64_t i = 0; i < n; ++i) ASSERT_TRUE(testing::same_value(out.value(i), in.value(i))) << name_of(from) << " " << i;
+      for (int64_t i = 0; i < n; ++i)
+        ASSERT_TRUE(testing::same_value(out.value(i), in.value(i))) << name_of(from) << " " << i;
     }
   }
 }
@@ -408,17 +474,21 @@ TEST(ScalarOps, WhereTakesTheChosenOperand) {
 TEST(ScalarOps, PhiloxMatchesTheScalarGenerator) {
   Recipe recipe;
   const Expr index = recipe.pool.leaf(ScalarOp::linear_index, DType::i64);
-  recipe.output(apply_scalar(ScalarOp::philox, index, recipe.pool.param(0, DType::i64), recipe.pool.param(1, DType::i64)), DType::i64);
+  recipe.output(
+      apply_scalar(ScalarOp::philox, index, recipe.pool.param(0, DType::i64), recipe.pool.param(1, DType::i64)),
+      DType::i64);
   const KernelSpec& spec = recipe.finish("philox");
   const uint64_t key = 0x0123456789abcdefu, high = 0xfedcba9876543210u;
   for (const CpuTarget target : testing::targets()) {
     for (const int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 34) - 7}) {
       Buffer out(DType::i64, 61);
-      testing::run(spec, target, {{&out}}, {1, 61}, {{.i = static_cast<int64_t>(key)}, {.i = static_cast<int64_t>(high)}}, first);
+      testing::run(spec, target, {{&out}}, {1, 61},
+                   {{.i = static_cast<int64_t>(key)}, {.i = static_cast<int64_t>(high)}}, first);
       for (int64_t i = 0; i < 61; ++i) {
         const uint64_t element = static_cast<uint64_t>(first + i), block = element / 4;
         const auto words = philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                                       static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)}, philox_key(key));
+                                       static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)},
+                                      philox_key(key));
         EXPECT_EQ(out.value(i).i, static_cast<int64_t>(words[element % 4])) << element;
       }
     }

@@ -54,8 +54,10 @@ Pair reference(int64_t n, int64_t leaf, const std::function<float(int64_t)>& x) 
 }
 
 void expect_equal(const Buffer& m, const Buffer& l, int64_t k, const Pair& expected) {
-  EXPECT_TRUE(testing::same_value(m.value(k), {.dtype = DType::f32, .f = expected.m})) << m.value(k).f << " " << expected.m;
-  EXPECT_TRUE(testing::same_value(l.value(k), {.dtype = DType::f32, .f = expected.l})) << l.value(k).f << " " << expected.l;
+  EXPECT_TRUE(testing::same_value(m.value(k), {.dtype = DType::f32, .f = expected.m}))
+      << m.value(k).f << " " << expected.m;
+  EXPECT_TRUE(testing::same_value(l.value(k), {.dtype = DType::f32, .f = expected.l}))
+      << l.value(k).f << " " << expected.l;
 }
 
 // (m, r): the sum without the first maximum.
@@ -75,7 +77,8 @@ Pair reference_rest(int64_t n, int64_t leaf, const std::function<float(int64_t)>
     const float m = largest.leaf_of(0, count);
     int64_t maxima = 0;
     for (int64_t i = 0; i < count; ++i) maxima += at(i) == m;
-    const ReferenceTree<float> sum{0.0f, std::plus<float>(), [&](int64_t i) { return at(i) == m ? 0.0f : kernel_exp(at(i) - origin(m)); }};
+    const ReferenceTree<float> sum{0.0f, std::plus<float>(),
+                                   [&](int64_t i) { return at(i) == m ? 0.0f : kernel_exp(at(i) - origin(m)); }};
     return Pair{m, m == -kInfinity ? 0.0f : sum.leaf_of(0, count) + static_cast<float>(maxima - 1)};
   });
 }
@@ -115,7 +118,8 @@ TEST(Softmax, StatisticsFollowTheAlignedTreeDownColumns) {
     testing::fill_moderate(in, 1);
     testing::run(statistics.recipe.spec, target, {{&in, 0, 1, columns}, {&m}, {&l}}, {1, columns, n, leaf});
     for (int64_t c = 0; c < columns; ++c)
-      expect_equal(m, l, c, reference(n, leaf, [&](int64_t i) { return static_cast<float>(in.value(i * columns + c).f); }));
+      expect_equal(m, l, c,
+                   reference(n, leaf, [&](int64_t i) { return static_cast<float>(in.value(i * columns + c).f); }));
   }
 }
 
@@ -258,7 +262,8 @@ struct Normalized {
     const Expr x = recipe.input(dtype, column ? StrideClass::contiguous : StrideClass::strided);
     const Expr m = recipe.reduce(ReduceOp::softmax_max, x, TreeKind::aligned);
     const Expr l = recipe.reduce(ReduceOp::softmax_sum, x, TreeKind::aligned);
-    recipe.output(apply_scalar(ScalarOp::exp, x - m) / l, dtype, column ? StrideClass::contiguous : StrideClass::strided);
+    recipe.output(apply_scalar(ScalarOp::exp, x - m) / l, dtype,
+                  column ? StrideClass::contiguous : StrideClass::strided);
     recipe.output(l, DType::f32, column ? StrideClass::contiguous : StrideClass::broadcast);
     recipe.spec.outputs[0].along_reduced = column;
     recipe.finish("normalized");
@@ -277,15 +282,20 @@ TEST(Softmax, ElementsDownColumnsHaveTheBitsOfThoseAlongRows) {
           in.set(0, -kInfinity);
           in.set(count - 1, kInfinity);
           if (width > 4) in.set(3, NAN);
-          testing::run(columns.recipe.spec, target, {{&in, n * width, 1, width}, {&out, n * width, 1, width}, {&l, width, 1}}, {outer, width, n, 16});
+          testing::run(columns.recipe.spec, target,
+                       {{&in, n * width, 1, width}, {&out, n * width, 1, width}, {&l, width, 1}},
+                       {outer, width, n, 16});
           EXPECT_TRUE(out.guards_intact() && l.guards_intact());
           for (int64_t o = 0; o < outer; ++o) {
             Buffer part(dtype, n * width), expected(dtype, n * width), sums(DType::f32, width);
             for (int64_t i = 0; i < n * width; ++i) part.set_bits(i, in.bits(o * n * width + i));
-            testing::run(rows.recipe.spec, target, {{&part, 1, width}, {&expected, 1, width}, {&sums, 1}}, {width, n, 0, 16});
+            testing::run(rows.recipe.spec, target, {{&part, 1, width}, {&expected, 1, width}, {&sums, 1}},
+                         {width, n, 0, 16});
             for (int64_t i = 0; i < n * width; ++i)
-              ASSERT_TRUE(testing::same_value(out.value(o * n * width + i), expected.value(i))) << width << " " << n << " at " << i;
-            for (int64_t c = 0; c < width; ++c) ASSERT_TRUE(testing::same_value(l.value(o * width + c), sums.value(c))) << c;
+              ASSERT_TRUE(testing::same_value(out.value(o * n * width + i), expected.value(i)))
+                  << width << " " << n << " at " << i;
+            for (int64_t c = 0; c < width; ++c)
+              ASSERT_TRUE(testing::same_value(l.value(o * width + c), sums.value(c))) << c;
           }
         }
       }

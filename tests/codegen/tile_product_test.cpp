@@ -24,25 +24,36 @@ struct Problem {
 
   std::vector<float> by_gemm(const ContractionTree& tree) const {
     std::vector<float> c(static_cast<size_t>(rows * columns));
-    gemm(rows, columns, k, {a.data(), DType::f32, k, 1}, {b.data(), DType::f32, width, 1}, {c.data(), DType::f32, columns}, tree);
+    gemm(rows, columns, k, {a.data(), DType::f32, k, 1}, {b.data(), DType::f32, width, 1},
+         {c.data(), DType::f32, columns}, tree);
     return c;
   }
   void expect_bits(const std::vector<float>& c, const std::vector<float>& expected) const {
     for (int64_t i = 0; i < rows; ++i)
-      EXPECT_EQ(std::memcmp(c.data() + i * width, expected.data() + i * columns, static_cast<size_t>(columns) * 4), 0) << rows << "x" << columns << "x" << k << " row " << i;
+      EXPECT_EQ(std::memcmp(c.data() + i * width, expected.data() + i * columns, static_cast<size_t>(columns) * 4), 0)
+          << rows << "x" << columns << "x" << k << " row " << i;
   }
 };
 
 TEST(TileProduct, HasTheBitsOfGemm) {
-  for (const Problem& p : {Problem{8, 48, 64}, Problem{1, 1, 1}, Problem{7, 16, 300}, Problem{65, 100, 128}, Problem{13, 33, 1000}}) {
+  for (const Problem& p :
+       {Problem{8, 48, 64}, Problem{1, 1, 1}, Problem{7, 16, 300}, Problem{65, 100, 128}, Problem{13, 33, 1000}}) {
     const ContractionTree tree = ContractionTree::halving(p.k);
     const TileProduct product(DType::f32, p.rows);
     std::vector<float> packed(static_cast<size_t>(product.packed_size(p.k))), c(static_cast<size_t>(p.rows * p.width)),
         pending(static_cast<size_t>(tree.depth() * p.rows * p.width));
     product.pack({p.a.data(), DType::f32, 1, p.k}, p.k, packed.data());
-    product.run({.a = packed.data(), .b = p.b.data(), .b_stride = p.width, .c = c.data(), .c_stride = p.width, .columns = p.width,
-                 .leaf_lengths = tree.leaf_lengths.data(), .merges = tree.merges.data(), .leaves = static_cast<int64_t>(tree.leaf_lengths.size()),
-                 .stack = pending.data(), .depth = tree.depth()});
+    product.run({.a = packed.data(),
+                 .b = p.b.data(),
+                 .b_stride = p.width,
+                 .c = c.data(),
+                 .c_stride = p.width,
+                 .columns = p.width,
+                 .leaf_lengths = tree.leaf_lengths.data(),
+                 .merges = tree.merges.data(),
+                 .leaves = static_cast<int64_t>(tree.leaf_lengths.size()),
+                 .stack = pending.data(),
+                 .depth = tree.depth()});
     p.expect_bits(c, p.by_gemm(tree));
   }
 }
@@ -54,8 +65,18 @@ std::vector<float> by_leaves(const Problem& p, int32_t leaf, const std::vector<b
   std::vector<float> packed(static_cast<size_t>(product.packed_size(p.k))), c(static_cast<size_t>(p.rows * p.width)),
       pending(static_cast<size_t>(tree.depth() * p.rows * p.width));
   const auto call = [&](int64_t k, const int32_t* length, const uint8_t* merges, int64_t waiting, bool is_last) {
-    product.run({.a = packed.data(), .b = p.b.data() + k * p.width, .b_stride = p.width, .c = c.data(), .c_stride = p.width, .columns = p.width,
-                 .leaf_lengths = length, .merges = merges, .is_last = is_last, .stack = pending.data(), .depth = tree.depth(), .pending = waiting});
+    product.run({.a = packed.data(),
+                 .b = p.b.data() + k * p.width,
+                 .b_stride = p.width,
+                 .c = c.data(),
+                 .c_stride = p.width,
+                 .columns = p.width,
+                 .leaf_lengths = length,
+                 .merges = merges,
+                 .is_last = is_last,
+                 .stack = pending.data(),
+                 .depth = tree.depth(),
+                 .pending = waiting});
   };
   PendingSums sums;
   int64_t k = 0;
@@ -106,7 +127,8 @@ TEST(TileProduct, LeavesOutPartsThatAreZero) {
   for (int64_t i = 0; i < p.rows; ++i) std::fill_n(p.a.begin() + i * p.k, 2 * i, 0.0f);
   const ContractionTree tree = ContractionTree::halving(p.k);
   const TileProduct product(DType::f32, p.rows);
-  std::vector<float> packed(static_cast<size_t>(product.packed_size(p.k))), c(static_cast<size_t>(p.rows * p.width), 5.0f);
+  std::vector<float> packed(static_cast<size_t>(product.packed_size(p.k))),
+      c(static_cast<size_t>(p.rows * p.width), 5.0f);
   product.pack({p.a.data(), DType::f32, 1, p.k}, p.k, packed.data());
   int64_t skipped = 0;
   const auto part_of = [&](int64_t row, int64_t, int64_t column, int64_t) -> TilePart {
@@ -114,12 +136,20 @@ TEST(TileProduct, LeavesOutPartsThatAreZero) {
     return {2 * row, p.k};
   };
   const TilePartOf part(part_of);
-  product.run({.a = packed.data(), .b = p.b.data(), .b_stride = p.width, .c = c.data(), .c_stride = p.width, .columns = p.width,
-               .leaf_lengths = tree.leaf_lengths.data(), .merges = tree.merges.data(), .part = &part});
+  product.run({.a = packed.data(),
+               .b = p.b.data(),
+               .b_stride = p.width,
+               .c = c.data(),
+               .c_stride = p.width,
+               .columns = p.width,
+               .leaf_lengths = tree.leaf_lengths.data(),
+               .merges = tree.merges.data(),
+               .part = &part});
   EXPECT_GT(skipped, 0);
   EXPECT_EQ(c[static_cast<size_t>(p.columns - 1)], 5.0f);  // not written
   const std::vector<float> expected = p.by_gemm(tree);
-  for (int64_t i = 0; i < p.rows; ++i) EXPECT_EQ(c[static_cast<size_t>(i * p.width)], expected[static_cast<size_t>(i * p.columns)]);
+  for (int64_t i = 0; i < p.rows; ++i)
+    EXPECT_EQ(c[static_cast<size_t>(i * p.width)], expected[static_cast<size_t>(i * p.columns)]);
   for (int64_t j = 0; j < p.columns; ++j)
     EXPECT_EQ(c[static_cast<size_t>(19 * p.width + j)], expected[static_cast<size_t>(19 * p.columns + j)]);
 }

@@ -54,8 +54,9 @@ TEST(BackendNames, EveryNameReachesTheOneMethod) {
   backend.allgather_into_tensor_coalesced({}, {}, {});
   backend.reduce_scatter_tensor_coalesced({}, {}, {}, {});
   using Kind = CollectiveKind;
-  EXPECT_EQ(backend.kinds, (std::vector{Kind::all_gather_single, Kind::all_gather_single, Kind::reduce_scatter_single, Kind::reduce_scatter_single,
-                                        Kind::all_to_all_single, Kind::all_gather_single_coalesced, Kind::reduce_scatter_single_coalesced}));
+  EXPECT_EQ(backend.kinds, (std::vector{Kind::all_gather_single, Kind::all_gather_single, Kind::reduce_scatter_single,
+                                        Kind::reduce_scatter_single, Kind::all_to_all_single,
+                                        Kind::all_gather_single_coalesced, Kind::reduce_scatter_single_coalesced}));
 }
 
 TEST(BackendNames, WhatABackendCannotDoIsOneErrorByItsPresentName) {
@@ -100,7 +101,8 @@ TEST(BackendNames, OlderNamesOfAGroupDoWhatThePresentOnesDo) {
     const Tensor reduced = mine({1}), two = mine({0, 0}), three = mine({0, 0});
     group.allreduce(reduced);
     expect("allreduce", reduced, {12});
-    for (const auto call : {&ProcessGroup::_allgather_base, &ProcessGroup::_all_gather_base, &ProcessGroup::all_gather_into_tensor}) {
+    for (const auto call :
+         {&ProcessGroup::_allgather_base, &ProcessGroup::_all_gather_base, &ProcessGroup::all_gather_into_tensor}) {
       (group.*call)(two, mine({1}), {});
       expect("all_gather", two, {1, 11});
     }

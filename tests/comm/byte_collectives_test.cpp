@@ -21,14 +21,18 @@ TEST(ByteCollectives, RefuseARootThatIsNoRank) {
 // The root's mistake ends the call on every rank, and the next call meets the next call.
 TEST(ByteCollectives, AWrongNumberOfPartsIsToldOnAllRanks) {
   run_ranks(3, [](ProcessGroup& group) {
-    for (const std::vector<std::string>& parts : {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b", "c", "d"}, std::vector<std::string>{}}) {
+    for (const std::vector<std::string>& parts :
+         {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b", "c", "d"}, std::vector<std::string>{}}) {
       try {
         group.scatter_bytes(parts, 1);
         ADD_FAILURE() << "nothing was thrown";
       } catch (const UsageError& error) {
-        EXPECT_EQ(std::string(error.what()), fmt::format("scatter_bytes: rank 1 gives {} part{} for a group of 3 ranks; expected one for each", parts.size(), parts.size() == 1 ? "" : "s"));
+        EXPECT_EQ(std::string(error.what()),
+                  fmt::format("scatter_bytes: rank 1 gives {} part{} for a group of 3 ranks; expected one for each",
+                              parts.size(), parts.size() == 1 ? "" : "s"));
       }
-      EXPECT_EQ(group.scatter_bytes({"x", "yy", ""}, 1), std::vector<std::string>({"x", "yy", ""})[static_cast<size_t>(group.rank())]);
+      EXPECT_EQ(group.scatter_bytes({"x", "yy", ""}, 1),
+                std::vector<std::string>({"x", "yy", ""})[static_cast<size_t>(group.rank())]);
     }
   });
 }

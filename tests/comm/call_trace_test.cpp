@@ -77,7 +77,8 @@ TEST(CallTrace, CallsThatWaitInTheQueueDoNotOverlap) {
   const auto events = collectives_of(2, [](ProcessGroup& group) {
     std::vector<Tensor> tensors;
     std::vector<Work> works;
-    for (int i = 0; i < 5; ++i) works.push_back(group.all_reduce(tensors.emplace_back(ones({1000})), {}, {.async = true}));
+    for (int i = 0; i < 5; ++i)
+      works.push_back(group.all_reduce(tensors.emplace_back(ones({1000})), {}, {.async = true}));
     for (Work& work : works) work.wait();
   });
   for (const std::vector<TraceEvent>& own : events) {

@@ -19,7 +19,8 @@ TEST(Capability, ThreadsKeepTheirWord) {
 
 TEST(Capability, ProcessesKeepTheirWord) {
   const auto results = run_forked(kRanks, [](ProcessGroup& group) { check_capabilities(group, true); });
-  for (size_t r = 0; r < results.size(); ++r) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
+  for (size_t r = 0; r < results.size(); ++r)
+    EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
 }
 
 TEST(Capability, GlooKeepsItsWord) {
@@ -31,7 +32,8 @@ TEST(Capability, TheFakeKeepsItsWord) {
     std::vector<int> everyone;
     for (int r = 0; r < size; ++r) everyone.push_back(r);
     ProcessGroup group("fake", "fake", size - 1, everyone, nullptr);
-    group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(std::make_unique<FakeTransport>(size - 1, size), GroupLabel{"fake"}));
+    group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(
+                                           std::make_unique<FakeTransport>(size - 1, size), GroupLabel{"fake"}));
     check_capabilities(group, false);
   }
 }

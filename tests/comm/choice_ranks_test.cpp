@@ -24,7 +24,8 @@ TEST(ChoiceOverRanks, FollowsRankZero) {
                               .cost = [](const int& candidate, const Signature&) { return candidate; },
                               .name = [](const int& candidate) { return std::to_string(candidate); }},
                              {.mode = ChoiceMode::measure});
-    const Signature first{.op = "first", .operands = {}, .epilogue = {}}, second{.op = "second", .operands = {}, .epilogue = {}};
+    const Signature first{.op = "first", .operands = {}, .epilogue = {}},
+        second{.op = "second", .operands = {}, .epilogue = {}};
     // On every rank another candidate is the fastest.
     const auto run = [&](const int& candidate) { return candidate == group.rank() + 1 ? 1.0 : 2.0; };
     alone[rank] = engine.choose(first, run);

@@ -23,8 +23,10 @@ std::string complaint(const std::function<void()>& call) {
 TEST(Coalescing, CallsOfManyKindsAreDoneWhenTheirWorkIs) {
   run_ranks(3, [](ProcessGroup& group) {
     const int me = group.rank(), before = (me + 2) % 3;
-    const Tensor floats = Tensor::of<float>({1, 2}), ints = Tensor::of<int64_t>({me}), largest = Tensor::of<int64_t>({me});
-    const Tensor gathered = Tensor::empty({3}, DType::i64), part = Tensor::empty({1}, DType::i64), got = Tensor::empty({1}, DType::i64);
+    const Tensor floats = Tensor::of<float>({1, 2}), ints = Tensor::of<int64_t>({me}),
+                 largest = Tensor::of<int64_t>({me});
+    const Tensor gathered = Tensor::empty({3}, DType::i64), part = Tensor::empty({1}, DType::i64),
+                 got = Tensor::empty({1}, DType::i64);
     Coalescing calls(group);
     calls.all_reduce(floats);
     calls.all_reduce(ints);
@@ -47,11 +49,14 @@ TEST(Coalescing, OneAtATimeAndEndedOnce) {
   run_ranks(2, [](ProcessGroup& group) {
     {
       Coalescing calls(group);
-      EXPECT_EQ(complaint([&] { Coalescing nested(group); }), "coalescing: group '0' is being coalesced already; end() that first");
+      EXPECT_EQ(complaint([&] { Coalescing nested(group); }),
+                "coalescing: group '0' is being coalesced already; end() that first");
       calls.end().wait();  // nothing was collected
       EXPECT_EQ(complaint([&] { calls.end(); }), "coalescing: end() of group '0' was called twice");
     }
-    { Coalescing forgotten(group); }
+    {
+      Coalescing forgotten(group);
+    }
     Coalescing calls(group);
     const Tensor one = Tensor::of<int64_t>({1});
     calls.all_reduce(one);
@@ -65,7 +70,8 @@ TEST(AllGatherCoalesced, IsAllGatherOfEachPair) {
     const int me = group.rank();
     for (const bool async : {false, true}) {
       // One per rank of equal sizes, and of other sizes on every rank.
-      const std::vector<Tensor> inputs = {Tensor::of<float>({static_cast<float>(me)}), Tensor::empty({me + 1}, DType::i64)};
+      const std::vector<Tensor> inputs = {Tensor::of<float>({static_cast<float>(me)}),
+                                          Tensor::empty({me + 1}, DType::i64)};
       std::fill_n(inputs[1].data<int64_t>(), me + 1, me);
       std::vector<std::vector<Tensor>> outputs(2);
       for (int p = 0; p < 3; ++p) {
@@ -92,7 +98,8 @@ TEST(AllGatherCoalesced, IsRefusedBeforeAnyPartOfItBegins) {
     };
     EXPECT_EQ(gather({}, {}), "all_gather_coalesced: no tensors given");
     EXPECT_EQ(gather({good}, {one, one}), "all_gather_coalesced: 1 lists of outputs for 2 inputs");
-    EXPECT_EQ(gather({good, {one}}, {one, one}), "all_gather_coalesced: 1 output tensors for a group of 2 ranks; expected one per rank");
+    EXPECT_EQ(gather({good, {one}}, {one, one}),
+              "all_gather_coalesced: 1 output tensors for a group of 2 ranks; expected one per rank");
     EXPECT_NE(gather({good, good}, {one, two}).find("differ in size: 2 and 1 elements"), std::string::npos);
     EXPECT_NE(gather({good, good}, {one, whole}).find("differ in dtype"), std::string::npos);
     group.barrier();  // nobody waits for a part

@@ -49,7 +49,9 @@ TEST(CollectiveSchedule, StartWhenTheirInputsAreThere) {
       TUTTI_CHECK(place_of(f, "call all_reduce") < place_of(f, "call matmul"), "{}", f.explain());
       const auto late = compile(fn, {.collectives = {.under_way_bytes = 8 * 8 * 4 - 1}});
       expect_same(late(x, w), fn(x, w));
-      TUTTI_CHECK(late.statistics().last.started_early == 0 && place_of(late, "call all_reduce") > place_of(late, "call matmul"), "{}", late.explain());
+      TUTTI_CHECK(late.statistics().last.started_early == 0 &&
+                      place_of(late, "call all_reduce") > place_of(late, "call matmul"),
+                  "{}", late.explain());
     });
   }
 }
@@ -68,8 +70,10 @@ TEST(CollectiveSchedule, NonePassesAnotherOrAMessage) {
     const Tensor x = values({4}, group.rank(), 1), w = values({8, 8}, group.rank(), 2);
     const auto got = f(x, w), expected = fn(x, w);
     for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
-    TUTTI_CHECK(place_of(f, "call matmul") < place_of(f, "call all_reduce") && place_of(f, "call all_reduce") < place_of(f, "call batch_isend_irecv") &&
-                    place_of(f, "call batch_isend_irecv") < place_of(f, "call all_gather_single"), "{}", f.explain());
+    TUTTI_CHECK(place_of(f, "call matmul") < place_of(f, "call all_reduce") &&
+                    place_of(f, "call all_reduce") < place_of(f, "call batch_isend_irecv") &&
+                    place_of(f, "call batch_isend_irecv") < place_of(f, "call all_gather_single"),
+                "{}", f.explain());
   });
 }
 
@@ -80,7 +84,8 @@ TEST(CollectiveSchedule, SmallNeighboursOfOneKindBecomeOneCall) {
         std::vector<Tensor> out;
         for (const Tensor& x : list) out.push_back(mul(all_reduce(exp(x), "sum", group), 2.0));
         for (const Tensor& x : list) out.push_back(tanh(all_gather_single(x, 0, group)));
-        for (const Tensor& x : list) out.push_back(neg(reduce_scatter_single(all_gather_single(x, 0, group), "max", 0, group)));
+        for (const Tensor& x : list)
+          out.push_back(neg(reduce_scatter_single(all_gather_single(x, 0, group), "max", 0, group)));
         return out;
       };
       const auto f = compile(fn, {.collectives = {.bucket_bytes = 1 << 16}});
@@ -143,17 +148,32 @@ std::vector<Tensor> random_program(uint64_t seed, const Tensor& x, ProcessGroup&
   for (int i = 0; i < 14; ++i) {
     const Tensor a = pool[random() % pool.size()], b = pool[random() % pool.size()];
     switch (random() % 8) {
-      case 0: pool.push_back(tanh(a)); break;
-      case 1: pool.push_back(sub(a, b)); break;
-      case 2: pool.push_back(matmul(a, b)); break;
-      case 3: add_(a, 0.25); break;
-      case 4: pool.push_back(all_reduce(a, "max", group)); break;
-      case 5: pool.push_back(reduce_scatter_single(all_gather_single(a, 0, group), "sum", 0, group)); break;
-      default: pool.push_back(all_reduce(a, "sum", group)); break;
+      case 0:
+        pool.push_back(tanh(a));
+        break;
+      case 1:
+        pool.push_back(sub(a, b));
+        break;
+      case 2:
+        pool.push_back(matmul(a, b));
+        break;
+      case 3:
+        add_(a, 0.25);
+        break;
+      case 4:
+        pool.push_back(all_reduce(a, "max", group));
+        break;
+      case 5:
+        pool.push_back(reduce_scatter_single(all_gather_single(a, 0, group), "sum", 0, group));
+        break;
+      default:
+        pool.push_back(all_reduce(a, "sum", group));
+        break;
     }
   }
   wait_tensors(pool);
-  return {tanh(pool[pool.size() - 1]), tanh(pool[pool.size() - 2]), tanh(pool[pool.size() / 2]), tanh(pool[1]), sum(pool.back())};
+  return {tanh(pool[pool.size() - 1]), tanh(pool[pool.size() - 2]), tanh(pool[pool.size() / 2]), tanh(pool[1]),
+          sum(pool.back())};
 }
 
 TEST(CollectiveSchedule, RandomProgramsHaveTheBitsOfEager) {
@@ -161,14 +181,16 @@ TEST(CollectiveSchedule, RandomProgramsHaveTheBitsOfEager) {
     int64_t bucketed = 0, early = 0;
     for (uint64_t seed = 1; seed <= 80; ++seed) {
       const auto fn = [&](const Tensor& x) { return random_program(seed, x, group); };
-      const auto f = compile(fn, {.collectives = {.under_way_bytes = int64_t{1} << (7 + seed % 5), .bucket_bytes = int64_t{64} << (seed % 5)}});
+      const auto f = compile(fn, {.collectives = {.under_way_bytes = int64_t{1} << (7 + seed % 5),
+                                                  .bucket_bytes = int64_t{64} << (seed % 5)}});
       const Tensor given = values({4, 4}, group.rank(), seed), kept = values({4, 4}, group.rank(), seed);
       const std::vector<Tensor> got = f(given), expected = fn(kept);
       for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
       expect_same(given, kept);
       bucketed += f.statistics().last.bucketed, early += f.statistics().last.started_early;
     }
-    TUTTI_CHECK(bucketed > 20 && early > 20, "{} in other calls, {} early: the programs try too little", bucketed, early);
+    TUTTI_CHECK(bucketed > 20 && early > 20, "{} in other calls, {} early: the programs try too little", bucketed,
+                early);
   });
 }
 
@@ -178,11 +200,13 @@ TEST(CollectiveSchedule, RanksThatAreProcessesAgree) {
       for (uint64_t seed = 1; seed <= 8; ++seed) {
         const auto fn = [&](const Tensor& x) { return random_program(seed, x, group); };
         const auto f = compile(fn, {.collectives = {.under_way_bytes = 512, .bucket_bytes = 512}, .jobs = 1});
-        const std::vector<Tensor> got = f(values({4, 4}, group.rank(), seed)), expected = fn(values({4, 4}, group.rank(), seed));
+        const std::vector<Tensor> got = f(values({4, 4}, group.rank(), seed)),
+                                  expected = fn(values({4, 4}, group.rank(), seed));
         for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
       }
     });
-    for (const ForkedResult& r : results) EXPECT_TRUE(r.succeeded()) << ranks << " ranks: " << r.error << ", status " << r.wait_status;
+    for (const ForkedResult& r : results)
+      EXPECT_TRUE(r.succeeded()) << ranks << " ranks: " << r.error << ", status " << r.wait_status;
   }
 }
 

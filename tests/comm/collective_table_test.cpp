@@ -19,7 +19,8 @@ class Row : public ::testing::TestWithParam<CollectiveKind> {
  protected:
   const CollectiveDef& def() const { return definition(GetParam()); }
 };
-INSTANTIATE_TEST_SUITE_P(Of, Row, ::testing::ValuesIn(all_kinds()), [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Of, Row, ::testing::ValuesIn(all_kinds()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST_P(Row, IsFoundByItsNames) {
   EXPECT_EQ(kind_of(def()), GetParam());
@@ -38,8 +39,10 @@ TEST_P(Row, IsWhatRecordsSayOfIt) {
 }
 
 TEST_P(Row, IsCarriedOutInOneWay) {
-  const int ways = (def().move != nullptr) + (def().reduction != nullptr) + (def().make != nullptr) + (def().each != nullptr) + (def().uneven_of != nullptr);
-  const bool needs_none = def().is_message || def().made_of[0] != nullptr || GetParam() == CollectiveKind::monitored_barrier;
+  const int ways = (def().move != nullptr) + (def().reduction != nullptr) + (def().make != nullptr) +
+                   (def().each != nullptr) + (def().uneven_of != nullptr);
+  const bool needs_none =
+      def().is_message || def().made_of[0] != nullptr || GetParam() == CollectiveKind::monitored_barrier;
   EXPECT_EQ(ways, needs_none ? 0 : 1);
   EXPECT_EQ(def().source == nullptr, def().wire == nullptr || def().has_splits);
 }
@@ -75,7 +78,8 @@ TEST_P(Row, GivesElementsFromWhereItSays) {
     const int root = 1;
     const SampleCall call = sample_call(group, GetParam(), {.count = kShare, .root = root});
     int64_t at = 0;
-    for (const auto& side : {call.arguments->inputs, def().in_place == InPlace::no ? std::vector<Tensor>() : call.arguments->outputs}) {
+    for (const auto& side :
+         {call.arguments->inputs, def().in_place == InPlace::no ? std::vector<Tensor>() : call.arguments->outputs}) {
       for (const Tensor& t : side) {
         if (t.dtype() != DType::f32) continue;  // splits
         for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = value_at(group.rank(), at++);
@@ -87,7 +91,8 @@ TEST_P(Row, GivesElementsFromWhereItSays) {
       const Source from = def().source(i, kShare, {group.rank(), kRanks}, root);
       float expected = 0;
       for (int r = from.first; r < from.last; ++r) expected += value_at(r, from.index);
-      TUTTI_CHECK(result.data<float>()[i] == expected, "rank {}: element {} of {} is {}; expected {}", group.rank(), i, def().name, result.data<float>()[i], expected);
+      TUTTI_CHECK(result.data<float>()[i] == expected, "rank {}: element {} of {} is {}; expected {}", group.rank(), i,
+                  def().name, result.data<float>()[i], expected);
     }
   });
 }
@@ -95,7 +100,8 @@ TEST_P(Row, GivesElementsFromWhereItSays) {
 TEST_P(Row, IsAnsweredByCan) {
   run_ranks(1, [&](ProcessGroup& group) {
     EXPECT_TRUE(group.can({.kind = GetParam()}));
-    EXPECT_EQ(static_cast<bool>(group.can({.kind = GetParam(), .dtype = DType::boolean, .reduce = ReduceKind::avg})), !def().reduces);
+    EXPECT_EQ(static_cast<bool>(group.can({.kind = GetParam(), .dtype = DType::boolean, .reduce = ReduceKind::avg})),
+              !def().reduces);
     EXPECT_EQ(static_cast<bool>(group.can({.kind = GetParam(), .uneven = true})), def().evenness != Evenness::equal);
   });
 }

@@ -27,11 +27,14 @@ TEST(CollectivesInBranches, RunInTheBranchThatIsChosen) {
     run_ranks(ranks, [&](ProcessGroup& group) {
       const auto fn = [&](const Tensor& x, const Tensor& which) {
         const Tensor total = all_reduce(sum(x), "sum", group);
-        const Tensor y = cond(gt(total, 0.0), [&](auto in) { return all_reduce(exp(in[0]), "sum", group); },
-                              [&](auto in) { return mul(all_reduce(in[0], "min", group), 2.0); }, {x})[0];
-        const Tensor z = switch_(which, {[&](auto in) { return broadcast(in[0], 0, group); },
-                                         [&](auto in) { return neg(all_reduce(in[0], "max", group)); },
-                                         [&](auto in) { return exp(in[0]); }}, {x})[0];
+        const Tensor y = cond(
+            gt(total, 0.0), [&](auto in) { return all_reduce(exp(in[0]), "sum", group); },
+            [&](auto in) { return mul(all_reduce(in[0], "min", group), 2.0); }, {x})[0];
+        const Tensor z = switch_(
+            which,
+            {[&](auto in) { return broadcast(in[0], 0, group); },
+             [&](auto in) { return neg(all_reduce(in[0], "max", group)); }, [&](auto in) { return exp(in[0]); }},
+            {x})[0];
         return std::vector<Tensor>{y, z, all_reduce(add(y, z), "sum", group)};
       };
       const auto f = compile(fn);
@@ -67,8 +70,10 @@ TEST(CollectivesInBranches, RunInEveryRoundOfALoop) {
 TEST(CollectivesInBranches, GradientsGoThroughABranch) {
   run_ranks(2, [](ProcessGroup& group) {
     const auto fn = [&](const Tensor& x, const Tensor& w) {
-      return cond(gt(all_reduce(sum(detach(x)), "sum", group), -1e6), [&](auto in) { return all_reduce(matmul(exp(in[0]), in[1]), "sum", group); },
-                  [&](auto in) { return matmul(in[0], in[1]); }, {x, w})[0];
+      return cond(
+          gt(all_reduce(sum(detach(x)), "sum", group), -1e6),
+          [&](auto in) { return all_reduce(matmul(exp(in[0]), in[1]), "sum", group); },
+          [&](auto in) { return matmul(in[0], in[1]); }, {x, w})[0];
     };
     const auto step = [&](const Tensor& x, const Tensor& w) {
       const Tensor y = fn(x, w), loss = sum(mul(y, y));
@@ -87,7 +92,9 @@ TEST(CollectivesInBranches, GradientsGoThroughABranch) {
 TEST(CollectivesInBranches, RanksInDifferentBranchesAreAnError) {
   run_ranks(2, [](ProcessGroup& group) {
     const auto f = compile([&](const Tensor& x, const Tensor& pred) {
-      return cond(pred, [&](auto in) { return all_reduce(in[0], "sum", group); }, [&](auto in) { return broadcast(in[0], 0, group); }, {x})[0];
+      return cond(
+          pred, [&](auto in) { return all_reduce(in[0], "sum", group); },
+          [&](auto in) { return broadcast(in[0], 0, group); }, {x})[0];
     });
     std::string said;
     try {
@@ -95,7 +102,8 @@ TEST(CollectivesInBranches, RanksInDifferentBranchesAreAnError) {
     } catch (const std::exception& e) {
       said = e.what();
     }
-    TUTTI_CHECK(said.find("all_reduce") != std::string::npos && said.find("broadcast") != std::string::npos, "said '{}'", said);
+    TUTTI_CHECK(said.find("all_reduce") != std::string::npos && said.find("broadcast") != std::string::npos,
+                "said '{}'", said);
   });
 }
 

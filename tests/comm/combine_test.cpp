@@ -16,11 +16,13 @@ namespace {
 
 // All values of one call as a vector per rank; the result of combining them.
 template <class T>
-std::vector<T> combined(ReduceKind kind, const std::vector<std::vector<T>>& all, const std::vector<double>& factors = {}) {
+std::vector<T> combined(ReduceKind kind, const std::vector<std::vector<T>>& all,
+                        const std::vector<double>& factors = {}) {
   std::vector<const std::byte*> inputs;
   for (const auto& values : all) inputs.push_back(reinterpret_cast<const std::byte*>(values.data()));
   std::vector<T> out(all[0].size());
-  combine(kind, dtype_of<T>, inputs, factors, static_cast<int64_t>(out.size()), reinterpret_cast<std::byte*>(out.data()));
+  combine(kind, dtype_of<T>, inputs, factors, static_cast<int64_t>(out.size()),
+          reinterpret_cast<std::byte*>(out.data()));
   return out;
 }
 
@@ -44,7 +46,8 @@ constexpr int kRanks[] = {1, 2, 3, 5, 8, 9, 11, 16, 17, 33, 64};
 
 TEST(Combine, SumsInTheHalvingTreeForEveryNumberOfRanks) {
   for (int ranks = 1; ranks <= kMaxShmRanks; ++ranks) {
-    EXPECT_TRUE(same_bits(combined(ReduceKind::sum, values_of(ranks, 1300)), serial_tree(ranks, 1300))) << ranks << " ranks";
+    EXPECT_TRUE(same_bits(combined(ReduceKind::sum, values_of(ranks, 1300)), serial_tree(ranks, 1300)))
+        << ranks << " ranks";
   }
 }
 
@@ -65,7 +68,8 @@ TEST(Combine, MayWriteOverAnInput) {
 
 TEST(Combine, KeepsNegativeZero) {
   for (const size_t ranks : {3u, 20u}) {
-    EXPECT_TRUE(std::signbit(combined(ReduceKind::sum, std::vector<std::vector<float>>(ranks, {-0.0f}))[0])) << ranks << " ranks";
+    EXPECT_TRUE(std::signbit(combined(ReduceKind::sum, std::vector<std::vector<float>>(ranks, {-0.0f}))[0]))
+        << ranks << " ranks";
   }
 }
 
@@ -79,7 +83,8 @@ TEST(Combine, RoundsNarrowFloatsOnceWhateverTheNumberOfRanks) {
     }
     const float sum = tree<float>(wide, [](float a, float b) { return a + b; }, 0, wide.size());
     EXPECT_EQ(combined(ReduceKind::sum, narrow)[0].bits, to_bfloat16(sum).bits) << ranks << " ranks";
-    EXPECT_EQ(combined(ReduceKind::avg, narrow)[0].bits, to_bfloat16(sum / static_cast<float>(ranks)).bits) << ranks << " ranks";
+    EXPECT_EQ(combined(ReduceKind::avg, narrow)[0].bits, to_bfloat16(sum / static_cast<float>(ranks)).bits)
+        << ranks << " ranks";
   }
 }
 
@@ -89,7 +94,8 @@ TEST(Combine, AveragesProductsAndExtremesOfEveryNumberOfRanks) {
     std::vector<double> flat;
     for (int r = 0; r < ranks; ++r) flat.push_back(1.0 + 0.1 * ((r * 7) % 13)), all.push_back({flat.back()});
     const auto check = [&](ReduceKind kind, const std::function<double(double, double)>& op) {
-      EXPECT_EQ(combined(kind, all)[0], tree<double>(flat, op, 0, flat.size())) << name_of(kind) << " of " << ranks << " ranks";
+      EXPECT_EQ(combined(kind, all)[0], tree<double>(flat, op, 0, flat.size()))
+          << name_of(kind) << " of " << ranks << " ranks";
     };
     check(ReduceKind::product, [](double a, double b) { return a * b; });
     check(ReduceKind::min, [](double a, double b) { return std::min(a, b); });
@@ -102,7 +108,8 @@ TEST(Combine, AveragesProductsAndExtremesOfEveryNumberOfRanks) {
 // Values of all sizes: the sum of several of the largest is infinite.
 template <class T>
 std::vector<T> values_of_all_sizes(double largest, double smallest) {
-  std::vector<double> values{0.0, -0.0, largest, -largest, largest / 2, largest / 3, smallest, -smallest, 3 * smallest, INFINITY, -INFINITY};
+  std::vector<double> values{0.0,      -0.0,      largest,      -largest, largest / 2, largest / 3,
+                             smallest, -smallest, 3 * smallest, INFINITY, -INFINITY};
   for (int i = 0; i < 3000; ++i) values.push_back(std::sin(i + 0.5) * std::ldexp(1.0, i % 9));
   std::vector<T> narrow;
   for (const double v : values) {
@@ -115,8 +122,10 @@ std::vector<T> values_of_all_sizes(double largest, double smallest) {
 template <class T>
 void expect_averages_of_equals(const std::vector<T>& values) {
   for (int ranks = 1; ranks <= kMaxShmRanks; ranks += ranks < 18 ? 1 : 13) {
-    const std::vector<T> average = combined(ReduceKind::avg, std::vector<std::vector<T>>(static_cast<size_t>(ranks), values));
-    EXPECT_EQ(std::memcmp(average.data(), values.data(), values.size() * sizeof(T)), 0) << ranks << " ranks of " << name_of(dtype_of<T>);
+    const std::vector<T> average =
+        combined(ReduceKind::avg, std::vector<std::vector<T>>(static_cast<size_t>(ranks), values));
+    EXPECT_EQ(std::memcmp(average.data(), values.data(), values.size() * sizeof(T)), 0)
+        << ranks << " ranks of " << name_of(dtype_of<T>);
   }
 }
 
@@ -130,7 +139,8 @@ TEST(Combine, AnAverageOfNanIsNan) {
   for (const size_t ranks : {1u, 2u, 3u, 9u, 40u}) {
     std::vector<std::vector<float>> all(ranks, {1.0f, NAN});
     all[ranks / 2][0] = NAN;
-    EXPECT_TRUE(std::isnan(combined(ReduceKind::avg, all)[0]) && std::isnan(combined(ReduceKind::avg, all)[1])) << ranks << " ranks";
+    EXPECT_TRUE(std::isnan(combined(ReduceKind::avg, all)[0]) && std::isnan(combined(ReduceKind::avg, all)[1]))
+        << ranks << " ranks";
   }
 }
 
@@ -154,7 +164,8 @@ TEST(Combine, PartsOfHostsGiveWhatAllRanksGive) {
       std::vector<const std::byte*> of_hosts;
       for (int h = 0; h < hosts; ++h) {
         std::vector<const std::byte*> inputs;
-        for (int j = 0; j < per_host; ++j) inputs.push_back(reinterpret_cast<const std::byte*>(all[static_cast<size_t>(h * per_host + j)].data()));
+        for (int j = 0; j < per_host; ++j)
+          inputs.push_back(reinterpret_cast<const std::byte*>(all[static_cast<size_t>(h * per_host + j)].data()));
         parts.emplace_back(static_cast<size_t>(2100 * part_bytes(kind, DType::f32)));
         combine_part(kind, DType::f32, inputs, {}, 2100, parts.back().data());
       }

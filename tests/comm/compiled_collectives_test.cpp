@@ -8,7 +8,8 @@ namespace tutti::comm::functional {
 namespace {
 
 class CompiledCollectives : public testing::TestWithParam<std::tuple<std::string, CompiledCase>> {};
-INSTANTIATE_TEST_SUITE_P(Over, CompiledCollectives, testing::Combine(testing::ValuesIn(world_transports()), testing::ValuesIn(compiled_cases())),
+INSTANTIATE_TEST_SUITE_P(Over, CompiledCollectives,
+                         testing::Combine(testing::ValuesIn(world_transports()), testing::ValuesIn(compiled_cases())),
                          [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
 
 TEST_P(CompiledCollectives, HaveTheBitsOfEagerOnes) {

@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::chrono::seconds kSoon{20};
 
-// A group of two of which one is here: its calls end when `gate` is open, and `alive` falls when its transport has gone.
+// A group of two of which one is here: its calls end when `gate` is open, and `alive` falls when its transport has
+// gone.
 struct Gate {
   std::atomic<bool> is_open{false};
   std::atomic<int> alive{0};
@@ -36,7 +37,9 @@ class GatedTransport final : public Transport {
   int size() const override { return inner_.size(); }
   const TransportTraits& traits() const override { return inner_.traits(); }
   PeerIdentity peer(int rank) const override { return inner_.peer(rank); }
-  void start(const CallRecord& call, int64_t step, const Exchange& exchange, Receiver& receiver) override { inner_.start(call, step, exchange, receiver); }
+  void start(const CallRecord& call, int64_t step, const Exchange& exchange, Receiver& receiver) override {
+    inner_.start(call, step, exchange, receiver);
+  }
   bool advance() override { return gate_->is_open && inner_.advance(); }
   void post(Message& message) override { inner_.post(message); }
   void advance_messages() override { inner_.advance_messages(); }
@@ -57,7 +60,8 @@ class GatedTransport final : public Transport {
 
 std::shared_ptr<ProcessGroup> gated_group(const std::shared_ptr<Gate>& gate) {
   const auto group = std::make_shared<ProcessGroup>("gated", "gated", 0, std::vector<int>{0, 1}, nullptr);
-  group->set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(std::make_unique<GatedTransport>(gate), GroupLabel{"gated"}));
+  group->set_backend(DeviceKind::cpu,
+                     std::make_shared<TransportBackend>(std::make_unique<GatedTransport>(gate), GroupLabel{"gated"}));
   return group;
 }
 
@@ -105,7 +109,8 @@ TEST(DroppedGroup, CallbacksMakeAndDropGroups) {
     if (by_thread) thread.emplace();
     const auto gate = std::make_shared<Gate>(), open = std::make_shared<Gate>();
     open->is_open = true;
-    std::vector<std::shared_ptr<ProcessGroup>> before{gated_group(open)}, group{gated_group(gate)}, behind{gated_group(open)};
+    std::vector<std::shared_ptr<ProcessGroup>> before{gated_group(open)}, group{gated_group(gate)},
+        behind{gated_group(open)};
     std::atomic<bool> called{false};
     Work work = group[0]->all_reduce(t, {}, {.async = true});
     work.then([&] {

@@ -1,4 +1,5 @@
-// The time in calls between ranks (runtime/trace/exchange_meter.h): of every collective and message, of waits for those that run on, and of waits in symmetric memory.
+// The time in calls between ranks (runtime/trace/exchange_meter.h): of every collective and message, of waits for those
+// that run on, and of waits in symmetric memory.
 #include "tutti/runtime/trace/exchange_meter.h"
 
 #include <gtest/gtest.h>
@@ -39,10 +40,13 @@ InCall time_of_one(const std::function<std::function<void()>(ProcessGroup&)>& pr
   return times;
 }
 
-// Of calls in which rank 0 waits for at least `least`. On a busy machine it may come to its call later than rank 1: such calls are made again.
-InCall time_of(const std::function<std::function<void()>(ProcessGroup&)>& prepare, std::chrono::nanoseconds least = kLate * 4 / 5) {
+// Of calls in which rank 0 waits for at least `least`. On a busy machine it may come to its call later than rank 1:
+// such calls are made again.
+InCall time_of(const std::function<std::function<void()>(ProcessGroup&)>& prepare,
+               std::chrono::nanoseconds least = kLate * 4 / 5) {
   InCall times = time_of_one(prepare);
-  for (int again = 0; again < 20 && (times.early < least || times.late > times.early); ++again) times = time_of_one(prepare);
+  for (int again = 0; again < 20 && (times.early < least || times.late > times.early); ++again)
+    times = time_of_one(prepare);
   return times;
 }
 
@@ -50,8 +54,11 @@ TEST(ExchangeMeter, CountsEveryCollectiveAndMessageWithItsWaits) {
   int waits = 0;
   for (const CollectiveKind kind : all_kinds()) {
     const std::string name(name_of(kind));
-    const bool needs_the_other = name.starts_with("all_") || name.starts_with("reduce_scatter") || name.ends_with("barrier");
-    const auto prepare = [&](ProcessGroup& group) { return [call = std::make_shared<SampleCall>(sample_call(group, kind))] { call->make(); }; };
+    const bool needs_the_other =
+        name.starts_with("all_") || name.starts_with("reduce_scatter") || name.ends_with("barrier");
+    const auto prepare = [&](ProcessGroup& group) {
+      return [call = std::make_shared<SampleCall>(sample_call(group, kind))] { call->make(); };
+    };
     const InCall times = needs_the_other ? time_of(prepare) : time_of_one(prepare);
     EXPECT_GT(times.early.count(), 0) << name;
     EXPECT_GT(times.late.count(), 0) << name;
@@ -63,13 +70,15 @@ TEST(ExchangeMeter, CountsEveryCollectiveAndMessageWithItsWaits) {
 }
 
 TEST(ExchangeMeter, CountsWaitsForCallsThatRunOnButNotTheTimeBetween) {
-  const InCall times = time_of([](ProcessGroup& group) {
-    return [&group, x = ones({8})] {
-      const Work work = group.all_reduce(x, {}, {.async = true});
-      std::this_thread::sleep_for(kLate / 3);
-      work.wait();
-    };
-  }, kLate / 2);
+  const InCall times = time_of(
+      [](ProcessGroup& group) {
+        return [&group, x = ones({8})] {
+          const Work work = group.all_reduce(x, {}, {.async = true});
+          std::this_thread::sleep_for(kLate / 3);
+          work.wait();
+        };
+      },
+      kLate / 2);
   EXPECT_GE(times.early, kLate / 2);
   EXPECT_LT(times.early, kLate * 20);
   EXPECT_LT(times.late, times.early);
@@ -97,16 +106,21 @@ TEST(ExchangeMeter, CountsCallsInsideOfCallsOnceAndNestedMetersAlike) {
     EXPECT_GE(inner.total(), milliseconds(2));
     EXPECT_TRUE(inner.spans().empty());
   }
-  { const ExchangeSpan call; }
+  {
+    const ExchangeSpan call;
+  }
   ASSERT_EQ(outer.spans().size(), 2U);
   EXPECT_LE(outer.spans()[0].second, outer.spans()[1].first);
-  EXPECT_EQ(outer.spans()[0].second - outer.spans()[0].first + outer.spans()[1].second - outer.spans()[1].first, outer.total().count());
+  EXPECT_EQ(outer.spans()[0].second - outer.spans()[0].first + outer.spans()[1].second - outer.spans()[1].first,
+            outer.total().count());
   std::thread([&] { const ExchangeSpan call; }).join();
   EXPECT_EQ(outer.spans().size(), 2U) << "another thread's call";
   {
     const ExchangeSpan call;
     const ExchangeMeter inside;
-    { const ExchangeSpan part; }
+    {
+      const ExchangeSpan part;
+    }
     EXPECT_GT(inside.total().count(), 0);
   }
   ASSERT_EQ(outer.spans().size(), 3U) << "a meter that was made in a call";

@@ -1,5 +1,5 @@
-// A call that goes wrong on one rank alone: a kernel that cannot be compiled, no memory. The group ends on all ranks, and
-// all know why.
+// A call that goes wrong on one rank alone: a kernel that cannot be compiled, no memory. The group ends on all ranks,
+// and all know why.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -29,7 +29,10 @@ enum class Moment { begin, arrival, between, second_arrival, never };
 class FailingGather final : public Collective {
  public:
   FailingGather(int rank, int ranks, int64_t count, Moment moment)
-      : moment_(moment), bad_(rank == kBad), mine_(static_cast<size_t>(count)), takes_(static_cast<size_t>(ranks), count) {
+      : moment_(moment),
+        bad_(rank == kBad),
+        mine_(static_cast<size_t>(count)),
+        takes_(static_cast<size_t>(ranks), count) {
     record.kind = CollectiveKind::all_gather_single;
     record.describe_tensor(DType::u8, Extents{count});
     offer_ = {mine_.data(), count};
@@ -83,8 +86,10 @@ std::string why_not_as_promised(Transport* transport, Moment moment, int64_t cou
     });
   };
   const auto is_told = [&](const std::string& text) {
-    for (const std::string& part : {std::string("PeerError: rank 1 (pid "), fmt::format("failed in collective #1 of group 'test', all_gather_single(u8 [{}])", count),
-                                    std::string(": no compiler here")}) {
+    for (const std::string& part :
+         {std::string("PeerError: rank 1 (pid "),
+          fmt::format("failed in collective #1 of group 'test', all_gather_single(u8 [{}])", count),
+          std::string(": no compiler here")}) {
       if (text.find(part) == std::string::npos) return false;
     }
     return true;
@@ -110,10 +115,14 @@ void check_threads(int ranks, const std::function<MakeTransport()>& network) {
       std::vector<std::string> why(static_cast<size_t>(ranks));
       std::vector<std::jthread> threads;
       for (int r = 0; r < ranks; ++r) {
-        threads.emplace_back([&, r] { why[static_cast<size_t>(r)] = why_not_as_promised(make(r).release(), static_cast<Moment>(moment), count); });
+        threads.emplace_back([&, r] {
+          why[static_cast<size_t>(r)] = why_not_as_promised(make(r).release(), static_cast<Moment>(moment), count);
+        });
       }
       threads.clear();
-      for (int r = 0; r < ranks; ++r) EXPECT_EQ(why[static_cast<size_t>(r)], "") << "rank " << r << ", moment " << moment << ", " << count << " bytes";
+      for (int r = 0; r < ranks; ++r)
+        EXPECT_EQ(why[static_cast<size_t>(r)], "")
+            << "rank " << r << ", moment " << moment << ", " << count << " bytes";
     }
   }
 }
@@ -126,22 +135,27 @@ std::shared_ptr<Segment> segment_of_threads(int ranks) {
 
 TEST(FailingCall, EndsTheGroupBetweenThreads) {
   check_threads(3, [] {
-    return [segment = segment_of_threads(3)](int rank) { return std::make_unique<ShmTransport>(segment, rank, ShmOptions{.group = "test", .one_address_space = true}); };
+    return [segment = segment_of_threads(3)](int rank) {
+      return std::make_unique<ShmTransport>(segment, rank, ShmOptions{.group = "test", .one_address_space = true});
+    };
   });
 }
 
 TEST(FailingCall, EndsTheGroupOverMessages) {
   check_threads(3, [] {
-    return [network = std::make_shared<LocalNetwork>(3)](int rank) { return std::make_unique<MessageTransport>(network->engine(rank), "test"); };
+    return [network = std::make_shared<LocalNetwork>(3)](int rank) {
+      return std::make_unique<MessageTransport>(network->engine(rank), "test");
+    };
   });
 }
 
 TEST(FailingCall, EndsTheGroupOfSeveralHosts) {
   check_threads(3, [] {
-    return [inside = std::make_shared<LocalNetwork>(2), alone = std::make_shared<LocalNetwork>(1), all = std::make_shared<LocalNetwork>(3)](int rank) {
+    return [inside = std::make_shared<LocalNetwork>(2), alone = std::make_shared<LocalNetwork>(1),
+            all = std::make_shared<LocalNetwork>(3)](int rank) {
       auto inner = std::make_unique<MessageTransport>(rank < 2 ? inside->engine(rank) : alone->engine(0), "inside");
-      return std::make_unique<HierTransport>(std::move(inner), std::make_unique<MessageTransport>(all->engine(rank), "test"),
-                                             std::array{0, 0, 1}, "test");
+      return std::make_unique<HierTransport>(
+          std::move(inner), std::make_unique<MessageTransport>(all->engine(rank), "test"), std::array{0, 0, 1}, "test");
     };
   });
 }
@@ -150,12 +164,17 @@ TEST(FailingCall, EndsTheGroupBetweenProcesses) {
   for (int moment = 0; moment < static_cast<int>(Moment::never); ++moment) {
     for (const int64_t count : kCounts) {
       const auto segment = Segment::create(3, 4096);
-      const auto results = fork_processes(3, [&](int rank) {
-        const std::string why = why_not_as_promised(new ShmTransport(segment, rank, {.group = "test"}), static_cast<Moment>(moment), count);
-        TUTTI_CHECK(why.empty(), "{}", why);
-      }, {.limit = std::chrono::seconds(30)}, [&](int rank, pid_t pid) { segment->area(rank).pid.store(pid); });
+      const auto results = fork_processes(
+          3,
+          [&](int rank) {
+            const std::string why = why_not_as_promised(new ShmTransport(segment, rank, {.group = "test"}),
+                                                        static_cast<Moment>(moment), count);
+            TUTTI_CHECK(why.empty(), "{}", why);
+          },
+          {.limit = std::chrono::seconds(30)}, [&](int rank, pid_t pid) { segment->area(rank).pid.store(pid); });
       for (size_t r = 0; r < results.size(); ++r) {
-        EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ", moment " << moment << ", " << count << " bytes: " << results[r].error;
+        EXPECT_TRUE(results[r].succeeded())
+            << "rank " << r << ", moment " << moment << ", " << count << " bytes: " << results[r].error;
       }
     }
   }

@@ -75,15 +75,24 @@ TEST(FakeTransport, RefusesWhatNoTransportCouldCarryOut) {
     const Exchange exchange{.offers = offers, .takes = takes};
     return message_of([&] { t.start(call, 0, exchange, nothing); });
   };
-  EXPECT_SAYS(start({{memory, 8}, {memory, 8}}, {8}), "all_gather_single #7 on rank 1", "2 offers; expected 1 or one for each of 4 ranks");
+  EXPECT_SAYS(start({{memory, 8}, {memory, 8}}, {8}), "all_gather_single #7 on rank 1",
+              "2 offers; expected 1 or one for each of 4 ranks");
   EXPECT_SAYS(start({{memory, 8}}, {}), "0 sizes to take");
   EXPECT_SAYS(start({{memory, -1}}, {8}), "has -1 bytes");
   EXPECT_SAYS(start({{nullptr, 8}}, {8}), "has 8 bytes but no memory");
   EXPECT_SAYS(start({{memory, 8}}, {-2}), "-2 bytes to take");
   EXPECT_SAYS(start({{memory, 8}}, {4}), "offers itself 8 bytes and takes 4");
   EXPECT_SAYS(start({{memory, 8}}, {8}, 4), "root 4 of a group of 4");
-  EXPECT_SAYS(message_of([&] { Message m{.is_send = true, .peer = 1}; t.post(m); }), "rank 1 names itself");
-  EXPECT_SAYS(message_of([&] { Message m{.is_send = true, .peer = 4}; t.post(m); }), "peer 4 is no rank");
+  EXPECT_SAYS(message_of([&] {
+                Message m{.is_send = true, .peer = 1};
+                t.post(m);
+              }),
+              "rank 1 names itself");
+  EXPECT_SAYS(message_of([&] {
+                Message m{.is_send = true, .peer = 4};
+                t.post(m);
+              }),
+              "peer 4 is no rank");
   EXPECT_SAYS(message_of([] { FakeTransport bad(4, 4); }), "rank 4 of 4 ranks");
 }
 

@@ -1,5 +1,6 @@
-// Ranks that share memory and are killed inside calls that are cut into parts and pieces, and at random: the others hear
-// of it at once, with all that is known, and nothing is left behind. fault_suite_test.cpp has what holds over every transport.
+// Ranks that share memory and are killed inside calls that are cut into parts and pieces, and at random: the others
+// hear of it at once, with all that is known, and nothing is left behind. fault_suite_test.cpp has what holds over
+// every transport.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -19,8 +20,8 @@
 namespace tutti::comm {
 namespace {
 
-using ::testing::TestWithParam;
 using std::chrono::microseconds;
+using ::testing::TestWithParam;
 using Kind = CollectiveKind;
 
 constexpr int kRanks = 4;
@@ -29,7 +30,7 @@ constexpr std::chrono::seconds kWithin{5};
 
 // What the ranks of a run tell the test while they run.
 struct Board {
-  std::atomic<int64_t> died{0};       // ticks of the clock; 0: not
+  std::atomic<int64_t> died{0};  // ticks of the clock; 0: not
   std::atomic<int64_t> ended[8] = {};
   std::atomic<int64_t> calls[8] = {};  // that a rank has finished
 };
@@ -62,8 +63,8 @@ struct Killing {
 };
 
 std::string describe(const Killing& run) {
-  return fmt::format("{} of {} values on {} ranks, rank {} killed {} after {} us", name_of(run.kind), run.count, run.ranks, run.victim,
-                     run.by_itself ? "by itself" : "by its parent", run.delay.count());
+  return fmt::format("{} of {} values on {} ranks, rank {} killed {} after {} us", name_of(run.kind), run.count,
+                     run.ranks, run.victim, run.by_itself ? "by itself" : "by its parent", run.delay.count());
 }
 
 // Everybody makes the call again and again until it throws; the victim is killed meanwhile.
@@ -100,19 +101,24 @@ void expect_named_in_time(const Killing& run) {
     std::this_thread::sleep_for(run.delay);
     kill_now(victim_pid);
   };
-  const auto results = run_forked(run.ranks, rank_main,
-                                  {.slot_bytes = run.slot_bytes, .limit = std::chrono::seconds(20), .meanwhile = meanwhile});
+  const auto results = run_forked(
+      run.ranks, rank_main, {.slot_bytes = run.slot_bytes, .limit = std::chrono::seconds(20), .meanwhile = meanwhile});
   for (int r = 0; r < run.ranks; ++r) {
     const ForkedResult& result = results[static_cast<size_t>(r)];
     if (r == run.victim) {
-      EXPECT_TRUE(WIFSIGNALED(result.wait_status) && WTERMSIG(result.wait_status) == SIGKILL) << result.wait_status << " " << result.error;
+      EXPECT_TRUE(WIFSIGNALED(result.wait_status) && WTERMSIG(result.wait_status) == SIGKILL)
+          << result.wait_status << " " << result.error;
       continue;
     }
     EXPECT_EQ(result.wait_status, 0) << "rank " << r << " hung";
-    EXPECT_LT(board->ended[r] - board->died, std::chrono::nanoseconds(kWithin).count()) << "rank " << r << ": " << result.error;
+    EXPECT_LT(board->ended[r] - board->died, std::chrono::nanoseconds(kWithin).count())
+        << "rank " << r << ": " << result.error;
     const auto says = [&](const std::string& part) { return result.error.find(part) != std::string::npos; };
-    EXPECT_TRUE(says(fmt::format("rank {} (pid {} on ", run.victim, victim_pid))) << "rank " << r << ": " << result.error;
-    EXPECT_TRUE(says("died (its process is gone)") && (says("waited for it in ") || says("was sending to it in ")) && says("of group '0'")) << "rank " << r << ": " << result.error;
+    EXPECT_TRUE(says(fmt::format("rank {} (pid {} on ", run.victim, victim_pid)))
+        << "rank " << r << ": " << result.error;
+    EXPECT_TRUE(says("died (its process is gone)") && (says("waited for it in ") || says("was sending to it in ")) &&
+                says("of group '0'"))
+        << "rank " << r << ": " << result.error;
     bool named = false;
     for (const std::string& name : names_of_call(run.kind)) named |= says(name);
     EXPECT_TRUE(named) << "rank " << r << ": " << result.error;
@@ -127,7 +133,8 @@ TEST_P(KilledInParts, ARankIsNamedByAllOthers) {
   const Traces before = look_for_traces();
   // In many parts, in several pieces (reductions of more than 2 MiB).
   expect_named_in_time({.kind = GetParam(), .count = 20'000, .victim = 3, .delay = microseconds(2500)});
-  expect_named_in_time({.kind = GetParam(), .count = 600'000, .victim = 1, .delay = microseconds(30'000), .slot_bytes = 256 << 10});
+  expect_named_in_time(
+      {.kind = GetParam(), .count = 600'000, .victim = 1, .delay = microseconds(30'000), .slot_bytes = 256 << 10});
   EXPECT_EQ(left_behind(before), "");
 }
 
@@ -140,7 +147,9 @@ TEST_P(KilledAtRandom, TheOthersNeverHangAndNothingIsLeft) {
   const auto below = [&](uint64_t n) { return static_cast<int>(random() % n); };
   constexpr int64_t kCounts[] = {0, 1, 5, 22, 100, 3000, 20'000};
   for (int i = 0; i < 25; ++i) {
-    Killing run{.kind = static_cast<Kind>(below(kNumCollectiveKinds)), .count = kCounts[below(std::size(kCounts))], .ranks = 2 + below(4)};
+    Killing run{.kind = static_cast<Kind>(below(kNumCollectiveKinds)),
+                .count = kCounts[below(std::size(kCounts))],
+                .ranks = 2 + below(4)};
     run.victim = below(static_cast<uint64_t>(run.ranks));
     run.delay = microseconds(below(5000));
     run.by_itself = below(2) == 0;
@@ -154,21 +163,26 @@ TEST_P(KilledAtRandom, TheOthersNeverHangAndNothingIsLeft) {
 void expect_finished_despite(const char* what, const std::function<void(ProcessGroup&, const CallOptions&)>& call) {
   SCOPED_TRACE(what);
   SharedBoard board;
-  const auto results = run_forked(kRanks, [&](ProcessGroup& group) {
-    group.barrier();
-    if (group.rank() == 1) {
-      call(group, {.async = true});  // says its part, and waits for nobody
-      raise(SIGKILL);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(60));  // longer than peers are left alone
-    call(group, {});
-    ++board->calls[group.rank()];
-    group.barrier();
-  }, {.limit = std::chrono::seconds(20)});
+  const auto results =
+      run_forked(kRanks,
+                 [&](ProcessGroup& group) {
+                   group.barrier();
+                   if (group.rank() == 1) {
+                     call(group, {.async = true});  // says its part, and waits for nobody
+                     raise(SIGKILL);
+                   }
+                   std::this_thread::sleep_for(std::chrono::milliseconds(60));  // longer than peers are left alone
+                   call(group, {});
+                   ++board->calls[group.rank()];
+                   group.barrier();
+                 },
+                 {.limit = std::chrono::seconds(20)});
   for (const int r : {0, 2, 3}) {
     EXPECT_EQ(board->calls[r], 1) << "rank " << r << " should have finished: " << results[static_cast<size_t>(r)].error;
-    EXPECT_NE(results[static_cast<size_t>(r)].error.find("rank 1 (pid "), std::string::npos) << results[static_cast<size_t>(r)].error;
-    EXPECT_NE(results[static_cast<size_t>(r)].error.find("barrier #3"), std::string::npos) << results[static_cast<size_t>(r)].error;
+    EXPECT_NE(results[static_cast<size_t>(r)].error.find("rank 1 (pid "), std::string::npos)
+        << results[static_cast<size_t>(r)].error;
+    EXPECT_NE(results[static_cast<size_t>(r)].error.find("barrier #3"), std::string::npos)
+        << results[static_cast<size_t>(r)].error;
   }
 }
 
@@ -182,7 +196,8 @@ TEST(Faults, ACallWhosePartsAreAllThereSucceedsThoughARankDied) {
   expect_finished_despite("all_gather_single", [](ProcessGroup& g, const CallOptions& o) {
     const Tensor all = Tensor::empty({4 * 200}, DType::i64);
     g.all_gather_single(all, filled(g.rank(), {200}, DType::i64), o);
-    if (!o.async) TUTTI_CHECK(checksum({all.view_as({200}, {1}, 200)}) == checksum({filled(1, {200}, DType::i64)}), "other values");
+    if (!o.async)
+      TUTTI_CHECK(checksum({all.view_as({200}, {1}, 200)}) == checksum({filled(1, {200}, DType::i64)}), "other values");
   });
   expect_finished_despite("broadcast from it", [](ProcessGroup& g, const CallOptions& o) {
     const Tensor t = Tensor::of<int64_t>({g.rank()});
@@ -198,36 +213,41 @@ TEST(Faults, ACallWhosePartsAreAllThereSucceedsThoughARankDied) {
 }
 
 TEST(Faults, AMessageThatWasSentArrivesThoughTheSenderDied) {
-  const auto results = run_forked(2, [](ProcessGroup& group) {
-    if (group.rank() == 1) {
-      group.send(Tensor::of<int64_t>({41, 42}), 0, 7);
-      raise(SIGKILL);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(80));
-    const Tensor t = Tensor::of<int64_t>({0, 0});
-    group.recv(t, 1, 7);
-    TUTTI_CHECK(t.data<int64_t>()[1] == 42, "it says {}", t.data<int64_t>()[1]);
-  }, {.limit = std::chrono::seconds(20)});
+  const auto results = run_forked(2,
+                                  [](ProcessGroup& group) {
+                                    if (group.rank() == 1) {
+                                      group.send(Tensor::of<int64_t>({41, 42}), 0, 7);
+                                      raise(SIGKILL);
+                                    }
+                                    std::this_thread::sleep_for(std::chrono::milliseconds(80));
+                                    const Tensor t = Tensor::of<int64_t>({0, 0});
+                                    group.recv(t, 1, 7);
+                                    TUTTI_CHECK(t.data<int64_t>()[1] == 42, "it says {}", t.data<int64_t>()[1]);
+                                  },
+                                  {.limit = std::chrono::seconds(20)});
   EXPECT_TRUE(results[0].succeeded()) << results[0].error;
 }
 
 // Bytes that nobody receives must not look like something to do, or the waiting rank neither sleeps nor looks around.
 TEST(Faults, ADeathIsNoticedWithAMessageWaitingUnread) {
   SharedBoard board;
-  const auto results = run_forked(2, [&](ProcessGroup& group) {
-    if (group.rank() == 1) {
-      group.send(Tensor::of<int64_t>({41}), 0, 7);
-      board->died = now();
-      raise(SIGKILL);
-    }
-    try {
-      group.barrier();
-    } catch (const EnvironmentError&) {
-      board->ended[0] = now();
-      throw;
-    }
-  }, {.limit = std::chrono::seconds(10)});
-  EXPECT_NE(results[0].error.find("rank 1 (pid "), std::string::npos) << results[0].wait_status << " " << results[0].error;
+  const auto results = run_forked(2,
+                                  [&](ProcessGroup& group) {
+                                    if (group.rank() == 1) {
+                                      group.send(Tensor::of<int64_t>({41}), 0, 7);
+                                      board->died = now();
+                                      raise(SIGKILL);
+                                    }
+                                    try {
+                                      group.barrier();
+                                    } catch (const EnvironmentError&) {
+                                      board->ended[0] = now();
+                                      throw;
+                                    }
+                                  },
+                                  {.limit = std::chrono::seconds(10)});
+  EXPECT_NE(results[0].error.find("rank 1 (pid "), std::string::npos)
+      << results[0].wait_status << " " << results[0].error;
   EXPECT_LT(board->ended[0] - board->died, std::chrono::nanoseconds(kWithin).count());
 }
 

@@ -1,4 +1,5 @@
-// A fork()ed child of a rank: what it inherits is refused at once, and its parent's groups go on. mpi_transport_test.cpp runs the same under mpirun.
+// A fork()ed child of a rank: what it inherits is refused at once, and its parent's groups go on.
+// mpi_transport_test.cpp runs the same under mpirun.
 #include <gtest/gtest.h>
 
 #include "tests/comm/support/forked_child.h"
@@ -18,7 +19,8 @@ TEST_P(ForkedChild, IsRefusedAndDisturbsNobody) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, ForkedChild, ::testing::Values("shm", "gloo", "hier"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Over, ForkedChild, ::testing::Values("shm", "gloo", "hier"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace tutti::comm

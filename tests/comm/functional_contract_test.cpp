@@ -1,4 +1,5 @@
-// The contract of ops (tests/contract) for functional collectives, which need a group: every rank runs the same samples.
+// The contract of ops (tests/contract) for functional collectives, which need a group: every rank runs the same
+// samples.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,9 +46,13 @@ TEST_P(FunctionalContract, KernelAndReferenceAgree) {
     run_reference({op, sample.inputs, sample.attrs}, references);
     for (size_t k = 0; k < results.size(); ++k) {
       const Tensor &actual = results[k], &expected = references[k];
-      TUTTI_CHECK(actual.extents() == expected.extents() && actual.dtype() == expected.dtype(), "{}: {} instead of {}", sample.name, describe(actual), describe(expected));
-      const std::vector<double> a = facets::values(actual, actual.extents()), b = facets::values(expected, expected.extents());
-      for (size_t i = 0; i < a.size(); ++i) TUTTI_CHECK(std::fabs(a[i] - b[i]) <= 1e-6 * std::fabs(b[i]), "{}: element {} is {}; expected {}", sample.name, i, a[i], b[i]);
+      TUTTI_CHECK(actual.extents() == expected.extents() && actual.dtype() == expected.dtype(), "{}: {} instead of {}",
+                  sample.name, describe(actual), describe(expected));
+      const std::vector<double> a = facets::values(actual, actual.extents()),
+                                b = facets::values(expected, expected.extents());
+      for (size_t i = 0; i < a.size(); ++i)
+        TUTTI_CHECK(std::fabs(a[i] - b[i]) <= 1e-6 * std::fabs(b[i]), "{}: element {} is {}; expected {}", sample.name,
+                    i, a[i], b[i]);
     }
   });
 }
@@ -66,8 +71,8 @@ TEST_P(FunctionalContract, CostsAreFiniteAndNotNegative) {
   const OpDef& op = *GetParam();
   for_each_sample([&](const Sample& sample) {
     const Cost cost = cost_of({op, sample.inputs, sample.attrs});
-    TUTTI_CHECK(std::isfinite(cost.flops) && cost.flops >= 0 && std::isfinite(cost.bytes) && cost.bytes >= 0, "{}: {} flops, {} bytes", sample.name,
-                cost.flops, cost.bytes);
+    TUTTI_CHECK(std::isfinite(cost.flops) && cost.flops >= 0 && std::isfinite(cost.bytes) && cost.bytes >= 0,
+                "{}: {} flops, {} bytes", sample.name, cost.flops, cost.bytes);
   });
 }
 
@@ -78,7 +83,8 @@ TEST_P(FunctionalContract, TextWithAnUnknownReductionIsRefused) {
     const size_t at = text.find("reduce: ") + 8;
     text.replace(at, text.find(',', at) - at, "median");
     const std::string message = message_of([&] { Attrs::from_text(*sample.attrs.type(), text, op.name); });
-    TUTTI_CHECK(message.starts_with(std::string(op.name) + ": attrs: field reduce: expected one of sum, avg, product"), "{}", message);
+    TUTTI_CHECK(message.starts_with(std::string(op.name) + ": attrs: field reduce: expected one of sum, avg, product"),
+                "{}", message);
     TUTTI_CHECK(message.find("found \"median\"") != std::string::npos, "{}", message);
   });
 }
@@ -95,8 +101,9 @@ TEST(FunctionalContract, CoversEveryOpOfOneTensorThatIsNoMessage) {
     if (op->samples == nullptr) without.push_back(op->name);
   }
   // Messages need two calls that fit; coalesced calls and their parts are made of bytes; a wait moves nothing.
-  EXPECT_EQ(without, (std::vector<std::string>{"wait_tensor", "collective_part", "all_gather_single_coalesced", "all_reduce_coalesced", "isend", "irecv",
-                                               "batch_isend_irecv", "reduce_scatter_single_coalesced"}));
+  EXPECT_EQ(without, (std::vector<std::string>{"wait_tensor", "collective_part", "all_gather_single_coalesced",
+                                               "all_reduce_coalesced", "isend", "irecv", "batch_isend_irecv",
+                                               "reduce_scatter_single_coalesced"}));
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ using Inputs = std::function<std::vector<Tensor>(ProcessGroup&)>;
 Tensor loss_of(ProcessGroup& group, const std::vector<Tensor>& results) {
   Tensor loss = zeros({}, DType::f64);
   for (size_t k = 0; k < results.size(); ++k) {
-    const Tensor weights = facets::sample_tensor(100 + 10 * k + static_cast<uint64_t>(group.rank()), results[k].extents(), DType::f64);
+    const Tensor weights =
+        facets::sample_tensor(100 + 10 * k + static_cast<uint64_t>(group.rank()), results[k].extents(), DType::f64);
     loss = add(loss, sum(mul(results[k], weights)));
   }
   return loss;
@@ -52,7 +53,8 @@ void check_gradient(ProcessGroup& group, const Inputs& make, const Function& fn)
   backward(loss_of(group, fn(group, leaves)));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor grad = grad_of(leaves[i]).defined() ? wait_tensor(grad_of(leaves[i])) : zeros_like(inputs[i]);
-    TUTTI_CHECK(grad.extents() == inputs[i].extents(), "the gradient of input {} is {}, the input {}", i, describe(grad), describe(inputs[i]));
+    TUTTI_CHECK(grad.extents() == inputs[i].extents(), "the gradient of input {} is {}, the input {}", i,
+                describe(grad), describe(inputs[i]));
     int64_t elements = inputs[i].numel();
     group.all_reduce_values<int64_t>({&elements, 1}, ReduceKind::max);
     for (int p = 0; p < group.size(); ++p) {
@@ -79,7 +81,8 @@ Inputs of_sizes(const std::function<std::vector<Extents>(int ranks, int rank)>& 
   return [sizes](ProcessGroup& group) {
     std::vector<Tensor> inputs;
     for (const Extents& s : sizes(group.size(), group.rank()))
-      inputs.push_back(facets::sample_tensor(7 * inputs.size() + static_cast<uint64_t>(group.rank()) + 1, s, DType::f64));
+      inputs.push_back(
+          facets::sample_tensor(7 * inputs.size() + static_cast<uint64_t>(group.rank()) + 1, s, DType::f64));
     return inputs;
   };
 }
@@ -97,71 +100,88 @@ std::vector<Row> gradient_rows() {
   const auto parts = of_sizes([](int W, int) { return std::vector<Extents>{{W * 2, W}}; });
   const auto several = of_sizes([](int W, int) { return std::vector<Extents>{{W * 2, W}, {W}, {0}}; });
   std::vector<Row> rows;
-  const auto add_row = [&](const char* name, const Inputs& inputs, Function fn) { rows.push_back({name, inputs, std::move(fn)}); };
+  const auto add_row = [&](const char* name, const Inputs& inputs, Function fn) {
+    rows.push_back({name, inputs, std::move(fn)});
+  };
   const auto premul = [](ProcessGroup& g) { return ReduceOp::premul_sum(0.5 + g.rank()); };  // a factor per rank
   for (const char* op : {"sum", "avg", "min", "max"}) {
     add_row(op, one, [op](ProcessGroup& g, const auto& x) { return none_or(all_reduce(x[0], op, g)); });
     add_row(op, several, [op](ProcessGroup& g, const auto& x) { return all_reduce_coalesced(x, op, g); });
   }
   add_row("premul_sum", one, [=](ProcessGroup& g, const auto& x) { return none_or(all_reduce(x[0], premul(g), g)); });
-  add_row("premul_sum_coalesced", several, [=](ProcessGroup& g, const auto& x) { return all_reduce_coalesced(x, premul(g), g); });
+  add_row("premul_sum_coalesced", several,
+          [=](ProcessGroup& g, const auto& x) { return all_reduce_coalesced(x, premul(g), g); });
   for (const int64_t dim : {0, 1}) {
     add_row("gather", one, [dim](ProcessGroup& g, const auto& x) { return none_or(all_gather_single(x[0], dim, g)); });
     for (const char* op : {"sum", "avg"}) {
-      add_row("scatter", parts, [=](ProcessGroup& g, const auto& x) { return none_or(reduce_scatter_single(x[0], op, dim, g)); });
+      add_row("scatter", parts,
+              [=](ProcessGroup& g, const auto& x) { return none_or(reduce_scatter_single(x[0], op, dim, g)); });
     }
   }
   add_row("gather_scalar", of_sizes([](int, int) { return std::vector<Extents>{{}}; }),
           [](ProcessGroup& g, const auto& x) { return none_or(all_gather_single(x[0], 0, g)); });
-  add_row("scatter_premul", parts, [=](ProcessGroup& g, const auto& x) { return none_or(reduce_scatter_single(x[0], premul(g), 0, g)); });
+  add_row("scatter_premul", parts,
+          [=](ProcessGroup& g, const auto& x) { return none_or(reduce_scatter_single(x[0], premul(g), 0, g)); });
   static const std::vector<int64_t> dims{1, 0, 0};
-  add_row("gather_coalesced", several, [](ProcessGroup& g, const auto& x) { return all_gather_single_coalesced(x, g, dims); });
-  add_row("scatter_coalesced", several, [](ProcessGroup& g, const auto& x) { return reduce_scatter_single_coalesced(x, "sum", g, dims); });
-  add_row("scatter_coalesced_avg", several, [](ProcessGroup& g, const auto& x) { return reduce_scatter_single_coalesced(x, "avg", g); });
-  add_row("scatter_coalesced_premul", several, [=](ProcessGroup& g, const auto& x) { return reduce_scatter_single_coalesced(x, premul(g), g); });
+  add_row("gather_coalesced", several,
+          [](ProcessGroup& g, const auto& x) { return all_gather_single_coalesced(x, g, dims); });
+  add_row("scatter_coalesced", several,
+          [](ProcessGroup& g, const auto& x) { return reduce_scatter_single_coalesced(x, "sum", g, dims); });
+  add_row("scatter_coalesced_avg", several,
+          [](ProcessGroup& g, const auto& x) { return reduce_scatter_single_coalesced(x, "avg", g); });
+  add_row("scatter_coalesced_premul", several,
+          [=](ProcessGroup& g, const auto& x) { return reduce_scatter_single_coalesced(x, premul(g), g); });
   add_row("coalesced_unused", several, [](ProcessGroup& g, const auto& x) {
     // The ranks use different results; the others' cotangents are zero.
     std::vector<Tensor> all = all_reduce_coalesced(x, "sum", g);
     return std::vector<Tensor>{all[static_cast<size_t>(g.rank() % 2)]};
   });
   add_row("all_to_all", parts, [](ProcessGroup& g, const auto& x) { return none_or(all_to_all_single(x[0], g)); });
-  add_row("all_to_all_v", of_sizes([](int W, int r) { return std::vector<Extents>{{W * r + W * (W - 1) / 2, 2}}; }), [](ProcessGroup& g, const auto& x) {
-    std::vector<int64_t> splits;  // r + p rows between r and p, both ways
-    for (int p = 0; p < g.size(); ++p) splits.push_back(p + g.rank());
-    return none_or(all_to_all_single(x[0], splits, splits, g));
-  });
-  add_row("all_to_all_v_one_way", of_sizes([](int W, int r) { return std::vector<Extents>{{r == 0 ? 2 * W : 0}}; }), [](ProcessGroup& g, const auto& x) {
-    std::vector<int64_t> in(static_cast<size_t>(g.size()), g.rank() == 0 ? 2 : 0), out(static_cast<size_t>(g.size()), 0);
-    out[0] = 2;
-    return none_or(all_to_all_single(x[0], out, in, g));
-  });
+  add_row("all_to_all_v", of_sizes([](int W, int r) { return std::vector<Extents>{{W * r + W * (W - 1) / 2, 2}}; }),
+          [](ProcessGroup& g, const auto& x) {
+            std::vector<int64_t> splits;  // r + p rows between r and p, both ways
+            for (int p = 0; p < g.size(); ++p) splits.push_back(p + g.rank());
+            return none_or(all_to_all_single(x[0], splits, splits, g));
+          });
+  add_row("all_to_all_v_one_way", of_sizes([](int W, int r) { return std::vector<Extents>{{r == 0 ? 2 * W : 0}}; }),
+          [](ProcessGroup& g, const auto& x) {
+            std::vector<int64_t> in(static_cast<size_t>(g.size()), g.rank() == 0 ? 2 : 0),
+                out(static_cast<size_t>(g.size()), 0);
+            out[0] = 2;
+            return none_or(all_to_all_single(x[0], out, in, g));
+          });
   // Rank r sends 1 + (r + p) % 2 rows to rank p, and has one more that stays; the result has rows to spare.
-  add_row("all_to_all_v_padded", of_sizes([](int W, int) { return std::vector<Extents>{{2 * W + 1, 2}}; }), [](ProcessGroup& g, const auto& x) {
-    std::vector<int64_t> splits;
-    for (int p = 0; p < g.size(); ++p) splits.push_back(1 + (p + g.rank()) % 2);
-    return none_or(all_to_all_v_padded_single(x[0], Tensor::of(splits), 3 * g.size(), g).output);
-  });
+  add_row("all_to_all_v_padded", of_sizes([](int W, int) { return std::vector<Extents>{{2 * W + 1, 2}}; }),
+          [](ProcessGroup& g, const auto& x) {
+            std::vector<int64_t> splits;
+            for (int p = 0; p < g.size(); ++p) splits.push_back(1 + (p + g.rank()) % 2);
+            return none_or(all_to_all_v_padded_single(x[0], Tensor::of(splits), 3 * g.size(), g).output);
+          });
   add_row("broadcast", one, [](ProcessGroup& g, const auto& x) { return none_or(broadcast(x[0], g.size() - 1, g)); });
   add_row("permute", one, [](ProcessGroup& g, const auto& x) {
     std::vector<int64_t> to;
     for (int p = 0; p < g.size(); ++p) to.push_back((p + 1) % g.size());
     return none_or(permute_tensor(x[0], to, g));
   });
-  add_row("wait_tensor", one, [](ProcessGroup& g, const auto& x) { return none_or(wait_tensor(all_reduce(wait_tensor(x[0]), "sum", g))); });
+  add_row("wait_tensor", one,
+          [](ProcessGroup& g, const auto& x) { return none_or(wait_tensor(all_reduce(wait_tensor(x[0]), "sum", g))); });
   const auto message = of_sizes([](int, int) { return std::vector<Extents>{{3, 2}, {3, 2}}; });
   add_row("messages", message, [](ProcessGroup& g, const auto& x) {
     const int W = g.size(), r = g.rank();
     const Tensor token = isend(x[0], (r + 1) % W, g, 9);
     return std::vector<Tensor>{irecv(x[1], (r + W - 1) % W, g, 9), token};
   });
-  add_row("batch", of_sizes([](int, int) { return std::vector<Extents>{{3, 2}, {3, 2}, {4}, {4}}; }), [](ProcessGroup& g, const auto& x) {
-    const int W = g.size(), r = g.rank(), next = (r + 1) % W, last = (r + W - 1) % W;
-    const std::vector<PointToPoint> operations{{Kind::irecv, x[0], last, 1}, {Kind::isend, x[1], next, 1}, {Kind::isend, x[2], last, 2},
-                                               {Kind::irecv, x[3], next, 2}};
-    std::vector<Tensor> results = batch_isend_irecv(operations, g);
-    results.pop_back();  // received and not used
-    return results;
-  });
+  add_row("batch", of_sizes([](int, int) { return std::vector<Extents>{{3, 2}, {3, 2}, {4}, {4}}; }),
+          [](ProcessGroup& g, const auto& x) {
+            const int W = g.size(), r = g.rank(), next = (r + 1) % W, last = (r + W - 1) % W;
+            const std::vector<PointToPoint> operations{{Kind::irecv, x[0], last, 1},
+                                                       {Kind::isend, x[1], next, 1},
+                                                       {Kind::isend, x[2], last, 2},
+                                                       {Kind::irecv, x[3], next, 2}};
+            std::vector<Tensor> results = batch_isend_irecv(operations, g);
+            results.pop_back();  // received and not used
+            return results;
+          });
   add_row("chain", parts, [](ProcessGroup& g, const auto& x) {
     const Tensor whole = all_gather_single(mul(x[0], x[0]), 1, g);
     return none_or(reduce_scatter_single(mul(whole, all_reduce(whole, "avg", g)), "sum", 0, g));
@@ -170,7 +190,8 @@ std::vector<Row> gradient_rows() {
 }
 
 class FunctionalGradient : public TestWithParam<std::tuple<int, size_t>> {};
-INSTANTIATE_TEST_SUITE_P(Rows, FunctionalGradient, ::testing::Combine(Values(2, 3), ::testing::Range<size_t>(0, gradient_rows().size())));
+INSTANTIATE_TEST_SUITE_P(Rows, FunctionalGradient,
+                         ::testing::Combine(Values(2, 3), ::testing::Range<size_t>(0, gradient_rows().size())));
 
 TEST_P(FunctionalGradient, AgreesWithDifferencesThroughTheGroup) {
   const auto [ranks, index] = GetParam();
@@ -213,7 +234,8 @@ TEST(FunctionalGradients, CotangentsOfNarrowFloatsAreReducedInF32) {
     const auto check = [&](const Tensor& y, const Tensor& cotangent, double expected) {
       set_grad(x, {});
       backward(y, cotangent);
-      TUTTI_CHECK(grad_of(x).dtype() == DType::f32 && grad_of(x).item() == expected, "the gradient is {}", to_string(grad_of(x)));
+      TUTTI_CHECK(grad_of(x).dtype() == DType::f32 && grad_of(x).item() == expected, "the gradient is {}",
+                  to_string(grad_of(x)));
     };
     check(all_reduce(x, "sum", group), grad, 258);
     check(broadcast(x, 1, group), grad, group.rank() == 1 ? 258 : 0);
@@ -242,8 +264,10 @@ TEST(FunctionalGradients, WhatWasReceivedSendsItsGradientToTheSender) {
 TEST(FunctionalGradients, ReductionsWithoutOneSaySo) {
   run_ranks(2, [](ProcessGroup& group) {
     const Tensor x = requires_grad_(ones({2}));
-    EXPECT_REFUSED("all_reduce with product has no gradient; sum, avg, premul_sum, min and max", backward(all_reduce(x, "product", group), ones({2})));
-    EXPECT_REFUSED("reduce_scatter_single with max has no gradient; sum, avg, premul_sum have", backward(reduce_scatter_single(x, "max", 0, group), ones({1})));
+    EXPECT_REFUSED("all_reduce with product has no gradient; sum, avg, premul_sum, min and max",
+                   backward(all_reduce(x, "product", group), ones({2})));
+    EXPECT_REFUSED("reduce_scatter_single with max has no gradient; sum, avg, premul_sum have",
+                   backward(reduce_scatter_single(x, "max", 0, group), ones({1})));
     const Tensor inputs[] = {x};
     EXPECT_REFUSED("all_reduce_coalesced with product has no gradient", all_reduce_coalesced(inputs, "product", group));
     TUTTI_CHECK(!requires_grad(all_reduce(Tensor::of<int64_t>({1}), "sum", group)), "integers have a gradient");

@@ -35,8 +35,13 @@ INSTANTIATE_TEST_SUITE_P(Ranks, FunctionalInputs, Values(1, 2, 3));
 // Every function on tensors whose strides are not dense.
 std::vector<Tensor> call_everything(ProcessGroup& group, const Tensor& x) {
   const int W = group.size(), r = group.rank(), next = (r + 1) % W, last = (r + W - 1) % W;
-  std::vector<Tensor> results{all_reduce(x, "sum", group), all_reduce(x, "max", group), all_gather_single(x, 0, group), all_gather_single(x, 1, group),
-                              reduce_scatter_single(x, "sum", 0, group), reduce_scatter_single(x, "avg", 1, group), all_to_all_single(x, group),
+  std::vector<Tensor> results{all_reduce(x, "sum", group),
+                              all_reduce(x, "max", group),
+                              all_gather_single(x, 0, group),
+                              all_gather_single(x, 1, group),
+                              reduce_scatter_single(x, "sum", 0, group),
+                              reduce_scatter_single(x, "avg", 1, group),
+                              all_to_all_single(x, group),
                               broadcast(x, W - 1, group)};
   const std::vector<int64_t> equal(static_cast<size_t>(W), x.extent(0) / W);
   results.push_back(all_to_all_single(x, equal, equal, group));
@@ -108,7 +113,8 @@ TEST_P(FunctionalInputs, AResultWithoutElementsNeedsNoWait) {
         {"reduce_scatter_single in dim 1", [&] { reduce_scatter_single(x, "avg", 1, group); }},
         {"all_to_all_single", [&] { all_to_all_single(x, group); }},
         {"all_to_all_single with splits", [&] { all_to_all_single(x, none, none, group); }},
-        {"all_to_all_single with splits in tensors", [&] { all_to_all_single(x, Tensor::of(none), Tensor::of(none), 0, group); }},
+        {"all_to_all_single with splits in tensors",
+         [&] { all_to_all_single(x, Tensor::of(none), Tensor::of(none), 0, group); }},
         {"broadcast", [&] { broadcast(x, W - 1, group); }},
         {"permute_tensor", [&] { permute_tensor(x, to_next, group); }},
         {"all_reduce_coalesced", [&] { all_reduce_coalesced(twice, "sum", group); }},
@@ -117,7 +123,8 @@ TEST_P(FunctionalInputs, AResultWithoutElementsNeedsNoWait) {
     };
     for (const auto& [name, call] : calls) {
       call();
-      TUTTI_CHECK(WorkRegistry::current().unwaited() == 0, "{} left {} works", name, WorkRegistry::current().unwaited());
+      TUTTI_CHECK(WorkRegistry::current().unwaited() == 0, "{} left {} works", name,
+                  WorkRegistry::current().unwaited());
     }
     group.barrier();  // they end before their group does
   });
@@ -128,7 +135,8 @@ TEST(FunctionalWaits, ARankThatOnlySendsNeedsNoWaitAndTokensDo) {
     const bool sends = group.rank() == 0;
     const Tensor x = sends ? ones({3000}) : zeros({0});
     const std::vector<int64_t> to_second{0, 3000}, nothing{0, 0}, from_first{3000, 0};
-    const Tensor arrived = sends ? all_to_all_single(x, nothing, to_second, group) : all_to_all_single(x, from_first, nothing, group);
+    const Tensor arrived =
+        sends ? all_to_all_single(x, nothing, to_second, group) : all_to_all_single(x, from_first, nothing, group);
     if (sends) {
       TUTTI_CHECK(WorkRegistry::current().unwaited() == 0, "{} works are left", WorkRegistry::current().unwaited());
       const Tensor token = isend(zeros({0}), 1, group);
@@ -159,7 +167,8 @@ TEST(FunctionalProcesses, EveryFunctionWorksBetweenProcesses) {
     }
     TUTTI_CHECK(WorkRegistry::current().unwaited() == 0, "works are left");
   });
-  for (size_t r = 0; r < results.size(); ++r) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
+  for (size_t r = 0; r < results.size(); ++r)
+    EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
 }
 
 TEST(FunctionalArguments, GroupsHaveNames) {
@@ -183,7 +192,8 @@ TEST(FunctionalArguments, BackwardAfterTheGroupIsGoneSaysSo) {
       group.barrier();
     }
     EXPECT_REFUSED("'pair' is registered but already destroyed", all_reduce(x, "sum", "pair"));
-    EXPECT_REFUSED("all_reduce: the process group 'pair' it was called with is already destroyed", backward(y, ones({1})));
+    EXPECT_REFUSED("all_reduce: the process group 'pair' it was called with is already destroyed",
+                   backward(y, ones({1})));
     group.barrier();
   });
 }
@@ -193,7 +203,8 @@ TEST(FunctionalArguments, BackwardAfterTheNameIsGoneSaysSo) {
     const auto pair = new_group({0, 1}, {.name = "pair"});
     const Tensor x = requires_grad_(ones({1})), y = wait_tensor(all_reduce(x, "sum", pair));
     GroupRegistry::current().remove("pair");
-    EXPECT_REFUSED("all_reduce: the process group 'pair' it was called with is not registered on this rank", backward(y, ones({1})));
+    EXPECT_REFUSED("all_reduce: the process group 'pair' it was called with is not registered on this rank",
+                   backward(y, ones({1})));
     group.barrier();
   });
 }
@@ -239,9 +250,11 @@ TEST(FunctionalArguments, WhatCannotBeIsRefusedBeforeAnythingIsSent) {
     EXPECT_REFUSED("ReduceOp::premul_sum(factor)", all_reduce(x, "premul_sum", group));
     EXPECT_REFUSED("band works on bits and f32", all_reduce(x, "band", group));
     EXPECT_REFUSED("premul_sum scales by a real number and i64", all_reduce(ids, ReduceOp::premul_sum(2), group));
-    EXPECT_REFUSED("reduce_scatter_single: dim 0 of [3, 4] f32 cpu has 3 elements, which 2 ranks do not divide", reduce_scatter_single(x, "sum", 0, group));
+    EXPECT_REFUSED("reduce_scatter_single: dim 0 of [3, 4] f32 cpu has 3 elements, which 2 ranks do not divide",
+                   reduce_scatter_single(x, "sum", 0, group));
     const Tensor list[] = {x};
-    EXPECT_REFUSED("reduce_scatter_single_coalesced: dim 0 of [3, 4]", reduce_scatter_single_coalesced(list, "sum", group));
+    EXPECT_REFUSED("reduce_scatter_single_coalesced: dim 0 of [3, 4]",
+                   reduce_scatter_single_coalesced(list, "sum", group));
     const int64_t dims[] = {1, 1};
     EXPECT_REFUSED("2 dims for 1 tensors", reduce_scatter_single_coalesced(list, "sum", group, dims));
     EXPECT_REFUSED("all_gather_single", all_gather_single(x, 2, group));
@@ -250,7 +263,8 @@ TEST(FunctionalArguments, WhatCannotBeIsRefusedBeforeAnythingIsSent) {
     EXPECT_REFUSED("all_to_all_single: dim 0 of [3, 4] f32 cpu has 3 elements", all_to_all_single(x, group));
     const std::vector<int64_t> one{3}, bad{1, 1}, good{1, 2}, negative{-1, 4};
     EXPECT_REFUSED("1 output splits for a group of 2 ranks", all_to_all_single(x, one, good, group));
-    EXPECT_REFUSED("the input splits add up to 2; dim 0 of [3, 4] f32 cpu has 3 rows", all_to_all_single(x, good, bad, group));
+    EXPECT_REFUSED("the input splits add up to 2; dim 0 of [3, 4] f32 cpu has 3 rows",
+                   all_to_all_single(x, good, bad, group));
     EXPECT_REFUSED("input split -1; expected 0 or more", all_to_all_single(x, good, negative, group));
     EXPECT_REFUSED("root 2 is not a rank of the group", broadcast(x, 2, group));
     const std::vector<int64_t> twice{1, 1}, outside{0, 2};
@@ -266,7 +280,8 @@ TEST(FunctionalArguments, WhatCannotBeIsRefusedBeforeAnythingIsSent) {
 }
 
 TEST(FunctionalArguments, CallsThatDoNotFitFailOnUse) {
-  EXPECT_THROW(run_ranks(2, [](ProcessGroup& group) { values(all_reduce(ones({group.rank() + 1}), "sum", group)); }), UsageError);
+  EXPECT_THROW(run_ranks(2, [](ProcessGroup& group) { values(all_reduce(ones({group.rank() + 1}), "sum", group)); }),
+               UsageError);
 }
 
 }  // namespace

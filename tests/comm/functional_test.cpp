@@ -121,10 +121,12 @@ TEST_P(Functional, BroadcastAndPermuteTensor) {
     const int W = group.size();
     for (const DType dtype : kDTypes) {
       for (const Extents& sizes : kShapes) {
-        for (int src = 0; src < W; ++src) expect_same(broadcast(marked(group.rank(), sizes, dtype), src, group), marked(src, sizes, dtype));
+        for (int src = 0; src < W; ++src)
+          expect_same(broadcast(marked(group.rank(), sizes, dtype), src, group), marked(src, sizes, dtype));
         std::vector<int64_t> to_next;
         for (int p = 0; p < W; ++p) to_next.push_back((p + 1) % W);
-        expect_same(permute_tensor(marked(group.rank(), sizes, dtype), to_next, group), marked((group.rank() + W - 1) % W, sizes, dtype));
+        expect_same(permute_tensor(marked(group.rank(), sizes, dtype), to_next, group),
+                    marked((group.rank() + W - 1) % W, sizes, dtype));
       }
     }
   });
@@ -133,11 +135,15 @@ TEST_P(Functional, BroadcastAndPermuteTensor) {
 TEST_P(Functional, CoalescedCallsAreTheSingleOnesForEachTensor) {
   run_ranks(GetParam(), [](ProcessGroup& group) {
     const int64_t W = group.size();
-    const std::vector<Tensor> inputs{marked(group.rank(), {W * 2, W}), marked(group.rank(), {W}, DType::bf16), marked(group.rank(), {0, W}),
-                                     marked(group.rank(), {W, W * 3}, DType::i64), marked(group.rank(), {W * 100}, DType::u8),
+    const std::vector<Tensor> inputs{marked(group.rank(), {W * 2, W}),
+                                     marked(group.rank(), {W}, DType::bf16),
+                                     marked(group.rank(), {0, W}),
+                                     marked(group.rank(), {W, W * 3}, DType::i64),
+                                     marked(group.rank(), {W * 100}, DType::u8),
                                      marked(group.rank(), {W, 1}, DType::f64)};
     const std::vector<int64_t> dims{1, 0, 1, -1, 0, 0};
-    const std::vector<Tensor> reduced = all_reduce_coalesced(inputs, "sum", group), gathered = all_gather_single_coalesced(inputs, group, dims),
+    const std::vector<Tensor> reduced = all_reduce_coalesced(inputs, "sum", group),
+                              gathered = all_gather_single_coalesced(inputs, group, dims),
                               rows = all_gather_single_coalesced(inputs, group),
                               scattered = reduce_scatter_single_coalesced(inputs, "max", group, dims);
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -158,15 +164,18 @@ TEST(FunctionalMessages, RingOfSingleMessagesAndOfBatches) {
       const int W = group.size(), r = group.rank(), next = (r + 1) % W, last = (r + W - 1) % W;
       for (const DType dtype : kDTypes) {
         for (const Extents& sizes : kShapes) {
-          const Tensor token = isend(marked(r, sizes, dtype), next, group, 3), received = irecv(zeros(to_shape(sizes), dtype), last, group, 3);
+          const Tensor token = isend(marked(r, sizes, dtype), next, group, 3),
+                       received = irecv(zeros(to_shape(sizes), dtype), last, group, 3);
           TUTTI_CHECK(token.numel() == 0 && token.dtype() == dtype, "the token is {}", describe(token));
           expect_same(received, marked(last, sizes, dtype));
           wait_tensor(token);
         }
       }
       const Tensor like = zeros({300, 7}), ids = zeros({4}, DType::i64);
-      const std::vector<PointToPoint> operations{{Kind::irecv, like, last, 1}, {Kind::isend, marked(r, {300, 7}), next, 1},
-                                                 {Kind::isend, marked(r, {4}, DType::i64), next, 2}, {Kind::irecv, ids, last, 2}};
+      const std::vector<PointToPoint> operations{{Kind::irecv, like, last, 1},
+                                                 {Kind::isend, marked(r, {300, 7}), next, 1},
+                                                 {Kind::isend, marked(r, {4}, DType::i64), next, 2},
+                                                 {Kind::irecv, ids, last, 2}};
       const std::vector<Tensor> results = wait_tensors(batch_isend_irecv(operations, group));
       expect_same(results[0], marked(last, {300, 7}));
       expect_same(results[1], zeros({0}));
@@ -197,17 +206,24 @@ TEST_P(Functional, OpsAgreeWithTheirReferences) {
         const Tensor got = clone(wait_tensor(outputs[0]));
         Tensor expected;
         run_reference(call, {&expected, 1});
-        const std::vector<double> a = facets::values(got, got.extents()), b = facets::values(expected, expected.extents());
-        for (size_t i = 0; i < a.size(); ++i) TUTTI_CHECK(std::fabs(a[i] - b[i]) <= 1e-5 * std::fabs(b[i]), "{}: {} is not {}", call.op.name, a[i], b[i]);
+        const std::vector<double> a = facets::values(got, got.extents()),
+                                  b = facets::values(expected, expected.extents());
+        for (size_t i = 0; i < a.size(); ++i)
+          TUTTI_CHECK(std::fabs(a[i] - b[i]) <= 1e-5 * std::fabs(b[i]), "{}: {} is not {}", call.op.name, a[i], b[i]);
         ++compared;
       }
     };
     for (const DType dtype : {DType::f32, DType::bf16, DType::i64}) {
       const Tensor x = marked(group.rank(), {2 * W, 3}, dtype);
-      const std::vector<int64_t> to_first = [&] { std::vector<int64_t> s(static_cast<size_t>(W), 0); s[0] = 2 * W; return s; }();
+      const std::vector<int64_t> to_first = [&] {
+        std::vector<int64_t> s(static_cast<size_t>(W), 0);
+        s[0] = 2 * W;
+        return s;
+      }();
       const std::vector<int64_t> from_all(static_cast<size_t>(W), group.rank() == 0 ? 2 * W : 0);
       const StageScope on(Beside::mask(), 0);
-      for (const char* op : {"sum", "avg", "min", "max"}) all_reduce(x, op, group), reduce_scatter_single(x, op, 0, group);
+      for (const char* op : {"sum", "avg", "min", "max"})
+        all_reduce(x, op, group), reduce_scatter_single(x, op, 0, group);
       if (is_floating(dtype)) all_reduce(x, ReduceOp::premul_sum(1 + group.rank()), group);
       else all_reduce(x, "bxor", group);
       all_gather_single(x, 0, group);

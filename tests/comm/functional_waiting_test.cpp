@@ -32,7 +32,9 @@ struct ManualWork final : WorkState {
     while (!ended && std::chrono::steady_clock::now() < until) std::this_thread::yield();
     return ended;
   }
-  WorkStatus status() const override { return !ended ? WorkStatus::in_progress : failure ? WorkStatus::failed : WorkStatus::completed; }
+  WorkStatus status() const override {
+    return !ended ? WorkStatus::in_progress : failure ? WorkStatus::failed : WorkStatus::completed;
+  }
   std::exception_ptr exception() const override { return ended ? failure : nullptr; }
   void on_end(std::function<void()>) override {}
   std::vector<Tensor> result() const override { return {}; }

@@ -41,7 +41,8 @@ struct TwoEngines {
     std::vector<UniqueFd> of_a(2), of_b(2);
     of_a[1] = std::move(a);
     of_b[0] = std::move(b);
-    GlooMesh first = hand_over_to_gloo(0, std::move(of_a), connect), second = hand_over_to_gloo(1, std::move(of_b), connect);
+    GlooMesh first = hand_over_to_gloo(0, std::move(of_a), connect),
+             second = hand_over_to_gloo(1, std::move(of_b), connect);
     EXPECT_EQ(first.sockets[1].ends, ends);
     EXPECT_TRUE(first.sockets[1].is_open());
     EXPECT_FALSE(first.sockets[0].is_open());
@@ -57,7 +58,9 @@ struct TwoEngines {
       Packet packet;
       for (int i = 0; i < 200 && !other.take(packet); ++i) other.wait(50ms);
       ASSERT_NE(packet.memory, nullptr);
-      EXPECT_EQ(std::string(reinterpret_cast<const char*>(packet.memory.get()) + packet.start, static_cast<size_t>(packet.bytes)), said);
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(packet.memory.get()) + packet.start,
+                            static_cast<size_t>(packet.bytes)),
+                said);
       other.recycle(std::move(packet));
     }
   }

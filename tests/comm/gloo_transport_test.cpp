@@ -74,7 +74,8 @@ TEST(GlooTransport, WhatWasSentBeforeLeavingArrives) {
 TEST(GlooTransport, MismatchIsNamedAndTheGroupGoesOn) {
   if (!has_gloo()) return;
   expect_on_ranks(2, over_gloo(2), [](Transport& t) {
-    EXPECT_SAYS(error_of([&] { exchange_one_block(t, tensor_call(1, 8 + t.rank()), 8 + t.rank()); }), "shapes differ", "rank 1 called");
+    EXPECT_SAYS(error_of([&] { exchange_one_block(t, tensor_call(1, 8 + t.rank()), 8 + t.rank()); }), "shapes differ",
+                "rank 1 called");
     exchange_one_block(t, tensor_call(2, 8), 8);
   });
 }
@@ -84,7 +85,8 @@ TEST(GlooTransport, MissingPeerIsNamedByTheDeadline) {
   GroupSeat s = seat(std::make_shared<HashStore>(), 0, 2);
   s.deadline = Clock::now() + 200ms;
   s.identities = {{1, "here"}, {4711, "there"}};
-  EXPECT_SAYS(error_of([&] { make_transport("gloo", s); }), "group 'wire' was not made by the deadline: rank 1 (pid 4711 on there) did not come");
+  EXPECT_SAYS(error_of([&] { make_transport("gloo", s); }),
+              "group 'wire' was not made by the deadline: rank 1 (pid 4711 on there) did not come");
 }
 
 TEST(GlooTransport, UnknownInterfaceListsThoseThereAre) {
@@ -101,7 +103,8 @@ CommandResult gloo_ranks(int ranks, const std::string& what, const std::string& 
   const std::string store = fresh_path("tutti-gloo-test");
   std::string command;
   for (int r = 0; r < ranks; ++r) {
-    command += fmt::format("timeout 60 {}/transport_program {} {} {} {} {} & ", TUTTI_BINARY_DIR, transport, what, store, r, ranks);
+    command += fmt::format("timeout 60 {}/transport_program {} {} {} {} {} & ", TUTTI_BINARY_DIR, transport, what,
+                           store, r, ranks);
   }
   CommandResult result = run_command("(" + command + "wait)");
   unlink(store.c_str());
@@ -125,22 +128,25 @@ TEST(GlooTransport, HierFindsThatAllShareAHost) {
 TEST(GlooTransport, WhatWasSentIsThereWhenTheSenderIsGone) {
   if (!has_gloo()) return;
   for (const int count : {3, 40, 200}) {
-    const auto results = run_world(2, [count](ProcessGroup& group) {
-      Tensor t = Tensor::empty({256}, DType::f32);
-      group.barrier();
-      if (group.rank() == 0) {
-        for (int i = 0; i < count; ++i) {
-          t.data<float>()[0] = static_cast<float>(i);
-          group.send(t, 1).wait();
-        }
-        return;
-      }
-      std::this_thread::sleep_for(200ms);
-      for (int i = 0; i < count; ++i) {
-        group.recv(t, 0).wait();
-        TUTTI_CHECK(t.data<float>()[0] == static_cast<float>(i), "message {} of {} holds {}", i, count, t.data<float>()[0]);
-      }
-    }, {.transport = "gloo", .limit = 30s});
+    const auto results = run_world(2,
+                                   [count](ProcessGroup& group) {
+                                     Tensor t = Tensor::empty({256}, DType::f32);
+                                     group.barrier();
+                                     if (group.rank() == 0) {
+                                       for (int i = 0; i < count; ++i) {
+                                         t.data<float>()[0] = static_cast<float>(i);
+                                         group.send(t, 1).wait();
+                                       }
+                                       return;
+                                     }
+                                     std::this_thread::sleep_for(200ms);
+                                     for (int i = 0; i < count; ++i) {
+                                       group.recv(t, 0).wait();
+                                       TUTTI_CHECK(t.data<float>()[0] == static_cast<float>(i),
+                                                   "message {} of {} holds {}", i, count, t.data<float>()[0]);
+                                     }
+                                   },
+                                   {.transport = "gloo", .limit = 30s});
     for (const auto& r : results) EXPECT_TRUE(r.succeeded()) << count << ": " << r.error;
   }
 }

@@ -1,5 +1,5 @@
-// Calls that make groups and do not fit together between ranks: an error on all of them that names the ranks and both lists,
-// within seconds instead of at the deadline, and the next group is made.
+// Calls that make groups and do not fit together between ranks: an error on all of them that names the ranks and both
+// lists, within seconds instead of at the deadline, and the next group is made.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -17,7 +17,8 @@ namespace {
 using Group = std::shared_ptr<ProcessGroup>;
 
 class GroupAgreement : public testing::TestWithParam<std::tuple<std::string, Disagreement>> {};
-INSTANTIATE_TEST_SUITE_P(Over, GroupAgreement, testing::Combine(testing::ValuesIn(world_transports()), testing::ValuesIn(disagreements())),
+INSTANTIATE_TEST_SUITE_P(Over, GroupAgreement,
+                         testing::Combine(testing::ValuesIn(world_transports()), testing::ValuesIn(disagreements())),
                          [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
 
 TEST_P(GroupAgreement, IsRefusedOnAllRanksAndTheNextGroupIsMade) {
@@ -32,7 +33,8 @@ TEST(GroupAgreement, GroupsThatOverlapAreMadeInAnyOrderThatCanEnd) {
       for (int i = 0; i < 10; ++i) {
         const Group a = world.rank() != 2 ? new_group({0, 1}) : nullptr;
         if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(i == 0 ? 300 : 0));
-        const Group b = world.rank() != 0 ? new_group({1, 2}) : nullptr, c = world.rank() != 1 ? new_group({0, 2}) : nullptr;
+        const Group b = world.rank() != 0 ? new_group({1, 2}) : nullptr,
+                    c = world.rank() != 1 ? new_group({0, 2}) : nullptr;
         for (const Group& group : {a, b, c}) {
           if (group) group->barrier();
         }
@@ -58,7 +60,9 @@ TEST(GroupAgreement, ALateMemberIsNamedAndNothingStaysInTheStore) {
       throw InternalError("nothing was thrown");
     } catch (const TimeoutError& error) {
       const std::string_view text = error.what();
-      TUTTI_CHECK(text.starts_with("new_group of ranks [0,1,2]: rank 2") && text.ends_with(" did not call it within 300 ms"), "{}", text);
+      TUTTI_CHECK(
+          text.starts_with("new_group of ranks [0,1,2]: rank 2") && text.ends_with(" did not call it within 300 ms"),
+          "{}", text);
     }
   });
 }

@@ -24,9 +24,11 @@ TEST(GroupRegistry, KnowsTheWorldAndEveryGroupByItsName) {
   run_ranks(3, [](ProcessGroup& group) {
     const GroupRegistry& registry = GroupRegistry::current();
     EXPECT_EQ(registry.resolve("0").get(), &group);
-    const auto first = new_group({0, 1, 2}), second = new_group({0, 1, 2}), named = new_group({2, 1, 0}, {.name = "rows"});
+    const auto first = new_group({0, 1, 2}), second = new_group({0, 1, 2}),
+               named = new_group({2, 1, 0}, {.name = "rows"});
     EXPECT_NE(first->name(), second->name());
-    for (const auto& made : {first, second, named, group.split({1, 2, 0})}) EXPECT_EQ(registry.resolve(made->name()), made);
+    for (const auto& made : {first, second, named, group.split({1, 2, 0})})
+      EXPECT_EQ(registry.resolve(made->name()), made);
     EXPECT_TRUE(registry.has("rows"));
     group.barrier();
   });
@@ -66,19 +68,26 @@ TEST(Merge, PutsTheMembersOfTheFirstGroupFirst) {
 TEST(Groups, HaveTheTransportOfTheGroupFromWhichTheyCome) {
   for (const std::string& transport : world_transports()) {
     run_over(transport, 4, [&](ProcessGroup& world) {
-      const auto name_of = [](const std::shared_ptr<ProcessGroup>& group) { return std::string(group->backend(DeviceKind::cpu).name()); };
-      const std::vector<int> half = world.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, across = {world.rank() % 2, world.rank() % 2 + 2};
-      const auto made = new_group(half), crossing = new_group(across), split = world.split(half), shrunk = world.shrink({}), again = crossing->split({0, 1});
+      const auto name_of = [](const std::shared_ptr<ProcessGroup>& group) {
+        return std::string(group->backend(DeviceKind::cpu).name());
+      };
+      const std::vector<int> half = world.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3},
+                             across = {world.rank() % 2, world.rank() % 2 + 2};
+      const auto made = new_group(half), crossing = new_group(across), split = world.split(half),
+                 shrunk = world.shrink({}), again = crossing->split({0, 1});
       for (const auto& group : {made, crossing, split, shrunk, again}) {
-        const bool is_part = transport == "hier" && name_of(group) != "threads";  // shm inside a host, what there is between hosts
-        TUTTI_CHECK(is_part || name_of(group) == transport, "a group of a world over {} has {}", transport, name_of(group));
+        const bool is_part =
+            transport == "hier" && name_of(group) != "threads";  // shm inside a host, what there is between hosts
+        TUTTI_CHECK(is_part || name_of(group) == transport, "a group of a world over {} has {}", transport,
+                    name_of(group));
         int64_t value = 1;
         group->all_reduce_values<int64_t>({&value, 1});
         TUTTI_CHECK(value == group->size(), "{} of {}", value, group->size());
       }
       if (transport == "threads") return;
       const auto other = new_group(half, {.transport = "gloo"});
-      TUTTI_CHECK(name_of(other) == "gloo" && name_of(other->split({0, 1})) == "gloo", "a group that names gloo has {}", name_of(other));
+      TUTTI_CHECK(name_of(other) == "gloo" && name_of(other->split({0, 1})) == "gloo", "a group that names gloo has {}",
+                  name_of(other));
     });
   }
 }

@@ -14,7 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const std::vector<int> kPlacements[] = {{0, 0}, {0, 1}, {0, 0, 1}, {0, 1, 0}, {0, 0, 1, 1}, {0, 1, 2, 0, 1}, {1, 0, 0, 1, 1, 0}};
+const std::vector<int> kPlacements[] = {{0, 0},       {0, 1},          {0, 0, 1},         {0, 1, 0},
+                                        {0, 0, 1, 1}, {0, 1, 2, 0, 1}, {1, 0, 0, 1, 1, 0}};
 
 TEST(HierTransport, RoundsBringTheRightBytesWhereverRanksSit) {
   for (const auto& placement : kPlacements) {
@@ -50,7 +51,8 @@ TEST(HierTransport, MismatchesAreNamedOnAllRanksAndTheGroupGoesOn) {
         exchange_one_block(t, tensor_call(1, bytes), bytes);
         throw std::logic_error("no error");
       } catch (const UsageError& error) {
-        EXPECT_SAYS(error.what(), "shapes differ", "group 'test'", "rank 0 called", odd == 0 ? "rank 1 called" : fmt::format("rank {} called", odd));
+        EXPECT_SAYS(error.what(), "shapes differ", "group 'test'", "rank 0 called",
+                    odd == 0 ? "rank 1 called" : fmt::format("rank {} called", odd));
       }
       exchange_one_block(t, tensor_call(2, 16), 16);
       // Uneven sizes that do not fit.
@@ -66,7 +68,8 @@ TEST(HierTransport, MismatchesAreNamedOnAllRanksAndTheGroupGoesOn) {
         finish_round(t);
         throw std::logic_error("no error");
       } catch (const UsageError& error) {
-        EXPECT_SAYS(error.what(), fmt::format("rank {} sends 64 bytes to rank {}, which expects 5", (odd + 1) % 4, odd));
+        EXPECT_SAYS(error.what(),
+                    fmt::format("rank {} sends 64 bytes to rank {}, which expects 5", (odd + 1) % 4, odd));
       }
       exchange_one_block(t, tensor_call(4, 16), 16);
     });
@@ -80,7 +83,8 @@ TEST(HierTransport, LostPeerEndsTheGroupOnBothHosts) {
       exchange_one_block(t, barrier_call(1), 0);
       if (t.rank() == lost) {
         hosts.all->lose(lost, "its connection was closed");
-        hosts.inside[static_cast<size_t>(hosts.hosts[static_cast<size_t>(lost)])]->lose(lost % 2, "its connection was closed");
+        hosts.inside[static_cast<size_t>(hosts.hosts[static_cast<size_t>(lost)])]->lose(lost % 2,
+                                                                                        "its connection was closed");
         return;
       }
       for (int64_t i = 2; i < 1000; ++i) exchange_one_block(t, tensor_call(i, 500'000), 500'000);

@@ -19,11 +19,13 @@ constexpr int64_t kCounts[] = {1, 11, 3000, 530'000};
 void run_all(int ranks, const std::function<void(ProcessGroup&)>& fn) {
   run_ranks(ranks, fn);
   const auto results = run_forked(ranks, fn);
-  for (size_t r = 0; r < results.size(); ++r) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
+  for (size_t r = 0; r < results.size(); ++r)
+    EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
 }
 
 class Inputs : public ::testing::TestWithParam<CollectiveKind> {};
-INSTANTIATE_TEST_SUITE_P(Of, Inputs, ::testing::ValuesIn(all_kinds()), [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Of, Inputs, ::testing::ValuesIn(all_kinds()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST_P(Inputs, AreUntouchedOnEveryRank) {
   run_all(3, [](ProcessGroup& group) {
@@ -33,7 +35,8 @@ TEST_P(Inputs, AreUntouchedOnEveryRank) {
         const SampleCall call = sample_call(group, GetParam(), {.count = count, .root = root});
         const uint64_t before = checksum(call.inputs);
         call.make();
-        TUTTI_CHECK(checksum(call.inputs) == before, "rank {}: {} of {} values with root {} wrote an input", group.rank(), name_of(GetParam()), count, root);
+        TUTTI_CHECK(checksum(call.inputs) == before, "rank {}: {} of {} values with root {} wrote an input",
+                    group.rank(), name_of(GetParam()), count, root);
       }
     }
   });
@@ -43,11 +46,13 @@ TEST_P(Inputs, AreUntouchedOnEveryRank) {
 // memory comes from `memory`, which may be symmetric.
 using Memory = std::function<Tensor(int64_t count)>;
 
-void fill(const Tensor& t, int rank) { std::memcpy(t.raw_data(), filled(rank, t.extents(), t.dtype()).raw_data(), static_cast<size_t>(t.nbytes())); }
+void fill(const Tensor& t, int rank) {
+  std::memcpy(t.raw_data(), filled(rank, t.extents(), t.dtype()).raw_data(), static_cast<size_t>(t.nbytes()));
+}
 
 void expect_equal(const char* what, ProcessGroup& group, const Tensor& a, const Tensor& b) {
-  TUTTI_CHECK(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0, "rank {}: {} of {} values differs from the call with memory apart",
-              group.rank(), what, a.numel());
+  TUTTI_CHECK(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0,
+              "rank {}: {} of {} values differs from the call with memory apart", group.rank(), what, a.numel());
 }
 
 void check_aliases(ProcessGroup& group, const Memory& memory, int64_t count) {
@@ -86,7 +91,9 @@ void check_aliases(ProcessGroup& group, const Memory& memory, int64_t count) {
   group.reduce_scatter_single(mine, whole);
   expect_equal("reduce_scatter_single", group, mine, sum);
   for (int p = 0; p < n; ++p) {
-    if (p != me) expect_equal("an input of reduce_scatter_single", group, parts[static_cast<size_t>(p)], apart_in.view_as({count}, {1}, p * count));
+    if (p != me)
+      expect_equal("an input of reduce_scatter_single", group, parts[static_cast<size_t>(p)],
+                   apart_in.view_as({count}, {1}, p * count));
   }
   fill(whole, me);
   group.reduce_scatter(mine, parts);
@@ -125,7 +132,8 @@ void check_aliases(ProcessGroup& group, const Memory& memory, int64_t count) {
 
 TEST(Aliases, GiveWhatMemoryApartGives) {
   run_all(3, [](ProcessGroup& group) {
-    for (const int64_t count : kCounts) check_aliases(group, [](int64_t c) { return Tensor::empty({c}, DType::i32); }, count);
+    for (const int64_t count : kCounts)
+      check_aliases(group, [](int64_t c) { return Tensor::empty({c}, DType::i32); }, count);
   });
 }
 
@@ -134,8 +142,10 @@ TEST(Aliases, AllGatherSingleRefusesTheSliceOfAnotherRank) {
     const int me = group.rank(), other = (me + 1) % 3;
     const Tensor whole = Tensor::empty({3, 4}, DType::i32), theirs = whole.view_as({4}, {1}, other * 4);
     const std::string expected = fmt::format(
-        "the input [4] i32 cpu of rank {} is slice {} of the output [3, 4] i32 cpu, where the values of rank {} go; legal is slice {} (elements {} to {} of the output) "
-        "or memory apart", me, other, other, me, me * 4, me * 4 + 4);
+        "the input [4] i32 cpu of rank {} is slice {} of the output [3, 4] i32 cpu, where the values of rank {} go; "
+        "legal is slice {} (elements {} to {} of the output) "
+        "or memory apart",
+        me, other, other, me, me * 4, me * 4 + 4);
     const auto expect_refused = [&](const std::string& op, const std::function<void()>& call) {
       std::string text = "nothing was thrown";
       try {
@@ -146,7 +156,8 @@ TEST(Aliases, AllGatherSingleRefusesTheSliceOfAnotherRank) {
       TUTTI_CHECK(text == op + ": " + expected, "{}", text);
     };
     expect_refused("all_gather_single", [&] { group.all_gather_single(whole, theirs); });
-    expect_refused("all_gather_single_coalesced", [&] { group.all_gather_single_coalesced({&whole, 1}, {&theirs, 1}); });
+    expect_refused("all_gather_single_coalesced",
+                   [&] { group.all_gather_single_coalesced({&whole, 1}, {&theirs, 1}); });
     // Across two slices it is no slice: copied first.
     const Tensor across = whole.view_as({4}, {1}, 2), apart = Tensor::empty({3, 4}, DType::i32);
     fill(across, me);
@@ -170,7 +181,8 @@ TEST(Aliases, GiveTheSameInSymmetricMemoryOfThreads) { run_ranks(3, check_symmet
 
 TEST(Aliases, GiveTheSameInSymmetricMemoryOfProcesses) {
   const auto results = run_world(3, check_symmetric, {.limit = std::chrono::seconds(60)});
-  for (size_t r = 0; r < results.size(); ++r) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
+  for (size_t r = 0; r < results.size(); ++r)
+    EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Collectives joined with the matrix products next to them in compiled functions: the bits of one after the other, on every transport.
+// Collectives joined with the matrix products next to them in compiled functions: the bits of one after the other, on
+// every transport.
 #include <gtest/gtest.h>
 
 #include "tests/comm/support/compiled_support.h"
@@ -33,24 +34,29 @@ TEST(JoinProducts, HaveTheBitsOfCollectivesAndProducts) {
             const Tensor hidden = mul(left, right);
             const Tensor part = reduce_scatter_single(matmul(hidden, c, {.out_dtype = DType::f32}), "sum", 0, group);
             const Tensor terms[] = {hidden, left}, weights[] = {c, mul(c, 0.5)};
-            const Tensor of_sum = reduce_scatter_single(matmul_sum(terms, weights, {.out_dtype = DType::f32}), "sum", 0, group);
+            const Tensor of_sum =
+                reduce_scatter_single(matmul_sum(terms, weights, {.out_dtype = DType::f32}), "sum", 0, group);
             return std::vector<Tensor>{part, of_sum, matmul(whole, mul(a, 2.0)), mul(whole, 3.0)};
           };
           const auto f = compile(fn, {.collectives = {.join_products = true}});
           for (const int64_t rows : {5, 200, 0}) {
-            const auto of = [&](const Extents& sizes, int seed) { return cast(values(sizes, group.rank(), seed), dtype); };
+            const auto of = [&](const Extents& sizes, int seed) {
+              return cast(values(sizes, group.rank(), seed), dtype);
+            };
             const Tensor x = of({rows, 130}, 1), a = of({130, 33}, 2), b = of({130, 33}, 3), c = of({33, 17}, 4);
             const auto got = f(x, a, b, c), expected = fn(x, a, b, c);
             for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
           }
-          TUTTI_CHECK(f.statistics().last.joined == 4, "{} products of {} ranks joined in\n{}", f.statistics().last.joined, n, f.explain());
+          TUTTI_CHECK(f.statistics().last.joined == 4, "{} products of {} ranks joined in\n{}",
+                      f.statistics().last.joined, n, f.explain());
         });
       }
     }
   }
 }
 
-// What must not join: a product whose other operand comes later, one of another tree, terms that somebody else reads or that are rounded, and operands that are overwritten.
+// What must not join: a product whose other operand comes later, one of another tree, terms that somebody else reads or
+// that are rounded, and operands that are overwritten.
 TEST(JoinProducts, LeaveWhatCannotJoinAsItIs) {
   run_ranks(2, [](ProcessGroup& group) {
     const auto joined = [&](const auto& fn, const Tensor& x, const Tensor& w) {
@@ -66,16 +72,22 @@ TEST(JoinProducts, LeaveWhatCannotJoinAsItIs) {
       return Results{matmul(whole, matmul(b, matmul(transpose(whole, 0, 1), whole)))};
     };
     TUTTI_CHECK(joined(later, x, w) == 0, "the operand comes of the result");
-    const auto tokens = [&](const Tensor& a, const Tensor& b) { return Results{matmul(all_gather_single(a, 0, group), b, {.axis = ContractionAxis::tokens})}; };
+    const auto tokens = [&](const Tensor& a, const Tensor& b) {
+      return Results{matmul(all_gather_single(a, 0, group), b, {.axis = ContractionAxis::tokens})};
+    };
     TUTTI_CHECK(joined(tokens, x, w) == 0, "another tree");
     const auto both = [&](const Tensor& a, const Tensor& b) {
       const Tensor terms = matmul(a, b);
       return Results{reduce_scatter_single(terms, "sum", 0, group), mul(terms, 2.0)};
     };
     TUTTI_CHECK(joined(both, x, w) == 0, "terms that are read elsewhere");
-    const auto rounded = [&](const Tensor& a, const Tensor& b) { return Results{reduce_scatter_single(matmul(a, b), "sum", 0, group)}; };
+    const auto rounded = [&](const Tensor& a, const Tensor& b) {
+      return Results{reduce_scatter_single(matmul(a, b), "sum", 0, group)};
+    };
     TUTTI_CHECK(joined(rounded, cast(x, DType::bf16), cast(w, DType::bf16)) == 0, "rounded terms");
-    const auto most = [&](const Tensor& a, const Tensor& b) { return Results{reduce_scatter_single(matmul(a, b), "max", 0, group)}; };
+    const auto most = [&](const Tensor& a, const Tensor& b) {
+      return Results{reduce_scatter_single(matmul(a, b), "max", 0, group)};
+    };
     TUTTI_CHECK(joined(most, x, w) == 0, "no sum");
     const auto overwritten = [&](const Tensor& a, const Tensor& b) {
       const Tensor terms = matmul(a, b);
@@ -83,7 +95,9 @@ TEST(JoinProducts, LeaveWhatCannotJoinAsItIs) {
       return Results{reduce_scatter_single(terms, "sum", 0, group), add(b, 1.0)};
     };
     TUTTI_CHECK(joined(overwritten, x, w) == 0, "an overwritten operand");
-    const auto other_side = [&](const Tensor& a, const Tensor& b) { return Results{matmul(b, all_gather_single(a, 0, group))}; };
+    const auto other_side = [&](const Tensor& a, const Tensor& b) {
+      return Results{matmul(b, all_gather_single(a, 0, group))};
+    };
     TUTTI_CHECK(joined(other_side, values({4, 8}, group.rank(), 3), w) == 0, "columns of the gathered tensor");
   });
 }

@@ -1,5 +1,5 @@
-// Ranks that are killed while a group is being made, over every transport whose groups the ranks make together: the others
-// hear of it long before the deadline, with rank, pid and host.
+// Ranks that are killed while a group is being made, over every transport whose groups the ranks make together: the
+// others hear of it long before the deadline, with rank, pid and host.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +39,9 @@ class DyingStore final : public PrefixStore {
   int64_t add(std::string_view key, int64_t amount) override { return count(), PrefixStore::add(key, amount); }
   bool delete_key(std::string_view key) override { return count(), PrefixStore::delete_key(key); }
   void wait(const Keys& keys, Timeout timeout) override { count(), PrefixStore::wait(keys, timeout); }
-  std::vector<std::string> multi_get(const Keys& keys, Timeout timeout) override { return count(), PrefixStore::multi_get(keys, timeout); }
+  std::vector<std::string> multi_get(const Keys& keys, Timeout timeout) override {
+    return count(), PrefixStore::multi_get(keys, timeout);
+  }
   void append(std::string_view key, std::string_view value) override {
     PrefixStore::append(key, value);
     if (left_at_append_ > 0) left_ = left_at_append_;
@@ -55,14 +57,14 @@ class DyingStore final : public PrefixStore {
 struct Scene {
   std::string transport = "shm";
   int victim = 2;
-  std::function<void(DyingStore&)> arm = {};                    // on the victim, before it has a world
+  std::function<void(DyingStore&)> arm = {};                        // on the victim, before it has a world
   std::function<void(ProcessGroup& world, DyingStore&)> then = {};  // on all
   std::function<void(const std::vector<pid_t>&)> meanwhile = {};
   bool serves_store = false;  // rank 0 does, and the store goes with it
 };
 
-// Every survivor throws before its alarm and names the victim, in the making of a group or in the first call of one. The
-// deadlines are a minute away.
+// Every survivor throws before its alarm and names the victim, in the making of a group or in the first call of one.
+// The deadlines are a minute away.
 void expect_named(const std::string& what, const Scene& run, bool in_the_making) {
   SCOPED_TRACE(run.transport + ": " + what);
   const Traces before = look_for_traces();
@@ -90,42 +92,61 @@ void expect_named(const std::string& what, const Scene& run, bool in_the_making)
       setenv("TUTTI_TRANSPORT", run.transport.c_str(), 1);  // of the groups made later, too: the best one would be shm
       RankContext context({.rank = rank, .world_size = kRanks, .threads = 1});
       const RankContext::Scope scope(context);
-      const auto store = std::make_shared<DyingStore>(std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .job_key = ""}));
+      const auto store =
+          std::make_shared<DyingStore>(std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .job_key = ""}));
       if (rank == run.victim && run.arm) run.arm(*store);
-      const auto world = init_process_group({.store = store, .rank = rank, .world_size = kRanks,
-                                             .group = {.name = "all", .transport = run.transport, .timeout = std::chrono::minutes(1)}});
+      const auto world = init_process_group(
+          {.store = store,
+           .rank = rank,
+           .world_size = kRanks,
+           .group = {.name = "all", .transport = run.transport, .timeout = std::chrono::minutes(1)}});
       if (run.then) run.then(*world, *store);
       if (rank == run.victim) raise(SIGKILL);
       world->barrier();
     };
-    const auto results = fork_processes(kRanks, rank_main, {.limit = std::chrono::seconds(20),
-      .before_start = [&] {
-        if (!run.serves_store) serve(kRanks);
-      },
-      .meanwhile = [&](const std::vector<pid_t>& pids) {
-        victim_pid = pids[static_cast<size_t>(run.victim)];
-        if (run.meanwhile) run.meanwhile(pids);
-      }});
+    const auto results = fork_processes(kRanks, rank_main,
+                                        {.limit = std::chrono::seconds(20),
+                                         .before_start =
+                                             [&] {
+                                               if (!run.serves_store) serve(kRanks);
+                                             },
+                                         .meanwhile =
+                                             [&](const std::vector<pid_t>& pids) {
+                                               victim_pid = pids[static_cast<size_t>(run.victim)];
+                                               if (run.meanwhile) run.meanwhile(pids);
+                                             }});
     for (int r = 0; r < kRanks; ++r) {
       const ForkedResult& result = results[static_cast<size_t>(r)];
       if (r == run.victim) {
-        EXPECT_TRUE(WIFSIGNALED(result.wait_status) && WTERMSIG(result.wait_status) == SIGKILL) << result.wait_status << " " << result.error;
+        EXPECT_TRUE(WIFSIGNALED(result.wait_status) && WTERMSIG(result.wait_status) == SIGKILL)
+            << result.wait_status << " " << result.error;
         continue;
       }
       const auto says = [&](const std::string& part) { return result.error.find(part) != std::string::npos; };
       EXPECT_EQ(result.wait_status, 0) << "rank " << r << " hung";
-      EXPECT_TRUE(says(fmt::format("rank {} (pid {} on ", run.victim, victim_pid))) << "rank " << r << ": " << result.error;
+      EXPECT_TRUE(says(fmt::format("rank {} (pid {} on ", run.victim, victim_pid)))
+          << "rank " << r << ": " << result.error;
       const bool made = says("while the group '") && says("' was made");
-      EXPECT_TRUE(made || (!in_the_making && (says("waited for it in barrier #") || says("waited for it in all_gather_bytes #0")))) << "rank " << r << ": " << result.error;
+      EXPECT_TRUE(made || (!in_the_making &&
+                           (says("waited for it in barrier #") || says("waited for it in all_gather_bytes #0"))))
+          << "rank " << r << ": " << result.error;
     }
   }
   EXPECT_EQ(left_behind(before), "");
 }
 
-void make_again(ProcessGroup&) { new_group(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
-void split_again(ProcessGroup& world) { world.split(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
-void merge_again(ProcessGroup&) { merge({3, 1}, {2, 0}, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
-void shrink_again(ProcessGroup& world) { world.shrink({}, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier(); }
+void make_again(ProcessGroup&) {
+  new_group(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier();
+}
+void split_again(ProcessGroup& world) {
+  world.split(kEveryone, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier();
+}
+void merge_again(ProcessGroup&) {
+  merge({3, 1}, {2, 0}, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier();
+}
+void shrink_again(ProcessGroup& world) {
+  world.shrink({}, {.name = "again", .timeout = std::chrono::minutes(1)})->barrier();
+}
 
 std::vector<std::string> transports_made_together() { return transports_with("death while made"); }
 
@@ -135,16 +156,21 @@ class KilledWhileMade : public ::testing::TestWithParam<std::tuple<std::string, 
   static std::string transport() { return std::get<0>(GetParam()); }
   static int victim() { return std::get<1>(GetParam()); }
 };
-INSTANTIATE_TEST_SUITE_P(Over, KilledWhileMade, ::testing::Combine(::testing::ValuesIn(transports_made_together()), ::testing::Values(0, 2)),
-                         [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Over, KilledWhileMade,
+                         ::testing::Combine(::testing::ValuesIn(transports_made_together()), ::testing::Values(0, 2)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param));
+                         });
 
 TEST_P(KilledWhileMade, ARankOfANewGroupIsNamed) {
   const auto call = [&](int die_at, void (*make)(ProcessGroup&)) {
-    return Scene{.transport = transport(), .victim = victim(), .then = [=, who = victim()](ProcessGroup& world, DyingStore& store) {
-      world.barrier();
-      if (world.rank() == who) store.arm(die_at);
-      make(world);
-    }};
+    return Scene{.transport = transport(),
+                 .victim = victim(),
+                 .then = [=, who = victim()](ProcessGroup& world, DyingStore& store) {
+                   world.barrier();
+                   if (world.rank() == who) store.arm(die_at);
+                   make(world);
+                 }};
   };
   const int calls = transport() == "shm" ? 3 : 12;  // more than are made: then it dies in the first call of the group
   for (int die_at = 1; die_at <= calls; ++die_at) {
@@ -156,33 +182,49 @@ TEST_P(KilledWhileMade, ARankOfANewGroupIsNamed) {
 }
 
 TEST_P(KilledWhileMade, ARankThatNeverCallsIsNamed) {
-  expect_named("new_group", {.transport = transport(), .victim = victim(), .then = [who = victim()](ProcessGroup& world, DyingStore&) {
-    world.barrier();
-    if (world.rank() == who) raise(SIGKILL);
-    make_again(world);
-  }}, true);
+  expect_named("new_group",
+               {.transport = transport(),
+                .victim = victim(),
+                .then =
+                    [who = victim()](ProcessGroup& world, DyingStore&) {
+                      world.barrier();
+                      if (world.rank() == who) raise(SIGKILL);
+                      make_again(world);
+                    }},
+               true);
 }
 
 TEST(KilledWithTheStore, TheRankThatServesTheStoreIsNamed) {
   for (const std::string& transport : transports_with("death with the store")) {
-    expect_named("new_group", {.transport = transport, .victim = 0, .then = [](ProcessGroup& world, DyingStore& store) {
-      world.barrier();
-      if (world.rank() == 0) store.arm(1);
-      make_again(world);
-    }, .serves_store = true}, true);
+    expect_named("new_group",
+                 {.transport = transport,
+                  .victim = 0,
+                  .then =
+                      [](ProcessGroup& world, DyingStore& store) {
+                        world.barrier();
+                        if (world.rank() == 0) store.arm(1);
+                        make_again(world);
+                      },
+                  .serves_store = true},
+                 true);
   }
 }
 
 TEST_P(KilledWhileMade, ARankOfTheWorldIsNamedOnceItHasCome) {
   for (int die_at = 1; die_at <= 8; ++die_at) {
-    expect_named(fmt::format("init_process_group, at call {} of the store", die_at),
-                 {.transport = transport(), .victim = victim(), .arm = [=](DyingStore& store) { store.arm_at_append(die_at); }}, die_at <= 3);
+    expect_named(
+        fmt::format("init_process_group, at call {} of the store", die_at),
+        {.transport = transport(), .victim = victim(), .arm = [=](DyingStore& store) { store.arm_at_append(die_at); }},
+        die_at <= 3);
   }
 }
 
 class KilledAtAnyMoment : public KilledWhileMade {};
-INSTANTIATE_TEST_SUITE_P(Over, KilledAtAnyMoment, ::testing::Combine(::testing::ValuesIn(transports_made_together()), ::testing::Values(0, 2)),
-                         [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Over, KilledAtAnyMoment,
+                         ::testing::Combine(::testing::ValuesIn(transports_made_together()), ::testing::Values(0, 2)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param));
+                         });
 
 TEST_P(KilledAtAnyMoment, ARankIsNamed) {
   std::mt19937 random(static_cast<unsigned>(victim()) + 1);
@@ -191,17 +233,22 @@ TEST_P(KilledAtAnyMoment, ARankIsNamed) {
     const auto delay = std::chrono::microseconds(20'000 + random() % 20'000);
     int made[2];
     ASSERT_EQ(pipe(made), 0);
-    const Scene run{.transport = transport(), .victim = victim(), .then = [&](ProcessGroup& world, DyingStore&) {
-      world.barrier();
-      if (world.rank() == 0) TUTTI_CHECK_ENV(write(made[1], "!", 1) == 1, "no pipe");
-      std::vector<std::shared_ptr<ProcessGroup>> groups;
-      while (true) groups.push_back(new_group(kEveryone, {.timeout = std::chrono::minutes(1)}));
-    }, .meanwhile = [&](const std::vector<pid_t>& pids) {
-      char there = 0;
-      ASSERT_EQ(read(made[0], &there, 1), 1);
-      std::this_thread::sleep_for(delay);
-      kill(pids[static_cast<size_t>(victim())], SIGKILL);
-    }};
+    const Scene run{.transport = transport(),
+                    .victim = victim(),
+                    .then =
+                        [&](ProcessGroup& world, DyingStore&) {
+                          world.barrier();
+                          if (world.rank() == 0) TUTTI_CHECK_ENV(write(made[1], "!", 1) == 1, "no pipe");
+                          std::vector<std::shared_ptr<ProcessGroup>> groups;
+                          while (true) groups.push_back(new_group(kEveryone, {.timeout = std::chrono::minutes(1)}));
+                        },
+                    .meanwhile =
+                        [&](const std::vector<pid_t>& pids) {
+                          char there = 0;
+                          ASSERT_EQ(read(made[0], &there, 1), 1);
+                          std::this_thread::sleep_for(delay);
+                          kill(pids[static_cast<size_t>(victim())], SIGKILL);
+                        }};
     expect_named(fmt::format("run {}, {} us after the first", i, delay.count()), run, true);
     close(made[0]);
     close(made[1]);
@@ -210,7 +257,8 @@ TEST_P(KilledAtAnyMoment, ARankIsNamed) {
 
 TEST(RollCall, NamesTheRanksThatDoNotCome) {
   HashStore store;
-  std::jthread other([&] { EXPECT_THROW(call_roll(store, "k", "all", 2, 4, std::chrono::milliseconds(150)), StoreTimeout); });
+  std::jthread other(
+      [&] { EXPECT_THROW(call_roll(store, "k", "all", 2, 4, std::chrono::milliseconds(150)), StoreTimeout); });
   try {
     call_roll(store, "k", "all", 0, 4, std::chrono::milliseconds(150));
     FAIL();
@@ -233,10 +281,13 @@ TEST(RollCall, RanksThatGiveDifferentWorldSizesAreToldAtOnce) {
         call_roll(store, "k", "all", rank, size, seconds(30));
       } catch (const UsageError& error) {
         ++refused;
-        EXPECT_STREQ(error.what(), is_late ? "group 'all': the ranks give different numbers of ranks: rank 0 gives 2, rank 2 gives 3 (store this "
-                                             "process). All ranks of a job must give the same world_size"
-                                           : "group 'all': the ranks give different numbers of ranks: rank 2 gives 3, rank 0 gives 2 (store this "
-                                             "process). All ranks of a job must give the same world_size");
+        EXPECT_STREQ(
+            error.what(),
+            is_late
+                ? "group 'all': the ranks give different numbers of ranks: rank 0 gives 2, rank 2 gives 3 (store this "
+                  "process). All ranks of a job must give the same world_size"
+                : "group 'all': the ranks give different numbers of ranks: rank 2 gives 3, rank 0 gives 2 (store this "
+                  "process). All ranks of a job must give the same world_size");
       }
     };
     const auto wait_for_it = [&](int rank) {

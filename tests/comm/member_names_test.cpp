@@ -1,4 +1,5 @@
-// Errors of a group of some ranks name a member by its rank there and by that in the world, which launchers and logs show.
+// Errors of a group of some ranks name a member by its rank there and by that in the world, which launchers and logs
+// show.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,27 +25,33 @@ TEST(MemberNames, SayWhatIsKnown) {
 }
 
 class MemberNames : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Transports, MemberNames, testing::Values("shm", "gloo", "hier"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transports, MemberNames, testing::Values("shm", "gloo", "hier"),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(MemberNames, ADeathInAGroupOfSomeRanksSaysWhoThatIsInTheWorld) {
   const std::vector<TransportInfo> known = known_transports();
-  if (std::none_of(known.begin(), known.end(), [&](const TransportInfo& t) { return t.name == GetParam() && t.available; })) GTEST_SKIP() << "no " << GetParam() << " in this build";
-  const auto results = run_world(3, [](ProcessGroup& world) {
-    if (world.rank() == 1) {
-      world.barrier();
-      return;
-    }
-    const std::shared_ptr<ProcessGroup> some = new_group({0, 2});
-    some->barrier();
-    if (some->rank() == 1) raise(SIGKILL);
-    try {
-      some->barrier();
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      if (text.find("rank 1 (world rank 2, pid ") == std::string::npos) throw std::logic_error("it says: " + text);
-      throw;
-    }
-  }, {.transport = GetParam()});
+  if (std::none_of(known.begin(), known.end(),
+                   [&](const TransportInfo& t) { return t.name == GetParam() && t.available; }))
+    GTEST_SKIP() << "no " << GetParam() << " in this build";
+  const auto results = run_world(3,
+                                 [](ProcessGroup& world) {
+                                   if (world.rank() == 1) {
+                                     world.barrier();
+                                     return;
+                                   }
+                                   const std::shared_ptr<ProcessGroup> some = new_group({0, 2});
+                                   some->barrier();
+                                   if (some->rank() == 1) raise(SIGKILL);
+                                   try {
+                                     some->barrier();
+                                   } catch (const Error& error) {
+                                     const std::string text = error.what();
+                                     if (text.find("rank 1 (world rank 2, pid ") == std::string::npos)
+                                       throw std::logic_error("it says: " + text);
+                                     throw;
+                                   }
+                                 },
+                                 {.transport = GetParam()});
   EXPECT_NE(results[0].error.find("rank 1 (world rank 2, pid "), std::string::npos) << results[0].error;
   EXPECT_EQ(results[0].error.find("it says"), std::string::npos) << results[0].error;
 }

@@ -1,5 +1,5 @@
-// A message whose dtype or length is not the receive's is an error of both ends that names ranks, field and both values, on
-// every transport, soon and before a byte is written; the group goes on.
+// A message whose dtype or length is not the receive's is an error of both ends that names ranks, field and both
+// values, on every transport, soon and before a byte is written; the group goes on.
 #include "tests/comm/support/message_agreement.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,8 @@ namespace tutti::comm {
 namespace {
 
 class MessageAgreement : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Over, MessageAgreement, testing::ValuesIn(world_transports()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Over, MessageAgreement, testing::ValuesIn(world_transports()),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(MessageAgreement, BothEndsAreToldAndGoOn) { run_over(GetParam(), 3, check_message_agreement); }
 
@@ -24,7 +25,8 @@ TEST(MessageAgreementMpi, BothEndsAreToldAndGoOn) {
   for (const TransportInfo& info : known_transports()) {
     if (info.name != "mpi" || !info.available) continue;
     const std::string flags = std::string(geteuid() == 0 ? "--allow-run-as-root " : "") + "--oversubscribe";
-    const CommandResult result = run_command(fmt::format("timeout 100 mpirun {} -n 3 {}/transport_program mpi messages", flags, TUTTI_BINARY_DIR));
+    const CommandResult result = run_command(
+        fmt::format("timeout 100 mpirun {} -n 3 {}/transport_program mpi messages", flags, TUTTI_BINARY_DIR));
     EXPECT_EQ(result.exit_code, 0) << result.output;
   }
 }
@@ -51,10 +53,12 @@ TEST_P(MessageAgreement, ASendThatIsGivenUpHalfWayIsNoMessage) {
     try {
       group.recv(large, 0, 3);
     } catch (const UsageError& error) {
-      TUTTI_CHECK(std::string_view(error.what()).find("the sender cancelled the message") != std::string_view::npos, "{}", error.what());
+      TUTTI_CHECK(std::string_view(error.what()).find("the sender cancelled the message") != std::string_view::npos,
+                  "{}", error.what());
       group.recv(large, 0, 3);
     }
-    for (int64_t i = 0; i < large.numel(); ++i) TUTTI_CHECK(large.data<float>()[i] == 7.0f, "element {} is {}", i, large.data<float>()[i]);
+    for (int64_t i = 0; i < large.numel(); ++i)
+      TUTTI_CHECK(large.data<float>()[i] == 7.0f, "element {} is {}", i, large.data<float>()[i]);
     group.barrier();
   });
 }

@@ -21,11 +21,14 @@ MakeTransport over(const std::shared_ptr<LocalNetwork>& net) {
 std::shared_ptr<LocalNetwork> network(int ranks) { return std::make_shared<LocalNetwork>(ranks); }
 
 // One rank's call in a round where every rank offers one block of `bytes`.
-void one_round(Transport& transport, const CallRecord& call, int64_t bytes = 4) { exchange_one_block(transport, call, bytes); }
+void one_round(Transport& transport, const CallRecord& call, int64_t bytes = 4) {
+  exchange_one_block(transport, call, bytes);
+}
 
 TEST(MessageTransport, RoundsOfAnySizesBringTheRightBytes) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
-    expect_on_ranks(ranks, over(network(ranks)), [&](Transport& t) { check_rounds(t, 100 + static_cast<uint64_t>(ranks), 40, 700'000); });
+    expect_on_ranks(ranks, over(network(ranks)),
+                    [&](Transport& t) { check_rounds(t, 100 + static_cast<uint64_t>(ranks), 40, 700'000); });
   }
 }
 
@@ -86,7 +89,8 @@ TEST(MessageTransport, EveryDifferingFieldIsNamedOnAllRanksAndTheGroupGoesOn) {
           one_round(t, mine, t.rank() == odd_rank ? 100'000 : 16);
           throw std::logic_error(std::string("no error for differing ") + d.field);
         } catch (const UsageError& error) {
-          EXPECT_SAYS(error.what(), d.field, "group 'test'", "rank 0 called", odd_rank == 2 ? "rank 2 called" : "rank 1 called");
+          EXPECT_SAYS(error.what(), d.field, "group 'test'", "rank 0 called",
+                      odd_rank == 2 ? "rank 2 called" : "rank 1 called");
         }
         ++call.sequence;
         one_round(t, call, 16);  // all is well again
@@ -229,7 +233,9 @@ TEST(MessageTransport, MessageOfAnotherSizeFailsAloneAndSaysSo) {
       t.post(m);
       finish_messages(t, {&m});
       const std::string refusal = fmt::format(
-          "rank 1 refuses the message with tag 3 from rank 0: the lengths differ: rank 0 sends {} elements of u8, rank 1 receives {} of u8", bytes, bytes + 1);
+          "rank 1 refuses the message with tag 3 from rank 0: the lengths differ: rank 0 sends {} elements of u8, rank "
+          "1 receives {} of u8",
+          bytes, bytes + 1);
       // A small one has left its sender before it is looked at.
       EXPECT_EQ(m.error, t.rank() == 0 && bytes == 10 ? "" : refusal);
       one_round(t, barrier_call(1), 0);
@@ -361,7 +367,8 @@ TEST(MessageTransport, LostPeerIsNamedToAll) {
     for (int64_t i = 2; i < 1000; ++i) one_round(t, tensor_call(i, 100'000), 100'000);
   });
   for (const int r : {0, 2}) {
-    EXPECT_SAYS(errors[static_cast<size_t>(r)], "PeerError: rank 1 (pid ", "its connection was closed while rank ", "all_gather_single #", "group 'test'");
+    EXPECT_SAYS(errors[static_cast<size_t>(r)], "PeerError: rank 1 (pid ", "its connection was closed while rank ",
+                "all_gather_single #", "group 'test'");
   }
 }
 
@@ -420,7 +427,8 @@ TEST(MessageTransport, NonsenseFromTheNetworkEndsTheGroupCleanly) {
   for (uint32_t kind = 0; kind < kNumPacketKinds + 2; ++kind) {
     for (const int64_t number : {int64_t{-1}, int64_t{1}, int64_t{99}}) {
       for (const size_t body : {size_t{0}, size_t{64}, size_t{5000}}) {
-        PacketHead head{.kind = static_cast<PacketKind>(kind), .number = number, .offset = 1 << 20, .bytes = int64_t{1} << 60};
+        PacketHead head{
+            .kind = static_cast<PacketKind>(kind), .number = number, .offset = 1 << 20, .bytes = int64_t{1} << 60};
         std::vector<std::byte> bytes(sizeof head + body, std::byte{0xff});
         std::memcpy(bytes.data(), &head, sizeof head);
         packets.push_back(std::move(bytes));

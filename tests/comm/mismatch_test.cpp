@@ -1,5 +1,5 @@
-// Calls that do not fit together: an error on every rank that names two ranks and the field, no byte written, and a group
-// that goes on.
+// Calls that do not fit together: an error on every rank that names two ranks and the field, no byte written, and a
+// group that goes on.
 #include <gtest/gtest.h>
 
 #include "tests/comm/support/forked_ranks.h"
@@ -15,7 +15,8 @@ constexpr int kRanks = kMismatchRanks;
 constexpr int kOdd = 1;  // the rank that calls differently
 
 class Mismatched : public testing::TestWithParam<std::tuple<std::string, Mismatch>> {};
-INSTANTIATE_TEST_SUITE_P(Over, Mismatched, testing::Combine(testing::ValuesIn(world_transports()), testing::ValuesIn(mismatches())),
+INSTANTIATE_TEST_SUITE_P(Over, Mismatched,
+                         testing::Combine(testing::ValuesIn(world_transports()), testing::ValuesIn(mismatches())),
                          [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
 
 TEST_P(Mismatched, IsAnErrorOnAllRanksAndTheGroupGoesOn) {
@@ -24,7 +25,8 @@ TEST_P(Mismatched, IsAnErrorOnAllRanksAndTheGroupGoesOn) {
   run_over(transport, kRanks, check);
   if (transport != "shm") return;
   // With slots so small that offers come in many parts.
-  for (const ForkedResult& result : run_forked(kRanks, check, {.limit = std::chrono::seconds(20)})) EXPECT_TRUE(result.succeeded()) << result.error;
+  for (const ForkedResult& result : run_forked(kRanks, check, {.limit = std::chrono::seconds(20)}))
+    EXPECT_TRUE(result.succeeded()) << result.error;
 }
 
 // The ranks are one call apart: every call is refused, until the rank that has made one too many leaves one out.
@@ -41,10 +43,12 @@ TEST(Mismatch, AnExtraCallIsNamedWhenTheNextOneMeetsIt) {
     const Tensor t = Tensor::of<float>({1, 2});
     if (group.rank() == kOdd) {
       const std::string text = refusal([&] { group.barrier(); });
-      TUTTI_CHECK(text.find("rank 0 called all_reduce(f32 [2], sum), rank 1 called barrier()") != std::string::npos, "{}", text);
+      TUTTI_CHECK(text.find("rank 0 called all_reduce(f32 [2], sum), rank 1 called barrier()") != std::string::npos,
+                  "{}", text);
     } else {
       const std::string text = refusal([&] { group.all_reduce(t); });
-      TUTTI_CHECK(text.find("rank 0 called all_reduce(f32 [2], sum), rank 1 called barrier()") != std::string::npos, "{}", text);
+      TUTTI_CHECK(text.find("rank 0 called all_reduce(f32 [2], sum), rank 1 called barrier()") != std::string::npos,
+                  "{}", text);
     }
     group.all_reduce(t);
     TUTTI_CHECK(t.data<float>()[1] == 6, "the sum is {}", t.data<float>()[1]);

@@ -62,7 +62,8 @@ TEST(MpiTransport, MismatchIsNamedOnAllRanks) {
   if (!has_mpi()) return;
   const CommandResult result = mpirun(3, "transport_program mpi mismatch");
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_SAYS(result.output, "rank 0: collective #1", "rank 1: collective #1", "rank 2: collective #1", "shapes differ");
+  EXPECT_SAYS(result.output, "rank 0: collective #1", "rank 1: collective #1", "rank 2: collective #1",
+              "shapes differ");
 }
 
 TEST(MpiTransport, CallsThatOneRankRefusesAreErrorsOnAll) {
@@ -113,7 +114,8 @@ TEST(MpiTransport, MpiStartedForOneThreadIsRefused) {
   if (!has_mpi()) return;
   const CommandResult result = mpirun(2, "mpi_host_program single");
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_SAYS(result.output, "the program has started MPI with MPI_THREAD_", "call MPI_Init_thread with MPI_THREAD_MULTIPLE");
+  EXPECT_SAYS(result.output, "the program has started MPI with MPI_THREAD_",
+              "call MPI_Init_thread with MPI_THREAD_MULTIPLE");
 }
 
 }  // namespace

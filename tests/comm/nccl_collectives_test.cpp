@@ -37,9 +37,12 @@ TEST_P(NcclCollectives, EveryReductionThatIsPromisedIsRight) {
       for (int d = 0; d < kNumDTypes; ++d) {
         const auto dtype = static_cast<DType>(d);
         // Small whole numbers: exact in every format.
-        const auto value = [&](int r, int64_t i) { return dtype == DType::boolean ? double((r + i) % 2) : double((r + i) % 3); };
+        const auto value = [&](int r, int64_t i) {
+          return dtype == DType::boolean ? double((r + i) % 2) : double((r + i) % 3);
+        };
         const Tensor t = filled(b.rank(), dtype, 9, [&](int64_t i) { return value(b.rank(), i); });
-        const Answer answer = b.can({.kind = CollectiveKind::all_reduce, .dtype = dtype, .reduce = kind, .device = t.device()});
+        const Answer answer =
+            b.can({.kind = CollectiveKind::all_reduce, .dtype = dtype, .reduce = kind, .device = t.device()});
         if (!answer) {
           try {
             b.all_reduce(t, op, {});
@@ -55,18 +58,30 @@ TEST_P(NcclCollectives, EveryReductionThatIsPromisedIsRight) {
           for (int r = 1; r < W; ++r) {
             const double x = value(r, i);
             switch (kind) {
-              case ReduceKind::product: expected *= x; break;
-              case ReduceKind::min: case ReduceKind::band: expected = std::min(expected, x); break;
-              case ReduceKind::max: case ReduceKind::bor: expected = std::max(expected, x); break;
-              case ReduceKind::premul_sum: expected += 0.5 * x; break;
-              default: expected += x;
+              case ReduceKind::product:
+                expected *= x;
+                break;
+              case ReduceKind::min:
+              case ReduceKind::band:
+                expected = std::min(expected, x);
+                break;
+              case ReduceKind::max:
+              case ReduceKind::bor:
+                expected = std::max(expected, x);
+                break;
+              case ReduceKind::premul_sum:
+                expected += 0.5 * x;
+                break;
+              default:
+                expected += x;
             }
           }
           if (kind == ReduceKind::avg) expected = is_floating(dtype) ? expected / W : std::trunc(expected / W);
           if (dtype == DType::boolean && kind == ReduceKind::sum) expected = std::min(expected, 1.0);
           alignas(8) char rounded[8];
           store_from_double(rounded, dtype, expected);
-          EXPECT_EQ(value_at(t, i), load_as_double(rounded, dtype)) << name_of(kind) << " of " << name_of(dtype) << " at " << i;
+          EXPECT_EQ(value_at(t, i), load_as_double(rounded, dtype))
+              << name_of(kind) << " of " << name_of(dtype) << " at " << i;
         }
       }
     }
@@ -103,8 +118,10 @@ TEST_P(NcclCollectives, AllGatherTakesPartsOfDifferentSizes) {
 TEST_P(NcclCollectives, AllGatherSingleAndCoalesced) {
   with_nccl_ranks(GetParam(), [](NcclBackend& b) {
     const auto W = static_cast<size_t>(b.size());
-    const Tensor floats = on_gpu<float>(b.rank(), {float(b.rank()), 0.5f}), bytes = on_gpu<uint8_t>(b.rank(), {uint8_t(b.rank() + 1)});
-    const Tensor all_floats = on_gpu(b.rank(), std::vector<float>(2 * W)), all_bytes = on_gpu(b.rank(), std::vector<uint8_t>(W));
+    const Tensor floats = on_gpu<float>(b.rank(), {float(b.rank()), 0.5f}),
+                 bytes = on_gpu<uint8_t>(b.rank(), {uint8_t(b.rank() + 1)});
+    const Tensor all_floats = on_gpu(b.rank(), std::vector<float>(2 * W)),
+                 all_bytes = on_gpu(b.rank(), std::vector<uint8_t>(W));
     b.all_gather_single(all_floats, floats, {});
     EXPECT_EQ(values_of<float>(all_floats)[2 * (W - 1)], float(W - 1));
     const std::vector<Tensor> outputs{all_floats, all_bytes}, inputs{floats, bytes};
@@ -142,14 +159,16 @@ TEST_P(NcclCollectives, ReduceScatterListsAndSingles) {
     const Tensor output = on_gpu(b.rank(), Ints(static_cast<size_t>(b.rank())));
     b.reduce_scatter(output, parts, {}, {});
     EXPECT_EQ(values_of<int64_t>(output), Ints(static_cast<size_t>(b.rank()), b.rank() * 10 * W + sum));
-    EXPECT_EQ(values_of<int64_t>(parts.back()), Ints(static_cast<size_t>(W - 1), (W - 1) * 10 + b.rank()));  // inputs stay
+    EXPECT_EQ(values_of<int64_t>(parts.back()),
+              Ints(static_cast<size_t>(W - 1), (W - 1) * 10 + b.rank()));  // inputs stay
 
     Ints all(static_cast<size_t>(2 * W));
     std::iota(all.begin(), all.end(), b.rank());
     const Tensor two = on_gpu(b.rank(), Ints(2));
     b.reduce_scatter_single(two, on_gpu(b.rank(), all), {}, {});
     EXPECT_EQ(values_of<int64_t>(two), (Ints{2 * b.rank() * W + sum, (2 * b.rank() + 1) * W + sum}));
-    const std::vector<Tensor> outputs{two, on_gpu<float>(b.rank(), {0})}, inputs{on_gpu(b.rank(), all), on_gpu(b.rank(), std::vector<float>(static_cast<size_t>(W), 1.5f))};
+    const std::vector<Tensor> outputs{two, on_gpu<float>(b.rank(), {0})},
+        inputs{on_gpu(b.rank(), all), on_gpu(b.rank(), std::vector<float>(static_cast<size_t>(W), 1.5f))};
     b.reduce_scatter_single_coalesced(outputs, inputs, ReduceKind::max, {});
     EXPECT_EQ(values_of<int64_t>(two)[0], 2 * b.rank() + W - 1);
     EXPECT_EQ(values_of<float>(outputs[1])[0], 1.5f);
@@ -176,7 +195,8 @@ TEST_P(NcclCollectives, AllToAllEvenUnevenAndLists) {
       rows.insert(rows.end(), static_cast<size_t>(2 * s), s);
     }
     const Tensor received = on_gpu(b.rank(), Ints(rows.size()), {W * (W - 1) / 2, 2});
-    b.all_to_all_single(received, on_gpu(b.rank(), Ints(static_cast<size_t>(2 * W * r), r), {W * r, 2}), out_splits, in_splits, {});
+    b.all_to_all_single(received, on_gpu(b.rank(), Ints(static_cast<size_t>(2 * W * r), r), {W * r, 2}), out_splits,
+                        in_splits, {});
     EXPECT_EQ(values_of<int64_t>(received), rows);
     std::vector<Tensor> outputs, inputs;
     for (int64_t s = 0; s < W; ++s) {
@@ -184,14 +204,15 @@ TEST_P(NcclCollectives, AllToAllEvenUnevenAndLists) {
       outputs.push_back(on_gpu(b.rank(), Ints(static_cast<size_t>(r + 1))));
     }
     b.all_to_all(outputs, inputs, {});
-    for (int64_t s = 0; s < W; ++s) EXPECT_EQ(values_of<int64_t>(outputs[static_cast<size_t>(s)]), Ints(static_cast<size_t>(r + 1), s));
+    for (int64_t s = 0; s < W; ++s)
+      EXPECT_EQ(values_of<int64_t>(outputs[static_cast<size_t>(s)]), Ints(static_cast<size_t>(r + 1), s));
   });
 }
 
 TEST_P(NcclCollectives, CoalescedCallsTakeAnyNumberOfTensorsAndDtypes) {
   with_nccl_ranks(GetParam(), [](NcclBackend& b) {
-    const std::vector<Tensor> tensors{on_gpu<float>(b.rank(), {1.5f}), on_gpu<int64_t>(b.rank(), {2, 3}), on_gpu(b.rank(), std::vector<double>()),
-                                      on_gpu<double>(b.rank(), {0.25})};
+    const std::vector<Tensor> tensors{on_gpu<float>(b.rank(), {1.5f}), on_gpu<int64_t>(b.rank(), {2, 3}),
+                                      on_gpu(b.rank(), std::vector<double>()), on_gpu<double>(b.rank(), {0.25})};
     b.all_reduce_coalesced(tensors, ReduceKind::sum, {});
     EXPECT_EQ(values_of<float>(tensors[0])[0], 1.5f * float(b.size()));
     EXPECT_EQ(values_of<int64_t>(tensors[1])[1], 3 * b.size());
@@ -223,7 +244,8 @@ TEST(NcclMessages, ABatchIsOneCall) {
   with_nccl_ranks(3, [](NcclBackend& b) {
     const int next = (b.rank() + 1) % 3, before = (b.rank() + 2) % 3;
     const Tensor mine = on_gpu<int64_t>(b.rank(), {b.rank(), 5}), theirs = on_gpu<int64_t>(b.rank(), {0, 0});
-    const std::vector<PointToPoint> operations{{PointToPoint::Kind::isend, mine, next}, {PointToPoint::Kind::irecv, theirs, before}};
+    const std::vector<PointToPoint> operations{{PointToPoint::Kind::isend, mine, next},
+                                               {PointToPoint::Kind::irecv, theirs, before}};
     const Work work = b.batch_isend_irecv(operations, {.async = true});
     work.wait();
     EXPECT_EQ(values_of<int64_t>(theirs), (Ints{before, 5}));

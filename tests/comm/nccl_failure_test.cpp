@@ -14,10 +14,10 @@
 namespace tutti::comm {
 namespace {
 
+using std::chrono::milliseconds;
 using testing::on_gpu;
 using testing::values_of;
 using testing::with_nccl_ranks;
-using std::chrono::milliseconds;
 
 template <class Expected, class Fn>
 std::string complaint(Fn&& fn) {
@@ -35,8 +35,10 @@ TEST(NcclRefusals, SayWhatToDo) {
   with_nccl_ranks(1, [](NcclBackend& b) {
     const Tensor t = on_gpu<float>(0, {1, 2, 3, 4}, {2, 2});
     EXPECT_EQ(complaint<UsageError>([&] { b.all_reduce(t.view_as({2, 2}, {1, 2}, 0), {}, {}); }),
-              "all_reduce: the input tensor [2, 2] f32 cuda:0 has strides [1, 2]; NCCL moves dense tensors: give contiguous() of it");
-    EXPECT_NE(complaint<UsageError>([&] { b.all_reduce(Tensor::of<float>({1}), {}, {}); }).find("cuda:0"), std::string::npos);
+              "all_reduce: the input tensor [2, 2] f32 cuda:0 has strides [1, 2]; NCCL moves dense tensors: give "
+              "contiguous() of it");
+    EXPECT_NE(complaint<UsageError>([&] { b.all_reduce(Tensor::of<float>({1}), {}, {}); }).find("cuda:0"),
+              std::string::npos);
     EXPECT_NE(complaint<UsageError>([&] { b.recv(t, -1, 0, {}); }).find("named rank only"), std::string::npos);
     EXPECT_NE(complaint<UsageError>([&] { b.send(t, 0, 3, {}); }).find("have no tags"), std::string::npos);
     EXPECT_NE(complaint<UsageError>([&] { b.broadcast(t, 1, {}); }).find("root 1"), std::string::npos);
@@ -48,9 +50,14 @@ TEST(NcclRefusals, SayWhatToDo) {
 TEST(NcclCan, AnswersWithTheReason) {
   with_nccl_ranks(1, [](NcclBackend& b) {
     const Device gpu{DeviceKind::cuda, 0};
-    EXPECT_TRUE(b.can({.kind = CollectiveKind::all_to_all_v_single, .dtype = DType::i16, .device = gpu, .uneven = true}));
-    EXPECT_EQ(b.can({.kind = CollectiveKind::all_reduce, .dtype = DType::i16, .device = gpu}).reason, "NCCL has no arithmetic on i16");
-    EXPECT_EQ(b.can({.kind = CollectiveKind::all_reduce, .dtype = DType::i32, .reduce = ReduceKind::bxor, .device = gpu}).reason, "NCCL has no bxor");
+    EXPECT_TRUE(
+        b.can({.kind = CollectiveKind::all_to_all_v_single, .dtype = DType::i16, .device = gpu, .uneven = true}));
+    EXPECT_EQ(b.can({.kind = CollectiveKind::all_reduce, .dtype = DType::i16, .device = gpu}).reason,
+              "NCCL has no arithmetic on i16");
+    EXPECT_EQ(
+        b.can({.kind = CollectiveKind::all_reduce, .dtype = DType::i32, .reduce = ReduceKind::bxor, .device = gpu})
+            .reason,
+        "NCCL has no bxor");
     EXPECT_TRUE(b.can({.kind = CollectiveKind::all_reduce, .dtype = DType::f8e5m2, .device = gpu}));
     EXPECT_NE(b.can({.kind = CollectiveKind::all_reduce}).reason.find("not on cpu"), std::string::npos);
     EXPECT_FALSE(b.can({.kind = CollectiveKind::gather_bytes, .device = gpu}));
@@ -65,24 +72,33 @@ TEST(NcclCan, AnswersWithTheReason) {
 TEST(NcclCan, Fp8IsAddedOnNewGpusOnly) {
   setenv("TUTTI_FAKE_ARCHITECTURE", "80", 1);
   with_nccl_ranks(1, [](NcclBackend& b) {
-    EXPECT_EQ(b.can({.kind = CollectiveKind::all_reduce, .dtype = DType::f8e5m2, .device = {DeviceKind::cuda, 0}}).reason,
-              "NCCL adds f8e5m2 on GPUs of compute capability 9.0 and newer; this one has 8.0");
+    EXPECT_EQ(
+        b.can({.kind = CollectiveKind::all_reduce, .dtype = DType::f8e5m2, .device = {DeviceKind::cuda, 0}}).reason,
+        "NCCL adds f8e5m2 on GPUs of compute capability 9.0 and newer; this one has 8.0");
     EXPECT_TRUE(b.can({.kind = CollectiveKind::broadcast, .dtype = DType::f8e5m2, .device = {DeviceKind::cuda, 0}}));
   });
   unsetenv("TUTTI_FAKE_ARCHITECTURE");
 }
 
 TEST(NcclCan, StrictNumericsLeavesWhatDoesNotDependOnOrder) {
-  with_nccl_ranks(2, [](NcclBackend& b) {
-    const auto can = [&](ReduceKind kind, DType dtype) {
-      return static_cast<bool>(b.can({.kind = CollectiveKind::reduce_scatter_single, .dtype = dtype, .reduce = kind, .device = {DeviceKind::cuda, static_cast<int16_t>(b.rank())}}));
-    };
-    EXPECT_FALSE(can(ReduceKind::sum, DType::f32));
-    EXPECT_FALSE(can(ReduceKind::avg, DType::bf16));
-    EXPECT_TRUE(can(ReduceKind::max, DType::f32));
-    EXPECT_TRUE(can(ReduceKind::sum, DType::i32));
-    EXPECT_NE(complaint<UsageError>([&] { b.all_reduce(on_gpu<float>(b.rank(), {1}), {}, {}); }).find("strict numerics"), std::string::npos);
-  }, [](NcclOptions& o) { o.strict_numerics = true; });
+  with_nccl_ranks(
+      2,
+      [](NcclBackend& b) {
+        const auto can = [&](ReduceKind kind, DType dtype) {
+          return static_cast<bool>(b.can({.kind = CollectiveKind::reduce_scatter_single,
+                                          .dtype = dtype,
+                                          .reduce = kind,
+                                          .device = {DeviceKind::cuda, static_cast<int16_t>(b.rank())}}));
+        };
+        EXPECT_FALSE(can(ReduceKind::sum, DType::f32));
+        EXPECT_FALSE(can(ReduceKind::avg, DType::bf16));
+        EXPECT_TRUE(can(ReduceKind::max, DType::f32));
+        EXPECT_TRUE(can(ReduceKind::sum, DType::i32));
+        EXPECT_NE(
+            complaint<UsageError>([&] { b.all_reduce(on_gpu<float>(b.rank(), {1}), {}, {}); }).find("strict numerics"),
+            std::string::npos);
+      },
+      [](NcclOptions& o) { o.strict_numerics = true; });
 }
 
 TEST(NcclFailure, ACallThatNobodyJoinsEndsAtItsDeadlineOnAllRanks) {
@@ -146,11 +162,19 @@ TEST(NcclFailure, EveryCallOfTheLibraryMayFail) {
 
 TEST(NcclFailure, RanksThatDoNotComeAreWaitedForUntilTheDeadline) {
   const auto join = [](int rank) {
-    NcclBackend backend({.group = "alone", .store = std::make_shared<HashStore>(), .rank = rank, .size = 2, .device = {DeviceKind::cuda, 0},
-                         .timeout = milliseconds(50), .nccl = testing::fake_nccl(), .gpu = testing::fake_gpu()});
+    NcclBackend backend({.group = "alone",
+                         .store = std::make_shared<HashStore>(),
+                         .rank = rank,
+                         .size = 2,
+                         .device = {DeviceKind::cuda, 0},
+                         .timeout = milliseconds(50),
+                         .nccl = testing::fake_nccl(),
+                         .gpu = testing::fake_gpu()});
   };
-  EXPECT_NE(complaint<TimeoutError>([&] { join(0); }).find("joining group 'alone' on rank 0 did not end within 50 ms"), std::string::npos);
-  EXPECT_NE(complaint<TimeoutError>([&] { join(1); }).find("waited 50 ms for rank 0 to open the group"), std::string::npos);
+  EXPECT_NE(complaint<TimeoutError>([&] { join(0); }).find("joining group 'alone' on rank 0 did not end within 50 ms"),
+            std::string::npos);
+  EXPECT_NE(complaint<TimeoutError>([&] { join(1); }).find("waited 50 ms for rank 0 to open the group"),
+            std::string::npos);
 }
 
 TEST(NcclWork, KeepsItsTensorsAndCallsBackOnce) {
@@ -167,40 +191,46 @@ TEST(NcclWork, KeepsItsTensorsAndCallsBackOnce) {
 
 TEST(NcclWork, WaitsForWhatTheCallersStreamHolds) {
   CudaStream streams[2];
-  with_nccl_ranks(2, [&](NcclBackend& b) {
-    const Tensor t = on_gpu<float>(b.rank(), {0});
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool go = false;
-    streams[b.rank()].submit([&] {
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return go; });
-      t.data<float>()[0] = 2;
-    });
-    const Work work = b.all_reduce(t, {}, {.async = true});
-    EXPECT_FALSE(work.is_done());
-    {
-      std::lock_guard lock(mutex);
-      go = true;
-    }
-    changed.notify_all();
-    work.wait();
-    EXPECT_EQ(values_of<float>(t)[0], 4.0f);
-  }, [&](NcclOptions& o) { o.current_stream = [stream = &streams[o.rank]] { return stream; }; });
+  with_nccl_ranks(
+      2,
+      [&](NcclBackend& b) {
+        const Tensor t = on_gpu<float>(b.rank(), {0});
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool go = false;
+        streams[b.rank()].submit([&] {
+          std::unique_lock lock(mutex);
+          changed.wait(lock, [&] { return go; });
+          t.data<float>()[0] = 2;
+        });
+        const Work work = b.all_reduce(t, {}, {.async = true});
+        EXPECT_FALSE(work.is_done());
+        {
+          std::lock_guard lock(mutex);
+          go = true;
+        }
+        changed.notify_all();
+        work.wait();
+        EXPECT_EQ(values_of<float>(t)[0], 4.0f);
+      },
+      [&](NcclOptions& o) { o.current_stream = [stream = &streams[o.rank]] { return stream; }; });
 }
 
 TEST(NcclWork, IsRecordedAndDumpedOnFailure) {
   tutti::testing::TemporaryFolder folder;
   FlightRecorder recorder({.rank = 0, .world_size = 1, .prefix = folder / "d"});
   FlightGroup& group = recorder.add_group("g", "", {0});
-  with_nccl_ranks(1, [&](NcclBackend& b) {
-    b.all_reduce(on_gpu<float>(0, {3}), {}, {});
-    b.abort("enough");
-    EXPECT_THROW(b.barrier({}), PeerError);
-  }, [&](NcclOptions& o) {
-    o.recorder = &recorder;
-    o.flight_group = &group;
-  });
+  with_nccl_ranks(
+      1,
+      [&](NcclBackend& b) {
+        b.all_reduce(on_gpu<float>(0, {3}), {}, {});
+        b.abort("enough");
+        EXPECT_THROW(b.barrier({}), PeerError);
+      },
+      [&](NcclOptions& o) {
+        o.recorder = &recorder;
+        o.flight_group = &group;
+      });
   const FlightDump dump = read_flight_dump_file(folder / "d0");
   EXPECT_EQ(dump.reason, "enough");
   EXPECT_EQ(dump.entries.at(0).call, "all_reduce(f32 [1], sum)");

@@ -34,8 +34,10 @@ std::string complaint(Fn&& fn) {
 TEST(NcclLibrary, AnOldVersionIsRefusedWithBothVersions) {
   const Variable library("TUTTI_NCCL_LIB", TUTTI_BINARY_DIR "/libtutti_fake_nccl.so");
   const Variable version("TUTTI_FAKE_NCCL_VERSION", "22605");
-  EXPECT_EQ(complaint([] { NcclApi::open(); }), "backend nccl: " TUTTI_BINARY_DIR "/libtutti_fake_nccl.so is version 2.26.5; 2.27.0 or newer is "
-                                                "required. Install a newer NCCL, or name another file in TUTTI_NCCL_LIB");
+  EXPECT_EQ(complaint([] { NcclApi::open(); }),
+            "backend nccl: " TUTTI_BINARY_DIR
+            "/libtutti_fake_nccl.so is version 2.26.5; 2.27.0 or newer is "
+            "required. Install a newer NCCL, or name another file in TUTTI_NCCL_LIB");
 }
 
 TEST(NcclLibrary, NewerVersionsAreTaken) {
@@ -52,7 +54,9 @@ TEST(NcclLibrary, AMissingFileIsNamedWithTheReason) {
   const Variable library("TUTTI_NCCL_LIB", "/nowhere/libnccl.so.2");
   const std::string text = complaint([] { NcclApi::open(); });
   EXPECT_NE(text.find("/nowhere/libnccl.so.2: cannot open shared object file"), std::string::npos) << text;
-  EXPECT_NE(text.find("TUTTI_NCCL_LIB names the file; without it libnccl.so.2, librccl.so.1 are tried"), std::string::npos) << text;
+  EXPECT_NE(text.find("TUTTI_NCCL_LIB names the file; without it libnccl.so.2, librccl.so.1 are tried"),
+            std::string::npos)
+      << text;
 }
 
 TEST(NcclLibrary, AMissingFunctionIsNamed) {

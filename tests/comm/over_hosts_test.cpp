@@ -29,7 +29,9 @@ int64_t on_hosts(const Hosts& hosts, const std::function<void(TransportBackend&)
   return hosts.bytes_between->load() - before;
 }
 
-Tensor values(int rank, int64_t count, DType dtype) { return facets::sample_tensor(static_cast<uint64_t>(rank) + 1, {count}, dtype, -3, 3); }
+Tensor values(int rank, int64_t count, DType dtype) {
+  return facets::sample_tensor(static_cast<uint64_t>(rank) + 1, {count}, dtype, -3, 3);
+}
 
 TEST(EvenHosts, AreConsecutiveRanksInEqualNumbers) {
   const auto layout = even_hosts(placement(2, 4));
@@ -38,7 +40,8 @@ TEST(EvenHosts, AreConsecutiveRanksInEqualNumbers) {
   EXPECT_EQ(layout->per_host, 4);
   EXPECT_TRUE(layout->are_nodes());
   EXPECT_FALSE(even_hosts(placement(3, 2))->are_nodes());
-  for (const std::vector<int>& other : {std::vector<int>{}, {0}, {0, 0}, {0, 1}, {0, 0, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 0, 0}, {0, 0, 1, 2}})
+  for (const std::vector<int>& other :
+       {std::vector<int>{}, {0}, {0, 0}, {0, 1}, {0, 0, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 0, 0}, {0, 0, 1, 2}})
     EXPECT_FALSE(even_hosts(other).has_value()) << testing::PrintToString(other);
 }
 
@@ -57,7 +60,8 @@ TEST(EvenHosts, AreNodesWhenTheTreeOverRanksSaysSo) {
       std::vector<std::pair<int, int>> nodes;
       add_nodes(0, hosts * per_host, nodes);
       bool all = true;
-      for (int h = 0; h < hosts; ++h) all &= std::ranges::count(nodes, std::pair{h * per_host, (h + 1) * per_host}) == 1;
+      for (int h = 0; h < hosts; ++h)
+        all &= std::ranges::count(nodes, std::pair{h * per_host, (h + 1) * per_host}) == 1;
       EXPECT_EQ((HostLayout{hosts, per_host}.are_nodes()), all) << hosts << " hosts of " << per_host;
     }
   }
@@ -76,7 +80,9 @@ TEST(OverHosts, EveryReductionHasTheBitsOfOneHost) {
       for (int k = 0; k < kNumReduceKinds; ++k) {
         const auto kind = static_cast<ReduceKind>(k);
         if (!why_not_reducible(kind, dtype).empty()) continue;
-        const auto op_of = [&](int rank) { return kind == ReduceKind::premul_sum ? ReduceOp::premul_sum(0.25 + rank) : ReduceOp(kind); };
+        const auto op_of = [&](int rank) {
+          return kind == ReduceKind::premul_sum ? ReduceOp::premul_sum(0.25 + rank) : ReduceOp(kind);
+        };
         std::vector<Tensor> reduced(static_cast<size_t>(ranks)), scattered(static_cast<size_t>(ranks));
         run_ranks(ranks, [&](ProcessGroup& group) {
           const auto r = static_cast<size_t>(group.rank());
@@ -86,11 +92,16 @@ TEST(OverHosts, EveryReductionHasTheBitsOfOneHost) {
           group.reduce_scatter_single(scattered[r], values(group.rank(), kCount * ranks, dtype), op_of(group.rank()));
         });
         on_hosts(Hosts(placement(hosts, per_host)), [&](TransportBackend& b) {
-          const std::string where = fmt::format("{} of {} over {} hosts of {}, rank {}", name_of(kind), name_of(dtype), hosts, per_host, b.rank());
-          const Tensor own = values(b.rank(), kCount, dtype), part = Tensor::empty({kCount}, dtype), whole = values(b.rank(), kCount * ranks, dtype);
+          const std::string where = fmt::format("{} of {} over {} hosts of {}, rank {}", name_of(kind), name_of(dtype),
+                                                hosts, per_host, b.rank());
+          const Tensor own = values(b.rank(), kCount, dtype), part = Tensor::empty({kCount}, dtype),
+                       whole = values(b.rank(), kCount * ranks, dtype);
           b.run({.kind = CollectiveKind::all_reduce, .outputs = {&own, 1}, .reduce = op_of(b.rank())});
           expect_same_bits(own, reduced[static_cast<size_t>(b.rank())], where);
-          b.run({.kind = CollectiveKind::reduce_scatter_single, .outputs = {&part, 1}, .inputs = {&whole, 1}, .reduce = op_of(b.rank())});
+          b.run({.kind = CollectiveKind::reduce_scatter_single,
+                 .outputs = {&part, 1},
+                 .inputs = {&whole, 1},
+                 .reduce = op_of(b.rank())});
           expect_same_bits(part, scattered[static_cast<size_t>(b.rank())], where + ", scattered");
         });
       }
@@ -105,11 +116,13 @@ TEST(OverHosts, AllGatherPassesEverySliceOn) {
     on_hosts(Hosts(placement(hosts, per_host)), [&](TransportBackend& b) {
       for (const bool in_place : {false, true}) {
         const Tensor output = Tensor::empty({kCount * ranks}, DType::f32);
-        const Tensor slice = output.view_as({kCount}, {1}, b.rank() * kCount), input = in_place ? slice : Tensor::empty({kCount}, DType::f32);
+        const Tensor slice = output.view_as({kCount}, {1}, b.rank() * kCount),
+                     input = in_place ? slice : Tensor::empty({kCount}, DType::f32);
         std::memcpy(input.raw_data(), values(b.rank(), kCount, DType::f32).raw_data(), kCount * sizeof(float));
         b.run({.kind = CollectiveKind::all_gather_single, .outputs = {&output, 1}, .inputs = {&input, 1}});
         for (int r = 0; r < ranks; ++r)
-          expect_same_bits(output.view_as({kCount}, {1}, r * kCount), values(r, kCount, DType::f32), fmt::format("slice {} on rank {}", r, b.rank()));
+          expect_same_bits(output.view_as({kCount}, {1}, r * kCount), values(r, kCount, DType::f32),
+                           fmt::format("slice {} on rank {}", r, b.rank()));
       }
     });
   }
@@ -118,7 +131,8 @@ TEST(OverHosts, AllGatherPassesEverySliceOn) {
 TEST(OverHosts, CoalescedCallsTakeTheSameWay) {
   const Hosts hosts(placement(2, 2));
   on_hosts(hosts, [&](TransportBackend& b) {
-    const std::vector<Tensor> tensors = {values(b.rank(), 20'000, DType::f32), values(b.rank(), 3, DType::bf16), values(b.rank() + 7, 50'000, DType::bf16)};
+    const std::vector<Tensor> tensors = {values(b.rank(), 20'000, DType::f32), values(b.rank(), 3, DType::bf16),
+                                         values(b.rank() + 7, 50'000, DType::bf16)};
     std::vector<Tensor> single;
     for (const Tensor& t : tensors) {
       single.push_back(Tensor::empty(t.extents(), t.dtype()));
@@ -150,20 +164,30 @@ TEST(OverHosts, BytesBetweenHostsAreThoseOfTheFormula) {
   constexpr int kHosts = 2, kPerHost = 4, kRanks = kHosts * kPerHost;
   constexpr int64_t kLine = 64, kLines = kLine * kRanks * (kRanks - kPerHost), kCount = 1 << 20, kBytes = kCount * 4;
   const auto elements = [&](int64_t rounds, const std::function<void(TransportBackend&)>& fn) {
-    return (on_hosts(Hosts(placement(kHosts, kPerHost)), fn) - (rounds + 1) * kLines) / kHosts;  // and the barrier; per host
+    return (on_hosts(Hosts(placement(kHosts, kPerHost)), fn) - (rounds + 1) * kLines) /
+           kHosts;  // and the barrier; per host
   };
-  EXPECT_EQ(elements(4, [&](TransportBackend& b) {
-    const Tensor x = values(b.rank(), kCount, DType::f32);
-    b.run({.kind = CollectiveKind::all_reduce, .outputs = {&x, 1}});
-  }), 2 * kBytes * (kHosts - 1) / kHosts);
-  EXPECT_EQ(elements(kHosts + 1, [&](TransportBackend& b) {
-    const Tensor x = values(b.rank(), kCount, DType::f32), slice = Tensor::empty({kCount / kRanks}, DType::f32);
-    b.run({.kind = CollectiveKind::reduce_scatter_single, .outputs = {&slice, 1}, .inputs = {&x, 1}});
-  }), kBytes * (kHosts - 1) / kHosts);
-  EXPECT_EQ(elements(kHosts, [&](TransportBackend& b) {
-    const Tensor slice = values(b.rank(), kCount / kRanks, DType::f32), x = Tensor::empty({kCount}, DType::f32);
-    b.run({.kind = CollectiveKind::all_gather_single, .outputs = {&x, 1}, .inputs = {&slice, 1}});
-  }), kBytes / kRanks * kPerHost * (kHosts - 1));
+  EXPECT_EQ(elements(4,
+                     [&](TransportBackend& b) {
+                       const Tensor x = values(b.rank(), kCount, DType::f32);
+                       b.run({.kind = CollectiveKind::all_reduce, .outputs = {&x, 1}});
+                     }),
+            2 * kBytes * (kHosts - 1) / kHosts);
+  EXPECT_EQ(
+      elements(kHosts + 1,
+               [&](TransportBackend& b) {
+                 const Tensor x = values(b.rank(), kCount, DType::f32),
+                              slice = Tensor::empty({kCount / kRanks}, DType::f32);
+                 b.run({.kind = CollectiveKind::reduce_scatter_single, .outputs = {&slice, 1}, .inputs = {&x, 1}});
+               }),
+      kBytes * (kHosts - 1) / kHosts);
+  EXPECT_EQ(elements(kHosts,
+                     [&](TransportBackend& b) {
+                       const Tensor slice = values(b.rank(), kCount / kRanks, DType::f32),
+                                    x = Tensor::empty({kCount}, DType::f32);
+                       b.run({.kind = CollectiveKind::all_gather_single, .outputs = {&x, 1}, .inputs = {&slice, 1}});
+                     }),
+            kBytes / kRanks * kPerHost * (kHosts - 1));
 }
 
 }  // namespace

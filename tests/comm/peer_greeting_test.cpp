@@ -36,7 +36,9 @@ std::string read_all(int fd) {
   return got > 0 ? std::string(bytes, static_cast<size_t>(got)) : "";
 }
 
-void write_all(int fd, const std::string& bytes) { EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size())); }
+void write_all(int fd, const std::string& bytes) {
+  EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+}
 
 TEST(PeerGreeting, BothEndsKnowTheKey) {
   auto [a, b] = ends();
@@ -65,7 +67,8 @@ TEST(PeerGreeting, ARankThatIsNotExpectedIsAStranger) {
 }
 
 TEST(PeerGreeting, OtherBytesAreThoseOfAStranger) {
-  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1, '\0'), std::string(500, 'x'), std::string("tutti gloo 2\n")}) {
+  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1, '\0'), std::string(500, 'x'),
+                                   std::string("tutti gloo 2\n")}) {
     auto [a, b] = ends();
     auto callee = accepting(std::move(b), "the key");
     write_all(a.get(), bytes);

@@ -25,7 +25,8 @@ using ::testing::Values;
 void run_both(int ranks, const std::function<void(ProcessGroup&)>& fn) {
   run_ranks(ranks, fn);
   const auto results = run_forked(ranks, fn);
-  for (size_t r = 0; r < results.size(); ++r) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
+  for (size_t r = 0; r < results.size(); ++r)
+    EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
 }
 
 // Values that tell rank and position.
@@ -37,7 +38,8 @@ Tensor marked(int rank, int64_t count, int64_t first = 0) {
 
 void expect_marked(const Tensor& t, int rank, int64_t first = 0) {
   for (int64_t i = 0; i < t.numel(); ++i) {
-    TUTTI_CHECK(t.data<int64_t>()[i] == rank * 1'000'000 + first + i, "element {} is {}; expected that of rank {}", i, t.data<int64_t>()[i], rank);
+    TUTTI_CHECK(t.data<int64_t>()[i] == rank * 1'000'000 + first + i, "element {} is {}; expected that of rank {}", i,
+                t.data<int64_t>()[i], rank);
   }
 }
 
@@ -64,7 +66,8 @@ TEST_P(Collectives, ReduceWritesTheRootOnly) {
       const Tensor t = Tensor::of(before);
       group.reduce(t, root);
       const std::vector<float> after(t.data<float>(), t.data<float>() + count);
-      TUTTI_CHECK(same_bits(after, group.rank() == root ? serial_tree(group.size(), count) : before), "other bits for {} values", count);
+      TUTTI_CHECK(same_bits(after, group.rank() == root ? serial_tree(group.size(), count) : before),
+                  "other bits for {} values", count);
     }
   });
 }
@@ -77,9 +80,11 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsPart) {
       group.reduce_scatter_single(output, input);
       const std::vector<float> sum = serial_tree(group.size(), each * group.size());
       const std::vector<float> mine(sum.begin() + group.rank() * each, sum.begin() + (group.rank() + 1) * each);
-      TUTTI_CHECK(same_bits({output.data<float>(), output.data<float>() + each}, mine), "other bits for {} values", each);
+      TUTTI_CHECK(same_bits({output.data<float>(), output.data<float>() + each}, mine), "other bits for {} values",
+                  each);
       const std::vector<float> untouched = rank_values(group.rank(), each * group.size());
-      TUTTI_CHECK(same_bits({input.data<float>(), input.data<float>() + input.numel()}, untouched), "the input was written");
+      TUTTI_CHECK(same_bits({input.data<float>(), input.data<float>() + input.numel()}, untouched),
+                  "the input was written");
     }
   });
 }
@@ -104,7 +109,8 @@ TEST_P(Collectives, ReduceScatterOfUnevenLists) {
     group.reduce_scatter_v(output, inputs);
     const std::vector<float> sum = serial_tree(group.size(), begin);
     TUTTI_CHECK(same_bits({output.data<float>(), output.data<float>() + output.numel()},
-                          {sum.begin() + mine, sum.begin() + mine + output.numel()}), "other bits");
+                          {sum.begin() + mine, sum.begin() + mine + output.numel()}),
+                "other bits");
   });
 }
 
@@ -166,7 +172,8 @@ TEST_P(Collectives, GatherAndScatter) {
       expect_marked(back, group.rank());
       const Tensor all = group.rank() == root ? Tensor::empty({group.size() * count}, DType::i64) : Tensor();
       group.gather_single(all, marked(group.rank(), count), root);
-      for (int p = 0; p < group.size() && group.rank() == root; ++p) expect_marked(all.view_as({count}, {1}, p * count), p);
+      for (int p = 0; p < group.size() && group.rank() == root; ++p)
+        expect_marked(all.view_as({count}, {1}, p * count), p);
     }
   });
 }
@@ -183,7 +190,8 @@ TEST_P(Collectives, AllToAllEvenAndUneven) {
     const auto rows = [](int from, int to) { return int64_t{100} * from + 7 * to; };
     std::vector<int64_t> sent, taken;
     for (int p = 0; p < n; ++p) sent.push_back(rows(me, p)), taken.push_back(rows(p, me));
-    const int64_t out = std::accumulate(sent.begin(), sent.end(), int64_t{0}), in = std::accumulate(taken.begin(), taken.end(), int64_t{0});
+    const int64_t out = std::accumulate(sent.begin(), sent.end(), int64_t{0}),
+                  in = std::accumulate(taken.begin(), taken.end(), int64_t{0});
     const Tensor input = marked(me, out * 2).view_as({out, 2}, {2, 1}, 0), output = Tensor::empty({in, 2}, DType::i64);
     group.all_to_all_v_single(output, input, taken, sent);
     int64_t at = 0;
@@ -227,23 +235,29 @@ TEST_P(Collectives, TakeTensorsOfAnyStrides) {
 
 TEST_P(Collectives, ManyCoalescedTensorsOfManyTypes) {
   run_both(GetParam(), [](ProcessGroup& group) {
-    const Tensor a = Tensor::of(rank_values(group.rank(), 5)), b = marked(1, 3), c = Tensor::of(rank_values(group.rank(), 7000));
+    const Tensor a = Tensor::of(rank_values(group.rank(), 5)), b = marked(1, 3),
+                 c = Tensor::of(rank_values(group.rank(), 7000));
     const Tensor list[] = {a, b, c};
     group.all_reduce_coalesced(list, ReduceKind::sum, {.async = true}).wait();
     TUTTI_CHECK(same_bits({a.data<float>(), a.data<float>() + 5}, serial_tree(group.size(), 5)), "other bits in a");
-    TUTTI_CHECK(same_bits({c.data<float>(), c.data<float>() + 7000}, serial_tree(group.size(), 7000)), "other bits in c");
+    TUTTI_CHECK(same_bits({c.data<float>(), c.data<float>() + 7000}, serial_tree(group.size(), 7000)),
+                "other bits in c");
     TUTTI_CHECK(b.data<int64_t>()[1] == 1'000'001 * group.size(), "other sum in b");
   });
 }
 
 TEST_P(Collectives, BytesOfAnySize) {
   run_both(GetParam(), [](ProcessGroup& group) {
-    const auto text = [](int rank) { return std::string(static_cast<size_t>(rank * 1000), static_cast<char>('a' + rank)); };
+    const auto text = [](int rank) {
+      return std::string(static_cast<size_t>(rank * 1000), static_cast<char>('a' + rank));
+    };
     const std::vector<std::string> all = group.all_gather_bytes(text(group.rank()));
-    for (int p = 0; p < group.size(); ++p) TUTTI_CHECK(all[static_cast<size_t>(p)] == text(p), "other bytes of rank {}", p);
+    for (int p = 0; p < group.size(); ++p)
+      TUTTI_CHECK(all[static_cast<size_t>(p)] == text(p), "other bytes of rank {}", p);
     TUTTI_CHECK(group.broadcast_bytes(text(group.rank()), group.size() - 1) == text(group.size() - 1), "other bytes");
     const std::vector<std::string> gathered = group.gather_bytes(text(group.rank()), 0);
-    TUTTI_CHECK(gathered.empty() == (group.rank() != 0) && (gathered.empty() || gathered == all), "other bytes gathered");
+    TUTTI_CHECK(gathered.empty() == (group.rank() != 0) && (gathered.empty() || gathered == all),
+                "other bytes gathered");
     TUTTI_CHECK(group.scatter_bytes(gathered, 0) == text(group.rank()), "other bytes scattered");
   });
 }
@@ -254,7 +268,8 @@ TEST_P(Collectives, MessagesMatchByTagWhateverTheirOrder) {
     const int peer = 1 - group.rank();
     const Tensor small = marked(group.rank(), 3), large = marked(group.rank(), 50'000, 9);
     std::vector<Work> sent = {group.isend(large, peer, 5), group.isend(small, peer, 6), group.isend(small, peer, 5)};
-    const Tensor a = Tensor::empty({3}, DType::i64), b = Tensor::empty({50'000}, DType::i64), c = Tensor::empty({3}, DType::i64);
+    const Tensor a = Tensor::empty({3}, DType::i64), b = Tensor::empty({50'000}, DType::i64),
+                 c = Tensor::empty({3}, DType::i64);
     group.recv(a, peer, 6);
     group.recv(b, peer, 5);
     const Work any = group.recv_any(c, 5);
@@ -272,7 +287,8 @@ TEST_P(Collectives, ABatchExchangesAroundTheRing) {
     if (group.size() < 2) return;
     const int next = (group.rank() + 1) % group.size(), previous = (group.rank() + group.size() - 1) % group.size();
     const Tensor out = marked(group.rank(), 40'000), in = Tensor::empty({40'000}, DType::i64);
-    const PointToPoint operations[] = {{PointToPoint::Kind::isend, out, next, 1}, {PointToPoint::Kind::irecv, in, previous, 1}};
+    const PointToPoint operations[] = {{PointToPoint::Kind::isend, out, next, 1},
+                                       {PointToPoint::Kind::irecv, in, previous, 1}};
     group.batch_isend_irecv(operations).wait();
     expect_marked(in, previous);
   });
@@ -292,7 +308,8 @@ TEST_P(Collectives, AsynchronousCallsEndInOrderWhoeverWaits) {
     for (int i = 0; i < 20; ++i) {
       TUTTI_CHECK(works[static_cast<size_t>(i)].is_done(), "call {} has not ended", i);
       const Tensor& t = tensors[static_cast<size_t>(i)];
-      TUTTI_CHECK(same_bits({t.data<float>(), t.data<float>() + t.numel()}, serial_tree(group.size(), t.numel())), "other bits in {}", i);
+      TUTTI_CHECK(same_bits({t.data<float>(), t.data<float>() + t.numel()}, serial_tree(group.size(), t.numel())),
+                  "other bits in {}", i);
       TUTTI_CHECK(ended[static_cast<size_t>(i)] == i, "callbacks out of order");
     }
   });
@@ -310,16 +327,20 @@ TEST(ProcessGroup, ManyMeetingsOnFewCoresMakeProgress) {
 }
 
 TEST(ProcessGroup, SaysWhoGivesANanWhenAsked) {
-  run_ranks(2, [](ProcessGroup& group) {
-    try {
-      group.all_reduce(Tensor::of<float>({1, group.rank() == 1 ? NAN : 2.0f}));
-      FAIL();
-    } catch (const UsageError& e) {
-      EXPECT_NE(std::string(e.what()).find("on rank 1: the input has nan at [1]"), std::string::npos) << e.what();
-      EXPECT_EQ(std::string(e.what()).find("rank 1 refused its call") != std::string::npos, group.rank() == 0) << e.what();
-    }
-    group.barrier();
-  }, {.check_nan = true});
+  run_ranks(2,
+            [](ProcessGroup& group) {
+              try {
+                group.all_reduce(Tensor::of<float>({1, group.rank() == 1 ? NAN : 2.0f}));
+                FAIL();
+              } catch (const UsageError& e) {
+                EXPECT_NE(std::string(e.what()).find("on rank 1: the input has nan at [1]"), std::string::npos)
+                    << e.what();
+                EXPECT_EQ(std::string(e.what()).find("rank 1 refused its call") != std::string::npos, group.rank() == 0)
+                    << e.what();
+              }
+              group.barrier();
+            },
+            {.check_nan = true});
 }
 
 TEST(ProcessGroup, LeavesItsLastCallsInAFileWhenItFails) {
@@ -351,7 +372,8 @@ TEST(ProcessGroup, SplitsThatDoNotFitNameBothRanks) {
       group.all_to_all_v_single(Tensor::empty({3}), Tensor::empty({3}), takes, splits);
       TUTTI_CHECK(false, "nothing was thrown");
     } catch (const UsageError& e) {
-      TUTTI_CHECK(std::string(e.what()).find("rank 2 sends 8 bytes to rank 0, which expects 4") != std::string::npos, "{}", e.what());
+      TUTTI_CHECK(std::string(e.what()).find("rank 2 sends 8 bytes to rank 0, which expects 4") != std::string::npos,
+                  "{}", e.what());
     }
     group.barrier();
   });
@@ -376,8 +398,10 @@ TEST(ProcessGroup, NamesARankThatLeavesEarly) {
     if (group.rank() != 1) group.barrier();
   });
   for (const int r : {0, 2}) {
-    EXPECT_NE(results[static_cast<size_t>(r)].error.find("rank 1 (pid "), std::string::npos) << results[static_cast<size_t>(r)].error;
-    EXPECT_NE(results[static_cast<size_t>(r)].error.find("left the group"), std::string::npos) << results[static_cast<size_t>(r)].error;
+    EXPECT_NE(results[static_cast<size_t>(r)].error.find("rank 1 (pid "), std::string::npos)
+        << results[static_cast<size_t>(r)].error;
+    EXPECT_NE(results[static_cast<size_t>(r)].error.find("left the group"), std::string::npos)
+        << results[static_cast<size_t>(r)].error;
   }
 }
 
@@ -440,7 +464,8 @@ TEST(ProcessGroup, ATransportIsNamedPerKindOfDevice) {
     }
   };
   EXPECT_EQ(complaint("cpu:threads"), "");
-  EXPECT_NE(complaint("cpu:threads,cpu:shm").find("one name per device kind"), std::string::npos) << complaint("cpu:threads,cpu:shm");
+  EXPECT_NE(complaint("cpu:threads,cpu:shm").find("one name per device kind"), std::string::npos)
+      << complaint("cpu:threads,cpu:shm");
   EXPECT_NE(complaint("threads,cuda:gloo").find("legal: nccl"), std::string::npos) << complaint("threads,cuda:gloo");
   EXPECT_NE(complaint("treads").find("did you mean 'threads'"), std::string::npos) << complaint("treads");
 }

@@ -1,4 +1,5 @@
-// Outstanding calls move while their rank computes, at boundaries and by a thread: nobody waits for them or asks about them here.
+// Outstanding calls move while their rank computes, at boundaries and by a thread: nobody waits for them or asks about
+// them here.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -47,7 +48,8 @@ void expect_to_end_under(ProcessGroup& group, const std::function<void()>& compu
 }
 
 class Progress : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Over, Progress, testing::ValuesIn(world_transports()), [](const auto& tested) { return tested.param; });
+INSTANTIATE_TEST_SUITE_P(Over, Progress, testing::ValuesIn(world_transports()),
+                         [](const auto& tested) { return tested.param; });
 
 TEST_P(Progress, UnderEagerOps) {
   run_over(GetParam(), 3, [](ProcessGroup& group) {
@@ -146,7 +148,8 @@ TEST_P(Progress, NothingWantsAttentionAfterTheLastCall) {
     }
     // Ranks that are threads share the count.
     const auto limit = std::chrono::steady_clock::now() + kSoon;
-    while (Boundary::is_wanted() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (Boundary::is_wanted() && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_FALSE(Boundary::is_wanted());
     group.barrier();
   });

@@ -26,7 +26,9 @@ using namespace std::chrono_literals;
 class Meshes {
  public:
   explicit Meshes(int size, const std::function<std::string(int)>& key = [](int) { return "sixteen bytes!!!"; }) {
-    for (int r = 0; r < size; ++r) of.push_back(std::make_unique<ProvenMesh>(MeshPlan{.group = "g", .job_key = key(r), .rank = r, .size = size, .address = "127.0.0.1"}));
+    for (int r = 0; r < size; ++r)
+      of.push_back(std::make_unique<ProvenMesh>(
+          MeshPlan{.group = "g", .job_key = key(r), .rank = r, .size = size, .address = "127.0.0.1"}));
   }
   void connect() {
     std::vector<std::string> cards;
@@ -72,14 +74,17 @@ class Meshes {
   std::vector<std::unique_ptr<ProvenMesh>> of;
 };
 
-TcpEndpoint endpoint_of(const ProvenMesh& mesh) { return tcp_endpoint("127.0.0.1", std::atoi(mesh.card().c_str() + mesh.card().find(' '))); }
+TcpEndpoint endpoint_of(const ProvenMesh& mesh) {
+  return tcp_endpoint("127.0.0.1", std::atoi(mesh.card().c_str() + mesh.card().find(' ')));
+}
 
 // Strangers of all kinds, connected to one rank.
 class Strangers {
  public:
   void come_to(const ProvenMesh& mesh) {
     const TcpEndpoint endpoint = endpoint_of(mesh);
-    const char* sayings[] = {"", "GET / HTTP/1.0\r\n\r\n", "\xff\xff\xff\xff\xff\xff\xff\xff\xff", "tutti gloo 1\n\1", "tutti gloo 1\n\1\0\0\0"};
+    const char* sayings[] = {"", "GET / HTTP/1.0\r\n\r\n", "\xff\xff\xff\xff\xff\xff\xff\xff\xff", "tutti gloo 1\n\1",
+                             "tutti gloo 1\n\1\0\0\0"};
     for (const char* said : sayings) {
       UniqueFd fd = begin_connecting(endpoint);
       if (send(fd.get(), said, std::string_view(said).size(), MSG_NOSIGNAL) >= 0) ++said_;
@@ -137,7 +142,8 @@ TEST(ProvenMesh, ThoseWhoHoldMoreConnectionsThanAreAllowedDoNotKeepRanksOut) {
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlimit before = limit;
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
-  // Both ends of each are in this process. Where it may not have so many descriptors, lacking them bounds what a rank holds.
+  // Both ends of each are in this process. Where it may not have so many descriptors, lacking them bounds what a rank
+  // holds.
   const int strangers = static_cast<int>(std::min<rlim_t>(1200, limit.rlim_cur / 2 - 20));
   setrlimit(RLIMIT_NOFILE, &limit);
   {
@@ -158,58 +164,67 @@ TEST(ProvenMesh, ThoseWhoHoldMoreConnectionsThanAreAllowedDoNotKeepRanksOut) {
 
 // In a process of its own: what a process may open can be taken back, but not be given again.
 TEST(ProvenMesh, SomeDescriptorsOfTheProcessAreNotForStrangers) {
-  const auto results = fork_processes(1, [](int) {
-    Meshes meshes(2);
-    std::vector<UniqueFd> strangers;
-    for (int i = 0; i < 200; ++i) strangers.push_back(begin_connecting(endpoint_of(*meshes.of[0])));
-    const auto limit = static_cast<rlim_t>(strangers.back().get()) + 1 + 64 + 40;
-    const rlimit both{.rlim_cur = limit, .rlim_max = limit};
-    TUTTI_CHECK(setrlimit(RLIMIT_NOFILE, &both) == 0, "no limit");
-    meshes.of[0]->serve(100ms);
-    EXPECT_SAYS(meshes.of[0]->troubles(), "it was the slowest of too many");
-    std::vector<UniqueFd> others;
-    for (int i = 0; i < 60; ++i) {
-      others.push_back(UniqueFd(dup(0)));
-      TUTTI_CHECK(others.back(), "descriptor {} of 60 is not there", i);
-    }
-    others.clear();
-    meshes.connect();
-    TUTTI_CHECK(meshes.serve(), "the ranks were kept out: {}", meshes.of[0]->troubles());
-    TUTTI_CHECK(!testing::Test::HasFailure(), "another trouble: {}", meshes.of[0]->troubles());
-    meshes.expect_joined();
-  }, {.limit = 20s});
+  const auto results =
+      fork_processes(1,
+                     [](int) {
+                       Meshes meshes(2);
+                       std::vector<UniqueFd> strangers;
+                       for (int i = 0; i < 200; ++i) strangers.push_back(begin_connecting(endpoint_of(*meshes.of[0])));
+                       const auto limit = static_cast<rlim_t>(strangers.back().get()) + 1 + 64 + 40;
+                       const rlimit both{.rlim_cur = limit, .rlim_max = limit};
+                       TUTTI_CHECK(setrlimit(RLIMIT_NOFILE, &both) == 0, "no limit");
+                       meshes.of[0]->serve(100ms);
+                       EXPECT_SAYS(meshes.of[0]->troubles(), "it was the slowest of too many");
+                       std::vector<UniqueFd> others;
+                       for (int i = 0; i < 60; ++i) {
+                         others.push_back(UniqueFd(dup(0)));
+                         TUTTI_CHECK(others.back(), "descriptor {} of 60 is not there", i);
+                       }
+                       others.clear();
+                       meshes.connect();
+                       TUTTI_CHECK(meshes.serve(), "the ranks were kept out: {}", meshes.of[0]->troubles());
+                       TUTTI_CHECK(!testing::Test::HasFailure(), "another trouble: {}", meshes.of[0]->troubles());
+                       meshes.expect_joined();
+                     },
+                     {.limit = 20s});
   EXPECT_TRUE(results[0].succeeded()) << results[0].error;
 }
 
 TEST(ProvenMesh, RanksAreNotKeptOutWhereFewDescriptorsAreLeft) {
-  const auto results = fork_processes(1, [](int) {
-    Meshes meshes(3);
-    std::vector<UniqueFd> taken;
-    for (int i = 0; i < 150; ++i) taken.push_back(UniqueFd(dup(0)));
-    const auto limit = static_cast<rlim_t>(taken.back().get()) + 1 + 30;
-    const rlimit both{.rlim_cur = limit, .rlim_max = limit};
-    TUTTI_CHECK(setrlimit(RLIMIT_NOFILE, &both) == 0, "no limit");
-    meshes.connect();
-    TUTTI_CHECK(meshes.serve(), "the ranks were kept out: {}", meshes.of[0]->troubles());
-    meshes.expect_joined();
-  }, {.limit = 20s});
+  const auto results =
+      fork_processes(1,
+                     [](int) {
+                       Meshes meshes(3);
+                       std::vector<UniqueFd> taken;
+                       for (int i = 0; i < 150; ++i) taken.push_back(UniqueFd(dup(0)));
+                       const auto limit = static_cast<rlim_t>(taken.back().get()) + 1 + 30;
+                       const rlimit both{.rlim_cur = limit, .rlim_max = limit};
+                       TUTTI_CHECK(setrlimit(RLIMIT_NOFILE, &both) == 0, "no limit");
+                       meshes.connect();
+                       TUTTI_CHECK(meshes.serve(), "the ranks were kept out: {}", meshes.of[0]->troubles());
+                       meshes.expect_joined();
+                     },
+                     {.limit = 20s});
   EXPECT_TRUE(results[0].succeeded()) << results[0].error;
 }
 
 TEST(ProvenMesh, WithoutADescriptorItSaysSo) {
-  const auto results = fork_processes(1, [](int) {
-    Meshes meshes(2);
-    const UniqueFd caller = begin_connecting(endpoint_of(*meshes.of[0]));
-    std::vector<UniqueFd> taken;
-    const rlimit few{.rlim_cur = 60, .rlim_max = 60};
-    TUTTI_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
-    while (taken.empty() || taken.back()) taken.push_back(UniqueFd(dup(0)));
-    meshes.of[0]->serve(300ms);
-    const std::string troubles = meshes.of[0]->troubles();
-    meshes.connect();
-    meshes.of[1]->serve(300ms);
-    throw EnvironmentError(troubles + (meshes.of[1]->failure() ? meshes.of[1]->failure()->why : ""));
-  }, {.limit = 20s});
+  const auto results =
+      fork_processes(1,
+                     [](int) {
+                       Meshes meshes(2);
+                       const UniqueFd caller = begin_connecting(endpoint_of(*meshes.of[0]));
+                       std::vector<UniqueFd> taken;
+                       const rlimit few{.rlim_cur = 60, .rlim_max = 60};
+                       TUTTI_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
+                       while (taken.empty() || taken.back()) taken.push_back(UniqueFd(dup(0)));
+                       meshes.of[0]->serve(300ms);
+                       const std::string troubles = meshes.of[0]->troubles();
+                       meshes.connect();
+                       meshes.of[1]->serve(300ms);
+                       throw EnvironmentError(troubles + (meshes.of[1]->failure() ? meshes.of[1]->failure()->why : ""));
+                     },
+                     {.limit = 20s});
   EXPECT_SAYS(results[0].error, "this process had no descriptor left for a connection: raise 'ulimit -n'",
               "Too many open files, because this process has no descriptor left: raise 'ulimit -n'");
 }
@@ -222,7 +237,8 @@ TEST(ProvenMesh, ARankWithAnotherKeyLearnsThat) {
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->rank, 0);
   EXPECT_TRUE(failure->has_other_key);
-  EXPECT_SAYS(meshes.of[0]->troubles(), "1 connections of strangers were dropped", "which calls itself rank 1: it has another job key");
+  EXPECT_SAYS(meshes.of[0]->troubles(), "1 connections of strangers were dropped",
+              "which calls itself rank 1: it has another job key");
 }
 
 TEST(ProvenMesh, AnAddressThatCannotBeReachedFailsAtOnce) {

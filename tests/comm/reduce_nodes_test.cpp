@@ -26,7 +26,8 @@ TEST(MaximalNodes, AreThoseOfTheContract) {
   EXPECT_EQ(maximal_nodes(3, 3), Nodes{});
 }
 
-// 8 shards on 3 ranks are no tree over ranks: an adder that merges equal counts, or halves over ranks, gives other bits.
+// 8 shards on 3 ranks are no tree over ranks: an adder that merges equal counts, or halves over ranks, gives other
+// bits.
 TEST(ReduceNodes, EveryNumberOfRanksGivesTheBitsOfOnePlainTree) {
   for (const int64_t shards : {1, 2, 8, 11, 16}) {
     for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
@@ -34,7 +35,8 @@ TEST(ReduceNodes, EveryNumberOfRanksGivesTheBitsOfOnePlainTree) {
       for (const int64_t numel : {0, 1, 5, 20000}) {
         const std::vector<float> sums = plain_tree_sums(shards, numel);
         run_ranks(ranks, [&](ProcessGroup& group) {
-          EXPECT_EQ(reduced(group, consecutive_nodes(shards, ranks), numel), sums) << shards << " shards, rank " << group.rank() << " of " << ranks << ", " << numel;
+          EXPECT_EQ(reduced(group, consecutive_nodes(shards, ranks), numel), sums)
+              << shards << " shards, rank " << group.rank() << " of " << ranks << ", " << numel;
         });
       }
     }
@@ -46,7 +48,8 @@ TEST(ReduceNodes, ScatteredShardsGiveTheSameBits) {
   for (const int ranks : {2, 3, 5, 8}) {
     NodePlan plan(static_cast<size_t>(ranks));
     for (int64_t s = 0; s < 8; ++s) plan[static_cast<size_t>(s % ranks)].push_back({s, s + 1});
-    run_ranks(ranks, [&](ProcessGroup& group) { EXPECT_EQ(reduced(group, plan, 1000), plain_tree_sums(8, 1000)) << ranks; });
+    run_ranks(ranks,
+              [&](ProcessGroup& group) { EXPECT_EQ(reduced(group, plan, 1000), plain_tree_sums(8, 1000)) << ranks; });
   }
 }
 
@@ -99,7 +102,8 @@ TEST(ReduceNodes, InSymmetricMemoryTheyHaveTheSameBits) {
           reduce_nodes(group, output, buffer, numel, plan);
           const std::vector<float> sums = plain_tree_sums(8, numel);
           for (int64_t i = own.begin; i < own.end; ++i)
-            TUTTI_CHECK(output.data<float>()[i - own.begin] == sums[static_cast<size_t>(i)], "{}: element {} of rank {}", transport, i, me);
+            TUTTI_CHECK(output.data<float>()[i - own.begin] == sums[static_cast<size_t>(i)],
+                        "{}: element {} of rank {}", transport, i, me);
         }
         std::string text;
         try {
@@ -107,7 +111,10 @@ TEST(ReduceNodes, InSymmetricMemoryTheyHaveTheSameBits) {
         } catch (const UsageError& error) {
           text = error.what();
         }
-        TUTTI_CHECK(ranks == 2 || text == "reduce_nodes: the buffer is [10000] f32 cpu; expected contiguous f32 with 2 nodes of 6000 elements", "{}", text);
+        TUTTI_CHECK(ranks == 2 || text ==
+                                      "reduce_nodes: the buffer is [10000] f32 cpu; expected contiguous f32 with 2 "
+                                      "nodes of 6000 elements",
+                    "{}", text);
       });
     }
   }
@@ -126,16 +133,23 @@ TEST(ReduceNodes, WhatDoesNotFitIsNamed) {
     return text;
   };
   const Tensor four = Tensor::empty({4}), five = Tensor::empty({5}), whole = Tensor::empty({4}, DType::i32);
-  EXPECT_EQ(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, std::vector{four}, {{{0, 1}}, {}}); }), "reduce_nodes: the plan is for 2 ranks and the group has 1");
+  EXPECT_EQ(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, std::vector{four}, {{{0, 1}}, {}}); }),
+            "reduce_nodes: the plan is for 2 ranks and the group has 1");
   EXPECT_EQ(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, std::vector{four}, {{{0, 1}, {1, 2}}}); }),
             "reduce_nodes: rank 0 gives 1 tensors; the plan expects 2 of it");
-  EXPECT_EQ(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, std::vector{five}, {{{0, 1}}}); }), "reduce_nodes: the output has 4 elements and the nodes 5");
-  EXPECT_NE(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, std::vector{whole}, {{{0, 1}}}); }).find("expected contiguous f32"), std::string::npos);
+  EXPECT_EQ(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, std::vector{five}, {{{0, 1}}}); }),
+            "reduce_nodes: the output has 4 elements and the nodes 5");
+  EXPECT_NE(message([&](ProcessGroup& g) {
+              all_reduce_nodes(g, four, std::vector{whole}, {{{0, 1}}});
+            }).find("expected contiguous f32"),
+            std::string::npos);
   EXPECT_EQ(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, std::vector{four}, {{{1, 3}}}); }),
-            "reduce_nodes: [1, 3) is no node of a tree over shards; expected a power of two of shards that begins at a multiple of it");
+            "reduce_nodes: [1, 3) is no node of a tree over shards; expected a power of two of shards that begins at a "
+            "multiple of it");
   EXPECT_EQ(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, std::vector{four, four}, {{{0, 2}, {1, 2}}}); }),
             "reduce_nodes: [1, 2) follows [0, 2); expected disjoint nodes in ascending order");
-  EXPECT_EQ(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, {}, {{}}); }), "reduce_nodes: no rank of the plan brings a node");
+  EXPECT_EQ(message([&](ProcessGroup& g) { all_reduce_nodes(g, four, {}, {{}}); }),
+            "reduce_nodes: no rank of the plan brings a node");
 }
 
 }  // namespace

@@ -43,8 +43,11 @@ TEST(RunRanks, AFakeRankIsAloneInItsWorld) {
 }
 
 TEST(RunRanks, KeepsTheKindOfAnError) {
-  EXPECT_THROW(run_ranks(2, [](ProcessGroup& group) { group.rank() == 0 ? throw TimeoutError("late") : group.barrier(); }), TimeoutError);
-  EXPECT_THROW(run_ranks(2, [](ProcessGroup& group) { group.rank() == 0 ? throw PeerError("gone") : group.barrier(); }), PeerError);
+  EXPECT_THROW(
+      run_ranks(2, [](ProcessGroup& group) { group.rank() == 0 ? throw TimeoutError("late") : group.barrier(); }),
+      TimeoutError);
+  EXPECT_THROW(run_ranks(2, [](ProcessGroup& group) { group.rank() == 0 ? throw PeerError("gone") : group.barrier(); }),
+               PeerError);
 }
 
 TEST(RunRanks, PassesForeignExceptionsOn) {

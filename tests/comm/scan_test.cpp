@@ -16,7 +16,8 @@ Work scan(ProcessGroup& group, const Tensor& t, const ReduceOp& op = {}, const C
 void run_both(int ranks, const std::function<void(ProcessGroup&)>& fn) {
   run_ranks(ranks, fn);
   const auto results = run_forked(ranks, fn);
-  for (size_t r = 0; r < results.size(); ++r) EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
+  for (size_t r = 0; r < results.size(); ++r)
+    EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
 }
 
 TEST(Scan, GivesEachRankTheSumUpToItself) {
@@ -27,7 +28,8 @@ TEST(Scan, GivesEachRankTheSumUpToItself) {
       for (int64_t i = 0; i < count; ++i) t.data<int64_t>()[i] = 10 * r + i;
       scan(group, t);
       for (int64_t i = 0; i < count; ++i) {
-        TUTTI_CHECK(t.data<int64_t>()[i] == 10 * r * (r + 1) / 2 + (r + 1) * i, "rank {}: element {} of {} is {}", r, i, count, t.data<int64_t>()[i]);
+        TUTTI_CHECK(t.data<int64_t>()[i] == 10 * r * (r + 1) / 2 + (r + 1) * i, "rank {}: element {} of {} is {}", r, i,
+                    count, t.data<int64_t>()[i]);
       }
     }
   });
@@ -45,7 +47,8 @@ TEST(Scan, HasTheBitsOfAnAllReduceOfTheRanksSoFar) {
         first->all_reduce(two, op);
         scan(group, prefix, op);
         const Tensor& expected = group.rank() == 0 ? own : group.rank() == 1 ? two : all;
-        TUTTI_CHECK(checksum(std::vector{prefix}) == checksum(std::vector{expected}), "rank {}: {} of {}", group.rank(), name_of(op.kind()), name_of(dtype));
+        TUTTI_CHECK(checksum(std::vector{prefix}) == checksum(std::vector{expected}), "rank {}: {} of {}", group.rank(),
+                    name_of(op.kind()), name_of(dtype));
       }
     }
   });
@@ -80,7 +83,10 @@ TEST(Scan, IsFoundWhereTheRanksCallsDiffer) {
       else group.all_reduce(t);
       FAIL() << "nothing was thrown";
     } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find("rank 0 called scan(f32 [1], sum), rank 1 called all_reduce(f32 [1], sum)"), std::string::npos) << error.what();
+      EXPECT_NE(
+          std::string(error.what()).find("rank 0 called scan(f32 [1], sum), rank 1 called all_reduce(f32 [1], sum)"),
+          std::string::npos)
+          << error.what();
     }
   });
 }

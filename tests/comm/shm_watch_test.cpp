@@ -26,8 +26,10 @@ TEST(ShmWatch, SpinsOnlyWhereAllThreadsOfAllRanksHaveCores) {
   const int cores = usable_cores();
   for (int ranks = 1; ranks <= cores + 1; ++ranks) {
     for (int threads = 1; threads <= cores + 1; ++threads) {
-      EXPECT_EQ(spins(ranks, threads, true), ranks * threads <= cores) << ranks << " ranks of " << threads << " threads on " << cores << " cores";
-      EXPECT_EQ(spins(ranks, threads, false), ranks <= cores) << ranks << " ranks whose threads have not started, on " << cores << " cores";
+      EXPECT_EQ(spins(ranks, threads, true), ranks * threads <= cores)
+          << ranks << " ranks of " << threads << " threads on " << cores << " cores";
+      EXPECT_EQ(spins(ranks, threads, false), ranks <= cores)
+          << ranks << " ranks whose threads have not started, on " << cores << " cores";
     }
   }
 }

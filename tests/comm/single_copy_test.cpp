@@ -1,5 +1,5 @@
-// Large tensors of processes that share a host are copied once, by the kernel, where it allows that, and twice where it does not: the same
-// bytes and the same bits, and the same errors when a rank is lost.
+// Large tensors of processes that share a host are copied once, by the kernel, where it allows that, and twice where it
+// does not: the same bytes and the same bits, and the same errors when a rank is lost.
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -33,8 +33,9 @@ constexpr int64_t kPulled = 512 << 10, kStaged = 20 << 10, kInLine = 5;  // floa
 using RankMain = std::function<void(ProcessGroup&, const ShmTransport&)>;
 
 // Ranks that can ask their transport. `may_pull` is asked on each rank.
-std::vector<ForkedResult> run_processes(int ranks, const RankMain& fn, const std::function<bool(int)>& may_pull = [](int) { return true; },
-                                        const ForkOptions& options = {.slot_bytes = 256 << 10}) {
+std::vector<ForkedResult> run_processes(
+    int ranks, const RankMain& fn, const std::function<bool(int)>& may_pull = [](int) { return true; },
+    const ForkOptions& options = {.slot_bytes = 256 << 10}) {
   const auto segment = Segment::create(ranks, options.slot_bytes);
   const auto rank_main = [&](int rank) {
     std::vector<int> everyone;
@@ -42,7 +43,8 @@ std::vector<ForkedResult> run_processes(int ranks, const RankMain& fn, const std
     ProcessGroup group("0", "forked", rank, everyone, nullptr);
     auto transport = std::make_unique<ShmTransport>(segment, rank, ShmOptions{.may_pull = may_pull(rank)});
     const ShmTransport& asked = *transport;
-    group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(std::move(transport), GroupLabel{"0"}, options.timeout));
+    group.set_backend(DeviceKind::cpu,
+                      std::make_shared<TransportBackend>(std::move(transport), GroupLabel{"0"}, options.timeout));
     fn(group, asked);
   };
   return fork_processes(ranks, rank_main, options, [&](int rank, pid_t pid) { segment->area(rank).pid.store(pid); });
@@ -69,8 +71,8 @@ Tensor filled(int from, int to, int64_t count) {
 void check_filled(const char* what, const Tensor& t, int from, int to, int64_t step = 1) {
   const float* data = static_cast<const float*>(t.raw_data());
   for (int64_t i = 0; i < t.numel(); ++i) {
-    TUTTI_CHECK(data[i * step] == value(from, to, i), "{}: element {} of {} from rank {} for rank {} is {}, not {}", what, i, t.numel(), from, to,
-                data[i * step], value(from, to, i));
+    TUTTI_CHECK(data[i * step] == value(from, to, i), "{}: element {} of {} from rank {} for rank {} is {}, not {}",
+                what, i, t.numel(), from, to, data[i * step], value(from, to, i));
   }
 }
 
@@ -101,14 +103,18 @@ class SingleCopy : public testing::TestWithParam<std::tuple<int, bool>> {
   }
 };
 
-// Ranks pull where the kernel lets them read each other's memory; elsewhere these tests are not there, and `tutti env` says why.
+// Ranks pull where the kernel lets them read each other's memory; elsewhere these tests are not there, and `tutti env`
+// says why.
 bool can_pull() {
   static const bool can = why_no_peer_memory().empty();
   return can;
 }
 std::vector<bool> ways() { return can_pull() ? std::vector<bool>{false, true} : std::vector<bool>{false}; }
 INSTANTIATE_TEST_SUITE_P(Ranks, SingleCopy, testing::Combine(testing::Values(2, 3, 4, 5), testing::ValuesIn(ways())),
-                         [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param) ? "pulled" : "staged"); });
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param),
+                                              std::get<1>(info.param) ? "pulled" : "staged");
+                         });
 
 TEST_P(SingleCopy, UnevenSizesArrive) {
   run([](ProcessGroup& group) {
@@ -138,11 +144,13 @@ TEST_P(SingleCopy, ReductionsKeepTheirBits) {
     const std::vector<float> mine = rank_values(me, count), sums = serial_tree(ranks, count);
     const Tensor all = Tensor::empty({count}), part = Tensor::empty({n}), at_root = Tensor::empty({count});
     const Tensor input = Tensor::empty({count});
-    for (const Tensor& t : {all, at_root, input}) std::memcpy(t.data<float>(), mine.data(), mine.size() * sizeof(float));
+    for (const Tensor& t : {all, at_root, input})
+      std::memcpy(t.data<float>(), mine.data(), mine.size() * sizeof(float));
     group.all_reduce(all);
     TUTTI_CHECK(same_bits(values_of(all), sums), "all_reduce");
     group.reduce_scatter_single(part, input);
-    TUTTI_CHECK(same_bits(values_of(part), {sums.begin() + me * n, sums.begin() + (me + 1) * n}), "reduce_scatter_single");
+    TUTTI_CHECK(same_bits(values_of(part), {sums.begin() + me * n, sums.begin() + (me + 1) * n}),
+                "reduce_scatter_single");
     TUTTI_CHECK(same_bits(values_of(input), mine), "reduce_scatter_single has written its input");
     group.reduce(at_root, ranks - 1);
     TUTTI_CHECK(same_bits(values_of(at_root), me == ranks - 1 ? sums : mine), "reduce");
@@ -159,13 +167,15 @@ TEST_P(SingleCopy, ViewsAndOverlapsArrive) {
     std::vector<Tensor> strided_outputs;
     for (int p = 0; p < ranks; ++p) strided_outputs.push_back(Tensor::empty({n, 2}).view_as({n}, {2}, 0));
     group.all_gather(strided_outputs, strided);
-    for (int p = 0; p < ranks; ++p) check_filled("all_gather of views", strided_outputs[static_cast<size_t>(p)], p, 0, 2);
+    for (int p = 0; p < ranks; ++p)
+      check_filled("all_gather of views", strided_outputs[static_cast<size_t>(p)], p, 0, 2);
     // The own slice of the output as the input, and a tensor that is exchanged with itself.
     const Tensor slices = Tensor::empty({ranks * n}), own = slices.view_as({n}, {1}, me * n);
     std::memcpy(own.data<float>(), filled(me, 1, n).data<float>(), static_cast<size_t>(own.nbytes()));
     group.all_gather_single(slices, own);
     for (int p = 0; p < ranks; ++p) check_filled("all_gather_single in place", slices.view_as({n}, {1}, p * n), p, 1);
-    for (int p = 0; p < ranks; ++p) std::memcpy(slices.data<float>() + p * n, filled(me, p, n).data<float>(), static_cast<size_t>(n) * sizeof(float));
+    for (int p = 0; p < ranks; ++p)
+      std::memcpy(slices.data<float>() + p * n, filled(me, p, n).data<float>(), static_cast<size_t>(n) * sizeof(float));
     group.all_to_all_single(slices, slices);
     for (int p = 0; p < ranks; ++p) check_filled("all_to_all_single in place", slices.view_as({n}, {1}, p * n), p, me);
   });
@@ -182,7 +192,9 @@ TEST_P(SingleCopy, AnOfferIsTheCallersAgainWhenTheCallReturns) {
       if (group.rank() == (root + 1) % ranks) std::this_thread::sleep_for(2ms);
       std::fill_n(t.data<float>(), n, group.rank() == root ? static_cast<float>(turn) : -1.0f);
       group.broadcast(t, root);
-      for (int64_t i = 0; i < n; ++i) TUTTI_CHECK(t.data<float>()[i] == static_cast<float>(turn), "turn {}: element {} is {}", turn, i, t.data<float>()[i]);
+      for (int64_t i = 0; i < n; ++i)
+        TUTTI_CHECK(t.data<float>()[i] == static_cast<float>(turn), "turn {}: element {} is {}", turn, i,
+                    t.data<float>()[i]);
       std::fill_n(t.data<float>(), n, -2.0f);
     }
   });
@@ -195,7 +207,8 @@ TEST_P(SingleCopy, MappedMemoryArrives) {
     const int fd = memfd_create("tutti-test", MFD_CLOEXEC);
     TUTTI_CHECK_ENV(fd >= 0 && ftruncate(fd, bytes) == 0, "no file");
     for (const int file : {-1, fd}) {
-      void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file, 0);
+      void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file, 0);
       TUTTI_CHECK_ENV(memory != MAP_FAILED, "no memory");
       {
         const Tensor t = Tensor::from_memory(memory, {n}, DType::f32, {});
@@ -222,7 +235,8 @@ TEST(SingleCopyMixed, WithSymmetricMemoryTheBitsAreTheSame) {
     const std::vector<float> mine = rank_values(me, count), sums = serial_tree(kRanks, count);
     std::memcpy(t.data<float>(), mine.data(), mine.size() * sizeof(float));
     group.reduce_scatter_single(part, t);
-    TUTTI_CHECK(same_bits(values_of(part), {sums.begin() + me * n, sums.begin() + (me + 1) * n}), "reduce_scatter_single");
+    TUTTI_CHECK(same_bits(values_of(part), {sums.begin() + me * n, sums.begin() + (me + 1) * n}),
+                "reduce_scatter_single");
     group.all_reduce(t);
     TUTTI_CHECK(same_bits(values_of(t), sums), "all_reduce");
     group.broadcast(t, 1);
@@ -243,16 +257,19 @@ void forbid_peer_memory() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog filter{.len = 4, .filter = program};
-  TUTTI_CHECK_ENV(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0, "no filter: {}",
-                  detail::errno_text(errno));
+  TUTTI_CHECK_ENV(
+      prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
+      "no filter: {}", detail::errno_text(errno));
 }
 
 void check_staged(ProcessGroup& group, const ShmTransport& transport) {
   settle(group);
   TUTTI_CHECK(!transport.pulls(), "rank {} thinks that it may pull", group.rank());
-  const Tensor sum = filled(0, 0, 8 * kPulled), big = group.rank() == 0 ? filled(3, 3, 4 * kPulled) : Tensor::empty({4 * kPulled});
+  const Tensor sum = filled(0, 0, 8 * kPulled),
+               big = group.rank() == 0 ? filled(3, 3, 4 * kPulled) : Tensor::empty({4 * kPulled});
   group.all_reduce(sum);
-  for (int64_t i = 0; i < sum.numel(); ++i) TUTTI_CHECK(sum.data<float>()[i] == 3 * value(0, 0, i), "element {} is {}", i, sum.data<float>()[i]);
+  for (int64_t i = 0; i < sum.numel(); ++i)
+    TUTTI_CHECK(sum.data<float>()[i] == 3 * value(0, 0, i), "element {} is {}", i, sum.data<float>()[i]);
   group.broadcast(big, 0);
   check_filled("broadcast", big, 3, 3);
 }
@@ -273,14 +290,17 @@ TEST(SingleCopyRefused, TheVariableIsZeroOrOne) {
   const auto results = run_world(2, [](ProcessGroup& group) { group.barrier(); });
   unsetenv("TUTTI_SINGLE_COPY");
   for (const ForkedResult& result : results) {
-    EXPECT_NE(result.error.find("TUTTI_SINGLE_COPY is 'no'; expected 0 (never) or 1 (where the kernel allows it)"), std::string::npos) << result.error;
+    EXPECT_NE(result.error.find("TUTTI_SINGLE_COPY is 'no'; expected 0 (never) or 1 (where the kernel allows it)"),
+              std::string::npos)
+        << result.error;
   }
 }
 
 // `tutti env` prints it.
 TEST(SingleCopyRefused, TheNoteOnTheTransportSaysWhy) {
   const std::string why = why_no_peer_memory();
-  EXPECT_EQ(note_on_transport("shm"), why.empty() ? "large tensors: one copy, by the kernel" : "large tensors: two copies, because " + why);
+  EXPECT_EQ(note_on_transport("shm"),
+            why.empty() ? "large tensors: one copy, by the kernel" : "large tensors: two copies, because " + why);
   setenv("TUTTI_SINGLE_COPY", "0", 1);
   EXPECT_EQ(note_on_transport("shm"), "large tensors: two copies (TUTTI_SINGLE_COPY=0)");
   unsetenv("TUTTI_SINGLE_COPY");
@@ -298,7 +318,10 @@ TEST(SingleCopyRefused, TheNoteOnTheTransportSaysWhy) {
 
 class SingleCopyFaults : public testing::TestWithParam<const char*> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SingleCopyFaults);
-INSTANTIATE_TEST_SUITE_P(Of, SingleCopyFaults, testing::ValuesIn(can_pull() ? std::vector<const char*>{"pulled"} : std::vector<const char*>{}), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Of, SingleCopyFaults,
+                         testing::ValuesIn(can_pull() ? std::vector<const char*>{"pulled"}
+                                                      : std::vector<const char*>{}),
+                         [](const auto& info) { return info.param; });
 
 std::string error_of(const std::function<void()>& call) {
   try {
@@ -332,7 +355,8 @@ TEST_P(SingleCopyFaults, AnOwnerThatDiedBeforeTheCopyIsNamed) {
       std::this_thread::sleep_for(400ms);
     }
     const std::string error = error_of([&] { group.broadcast(t, 0); });
-    TUTTI_CHECK(error.find("rank 0 (pid ") != std::string::npos && error.find("died (its process is gone) while rank ") != std::string::npos &&
+    TUTTI_CHECK(error.find("rank 0 (pid ") != std::string::npos &&
+                    error.find("died (its process is gone) while rank ") != std::string::npos &&
                     error.find(" waited for it in broadcast #") != std::string::npos,
                 "the error is '{}'", error);
   });
@@ -356,16 +380,20 @@ TEST_P(SingleCopyFaults, ARankThatDiesDuringTheCopiesIsNamed) {
           group.all_reduce(sum);
         }
       });
-      TUTTI_CHECK(error.find("rank 1 (pid ") != std::string::npos && error.find("died (its process is gone)") != std::string::npos, "the error is '{}'", error);
+      TUTTI_CHECK(error.find("rank 1 (pid ") != std::string::npos &&
+                      error.find("died (its process is gone)") != std::string::npos,
+                  "the error is '{}'", error);
     };
-    const auto results = run_processes(3, rank_main, [](int) { return true; },
-                                       {.slot_bytes = 256 << 10, .limit = 60s, .meanwhile = [&](const std::vector<pid_t>& pids) {
-                                          victim = pids[1];
-                                          std::this_thread::sleep_for(200ms + turn * 1700us);
-                                          kill(victim, SIGKILL);
-                                        }});
+    const auto results =
+        run_processes(3, rank_main, [](int) { return true; },
+                      {.slot_bytes = 256 << 10, .limit = 60s, .meanwhile = [&](const std::vector<pid_t>& pids) {
+                         victim = pids[1];
+                         std::this_thread::sleep_for(200ms + turn * 1700us);
+                         kill(victim, SIGKILL);
+                       }});
     EXPECT_EQ(results[1].wait_status, SIGKILL);
-    for (const size_t r : {size_t{0}, size_t{2}}) EXPECT_TRUE(results[r].succeeded()) << "turn " << turn << ": " << results[r].error;
+    for (const size_t r : {size_t{0}, size_t{2}})
+      EXPECT_TRUE(results[r].succeeded()) << "turn " << turn << ": " << results[r].error;
   }
 }
 
@@ -375,13 +403,15 @@ TEST_P(SingleCopyFaults, MemoryThatCannotBeReadIsAnErrorOfAll) {
     settle(group);
     TUTTI_CHECK(transport.pulls(), "not pulled");
     const int64_t n = 4 * kPulled;
-    void* memory = mmap(nullptr, static_cast<size_t>(n * 4), group.rank() == 0 ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory = mmap(nullptr, static_cast<size_t>(n * 4), group.rank() == 0 ? PROT_NONE : PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TUTTI_CHECK_ENV(memory != MAP_FAILED, "no memory");
     const Tensor t = Tensor::from_memory(memory, {n}, DType::f32, {});
     const std::string error = error_of([&] { group.broadcast(t, 0); });
     const std::string expected = fmt::format("{} bytes at 0x", n * 4);
     TUTTI_CHECK(error.find(expected) != std::string::npos && error.find("of rank 0 (pid ") != std::string::npos &&
-                    error.find("cannot be read (process_vm_readv: ") != std::string::npos && error.find(") by rank 1 in broadcast #") != std::string::npos,
+                    error.find("cannot be read (process_vm_readv: ") != std::string::npos &&
+                    error.find(") by rank 1 in broadcast #") != std::string::npos,
                 "the error is '{}'", error);
   });
   expect_success(results);

@@ -34,7 +34,8 @@ TEST(Timeouts, TheLongestThereIsNeverPasses) {
     const CallOptions options{.async = true, .timeout = kEndless};
     const Tensor t = Tensor::of<int64_t>({1});
     check_patience(group, "collective", [&] { return group.all_reduce(t, {}, options); });
-    check_patience(group, "message", [&] { return group.rank() == 0 ? group.recv(t, 1, 0, options) : group.send(t, 0, 0, options); });
+    check_patience(group, "message",
+                   [&] { return group.rank() == 0 ? group.recv(t, 1, 0, options) : group.send(t, 0, 0, options); });
     check_patience(group, "several", [&] { return all_of({group.barrier(options), group.barrier(options)}); });
     group.set_timeout(kEndless);
     check_patience(group, "of the group", [&] { return group.barrier({.async = true}); });
@@ -80,7 +81,9 @@ TEST(Timeouts, ARendezvousInVainCallsTheGroupByItsName) {
         symm::rendezvous(shared, symm, 20ms);
         ADD_FAILURE() << "nothing was thrown";
       } catch (const TimeoutError& error) {
-        EXPECT_STREQ(error.what(), "symmetric memory rendezvous #1 of group 'pair' (2 ranks): ranks 1 did not come before the deadline");
+        EXPECT_STREQ(
+            error.what(),
+            "symmetric memory rendezvous #1 of group 'pair' (2 ranks): ranks 1 did not come before the deadline");
       }
     }
     group.barrier();

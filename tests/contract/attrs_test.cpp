@@ -27,7 +27,8 @@ TEST_P(AttrsContract, TextNamesEveryFieldAndKeepsTheValues) {
   for (const Sample& sample : GetParam()->samples()) {
     if (sample.attrs.empty()) continue;
     const std::string text = sample.attrs.to_string();
-    for (const FieldRecord& f : sample.attrs.type()->fields) EXPECT_NE(text.find(std::string(f.name) + ": "), std::string::npos) << f.name << " in " << text;
+    for (const FieldRecord& f : sample.attrs.type()->fields)
+      EXPECT_NE(text.find(std::string(f.name) + ": "), std::string::npos) << f.name << " in " << text;
     const Attrs again = Attrs::from_text(*sample.attrs.type(), text);
     EXPECT_TRUE(again == sample.attrs) << text << " and " << again.to_string();
     EXPECT_EQ(again.hash(), sample.attrs.hash()) << text;
@@ -35,7 +36,9 @@ TEST_P(AttrsContract, TextNamesEveryFieldAndKeepsTheValues) {
 }
 
 // The text with another value in the place of `field`'s, which begins at `at`.
-std::string with_value(const std::string& text, size_t at, std::string_view value) { return text.substr(0, at) + std::string(value) + text.substr(text.find_first_of(",}", at)); }
+std::string with_value(const std::string& text, size_t at, std::string_view value) {
+  return text.substr(0, at) + std::string(value) + text.substr(text.find_first_of(",}", at));
+}
 
 TEST_P(AttrsContract, TextWithAValueThatAnEnumLacksIsRefused) {
   const OpDef& op = *GetParam();
@@ -54,8 +57,10 @@ TEST_P(AttrsContract, TextWithAValueThatAnEnumLacksIsRefused) {
         const std::string message = message_of([&] { Attrs::from_text(*attrs.type(), wrong, op.name); });
         EXPECT_TRUE(message.starts_with(std::string(op.name) + ": attrs: field ")) << message;
         EXPECT_NE(message.find(std::string(f.name) + ": expected one of "), std::string::npos) << message;
-        EXPECT_NE(message.substr(0, message.find(" and found ")).find(own), std::string::npos) << own << " is legal; " << message;
-        EXPECT_NE(message.find("found \"" + bad + "\" at position " + std::to_string(at)), std::string::npos) << message;
+        EXPECT_NE(message.substr(0, message.find(" and found ")).find(own), std::string::npos)
+            << own << " is legal; " << message;
+        EXPECT_NE(message.find("found \"" + bad + "\" at position " + std::to_string(at)), std::string::npos)
+            << message;
       }
     });
   }
@@ -72,7 +77,8 @@ TEST(AttrsEnums, StandInOps) {
       });
     }
   }
-  for (const char* name : {"matmul.axis", "band.band", "cast.dtype", "embedding_bag.mode"}) EXPECT_TRUE(found.contains(name)) << name;
+  for (const char* name : {"matmul.axis", "band.band", "cast.dtype", "embedding_bag.mode"})
+    EXPECT_TRUE(found.contains(name)) << name;
 }
 
 template <class T>
@@ -94,7 +100,9 @@ TEST_P(AttrsContract, ShardingRulesDoNotReadNumbersUnlessTheOpSaysSo) {
         if (is_a<double>(f)) *static_cast<double*>(at) = value;
         if (!is_a<Scalar>(f)) return;
         Scalar& scalar = *static_cast<Scalar*>(at);
-        scalar = scalar.kind() == Scalar::Kind::floating ? Scalar(value) : scalar.kind() == Scalar::Kind::boolean ? Scalar(value != 0) : Scalar(static_cast<int64_t>(value));
+        scalar = scalar.kind() == Scalar::Kind::floating  ? Scalar(value)
+                 : scalar.kind() == Scalar::Kind::boolean ? Scalar(value != 0)
+                                                          : Scalar(static_cast<int64_t>(value));
       });
       reads = reads || op.sharding({op, sample.inputs, changed}) != rule;
       EXPECT_EQ(changed.hash_of_layout(), sample.attrs.hash_of_layout()) << changed.to_string();
@@ -127,7 +135,8 @@ TEST_P(AttrsContract, EachNumberTellsCallsApart) {
     const Attrs copy = Attrs::from_text(*sample.attrs.type(), sample.attrs.to_string());
     std::memcpy(bytes, &copy, sample.attrs.type()->size);  // the bytes come first
     for_each_field(*sample.attrs.type(), bytes, [&](const FieldRecord& f, void* at) {
-      const bool is_number = is_a<int64_t>(f) || is_a<double>(f) || is_a<bool>(f) || is_a<uint64_t>(f) || is_a<uint32_t>(f) || is_a<SymInt>(f);
+      const bool is_number = is_a<int64_t>(f) || is_a<double>(f) || is_a<bool>(f) || is_a<uint64_t>(f) ||
+                             is_a<uint32_t>(f) || is_a<SymInt>(f);
       if (!is_number) return;
       const auto hash = [&] { return hash_fields(*sample.attrs.type(), bytes, HashedFields::all); };
       const uint64_t before = hash();

@@ -1,5 +1,6 @@
-// Ops that hand on blocks of their output: every element once, with the bits of the kernel, whether the output is kept or not.
-// Ops that ask for blocks of their first input: all of them, and the same bits, whichever of its dims has neighbours.
+// Ops that hand on blocks of their output: every element once, with the bits of the kernel, whether the output is kept
+// or not. Ops that ask for blocks of their first input: all of them, and the same bits, whichever of its dims has
+// neighbours.
 #include <cstring>
 #include <mutex>
 
@@ -14,7 +15,9 @@ namespace {
 using namespace testing;  // NOLINT: the contract's own words
 
 class Blocks : public ::testing::TestWithParam<const OpDef*> {};
-INSTANTIATE_TEST_SUITE_P(EveryOp, Blocks, ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.kernel_in_blocks != nullptr; })), name_of_op);
+INSTANTIATE_TEST_SUITE_P(EveryOp, Blocks,
+                         ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.kernel_in_blocks != nullptr; })),
+                         name_of_op);
 
 TEST_P(Blocks, CoverTheOutput) {
   const OpDef& op = *GetParam();
@@ -27,7 +30,8 @@ TEST_P(Blocks, CoverTheOutput) {
       for (const bool kept : {true, false}) {
         SCOPED_TRACE(fmt::format("{}, {} threads, kept: {}", sample.name, threads, kept));
         const OpCall call{op, sample.inputs, sample.attrs};
-        const Tensor collected = Tensor::empty(whole.extents(), whole.dtype()), output = kept ? Tensor::empty(whole.extents(), whole.dtype()) : Tensor{};
+        const Tensor collected = Tensor::empty(whole.extents(), whole.dtype()),
+                     output = kept ? Tensor::empty(whole.extents(), whole.dtype()) : Tensor{};
         const int64_t columns = whole.extents().back(), size = itemsize(whole.dtype());
         std::vector<int> times(static_cast<size_t>(whole.numel()));
         std::mutex mutex;
@@ -35,7 +39,8 @@ TEST_P(Blocks, CoverTheOutput) {
           std::lock_guard lock(mutex);
           for (int64_t i = 0; i < block.rows; ++i) {
             const int64_t first = (block.first_row + i) * columns + block.first_column;
-            std::memcpy(static_cast<char*>(collected.raw_data()) + first * size, static_cast<char*>(block.data) + i * block.row_stride * size,
+            std::memcpy(static_cast<char*>(collected.raw_data()) + first * size,
+                        static_cast<char*>(block.data) + i * block.row_stride * size,
                         static_cast<size_t>(block.columns * size));
             for (int64_t j = 0; j < block.columns; ++j) ++times[static_cast<size_t>(first + j)];
           }
@@ -60,14 +65,16 @@ class Refused final : public StoragePlaceholder {
   [[noreturn]] void refuse_data() const override { throw InternalError("the op read an input that a producer makes"); }
 };
 Tensor without_memory(const Tensor& t) {
-  return Tensor::over(StorageRef::adopt(Storage::without_memory(t.nbytes(), kCpu, std::make_unique<Refused>())), t.extents(), t.strides(), 0, t.dtype());
+  return Tensor::over(StorageRef::adopt(Storage::without_memory(t.nbytes(), kCpu, std::make_unique<Refused>())),
+                      t.extents(), t.strides(), 0, t.dtype());
 }
 
 TEST_P(Blocks, AskForTheFirstInput) {
   const OpDef& op = *GetParam();
   RankContext& context = RankContext::current();
   for (const Sample& sample : op.samples()) {
-    const Tensor whole = run_op(op, sample)[0], input = clone(sample.inputs[0]), output = Tensor::empty(whole.extents(), whole.dtype());
+    const Tensor whole = run_op(op, sample)[0], input = clone(sample.inputs[0]),
+                 output = Tensor::empty(whole.extents(), whole.dtype());
     const int64_t columns = input.extents().back(), size = itemsize(input.dtype());
     const auto* elements = static_cast<const char*>(input.raw_data());
     for (const int threads : {1, 2}) {
@@ -82,7 +89,8 @@ TEST_P(Blocks, AskForTheFirstInput) {
           for (int64_t i = 0; i < block.rows; ++i) {
             for (int64_t j = 0; j < block.columns; ++j)
               std::memcpy(static_cast<char*>(block.data) + (i * block.row_stride + j * block.column_stride) * size,
-                          elements + ((block.first_row + i) * columns + block.first_column + j) * size, static_cast<size_t>(size));
+                          elements + ((block.first_row + i) * columns + block.first_column + j) * size,
+                          static_cast<size_t>(size));
           }
         };
         const BlockProducer producer(make);

@@ -1,5 +1,5 @@
-// The gradient of an operand that was broadcast is a sum, whose terms are not rounded to the operand's narrow type on their way
-// (numerics contract, N4): every op with broadcasting, in bf16, against the sum of its gradients in f64.
+// The gradient of an operand that was broadcast is a sum, whose terms are not rounded to the operand's narrow type on
+// their way (numerics contract, N4): every op with broadcasting, in bf16, against the sum of its gradients in f64.
 #include <cmath>
 
 #include "tests/contract/support/op_cases.h"
@@ -19,7 +19,8 @@ constexpr int64_t kTerms = 1000, kWidth = 4;
 Tensor filled_from(const Tensor& like, const Extents& sizes, DType dtype) {
   const std::vector<double> values = facets::values(like, like.extents());
   Tensor t = Tensor::empty(sizes, dtype);
-  for (int64_t i = 0; i < t.numel(); ++i) facets::write_double(t, i, values[static_cast<size_t>(i * 31 % like.numel())]);
+  for (int64_t i = 0; i < t.numel(); ++i)
+    facets::write_double(t, i, values[static_cast<size_t>(i * 31 % like.numel())]);
   return t;
 }
 Tensor converted(const Tensor& x, DType dtype) {
@@ -34,7 +35,8 @@ Tensor repeated(const Tensor& row) {
   return y;
 }
 
-std::vector<Tensor> gradients(const OpDef& op, std::vector<Tensor> inputs, const Attrs& attrs, const Tensor& cotangent) {
+std::vector<Tensor> gradients(const OpDef& op, std::vector<Tensor> inputs, const Attrs& attrs,
+                              const Tensor& cotangent) {
   std::vector<OutputMeta> metas;
   std::vector<Tensor> outputs = run_on(op, dense_copies(inputs), attrs);
   uint32_t needed = 0;
@@ -52,15 +54,16 @@ std::vector<Tensor> gradients(const OpDef& op, std::vector<Tensor> inputs, const
   return result;
 }
 
-// The sample with its inputs as [kTerms, kWidth] in bf16 (conditions as they are), input `narrow` and those with fewer dims in the
-// sample as [kWidth]; none if the op does not take that.
+// The sample with its inputs as [kTerms, kWidth] in bf16 (conditions as they are), input `narrow` and those with fewer
+// dims in the sample as [kWidth]; none if the op does not take that.
 std::vector<Tensor> broadcast_inputs(const OpDef& op, const Sample& sample, size_t narrow) {
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < sample.inputs.size(); ++i) {
     const Tensor& t = sample.inputs[i];
     if (t.numel() == 0 || (!is_floating(t.dtype()) && t.dtype() != DType::boolean)) return {};
     const bool is_row = i == narrow || t.ndim() < sample.inputs[0].ndim();
-    inputs.push_back(filled_from(t, is_row ? Extents{kWidth} : Extents{kTerms, kWidth}, is_floating(t.dtype()) ? DType::bf16 : t.dtype()));
+    inputs.push_back(filled_from(t, is_row ? Extents{kWidth} : Extents{kTerms, kWidth},
+                                 is_floating(t.dtype()) ? DType::bf16 : t.dtype()));
   }
   try {
     OutputMetas metas;
@@ -92,18 +95,22 @@ TEST(BroadcastContract, SumsOfAThousandTermsAreRoundedOnce) {
       std::vector<Tensor> inputs;
       const Sample* used = nullptr;
       for (const Sample& sample : samples) {
-        if (sample.inputs.size() <= i || !is_floating(sample.inputs[i].dtype()) || (op->gradient.constant_inputs >> i & 1)) continue;
+        if (sample.inputs.size() <= i || !is_floating(sample.inputs[i].dtype()) ||
+            (op->gradient.constant_inputs >> i & 1))
+          continue;
         inputs = broadcast_inputs(*op, sample, i);
         used = &sample;
         if (!inputs.empty()) break;
       }
       if (inputs.empty()) continue;
       SCOPED_TRACE(fmt::format("{} input {}", op->name, i));
-      const Tensor cotangent = filled_from(facets::sample_tensor(7, {97}, DType::f32, -1, 2), {kTerms, kWidth}, DType::bf16);
+      const Tensor cotangent =
+          filled_from(facets::sample_tensor(7, {97}, DType::f32, -1, 2), {kTerms, kWidth}, DType::bf16);
       const Tensor narrow = gradients(*op, inputs, used->attrs, cotangent)[i];
       std::vector<Tensor> wide;
       for (const Tensor& t : inputs) wide.push_back(is_floating(t.dtype()) ? converted(t, DType::f64) : t);
-      if (used->inputs[i].ndim() == used->inputs[0].ndim()) wide[i] = repeated(wide[i]);  // else the op knows rows only, and sums in f64
+      if (used->inputs[i].ndim() == used->inputs[0].ndim())
+        wide[i] = repeated(wide[i]);  // else the op knows rows only, and sums in f64
       const Tensor terms = gradients(*op, wide, used->attrs, converted(cotangent, DType::f64))[i];
       if (!narrow.defined() && !terms.defined()) continue;  // a derivative that is 0 everywhere
       tested.push_back(fmt::format("{}/{}", op->name, i));
@@ -119,8 +126,9 @@ TEST(BroadcastContract, SumsOfAThousandTermsAreRoundedOnce) {
       }
     }
   }
-  for (const char* one : {"add/1", "mul/0", "mul/1", "truediv/0", "truediv/1", "remainder/1", "fmod/1", "pow/0", "pow/1", "atan2/0", "atan2/1",
-                          "maximum/1", "fma/0", "fma/1", "fma/2", "where/1", "where/2", "copy_/1", "layer_norm/1", "layer_norm/2", "rms_norm/1"})
+  for (const char* one : {"add/1", "mul/0",   "mul/1",   "truediv/0", "truediv/1",    "remainder/1",  "fmod/1",
+                          "pow/0", "pow/1",   "atan2/0", "atan2/1",   "maximum/1",    "fma/0",        "fma/1",
+                          "fma/2", "where/1", "where/2", "copy_/1",   "layer_norm/1", "layer_norm/2", "rms_norm/1"})
     EXPECT_NE(std::find(tested.begin(), tested.end(), one), tested.end()) << one << " was not tested";
   RecordProperty("tested", fmt::format("{}", fmt::join(tested, " ")));
 }
@@ -136,9 +144,11 @@ TEST(BroadcastContract, ProductsOverBatchesAreSummedBeforeTheyAreRounded) {
   const std::vector<Tensor> narrow = run(DType::bf16), wide = run(DType::f64);
   for (size_t i = 0; i < 2; ++i) {
     double largest = 0;
-    for (int64_t k = 0; k < wide[i].numel(); ++k) largest = std::max(largest, std::fabs(facets::read_double(wide[i], k)));
     for (int64_t k = 0; k < wide[i].numel(); ++k)
-      EXPECT_NEAR(facets::read_double(narrow[i], k), facets::read_double(wide[i], k), 5e-6 * largest) << "operand " << i << " element " << k;
+      largest = std::max(largest, std::fabs(facets::read_double(wide[i], k)));
+    for (int64_t k = 0; k < wide[i].numel(); ++k)
+      EXPECT_NEAR(facets::read_double(narrow[i], k), facets::read_double(wide[i], k), 5e-6 * largest)
+          << "operand " << i << " element " << k;
   }
 }
 

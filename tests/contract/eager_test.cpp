@@ -16,7 +16,8 @@ TEST_P(Eager, AgreesWithTheReference) {
     SCOPED_TRACE(sample.name);
     const std::vector<Tensor> actual = run_op(op, sample);
     const std::vector<Tensor> expected = reference_on(op, dense_copies(sample.inputs), sample.attrs);
-    for (size_t k = 0; k < actual.size(); ++k) EXPECT_EQ(difference(actual[k], expected[k], op.tolerance), "") << "output " << k;
+    for (size_t k = 0; k < actual.size(); ++k)
+      EXPECT_EQ(difference(actual[k], expected[k], op.tolerance), "") << "output " << k;
   }
 }
 
@@ -64,13 +65,15 @@ TEST_P(Eager, LeavesWhatItDoesNotWrite) {
     SCOPED_TRACE(sample.name);
     const std::vector<Tensor> before = dense_copies(sample.inputs);
     const std::vector<Tensor> outputs = run_op(op, sample);
-    for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(bit_difference(sample.inputs[i], before[i]), "") << "input " << i;
+    for (size_t i = 0; i < before.size(); ++i)
+      EXPECT_EQ(bit_difference(sample.inputs[i], before[i]), "") << "input " << i;
   }
 }
 
 // Views are about strides; everything else must not notice them.
 class EagerStrides : public ::testing::TestWithParam<const OpDef*> {};
-INSTANTIATE_TEST_SUITE_P(EveryOp, EagerStrides, ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.view == nullptr; })),
+INSTANTIATE_TEST_SUITE_P(EveryOp, EagerStrides,
+                         ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.view == nullptr; })),
                          name_of_op);
 
 TEST_P(EagerStrides, GapsBetweenElementsDoNotChangeTheBits) {

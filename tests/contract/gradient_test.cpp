@@ -1,7 +1,7 @@
 // Every gradient against central differences of the reference, in f64.
 //
-// f(x) = <w, output k> for a fixed w, each output by itself; its derivative along a random direction d is (f(x + h d) - f(x - h d)) / 2h, and
-// must be <vjp(w), d>. What the op does not ask to save is undefined in the call, as on the tape.
+// f(x) = <w, output k> for a fixed w, each output by itself; its derivative along a random direction d is (f(x + h d) -
+// f(x - h d)) / 2h, and must be <vjp(w), d>. What the op does not ask to save is undefined in the call, as on the tape.
 #include <cmath>
 
 #include "tests/contract/support/op_cases.h"
@@ -52,8 +52,8 @@ bool is_finite(const Tensor& t) {
   return finite;
 }
 
-// The sample with its float inputs in f64; false when the op then has no finite f64 result (a fixed result type, an edge).
-// Narrow floats are left out: their few values meet ties and jumps, where a function has no derivative.
+// The sample with its float inputs in f64; false when the op then has no finite f64 result (a fixed result type, an
+// edge). Narrow floats are left out: their few values meet ties and jumps, where a function has no derivative.
 bool widen(const OpDef& op, Sample& sample) {
   bool any_float = false;
   int64_t elements = 0;
@@ -95,10 +95,12 @@ std::vector<Tensor> vjp_of(const OpDef& op, const Sample& sample, const Tensor& 
 
 class GradientContract : public ::testing::TestWithParam<const OpDef*> {};
 INSTANTIATE_TEST_SUITE_P(EveryOp, GradientContract,
-                         ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.gradient.vjp != nullptr; })), name_of_op);
+                         ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.gradient.vjp != nullptr; })),
+                         name_of_op);
 
 // <vjp(w), d> of output k against the differences, for every input.
-void expect_differences(const OpDef& op, const Sample& sample, size_t k, const Tensor& w, const std::vector<Tensor>& grads) {
+void expect_differences(const OpDef& op, const Sample& sample, size_t k, const Tensor& w,
+                        const std::vector<Tensor>& grads) {
   const auto f = [&](size_t i, const Tensor& d, double h) {
     std::vector<Tensor> inputs = dense_copies(sample.inputs);
     inputs[i] = moved(inputs[i], d, h);
@@ -115,7 +117,8 @@ void expect_differences(const OpDef& op, const Sample& sample, size_t k, const T
       const double up = f(i, d, kStep), down = f(i, d, -kStep);
       const double expected = (up - down) / (2 * kStep);
       const double actual = grads[i].defined() ? inner(grads[i], d) : 0.0;
-      EXPECT_NEAR(actual, expected, kAccepted * std::max({1.0, std::fabs(expected), std::fabs(up) * 1e-2})) << "input " << i;
+      EXPECT_NEAR(actual, expected, kAccepted * std::max({1.0, std::fabs(expected), std::fabs(up) * 1e-2}))
+          << "input " << i;
     }
   }
 }

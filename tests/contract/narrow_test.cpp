@@ -1,5 +1,5 @@
-// Every op on narrow floats: the forward against its reference, and the gradient of bf16 and f16 leaves, which is f32, against that
-// of the same values in f64.
+// Every op on narrow floats: the forward against its reference, and the gradient of bf16 and f16 leaves, which is f32,
+// against that of the same values in f64.
 #include <algorithm>
 #include <cmath>
 
@@ -16,13 +16,16 @@ constexpr int64_t kLargest = 4000;  // elements of a sample
 
 Tensor converted(const Tensor& x, DType dtype) {
   const Tensor y = Tensor::empty(x.extents(), dtype);
-  facets::for_each_element(x.extents(), {&x, 1}, [&](int64_t i, const int64_t* at) { facets::write_double(y, i, facets::read_double(x, at[0])); });
+  facets::for_each_element(x.extents(), {&x, 1}, [&](int64_t i, const int64_t* at) {
+    facets::write_double(y, i, facets::read_double(x, at[0]));
+  });
   return y;
 }
 
 double largest(const Tensor& t) {
   double most = 0;
-  for (const double v : facets::values(t, t.extents())) most = std::isfinite(v) ? std::max(most, std::fabs(v)) : INFINITY;
+  for (const double v : facets::values(t, t.extents()))
+    most = std::isfinite(v) ? std::max(most, std::fabs(v)) : INFINITY;
   return most;
 }
 
@@ -32,7 +35,8 @@ Attrs with_results_in(DType from, DType to, const Attrs& attrs) {
   for (const FieldRecord& field : attrs.empty() ? std::span<const FieldRecord>() : attrs.type()->fields) {
     if (field.kind != FieldKind::output_dtype) continue;
     const std::string before = fmt::format("{}: {}", field.name, name_of(from));
-    if (const size_t at = text.find(before); at != std::string::npos) text.replace(at, before.size(), fmt::format("{}: {}", field.name, name_of(to)));
+    if (const size_t at = text.find(before); at != std::string::npos)
+      text.replace(at, before.size(), fmt::format("{}: {}", field.name, name_of(to)));
   }
   return attrs.empty() ? attrs : Attrs::from_text(*attrs.type(), text);
 }
@@ -73,12 +77,15 @@ bool has_floats(const OpDef& op) {
     return std::ranges::any_of(s.inputs, is_f32) || !(with_results_in(DType::f32, DType::bf16, s.attrs) == s.attrs);
   });
 }
-// Without the ops that backward calls, whose statistics are f32 whatever the operands are, those that read values as bits, and those
-// that are defined for f32 only: steps of optimizers over rows, whose parameters and states are f32, and the next float.
+// Without the ops that backward calls, whose statistics are f32 whatever the operands are, those that read values as
+// bits, and those that are defined for f32 only: steps of optimizers over rows, whose parameters and states are f32,
+// and the next float.
 INSTANTIATE_TEST_SUITE_P(EveryOp, Narrow, ::testing::ValuesIn(ops_where([](const OpDef& op) {
                            const std::string_view name = op.name;
-                           return !name.ends_with("_backward") && name != "bitcast" && !name.ends_with("_rows_step_") && !name.starts_with("nextafter") && has_floats(op);
-                         })), name_of_op);
+                           return !name.ends_with("_backward") && name != "bitcast" && !name.ends_with("_rows_step_") &&
+                                  !name.starts_with("nextafter") && has_floats(op);
+                         })),
+                         name_of_op);
 
 TEST_P(Narrow, AgreesWithTheReference) {
   const OpDef& op = *GetParam();
@@ -90,7 +97,8 @@ TEST_P(Narrow, AgreesWithTheReference) {
       SCOPED_TRACE(fmt::format("{} {}", sample.name, name_of(dtype)));
       const std::vector<Tensor> actual = run_on(op, dense_copies(sample.inputs), sample.attrs);
       const std::vector<Tensor> expected = reference_on(op, dense_copies(sample.inputs), sample.attrs);
-      for (size_t k = 0; k < actual.size(); ++k) EXPECT_EQ(difference(actual[k], expected[k], op.tolerance), "") << "output " << k;
+      for (size_t k = 0; k < actual.size(); ++k)
+        EXPECT_EQ(difference(actual[k], expected[k], op.tolerance), "") << "output " << k;
       ++tested;
     }
     EXPECT_GT(tested, 0) << op.name << " has no sample in " << name_of(dtype);
@@ -99,7 +107,8 @@ TEST_P(Narrow, AgreesWithTheReference) {
 
 class NarrowGradient : public ::testing::TestWithParam<const OpDef*> {};
 INSTANTIATE_TEST_SUITE_P(EveryOp, NarrowGradient,
-                         ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.gradient.vjp != nullptr; })), name_of_op);
+                         ::testing::ValuesIn(ops_where([](const OpDef& op) { return op.gradient.vjp != nullptr; })),
+                         name_of_op);
 
 // The gradients of the inputs, as leaves of the tape, for the cotangent `w` of output 0.
 std::vector<Tensor> gradients_of(const OpDef& op, const Sample& sample, const Tensor& w) {
@@ -121,7 +130,8 @@ TEST_P(NarrowGradient, IsF32AndThatOfTheSameValuesInF64) {
     for (Sample sample : op.samples()) {
       OutputMetas metas, wide_metas;
       if (!convert(sample, dtype) || !takes(op, sample, metas) || !is_floating(metas.meta[0].dtype)) continue;
-      if (std::ranges::none_of(sample.inputs, [&](const Tensor& x) { return x.dtype() == dtype; })) continue;  // a result in it of other operands
+      if (std::ranges::none_of(sample.inputs, [&](const Tensor& x) { return x.dtype() == dtype; }))
+        continue;  // a result in it of other operands
       Sample wide = sample;
       wide.attrs = with_results_in(dtype, DType::f64, sample.attrs);
       for (Tensor& t : wide.inputs) {
@@ -130,8 +140,10 @@ TEST_P(NarrowGradient, IsF32AndThatOfTheSameValuesInF64) {
       if (!takes(op, wide, wide_metas) || wide_metas.meta[0].dtype != DType::f64) continue;
       if (!std::isfinite(largest(run_on(op, dense_copies(wide.inputs), wide.attrs)[0]))) continue;
       SCOPED_TRACE(fmt::format("{} {}", sample.name, name_of(dtype)));
-      const Tensor w = converted(facets::sample_tensor(91, concrete(metas.meta[0].sizes), DType::f32, -1, 1), metas.meta[0].dtype);
-      const std::vector<Tensor> actual = gradients_of(op, sample, w), expected = gradients_of(op, wide, converted(w, DType::f64));
+      const Tensor w =
+          converted(facets::sample_tensor(91, concrete(metas.meta[0].sizes), DType::f32, -1, 1), metas.meta[0].dtype);
+      const std::vector<Tensor> actual = gradients_of(op, sample, w),
+                                expected = gradients_of(op, wide, converted(w, DType::f64));
       // Values in between are rounded to the narrow type, and cotangents cross the op in it.
       const double accepted = dtype == DType::bf16 ? 0.05 : 0.008;
       for (size_t i = 0; i < actual.size(); ++i) {
@@ -142,8 +154,10 @@ TEST_P(NarrowGradient, IsF32AndThatOfTheSameValuesInF64) {
         EXPECT_EQ(actual[i].dtype(), DType::f32) << "input " << i;
         const double scale = std::max(1.0, largest(expected[i]));
         if (!std::isfinite(scale)) continue;
-        const std::vector<double> a = facets::values(actual[i], actual[i].extents()), b = facets::values(expected[i], expected[i].extents());
-        for (size_t e = 0; e < a.size(); ++e) ASSERT_NEAR(a[e], b[e], accepted * scale) << "input " << i << ", element " << e;
+        const std::vector<double> a = facets::values(actual[i], actual[i].extents()),
+                                  b = facets::values(expected[i], expected[i].extents());
+        for (size_t e = 0; e < a.size(); ++e)
+          ASSERT_NEAR(a[e], b[e], accepted * scale) << "input " << i << ", element " << e;
       }
       ++tested;
     }

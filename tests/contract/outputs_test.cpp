@@ -11,7 +11,8 @@ using namespace testing;  // NOLINT: the contract's own words
 
 bool is_generated(const OpDef& op) {
   const auto is_written = [](int8_t input) { return input >= 0; };
-  return op.recipe.build != nullptr && op.kernel == nullptr && op.view == nullptr && std::none_of(std::begin(op.writes), std::end(op.writes), is_written);
+  return op.recipe.build != nullptr && op.kernel == nullptr && op.view == nullptr &&
+         std::none_of(std::begin(op.writes), std::end(op.writes), is_written);
 }
 
 class Outputs : public ::testing::TestWithParam<const OpDef*> {};

@@ -59,22 +59,32 @@ bool is_refuted(const char* name, const std::string& rule, bool ignore_even = fa
 }
 
 TEST(ShardSimulatorRefutes, ASortedDimThatIsSharded) { EXPECT_TRUE(is_refuted("sort", "#x[a] -> v[a] #i[a]")); }
-TEST(ShardSimulatorRefutes, AMedianOfMedians) { EXPECT_TRUE(is_refuted("median_dim", "#x[ab] -> v[a] #i[a] | max{b} |")); }
+TEST(ShardSimulatorRefutes, AMedianOfMedians) {
+  EXPECT_TRUE(is_refuted("median_dim", "#x[ab] -> v[a] #i[a] | max{b} |"));
+}
 TEST(ShardSimulatorRefutes, AFlippedDimThatIsSharded) { EXPECT_TRUE(is_refuted("flip", "x[ab] -> y[ab]")); }
 TEST(ShardSimulatorRefutes, ASoftmaxRowThatIsSharded) { EXPECT_TRUE(is_refuted("softmax", "#x[ab] -> y[ab]")); }
 TEST(ShardSimulatorRefutes, AScannedDimThatIsSharded) { EXPECT_TRUE(is_refuted("cumsum", "x[ab] -> y[ab]")); }
-TEST(ShardSimulatorRefutes, AScatteredDimThatIsSharded) { EXPECT_TRUE(is_refuted("scatter", "x[ab] #i[YZ] s[YZ] -> y[ab]")); }
+TEST(ShardSimulatorRefutes, AScatteredDimThatIsSharded) {
+  EXPECT_TRUE(is_refuted("scatter", "x[ab] #i[YZ] s[YZ] -> y[ab]"));
+}
 TEST(ShardSimulatorRefutes, ACurveThatIsCalledLinear) { EXPECT_TRUE(is_refuted("exp", "x[abc] -> y[abc] | | lin")); }
-TEST(ShardSimulatorRefutes, AFallingFunctionThatIsCalledRising) { EXPECT_TRUE(is_refuted("neg", "x[abc] -> y[abc] | | up")); }
+TEST(ShardSimulatorRefutes, AFallingFunctionThatIsCalledRising) {
+  EXPECT_TRUE(is_refuted("neg", "x[abc] -> y[abc] | | up"));
+}
 TEST(ShardSimulatorRefutes, AProductOfTwoSums) { EXPECT_TRUE(is_refuted("mul", "x[abc] y[abc] -> z[abc] | | lin")); }
 TEST(ShardSimulatorRefutes, AMaximumOfASum) { EXPECT_TRUE(is_refuted("add", "x[abc] y[abc] -> z[abc] | | +max")); }
 TEST(ShardSimulatorRefutes, APaddedConstantUnderASum) { EXPECT_TRUE(is_refuted("pad", "x[AB] -> y[AB] | | id")); }
-TEST(ShardSimulatorRefutes, ASumThatIsCalledAMaximum) { EXPECT_TRUE(is_refuted("expand_backward", "g[ab] -> y[a1] | max{b} |")); }
+TEST(ShardSimulatorRefutes, ASumThatIsCalledAMaximum) {
+  EXPECT_TRUE(is_refuted("expand_backward", "g[ab] -> y[a1] | max{b} |"));
+}
 TEST(ShardSimulatorRefutes, AnUnevenMajorFactor) { EXPECT_TRUE(is_refuted("view", "x[abc] -> y[(ab)c] | | id", true)); }
 TEST(ShardSimulatorRefutes, ASumThatIsCalledExact) {
   EXPECT_TRUE(is_refuted("expand_backward", "g[ab] -> y[a1] | sum{b} | | sum{b}"));
 }
-TEST(ShardSimulatorRefutes, AnIndexThatIsNotMasked) { EXPECT_TRUE(is_refuted("embedding", "W[vw] #I[ab] -> Y[abw] | sum{v} |")); }
+TEST(ShardSimulatorRefutes, AnIndexThatIsNotMasked) {
+  EXPECT_TRUE(is_refuted("embedding", "W[vw] #I[ab] -> Y[abw] | sum{v} |"));
+}
 
 }  // namespace
 }  // namespace tutti

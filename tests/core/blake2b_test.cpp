@@ -36,8 +36,9 @@ std::string sequence(size_t length, uint32_t seed) {
 
 // RFC 7693, Appendix A.
 TEST(Blake2b, GivesThePublishedDigestOfAbc) {
-  EXPECT_EQ(hex(digest(64, "abc")), "ba80a53f981c4d0d6a2797b69f12f6e94c212f14685ac4b74b12bb6fdbffa2d1"
-                                    "7d87c5392aab792dc252d5de4533cc9518d38aa8dbf1925ab92386edd4009923");
+  EXPECT_EQ(hex(digest(64, "abc")),
+            "ba80a53f981c4d0d6a2797b69f12f6e94c212f14685ac4b74b12bb6fdbffa2d1"
+            "7d87c5392aab792dc252d5de4533cc9518d38aa8dbf1925ab92386edd4009923");
 }
 
 // RFC 7693, Appendix E: the digest of 48 digests, with and without a key, of four lengths over six lengths of input.

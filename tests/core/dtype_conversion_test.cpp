@@ -32,9 +32,7 @@ const Format kFormats[] = {
      [](uint32_t b) { return to_float(float8_e5m2{static_cast<uint8_t>(b)}); }},
 };
 
-uint32_t sign_bit(const Format& f) {
-  return 1u << (f.exponent_bits + f.mantissa_bits);
-}
+uint32_t sign_bit(const Format& f) { return 1u << (f.exponent_bits + f.mantissa_bits); }
 
 // The first code without a sign that is not a finite number.
 uint32_t finite_codes(const Format& f) {

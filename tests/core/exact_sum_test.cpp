@@ -101,7 +101,8 @@ void expect_plain_words(std::span<const float> values) {
   for (const ExactTerm term : {ExactTerm::value, ExactTerm::square}) {
     ExactSum sum(term);
     sum.add(values);
-    EXPECT_EQ(sum.words(), plain_words(values, term)) << values.size() << " values, squares: " << (term == ExactTerm::square);
+    EXPECT_EQ(sum.words(), plain_words(values, term))
+        << values.size() << " values, squares: " << (term == ExactTerm::square);
   }
 }
 
@@ -110,10 +111,12 @@ TEST(ExactSum, BinsEqualThoseOfAPlainLoop) {
   std::vector<float> any(70'001);  // each bit pattern: all exponents, denormals, infinities, NaNs
   for (float& v : any) v = std::bit_cast<float>(static_cast<uint32_t>(generator()));
   for (uint32_t e = 0; e < 256; ++e) {
-    for (const uint32_t fraction : {0u, 1u, 0x7fffffu}) any.push_back(std::bit_cast<float>(e << 23 | fraction)), any.push_back(-any.back());
+    for (const uint32_t fraction : {0u, 1u, 0x7fffffu})
+      any.push_back(std::bit_cast<float>(e << 23 | fraction)), any.push_back(-any.back());
   }
   const std::vector<float> normal = random_values(70'001, 1e-3f), zeros(1'000, 0.0f);
-  for (const std::span<const float> all : {std::span<const float>(any), std::span<const float>(normal), std::span<const float>(zeros)}) {
+  for (const std::span<const float> all :
+       {std::span<const float>(any), std::span<const float>(normal), std::span<const float>(zeros)}) {
     for (size_t begin = 0; begin < 5; ++begin) {
       for (size_t n = 0; n <= 70; ++n) expect_plain_words(all.subspan(begin, n));
       for (const size_t n : {255, 256, 257, 511, 769}) expect_plain_words(all.subspan(begin, n));
@@ -126,7 +129,8 @@ TEST(ExactSum, BinsEqualThoseOfAPlainLoop) {
 
 // Specials hide in each place of a chunk and cancel in a bin of their own.
 TEST(ExactSum, FindsASpecialInEachPlace) {
-  for (const float special : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")}) {
+  for (const float special :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")}) {
     std::vector<float> values(521, 0.5f);
     for (size_t place = 0; place < values.size(); ++place) {
       values[place] = special;

@@ -12,9 +12,7 @@
 namespace tutti {
 namespace {
 
-const ExprNode& node_of(Expr e) {
-  return e.pool()->nodes()[static_cast<size_t>(e.id())];
-}
+const ExprNode& node_of(Expr e) { return e.pool()->nodes()[static_cast<size_t>(e.id())]; }
 
 void expect_constant(Expr e, double value) {
   ASSERT_EQ(node_of(e).op, ScalarOp::constant);

@@ -18,9 +18,7 @@ const std::vector<NumberRow>& rows() {
   return all;
 }
 
-bool is_division(NumberOp op) {
-  return op >= NumberOp::floordiv && op <= NumberOp::truediv;
-}
+bool is_division(NumberOp op) { return op >= NumberOp::floordiv && op <= NumberOp::truediv; }
 
 // The functions of core/number.h that wrap, as tensor kernels use them. They require a divisor that is not zero.
 std::optional<NumberAnswer> wrapping_functions(const NumberCase& c) {
@@ -109,13 +107,12 @@ SymInt apply_sym(NumberOp op, SymInt a, SymInt b) {
   }
 }
 
-bool sizes_have(NumberOp op) {
-  return op != NumberOp::abs && op != NumberOp::truediv && op < NumberOp::bit_and;
-}
+bool sizes_have(NumberOp op) { return op != NumberOp::abs && op != NumberOp::truediv && op < NumberOp::bit_and; }
 
 // Sizes that are integers.
 std::optional<NumberAnswer> concrete_sizes(const NumberCase& c) {
-  if (c.op == NumberOp::truediv) return answer_of([&] { return NumberAnswer::of_real(truediv(SymInt(c.a), c.b).value()); });
+  if (c.op == NumberOp::truediv)
+    return answer_of([&] { return NumberAnswer::of_real(truediv(SymInt(c.a), c.b).value()); });
   if (!sizes_have(c.op)) return std::nullopt;
   return answer_of([&] { return NumberAnswer::of(apply_sym(c.op, c.a, c.b).value()); });
 }
@@ -144,9 +141,7 @@ TEST(NumberProtocol, WrappingFunctionsAnswerAsPython) {
   EXPECT_GT(expect_answers(rows(), &NumberRow::wrapped, wrapping_functions), 2000);
 }
 
-TEST(NumberProtocol, TheFolderAnswersAsPython) {
-  EXPECT_GT(expect_answers(rows(), &NumberRow::wrapped, folder), 9000);
-}
+TEST(NumberProtocol, TheFolderAnswersAsPython) { EXPECT_GT(expect_answers(rows(), &NumberRow::wrapped, folder), 9000); }
 
 TEST(NumberProtocol, IntegerSizesAnswerAsPython) {
   EXPECT_GT(expect_answers(rows(), &NumberRow::checked, concrete_sizes), 7000);

@@ -58,7 +58,8 @@ TEST(NormalizeDim, CountsFromTheEndAndNamesTheLegalRange) {
   EXPECT_EQ(error_of([] { normalize_dim(3, 3, "sum"); }),
             "sum: dim 3 is out of range for a tensor of 3 dimensions; legal: -3 to 2");
   EXPECT_THROW(normalize_dim(-4, 3, "sum"), UsageError);
-  EXPECT_EQ(error_of([] { normalize_dim(-1, 0, "sum"); }), "sum: dim -1 of a tensor without dimensions, which is a single number; reshape it to [1] to have one");
+  EXPECT_EQ(error_of([] { normalize_dim(-1, 0, "sum"); }),
+            "sum: dim -1 of a tensor without dimensions, which is a single number; reshape it to [1] to have one");
 }
 
 TEST(NormalizeDims, SortsAndTakesNoneAsAll) {
@@ -75,9 +76,7 @@ TEST(BroadcastShapes, FollowsNumpy) {
 }
 
 TEST(BroadcastShapes, NamesBothShapesAndTheDim) {
-  EXPECT_EQ(error_of([] {
-              broadcast_shapes({2, 3}, {2, 4}, "add");
-            }),
+  EXPECT_EQ(error_of([] { broadcast_shapes({2, 3}, {2, 4}, "add"); }),
             "add: shapes [2, 3] and [2, 4] do not broadcast: size 3 against 4 at dim 1 from the right");
 }
 

@@ -36,10 +36,10 @@ std::string message_of(std::string_view text) {
 TEST(ShardingRule, MatmulHasARowPerFactorAndBilinearOnes) {
   const Extents in[] = {{4, 6}, {6, 5}}, out[] = {{4, 5}};
   const auto rows = ShardingRule::parse("A[mk] B[kn] -> C[mn] | sum{k} | bilin").rows(in, out);
-  EXPECT_EQ(spell(rows), (Lines{"replicate: R R -> R exact", "shard m: S(0) R -> S(0) exact", "shard k: S(1) S(0) -> P(sum)",
-                                "shard n: R S(1) -> S(1) exact", "bilin sum of A: P(sum) R -> P(sum)",
-                                "bilin avg of A: P(avg) R -> P(avg)", "bilin sum of B: R P(sum) -> P(sum)",
-                                "bilin avg of B: R P(avg) -> P(avg)"}));
+  EXPECT_EQ(spell(rows), (Lines{"replicate: R R -> R exact", "shard m: S(0) R -> S(0) exact",
+                                "shard k: S(1) S(0) -> P(sum)", "shard n: R S(1) -> S(1) exact",
+                                "bilin sum of A: P(sum) R -> P(sum)", "bilin avg of A: P(avg) R -> P(avg)",
+                                "bilin sum of B: R P(sum) -> P(sum)", "bilin avg of B: R P(avg) -> P(avg)"}));
 }
 
 TEST(ShardingRule, AddendsFollowTheOutput) {
@@ -92,11 +92,14 @@ TEST(ShardingRule, AnAverageNeedsEvenParts) {
 TEST(ShardingRule, FactorsThatAreCutTogetherShareARow) {
   const Extents in[] = {{2, 8}, {2, 4}}, out[] = {{2}};
   const auto rows = ShardingRule::parse("x[ak] y[ao] -> z[a] | tree:2{k+o} |").rows(in, out);
-  EXPECT_EQ(spell(rows), (Lines{"replicate: R R -> R exact", "shard a: S(0) S(0) -> S(0) exact", "shard k: S(1) S(1) -> P(sum)"}));
+  EXPECT_EQ(spell(rows),
+            (Lines{"replicate: R R -> R exact", "shard a: S(0) S(0) -> S(0) exact", "shard k: S(1) S(1) -> P(sum)"}));
   EXPECT_EQ(rows[2].tree_factor, 'k');
   EXPECT_EQ(rows[2].tree_with, "o");
-  EXPECT_EQ(message_of("x[ak] y[ao] -> z[a] | sum{k+} |"), "sharding rule: expected a factor letter at position 28 of 'x[ak] y[ao] -> z[a] | sum{k+} |'");
-  EXPECT_EQ(message_of("x[ak] -> z[a] | sum{k+o} |"), "sharding rule 'x[ak] -> z[a] | sum{k+o} |': factor o has a class but is in no input");
+  EXPECT_EQ(message_of("x[ak] y[ao] -> z[a] | sum{k+} |"),
+            "sharding rule: expected a factor letter at position 28 of 'x[ak] y[ao] -> z[a] | sum{k+} |'");
+  EXPECT_EQ(message_of("x[ak] -> z[a] | sum{k+o} |"),
+            "sharding rule 'x[ak] -> z[a] | sum{k+o} |': factor o has a class but is in no input");
 }
 
 TEST(ShardingRule, OrderReversingOpsSwapTheExtremes) {
@@ -107,10 +110,11 @@ TEST(ShardingRule, OrderReversingOpsSwapTheExtremes) {
 
 TEST(ShardingRule, AffineAcceptsAPartialBesideAReplicatedOperand) {
   const Extents in[] = {{4}, {4}}, out[] = {{4}};
-  EXPECT_EQ(spell(ShardingRule::parse("x[A] y[A] -> z[A] | | affine").rows(in, out)),
-            (Lines{"replicate: R R -> R exact", "affine sum: P(sum) P(sum) -> P(sum)", "affine avg: P(avg) P(avg) -> P(avg)",
-                   "affine avg of x: P(avg) R -> P(avg)", "affine avg of y: R P(avg) -> P(avg)",
-                   "affine max of x: P(max) R -> P(max)", "affine min of x: P(min) R -> P(min)"}));
+  EXPECT_EQ(
+      spell(ShardingRule::parse("x[A] y[A] -> z[A] | | affine").rows(in, out)),
+      (Lines{"replicate: R R -> R exact", "affine sum: P(sum) P(sum) -> P(sum)", "affine avg: P(avg) P(avg) -> P(avg)",
+             "affine avg of x: P(avg) R -> P(avg)", "affine avg of y: R P(avg) -> P(avg)",
+             "affine max of x: P(max) R -> P(max)", "affine min of x: P(min) R -> P(min)"}));
 }
 
 TEST(ShardingRule, OpsWithoutInputsShardTheirOutput) {
@@ -123,14 +127,16 @@ TEST(ShardingRule, SyntaxErrorsNameThePosition) {
   EXPECT_EQ(message_of("x[ab -> y[ab]"),
             "sharding rule: expected a factor letter, '1', '(' or ']' at position 4 of 'x[ab -> y[ab]'");
   EXPECT_EQ(message_of("x[a]"), "sharding rule: expected a tensor or '->' at position 4 of 'x[a]'");
-  EXPECT_EQ(message_of("x[a] -> y[a] | sum{A}"), "sharding rule: expected a lower-case factor at position 19 of 'x[a] -> y[a] | sum{A}'");
+  EXPECT_EQ(message_of("x[a] -> y[a] | sum{A}"),
+            "sharding rule: expected a lower-case factor at position 19 of 'x[a] -> y[a] | sum{A}'");
   EXPECT_NE(message_of("x[a] -> y[a] | | linear").find("expected one of lin, id"), std::string::npos);
   EXPECT_NE(message_of("x[(a)] -> y[a]").find("two or more factor letters"), std::string::npos);
 }
 
 TEST(ShardingRule, AFactorThatVanishesNeedsAClass) {
-  EXPECT_EQ(message_of("x[ab] -> y[b]"), "sharding rule 'x[ab] -> y[b]': factor a is not in y[b] and has no class; give it one "
-                                         "(sum{a}) or write it upper-case");
+  EXPECT_EQ(message_of("x[ab] -> y[b]"),
+            "sharding rule 'x[ab] -> y[b]': factor a is not in y[b] and has no class; give it one "
+            "(sum{a}) or write it upper-case");
 }
 
 TEST(ShardingRule, AFactorStandsOnceInATensor) {

@@ -57,9 +57,13 @@ TEST_F(SymGraphTest, EqualSumsAndProductsLookEqual) {
 // Every expression, whatever rules it went through, is what its operations give one by one.
 TEST_F(SymGraphTest, RewritesHoldForAllSmallValues) {
   uint64_t state = 1;
-  const auto below = [&](size_t bound) { return ((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % bound; };
-  constexpr SymOp kOps[] = {SymOp::add, SymOp::sub, SymOp::mul, SymOp::neg, SymOp::floordiv, SymOp::truncdiv, SymOp::remainder, SymOp::fmod,
-                            SymOp::minimum, SymOp::maximum, SymOp::eq, SymOp::ne, SymOp::lt, SymOp::le, SymOp::gt, SymOp::ge};
+  const auto below = [&](size_t bound) {
+    return ((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % bound;
+  };
+  constexpr SymOp kOps[] = {SymOp::add,      SymOp::sub,      SymOp::mul,       SymOp::neg,
+                            SymOp::floordiv, SymOp::truncdiv, SymOp::remainder, SymOp::fmod,
+                            SymOp::minimum,  SymOp::maximum,  SymOp::eq,        SymOp::ne,
+                            SymOp::lt,       SymOp::le,       SymOp::gt,        SymOp::ge};
   struct Step {
     SymOp op;
     size_t a, b;
@@ -93,7 +97,8 @@ TEST_F(SymGraphTest, RewritesHoldForAllSmallValues) {
           }
           expected.push_back(value);
           if (!value) continue;
-          ASSERT_EQ(values.of_node(nodes[leaves + i]), *value) << own.to_string(nodes[leaves + i]) << " at " << x << ", " << y;
+          ASSERT_EQ(values.of_node(nodes[leaves + i]), *value)
+              << own.to_string(nodes[leaves + i]) << " at " << x << ", " << y;
         }
       }
     }

@@ -45,8 +45,10 @@ TEST(SymFloat, SymbolsAnswerAsDoubles) {
       const SymValues values(graph, std::vector<int64_t>{a, b});
       const double da = static_cast<double>(a) / 2, db = static_cast<double>(b) / 2;
       for (size_t i = 0; i < std::size(cases); ++i) {
-        const double got = std::bit_cast<double>(values.of_node(cases[i].symbolic.node())), expected = cases[i].expected(da, db);
-        EXPECT_EQ(std::bit_cast<int64_t>(got), std::bit_cast<int64_t>(expected)) << i << ": " << got << " for " << da << ", " << db << ", expected " << expected;
+        const double got = std::bit_cast<double>(values.of_node(cases[i].symbolic.node())),
+                     expected = cases[i].expected(da, db);
+        EXPECT_EQ(std::bit_cast<int64_t>(got), std::bit_cast<int64_t>(expected))
+            << i << ": " << got << " for " << da << ", " << db << ", expected " << expected;
       }
     }
   }

@@ -15,13 +15,9 @@ constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 template <class A, class B>
-concept Divides = requires(A a, B b) {
-  a / b;
-};
+concept Divides = requires(A a, B b) { a / b; };
 template <class A, class B>
-concept Modulo = requires(A a, B b) {
-  a % b;
-};
+concept Modulo = requires(A a, B b) { a % b; };
 
 // C++ truncates where Python floors, so neither operator exists, in any mix of operands.
 static_assert(!Divides<SymInt, SymInt> && !Divides<SymInt, int> && !Divides<int64_t, SymInt>);
@@ -94,9 +90,7 @@ TEST(SymInt, DivisionByZeroIsAZeroDivisionError) {
   }
 }
 
-TEST(SymInt, ANegativeExponentIsRefused) {
-  EXPECT_THROW(pow(SymInt(2), -1), UsageError);
-}
+TEST(SymInt, ANegativeExponentIsRefused) { EXPECT_THROW(pow(SymInt(2), -1), UsageError); }
 
 TEST(SymInt, MinimumAndMaximumPickAnOperand) {
   EXPECT_EQ(minimum(SymInt(3), -4).value(), -4);

@@ -52,7 +52,8 @@ TEST(TreeCut, RefusesACutInsideALeafAndNamesTheLargestNumberOfRanks) {
     FAIL() << "no error";
   } catch (const UsageError& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("mlp.down over its inner features: 256 elements cannot be cut over 4 ranks"), std::string::npos) << text;
+    EXPECT_NE(text.find("mlp.down over its inner features: 256 elements cannot be cut over 4 ranks"), std::string::npos)
+        << text;
     EXPECT_NE(text.find("powers of two up to 2"), std::string::npos) << text;
   }
 }

@@ -16,7 +16,9 @@ using Kind = Finding::Kind;
 class World {
  public:
   explicit World(int ranks) : ranks_(ranks) {
-    for (int r = 0; r < ranks; ++r) recorders_.push_back(std::make_unique<FlightRecorder>(FlightRecorder::Options{.entries = 64, .rank = r, .world_size = ranks}));
+    for (int r = 0; r < ranks; ++r)
+      recorders_.push_back(
+          std::make_unique<FlightRecorder>(FlightRecorder::Options{.entries = 64, .rank = r, .world_size = ranks}));
   }
   void group(const std::string& name, const std::vector<int>& members) {
     for (const int r : members) groups_[{r, name}] = &recorders_[static_cast<size_t>(r)]->add_group(name, "", members);
@@ -33,7 +35,8 @@ class World {
     for (int r = 0; r < ranks_; ++r) {
       if (std::find(without.begin(), without.end(), r) != without.end()) continue;
       // Through the file's text, as users have it.
-      all.push_back(read_flight_dump(to_json(recorders_[static_cast<size_t>(r)]->snapshot(reason)), "dump_" + std::to_string(r)));
+      all.push_back(
+          read_flight_dump(to_json(recorders_[static_cast<size_t>(r)]->snapshot(reason)), "dump_" + std::to_string(r)));
     }
     return all;
   }
@@ -79,7 +82,9 @@ TEST(Diagnosis, ARankHasNotJoined) {
   EXPECT_EQ(d.findings[0].kind, Kind::missing);
   EXPECT_EQ(d.findings[0].waiting, (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(d.findings[0].missing, (std::vector<int>{3}));
-  EXPECT_EQ(d.text, "Ranks 0-2 are waiting in all_reduce #183 of group 'dp' (f32 [1024], sum), rank 3 finished #182 and has not joined.");
+  EXPECT_EQ(d.text,
+            "Ranks 0-2 are waiting in all_reduce #183 of group 'dp' (f32 [1024], sum), rank 3 finished #182 and has "
+            "not joined.");
 }
 
 TEST(Diagnosis, ARankThatNeverCalledAnythingIsNamedSo) {
@@ -95,7 +100,9 @@ TEST(Diagnosis, AMissingFileIsNamed) {
   for (int r = 0; r < 3; ++r) world.call(r, "dp", reduce_of(5));
   const Diagnosis d = diagnose(world.dumps({3}));
   EXPECT_EQ(d.missing_dumps, (std::vector<int>{3}));
-  EXPECT_EQ(d.text, "Ranks 0-2 are waiting in all_reduce #5 of group 'dp' (f32 [1024], sum), rank 3 gave no dump. There is no dump of rank 3.");
+  EXPECT_EQ(d.text,
+            "Ranks 0-2 are waiting in all_reduce #5 of group 'dp' (f32 [1024], sum), rank 3 gave no dump. There is no "
+            "dump of rank 3.");
 }
 
 TEST(Diagnosis, DifferentOperationsSizesAndDtypesAreMismatches) {
@@ -106,7 +113,9 @@ TEST(Diagnosis, DifferentOperationsSizesAndDtypesAreMismatches) {
   };
   CallRecord barrier{.kind = CollectiveKind::barrier, .sequence = 3}, avg = reduce_of(3);
   avg.reduce = ReduceKind::avg;
-  EXPECT_EQ(with(barrier).text, "The operations of collective #3 of group 'dp' differ: ranks 0, 1, 3 called all_reduce(f32 [1024], sum), rank 2 called barrier().");
+  EXPECT_EQ(with(barrier).text,
+            "The operations of collective #3 of group 'dp' differ: ranks 0, 1, 3 called all_reduce(f32 [1024], sum), "
+            "rank 2 called barrier().");
   EXPECT_EQ(with(reduce_of(3, 1000)).findings[0].field, "sizes");
   EXPECT_EQ(with(reduce_of(3, 1024, DType::bf16)).findings[0].field, "dtypes");
   EXPECT_EQ(with(avg).findings[0].field, "reduce ops");
@@ -115,7 +124,9 @@ TEST(Diagnosis, DifferentOperationsSizesAndDtypesAreMismatches) {
   const Diagnosis d = with(splits);
   ASSERT_EQ(d.findings.size(), 1u);  // what follows from a mismatch is not said apart
   EXPECT_EQ(d.findings[0].kind, Kind::mismatch);
-  EXPECT_NE(d.text.find("rank 0 and rank 2 called all_reduce(f32 [1024], sum) with different plans (agreement keys)"), std::string::npos) << d.text;
+  EXPECT_NE(d.text.find("rank 0 and rank 2 called all_reduce(f32 [1024], sum) with different plans (agreement keys)"),
+            std::string::npos)
+      << d.text;
 }
 
 TEST(Diagnosis, SizesThatMayDifferDo) {
@@ -142,8 +153,10 @@ TEST(Diagnosis, StatesDiffer) {
   for (int r = 0; r < 4; ++r) world.call(r, "dp", reduce_of(7), r == 3 ? FlightState::started : FlightState::completed);
   const Diagnosis d = diagnose(world.dumps());
   EXPECT_EQ(d.findings[0].kind, Kind::late);
-  EXPECT_EQ(d.text, "All ranks came to all_reduce #7 of group 'dp' (f32 [1024], sum); it has ended on ranks 0-2 and not on rank 3, which is still at it: "
-                    "look whether it is alive and moving data.");
+  EXPECT_EQ(d.text,
+            "All ranks came to all_reduce #7 of group 'dp' (f32 [1024], sum); it has ended on ranks 0-2 and not on "
+            "rank 3, which is still at it: "
+            "look whether it is alive and moving data.");
 }
 
 TEST(Diagnosis, AllAreAtIt) {
@@ -156,15 +169,17 @@ TEST(Diagnosis, TheCauseStandsBeforeWhatItCauses) {
   World world(4);
   world.group("dp", {0, 1});
   world.group("tp", {1, 2, 3});
-  world.call(0, "dp", reduce_of(1));   // waits for rank 1,
-  world.call(1, "tp", reduce_of(1));   // which waits with rank 2 for rank 3
+  world.call(0, "dp", reduce_of(1));  // waits for rank 1,
+  world.call(1, "tp", reduce_of(1));  // which waits with rank 2 for rank 3
   world.call(2, "tp", reduce_of(1));
   const Diagnosis d = diagnose(world.dumps());
   ASSERT_EQ(d.findings.size(), 2u);
   EXPECT_EQ(d.findings[0].group, "tp");
   EXPECT_EQ(d.text,
-            "Ranks 1, 2 are waiting in all_reduce #1 of group 'tp' (f32 [1024], sum), rank 3 has not called any collective of the group. "
-            "Also: rank 0 is waiting in all_reduce #1 of group 'dp' (f32 [1024], sum), rank 1 has not called any collective of the group: it waits in "
+            "Ranks 1, 2 are waiting in all_reduce #1 of group 'tp' (f32 [1024], sum), rank 3 has not called any "
+            "collective of the group. "
+            "Also: rank 0 is waiting in all_reduce #1 of group 'dp' (f32 [1024], sum), rank 1 has not called any "
+            "collective of the group: it waits in "
             "all_reduce #1 of group 'tp' (f32 [1024], sum).");
 }
 
@@ -208,7 +223,8 @@ TEST(Diagnosis, AFailureIsToldWithItsReason) {
   World world = four_ranks_that_finished(2);
   for (int r = 0; r < 3; ++r) world.call(r, "dp", reduce_of(3), FlightState::failed);
   EXPECT_EQ(diagnose(world.dumps({}, "rank 3 (pid 12) died")).text,
-            "All_reduce #3 of group 'dp' (f32 [1024], sum) failed on ranks 0-2, rank 3 had not joined it; rank 0 says: rank 3 (pid 12) died.");
+            "All_reduce #3 of group 'dp' (f32 [1024], sum) failed on ranks 0-2, rank 3 had not joined it; rank 0 says: "
+            "rank 3 (pid 12) died.");
 }
 
 TEST(Diagnosis, AReasonIsNotGivenForTheFailureOfAnotherGroup) {
@@ -228,7 +244,8 @@ TEST(Diagnosis, TwoDumpsOfOneRankAreRefused) {
     diagnose(dumps);
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_EQ(std::string(error.what()), "two dumps are of rank 1: dump_1 and dump_1; give one per rank, all of the same run");
+    EXPECT_EQ(std::string(error.what()),
+              "two dumps are of rank 1: dump_1 and dump_1; give one per rank, all of the same run");
   }
   EXPECT_THROW(diagnose({}), UsageError);
 }
@@ -250,19 +267,27 @@ TEST(Diagnosis, FilesOfOtherProgramsAreUnderstood) {
   const auto file = [](int rank, int calls) {
     std::string entries;
     for (int s = 1; s <= calls; ++s) {
-      entries += std::string(s > 1 ? "," : "") + R"({"record_id": )" + std::to_string(s - 1) + R"(, "pg_id": 0, "process_group": ["0", "default_pg"],
-        "collective_seq_id": )" + std::to_string(s) + R"(, "p2p_seq_id": 0, "op_id": 1, "profiling_name": "nccl:all_reduce", "input_sizes": [[3, 4]],
+      entries += std::string(s > 1 ? "," : "") + R"({"record_id": )" + std::to_string(s - 1) +
+                 R"(, "pg_id": 0, "process_group": ["0", "default_pg"],
+        "collective_seq_id": )" +
+                 std::to_string(s) +
+                 R"(, "p2p_seq_id": 0, "op_id": 1, "profiling_name": "nccl:all_reduce", "input_sizes": [[3, 4]],
         "input_dtypes": ["Float"], "output_sizes": [[3, 4]], "output_dtypes": ["Float"], "time_created_ns": 1724779239936775119,
-        "state": ")" + (s == 2 ? "scheduled" : "completed") + R"(", "retired": false, "is_p2p": false, "timeout_ms": 600000, "frames": []})";
+        "state": ")" +
+                 (s == 2 ? "scheduled" : "completed") +
+                 R"(", "retired": false, "is_p2p": false, "timeout_ms": 600000, "frames": []})";
     }
-    return read_flight_dump(R"({"version": "2.5", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}, "pg_status": {"0":
-        {"last_enqueued_collective": "2", "last_started_collective": -1, "last_completed_collective": 1}}, "entries": [)" + entries + "]}",
-                            "trace_" + std::to_string(rank));
+    return read_flight_dump(
+        R"({"version": "2.5", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}, "pg_status": {"0":
+        {"last_enqueued_collective": "2", "last_started_collective": -1, "last_completed_collective": 1}}, "entries": [)" +
+            entries + "]}",
+        "trace_" + std::to_string(rank));
   };
   auto late = file(1, 1);
   late.groups[0].enqueued.sequence = 1;
   const std::vector<FlightDump> dumps{file(0, 2), late};
-  EXPECT_EQ(diagnose(dumps).text, "Rank 0 is waiting in all_reduce #2 of group '0' (Float [3, 4]), rank 1 finished #1 and has not joined.");
+  EXPECT_EQ(diagnose(dumps).text,
+            "Rank 0 is waiting in all_reduce #2 of group '0' (Float [3, 4]), rank 1 finished #1 and has not joined.");
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST(DumpSignal, AllRanksOfAProcessAreWritten) {
 TEST(DumpSignal, TheProgramsOwnHandlerIsCalledToo) {
   TemporaryFolder folder;
   EXPECT_EQ(in_child([&] {
-              struct sigaction action {};
+              struct sigaction action{};
               action.sa_handler = [](int) { ++own_handler_calls; };
               sigaction(SIGUSR1, &action, nullptr);
               install_dump_signal();

@@ -43,8 +43,9 @@ TEST(FiniteCheck, NamesCallRoleRankGroupIndexAndValue) {
   const Tensor t = zeros({4, 5}, DType::f32);
   put(t, 13, kNan);
   put(t, 17, kInfinity);
-  EXPECT_EQ(complaint(t), "all_reduce(f32 [4, 5], sum) #12 of group 'dp' on rank 3: the input has nan at [2, 3]; find out where it "
-                          "was computed (the check is on because of check_nan or TUTTI_COMM_CHECK_NAN)");
+  EXPECT_EQ(complaint(t),
+            "all_reduce(f32 [4, 5], sum) #12 of group 'dp' on rank 3: the input has nan at [2, 3]; find out where it "
+            "was computed (the check is on because of check_nan or TUTTI_COMM_CHECK_NAN)");
 }
 
 TEST(FiniteCheck, EveryFloatFormatAndPositionIsSeen) {

@@ -50,7 +50,8 @@ TEST(FlightDumpPrivacy, TheFolderAndTheFilesAreTheUsersAlone) {
   const mode_t before = umask(0);
   for (int rank = 0; rank < 2; ++rank) {
     const fs::path dump = FlightRecorder({.rank = rank, .world_size = 2}).dump("test");
-    EXPECT_EQ(dump, fs::path(folder.path()) / ("tutti-flight-" + std::to_string(geteuid())) / (std::to_string(getppid()) + "-" + std::to_string(rank)));
+    EXPECT_EQ(dump, fs::path(folder.path()) / ("tutti-flight-" + std::to_string(geteuid())) /
+                        (std::to_string(getppid()) + "-" + std::to_string(rank)));
     EXPECT_EQ(mode_of(dump), 0600u);
     EXPECT_EQ(mode_of(dump.parent_path()), 0700u);
     EXPECT_EQ(read_flight_dump_file(dump.string()).rank, rank);
@@ -62,10 +63,18 @@ TEST(FlightDumpPrivacy, TheFolderAndTheFilesAreTheUsersAlone) {
 TEST(FlightDumpPrivacy, AFolderThatIsNotTheUsersAloneIsNotUsed) {
   const std::string name = "tutti-flight-" + std::to_string(geteuid());
   const std::pair<const char*, std::function<void(const fs::path&, const fs::path&)>> plants[] = {
-      {"a folder that others may read", [](const fs::path& place, const fs::path&) { fs::create_directory(place), fs::permissions(place, fs::perms(0755)); }},
-      {"a folder that others may write to", [](const fs::path& place, const fs::path&) { fs::create_directory(place), fs::permissions(place, fs::perms(0777)); }},
-      {"a link to a folder", [](const fs::path& place, const fs::path& other) { fs::create_directory_symlink(other, place); }},
-      {"a link to nowhere", [](const fs::path& place, const fs::path& other) { fs::create_directory_symlink(other / "nowhere", place); }},
+      {"a folder that others may read",
+       [](const fs::path& place, const fs::path&) {
+         fs::create_directory(place), fs::permissions(place, fs::perms(0755));
+       }},
+      {"a folder that others may write to",
+       [](const fs::path& place, const fs::path&) {
+         fs::create_directory(place), fs::permissions(place, fs::perms(0777));
+       }},
+      {"a link to a folder",
+       [](const fs::path& place, const fs::path& other) { fs::create_directory_symlink(other, place); }},
+      {"a link to nowhere",
+       [](const fs::path& place, const fs::path& other) { fs::create_directory_symlink(other / "nowhere", place); }},
       {"a file", [](const fs::path& place, const fs::path&) { std::ofstream(place) << "here"; }},
   };
   for (const auto& [what, plant] : plants) {
@@ -75,13 +84,19 @@ TEST(FlightDumpPrivacy, AFolderThatIsNotTheUsersAloneIsNotUsed) {
     plant(fs::path(folder.path()) / name, other.path());
     // The stand-in belongs to the process, so each plant is tried in one of its own.
     const auto dump_elsewhere = [&] {
-      const fs::path dump = FlightRecorder({.rank = 0, .world_size = 1}).dump("test"), second = FlightRecorder({.rank = 1, .world_size = 2}).dump("test");
-      const bool is_elsewhere = dump.parent_path().filename().string().starts_with(name + "-") && dump.parent_path().parent_path() == folder.path();
-      const bool is_private = (fs::status(dump.parent_path()).permissions() & fs::perms(0777)) == fs::perms(0700) && (fs::status(dump).permissions() & fs::perms(0777)) == fs::perms(0600);
-      _exit(is_elsewhere && is_private && second.parent_path() == dump.parent_path() && fs::is_empty(other.path()) ? 0 : 1);
+      const fs::path dump = FlightRecorder({.rank = 0, .world_size = 1}).dump("test"),
+                     second = FlightRecorder({.rank = 1, .world_size = 2}).dump("test");
+      const bool is_elsewhere = dump.parent_path().filename().string().starts_with(name + "-") &&
+                                dump.parent_path().parent_path() == folder.path();
+      const bool is_private = (fs::status(dump.parent_path()).permissions() & fs::perms(0777)) == fs::perms(0700) &&
+                              (fs::status(dump).permissions() & fs::perms(0777)) == fs::perms(0600);
+      _exit(is_elsewhere && is_private && second.parent_path() == dump.parent_path() && fs::is_empty(other.path()) ? 0
+                                                                                                                   : 1);
     };
     EXPECT_EXIT(dump_elsewhere(), ::testing::ExitedWithCode(0), "") << what;
-    EXPECT_TRUE(!fs::is_directory(fs::symlink_status(fs::path(folder.path()) / name)) || fs::is_empty(fs::path(folder.path()) / name)) << what;
+    EXPECT_TRUE(!fs::is_directory(fs::symlink_status(fs::path(folder.path()) / name)) ||
+                fs::is_empty(fs::path(folder.path()) / name))
+        << what;
   }
 }
 

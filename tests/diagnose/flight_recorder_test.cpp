@@ -31,7 +31,8 @@ CallRecord recv(int64_t sequence, int peer, uint32_t tag) {
 }
 
 int64_t wall_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 TEST(FlightRecorder, KeepsACallWithItsTimesStateAndSizes) {
@@ -227,9 +228,28 @@ TEST(FlightRecorder, TheFileHasTheKeysThatOtherToolsRead) {
   EXPECT_EQ(json["pg_status"]["0"]["last_completed_collective"], 1);
   EXPECT_EQ(json["pg_status"]["0"]["last_enqueued_collective_name"], "all_reduce");
   const auto& call = json["entries"][0];
-  for (const char* key : {"record_id", "pg_id", "process_group", "collective_seq_id", "p2p_seq_id", "is_p2p", "op_id", "profiling_name",
-                          "input_sizes", "input_dtypes", "output_sizes", "output_dtypes", "time_created_ns", "time_discovered_started_ns",
-                          "time_discovered_completed_ns", "duration_ms", "timeout_ms", "state", "retired", "thread_id", "thread_name", "frames"}) {
+  for (const char* key : {"record_id",
+                          "pg_id",
+                          "process_group",
+                          "collective_seq_id",
+                          "p2p_seq_id",
+                          "is_p2p",
+                          "op_id",
+                          "profiling_name",
+                          "input_sizes",
+                          "input_dtypes",
+                          "output_sizes",
+                          "output_dtypes",
+                          "time_created_ns",
+                          "time_discovered_started_ns",
+                          "time_discovered_completed_ns",
+                          "duration_ms",
+                          "timeout_ms",
+                          "state",
+                          "retired",
+                          "thread_id",
+                          "thread_name",
+                          "frames"}) {
     EXPECT_TRUE(call.contains(key)) << key;
   }
   EXPECT_EQ(call["profiling_name"], "tutti:all_reduce");
@@ -246,7 +266,8 @@ TEST(FlightRecorder, WhatIsWrittenReadsBackTheSame) {
   FlightRecorder recorder({.rank = 2, .world_size = 4});
   FlightGroup& group = recorder.add_group("dp", "data", {0, 1, 2, 3});
   recorder.add_group("unused", "", {2});
-  for (int64_t s = 1; s <= 5; ++s) recorder.ended(recorder.begin(group, all_reduce(s), 4096, 4096), FlightState::completed);
+  for (int64_t s = 1; s <= 5; ++s)
+    recorder.ended(recorder.begin(group, all_reduce(s), 4096, 4096), FlightState::completed);
   recorder.enqueue(group, recv(1, 1, 9), 0, 24);
   const std::string text = to_json(recorder.snapshot("why"));
   EXPECT_EQ(to_json(read_flight_dump(text, "a_2")), text);

@@ -27,9 +27,12 @@ struct Move {
   Cut cut = Cut::halving;
 };
 
-std::string text_of(const Move& m) { return fmt::format("{}{} from {} to {}", name_of(m.dtype), m.sizes, to_string(m.from), to_string(m.to)); }
+std::string text_of(const Move& m) {
+  return fmt::format("{}{} from {} to {}", name_of(m.dtype), m.sizes, to_string(m.from), to_string(m.to));
+}
 
-// Moves over three ranks whose last step that moves bytes is followed by nothing, by putting pieces together, by adding and by rounding.
+// Moves over three ranks whose last step that moves bytes is followed by nothing, by putting pieces together, by adding
+// and by rounding.
 const std::vector<Move>& moves() {
   static const std::vector<Move> all = {
       {{shard(0)}, {replicate()}, {6, 9}},
@@ -53,8 +56,10 @@ const std::vector<Move>& moves() {
 
 // The tensor before the move: terms differ from rank to rank.
 Tensor before(const Move& m, const Mesh& mesh, uint64_t seed = 1) {
-  if (m.from[0].is_partial()) return from_local(sample(m.sizes, m.dtype, seed + static_cast<uint64_t>(mesh->rank())), mesh, m.from);
-  return distribute_tensor(sample(m.sizes, m.dtype, seed), mesh, m.from, {.layout = {.cut = m.cut}, .src_data_rank = -1});
+  if (m.from[0].is_partial())
+    return from_local(sample(m.sizes, m.dtype, seed + static_cast<uint64_t>(mesh->rank())), mesh, m.from);
+  return distribute_tensor(sample(m.sizes, m.dtype, seed), mesh, m.from,
+                           {.layout = {.cut = m.cut}, .src_data_rank = -1});
 }
 
 // Ranks after the first wait here for it.
@@ -67,7 +72,8 @@ class FirstRank {
   }
   void wait_for_return(int times, const std::string& about) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return times_ >= times; })) throw std::logic_error("the first rank waits for the others: " + about);
+    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return times_ >= times; }))
+      throw std::logic_error("the first rank waits for the others: " + about);
   }
 
  private:
@@ -108,7 +114,8 @@ TEST(AsyncRedistribute, TheInputMayBeOverwrittenAtOnce) {
 }
 
 TEST(AsyncRedistribute, HasTheBitsAndGradientsOfTheWaitingForm) {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{2, 3}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{3}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{2, 3}}) {
     on_mesh(shape, [&](const Mesh& mesh) {
       for (const Placement& a : {replicate(), shard(0), shard(1), partial()}) {
         for (const Placement& b : {replicate(), shard(0), shard(1), partial()}) {
@@ -120,16 +127,20 @@ TEST(AsyncRedistribute, HasTheBitsAndGradientsOfTheWaitingForm) {
               const Move m{from, to, sizes, dtype};
               const auto result = [&](const RedistributeOptions& options) {
                 // A sharded dim of one element leaves ranks empty.
-                const Tensor leaf = requires_grad_(a.is_partial() ? before(m, mesh) : distribute_tensor(sample(sizes, dtype), mesh, from, {.src_data_rank = -1}));
+                const Tensor leaf = requires_grad_(
+                    a.is_partial() ? before(m, mesh)
+                                   : distribute_tensor(sample(sizes, dtype), mesh, from, {.src_data_rank = -1}));
                 const Tensor moved = redistribute(leaf, to, options);
                 if (!b.is_partial()) backward(sum(mul(moved, sample(sizes, dtype, 5).numel() > 0 ? 0.375 : 1.0)));
                 return std::pair(moved, b.is_partial() ? Tensor() : grad_of(leaf));
               };
               const auto [waiting, waiting_grad] = result({});
               const auto [moved, grad] = result(kAsync);
-              if (&spec_of(moved) != &spec_of(waiting)) throw std::logic_error(spec_of(moved).to_string() + "; " + text_of(m));
+              if (&spec_of(moved) != &spec_of(waiting))
+                throw std::logic_error(spec_of(moved).to_string() + "; " + text_of(m));
               require_none(difference(to_local(moved), to_local(waiting)), text_of(m));
-              if (grad.defined()) require_none(difference(to_local(grad), to_local(waiting_grad)), "gradient, " + text_of(m));
+              if (grad.defined())
+                require_none(difference(to_local(grad), to_local(waiting_grad)), "gradient, " + text_of(m));
             }
           }
         }
@@ -179,7 +190,8 @@ TEST(AsyncRedistribute, CompiledFunctionsHaveItsBits) {
         const Tensor moved = redistribute(t, m.to);
         require_none(difference(to_local(inside(t)), to_local(mul(moved, 2.0))), "inside, " + text_of(m));
         require_none(difference(to_local(result(t)), to_local(moved)), "result, " + text_of(m));
-        require_none(difference(to_local(argument(redistribute(t, m.to, kAsync))), to_local(mul(moved, 2.0))), "argument, " + text_of(m));
+        require_none(difference(to_local(argument(redistribute(t, m.to, kAsync))), to_local(mul(moved, 2.0))),
+                     "argument, " + text_of(m));
       }
     }
   });
@@ -191,7 +203,8 @@ TEST(AsyncRedistribute, ResultsMayBeDropped) {
     RankContext::current().allocator().reset_peak();
     const Tensor t = distribute_tensor(sample({50, 70}), mesh, {shard(0)}, {.src_data_rank = -1});
     for (int i = 0; i < 1000; ++i) redistribute(t, {shard(1)}, kAsync);
-    require_none(difference(full_tensor(redistribute(t, {shard(1)}, kAsync)), sample({50, 70})), "after a thousand that were dropped");
+    require_none(difference(full_tensor(redistribute(t, {shard(1)}, kAsync)), sample({50, 70})),
+                 "after a thousand that were dropped");
     const int64_t peak = RankContext::current().allocator().statistics().peak_bytes;
     if (peak > int64_t{8} << 20) throw std::logic_error(fmt::format("{} bytes at most", peak));
   });

@@ -1,11 +1,11 @@
-// Compiled functions over distributed tensors: arguments, results and what they hold. They have the bits, layouts and gradients of eager
-// calls, and are traced once per layout.
+// Compiled functions over distributed tensors: arguments, results and what they hold. They have the bits, layouts and
+// gradients of eager calls, and are traced once per layout.
+#include "tutti/graph/compile.h"
 #include "tests/dtensor/support/layouts.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/dist/comm_counter.h"
-#include "tutti/graph/compile.h"
 #include "tutti/graph/control.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
@@ -34,7 +34,8 @@ void require_alike(const Tensor& a, const Tensor& b, const std::string& about) {
   if (!a.defined()) return;
   if (is_dtensor(a) != is_dtensor(b)) throw std::logic_error("one is distributed; " + about);
   if (!is_dtensor(a)) return require_none(difference(a, b), about);
-  if (&spec_of(a) != &spec_of(b)) throw std::logic_error(spec_of(a).to_string() + " against " + spec_of(b).to_string() + "; " + about);
+  if (&spec_of(a) != &spec_of(b))
+    throw std::logic_error(spec_of(a).to_string() + " against " + spec_of(b).to_string() + "; " + about);
   require_none(difference(to_local(a), to_local(b)), about);
 }
 template <class T>
@@ -80,7 +81,8 @@ std::vector<Case> cases() {
 void on_case(const Case& c, const std::function<void(const Mesh&, const std::string&)>& fn) {
   MeshOptions options;
   if (!c.transport.empty()) options.transports["0"] = c.transport;
-  const std::string about = fmt::format("{} ranks in {} dims, {} x {} x {} {} {}", ranks_of(c.mesh), c.mesh.size(), c.rows, c.width, c.hidden, name_of(c.dtype), c.transport);
+  const std::string about = fmt::format("{} ranks in {} dims, {} x {} x {} {} {}", ranks_of(c.mesh), c.mesh.size(),
+                                        c.rows, c.width, c.hidden, name_of(c.dtype), c.transport);
   on_mesh(c.mesh, [&](const Mesh& mesh) { fn(mesh, about); }, options);
 }
 
@@ -88,9 +90,11 @@ TEST(CompiledDTensors, AnMlpHasTheBitsAndTheLayoutOfAnEagerCall) {
   const codegen::ContractionLeafForTests leaf(1);
   for (const Case& c : cases()) {
     const Tensor whole = sample({c.rows, c.width}, c.dtype);
-    const Tensor expected = mlp(whole, sample({c.width, c.hidden}, c.dtype, 2), sample({c.hidden, c.width}, c.dtype, 3));
+    const Tensor expected =
+        mlp(whole, sample({c.width, c.hidden}, c.dtype, 2), sample({c.hidden, c.width}, c.dtype, 3));
     on_case(c, [&](const Mesh& mesh, const std::string& about) {
-      const auto f = compile([](const Tensor& x, const Tensor& up, const Tensor& down) { return mlp(x, up, down); }, {.name = "mlp"});
+      const auto f = compile([](const Tensor& x, const Tensor& up, const Tensor& down) { return mlp(x, up, down); },
+                             {.name = "mlp"});
       const Weights w = weights_on(mesh, c.width, c.hidden, c.dtype, false);
       for (uint64_t call = 0; call < 5; ++call) {
         const Tensor values = call == 0 ? whole : sample({c.rows, c.width}, c.dtype, 10 + call);
@@ -115,7 +119,8 @@ TEST(CompiledDTensors, GradientsHaveTheBitsAndTheLayoutsOfAnEagerBackward) {
   for (const Case& c : cases()) {
     on_case(c, [&](const Mesh& mesh, const std::string& about) {
       const auto f = compile(loss, {.name = "loss"});
-      const Weights eager = weights_on(mesh, c.width, c.hidden, c.dtype, true), w = weights_on(mesh, c.width, c.hidden, c.dtype, true);
+      const Weights eager = weights_on(mesh, c.width, c.hidden, c.dtype, true),
+                    w = weights_on(mesh, c.width, c.hidden, c.dtype, true);
       for (uint64_t call = 0; call < 3; ++call) {  // gradients add up
         const Tensor values = sample({c.rows, c.width}, c.dtype, 10 + call);
         const Tensor x = requires_grad_(on(mesh, values, {})), x_eager = requires_grad_(on(mesh, values, {}));
@@ -135,12 +140,16 @@ TEST(CompiledDTensors, GradientsHaveTheBitsAndTheLayoutsOfAnEagerBackward) {
 TEST(CompiledDTensors, ResultsThatAreNoScalarsTakeCotangentsOfAnyLayout) {
   const codegen::ContractionLeafForTests leaf(2);
   on_mesh({2}, [](const Mesh& mesh) {
-    const auto f = compile([](const Tensor& x, const Tensor& w) { return std::pair(matmul(x, w), mul(x, 2.0)); }, {.name = "two"});
-    const Tensor w = requires_grad_(on(mesh, sample({6, 4}, DType::f32, 2), {shard(0)})), w_eager = requires_grad_(on(mesh, sample({6, 4}, DType::f32, 2), {shard(0)}));
+    const auto f =
+        compile([](const Tensor& x, const Tensor& w) { return std::pair(matmul(x, w), mul(x, 2.0)); }, {.name = "two"});
+    const Tensor w = requires_grad_(on(mesh, sample({6, 4}, DType::f32, 2), {shard(0)})),
+                 w_eager = requires_grad_(on(mesh, sample({6, 4}, DType::f32, 2), {shard(0)}));
     for (const Placement& of_cotangent : {replicate(), shard(0), shard(1)}) {
-      const Tensor x = requires_grad_(on(mesh, sample({5, 6}), {shard(1)})), x_eager = requires_grad_(on(mesh, sample({5, 6}), {shard(1)}));
+      const Tensor x = requires_grad_(on(mesh, sample({5, 6}), {shard(1)})),
+                   x_eager = requires_grad_(on(mesh, sample({5, 6}), {shard(1)}));
       const auto [y, z] = f(x, w);
-      const Tensor y_eager = matmul(x_eager, w_eager), cotangent = on(mesh, sample({5, 4}, DType::f32, 7), {of_cotangent});
+      const Tensor y_eager = matmul(x_eager, w_eager),
+                   cotangent = on(mesh, sample({5, 4}, DType::f32, 7), {of_cotangent});
       require_alike(y, y_eager, "y");
       backward(y, cotangent);  // z is not used
       backward(y_eager, cotangent);
@@ -156,7 +165,8 @@ TEST(CompiledDTensors, EachUseOfALeafIsDeliveredByItself) {
     const auto twice = [](const Tensor& x, const Tensor& w) { return sum(mul(add(mul(x, w), 1.0), w)); };
     const auto f = compile(twice, {.name = "twice"});
     const Tensor x = on(mesh, sample({5, 3}), {shard(0)});
-    const Tensor w = requires_grad_(on(mesh, sample({3}, DType::f32, 2), {})), w_eager = requires_grad_(on(mesh, sample({3}, DType::f32, 2), {}));
+    const Tensor w = requires_grad_(on(mesh, sample({3}, DType::f32, 2), {})),
+                 w_eager = requires_grad_(on(mesh, sample({3}, DType::f32, 2), {}));
     backward(f(x, w), {}, {.per_use = true});
     backward(twice(x, w_eager), {}, {.per_use = true});
     const std::vector<Tensor> uses = take_uses(w), uses_eager = take_uses(w_eager);
@@ -170,7 +180,8 @@ TEST(CompiledDTensors, HeldWeightsGetTheirGradients) {
   const codegen::ContractionLeafForTests leaf(1);
   for (const Case& c : {Case{{2}, 3, 5, 7, DType::f32}, Case{{4}, 3, 5, 7, DType::bf16}}) {
     on_case(c, [&](const Mesh& mesh, const std::string& about) {
-      const Weights eager = weights_on(mesh, c.width, c.hidden, c.dtype, true), w = weights_on(mesh, c.width, c.hidden, c.dtype, true);
+      const Weights eager = weights_on(mesh, c.width, c.hidden, c.dtype, true),
+                    w = weights_on(mesh, c.width, c.hidden, c.dtype, true);
       const auto f = compile([&w](const Tensor& x) { return sum(mlp(x, w.up, w.down)); }, {.name = "held"});
       for (uint64_t call = 0; call < 9; ++call) {
         const Tensor x = on(mesh, sample({c.rows, c.width}, c.dtype, 10 + call), {});
@@ -236,21 +247,26 @@ TEST(CompiledDTensors, AnOptimizerStepWritesItsArguments) {
     on_case(c, [&](const Mesh& mesh, const std::string& about) {
       AdamWNumbers numbers;
       const AdamWStep betas{.lr = 0, .step = 1};
-      const auto step = [&numbers, betas](const std::vector<Tensor>& p, const std::vector<Tensor>& g, const std::vector<Tensor>& m, const std::vector<Tensor>& v) {
+      const auto step = [&numbers, betas](const std::vector<Tensor>& p, const std::vector<Tensor>& g,
+                                          const std::vector<Tensor>& m, const std::vector<Tensor>& v) {
         for (size_t i = 0; i < p.size(); ++i) adamw_step_(p[i], g[i], m[i], v[i], numbers, betas);
       };
       const auto f = compile(step, {.name = "adamw"});
       const auto state = [&] {
         const Weights w = weights_on(mesh, c.width, c.hidden, c.dtype, false);
         const auto zeros_like_of = [](const Tensor& t) { return mul(t, 0.0); };
-        return std::vector<std::vector<Tensor>>{{w.up, w.down}, {mul(w.up, 0.5), mul(w.down, -0.5)}, {zeros_like_of(w.up), zeros_like_of(w.down)}, {zeros_like_of(w.up), zeros_like_of(w.down)}};
+        return std::vector<std::vector<Tensor>>{{w.up, w.down},
+                                                {mul(w.up, 0.5), mul(w.down, -0.5)},
+                                                {zeros_like_of(w.up), zeros_like_of(w.down)},
+                                                {zeros_like_of(w.up), zeros_like_of(w.down)}};
       };
       const auto compiled = state(), eager = state();
       for (int64_t n = 1; n <= 6; ++n) {
         numbers.set({.lr = 1e-2 / static_cast<double>(n), .step = n});
         const uint32_t version = compiled[0][0].version();
         f(compiled[0], compiled[1], compiled[2], compiled[3]);
-        if (to_local(compiled[0][0]).numel() > 0 && compiled[0][0].version() == version) throw std::logic_error("the version says that nothing was written; " + about);
+        if (to_local(compiled[0][0]).numel() > 0 && compiled[0][0].version() == version)
+          throw std::logic_error("the version says that nothing was written; " + about);
         step(eager[0], eager[1], eager[2], eager[3]);
         for (size_t k = 0; k < 4; ++k) {
           for (size_t i = 0; i < 2; ++i) require_alike(compiled[k][i], eager[k][i], about);
@@ -305,7 +321,8 @@ TEST(CompiledDTensors, AWholeTrainingStepIsOneGraph) {
 
 TEST(CompiledDTensors, AGradientThatAHeldLeafHasIsAddedTo) {
   on_mesh({2}, [](const Mesh& mesh) {
-    const Tensor w = requires_grad_(on(mesh, sample({4, 3}, DType::f32, 2), {shard(0)})), w_eager = requires_grad_(on(mesh, sample({4, 3}, DType::f32, 2), {shard(0)}));
+    const Tensor w = requires_grad_(on(mesh, sample({4, 3}, DType::f32, 2), {shard(0)})),
+                 w_eager = requires_grad_(on(mesh, sample({4, 3}, DType::f32, 2), {shard(0)}));
     const auto f = compile([&w](const Tensor& x) { backward(sum(mul(x, w))); }, {.name = "accumulate"});
     for (uint64_t call = 0; call < 5; ++call) {
       const Tensor x = on(mesh, sample({4, 3}, DType::f32, 3 + call), {shard(0)});
@@ -320,7 +337,8 @@ TEST(CompiledDTensors, AGradientThatAHeldLeafHasIsAddedTo) {
 TEST(CompiledDTensors, ArgumentsThatGetGradientsGetThemInside) {
   on_mesh({2}, [](const Mesh& mesh) {
     const auto f = compile([](const Tensor& x, const Tensor& w) { backward(sum(mul(x, w))); }, {.name = "accumulate"});
-    const Tensor w = requires_grad_(on(mesh, sample({5, 3}, DType::f32, 2), {shard(0)})), w_eager = requires_grad_(on(mesh, sample({5, 3}, DType::f32, 2), {shard(0)}));
+    const Tensor w = requires_grad_(on(mesh, sample({5, 3}, DType::f32, 2), {shard(0)})),
+                 w_eager = requires_grad_(on(mesh, sample({5, 3}, DType::f32, 2), {shard(0)}));
     for (uint64_t call = 0; call < 4; ++call) {
       const Tensor x = on(mesh, sample({5, 3}, DType::f32, 3 + call), {shard(0)});
       f(x, w);
@@ -335,7 +353,8 @@ TEST(CompiledDTensors, AnotherPlacementIsAnotherKind) {
   on_mesh({2}, [](const Mesh& mesh) {
     const auto f = compile([](const Tensor& x) { return mul(x, 2.0); }, {.name = "twice"});
     const Tensor whole = sample({4, 4});
-    const Tensor rows = on(mesh, whole, {shard(0)}), columns = on(mesh, whole, {shard(1)}), chunks = distribute_tensor(sample({10, 4}), mesh, {shard(0)}, {.layout = {.cut = Cut::chunk}});
+    const Tensor rows = on(mesh, whole, {shard(0)}), columns = on(mesh, whole, {shard(1)}),
+                 chunks = distribute_tensor(sample({10, 4}), mesh, {shard(0)}, {.layout = {.cut = Cut::chunk}});
     for (int call = 0; call < 3; ++call) {
       require_alike(f(rows), mul(rows, 2.0), "rows");
       require_alike(f(columns), mul(columns, 2.0), "columns");
@@ -344,8 +363,11 @@ TEST(CompiledDTensors, AnotherPlacementIsAnotherKind) {
     }
     require_equal(f.statistics().compiles, int64_t{4}, "compiles");
     const std::string said = f.explain();
-    if (said.find("layout of tensor 0 is f32[4, 4]@[S(1)] on mesh(2), was f32[4, 4]@[S(0)] on mesh(2)") == std::string::npos) throw std::logic_error(said);
-    if (said.find("layout of tensor 0 is that of a plain tensor, was f32[4, 4]@[S(1)] on mesh(2)") == std::string::npos) throw std::logic_error(said);
+    if (said.find("layout of tensor 0 is f32[4, 4]@[S(1)] on mesh(2), was f32[4, 4]@[S(0)] on mesh(2)") ==
+        std::string::npos)
+      throw std::logic_error(said);
+    if (said.find("layout of tensor 0 is that of a plain tensor, was f32[4, 4]@[S(1)] on mesh(2)") == std::string::npos)
+      throw std::logic_error(said);
   });
 }
 
@@ -383,10 +405,12 @@ TEST(CompiledDTensors, AMeshThatIsGoneIsAnError) {
     Mesh mesh = init_device_mesh("cpu", {2}, {.names = {"tp"}});
     const auto f = compile([&mesh](const Tensor& x) { return from_local(x, mesh, {shard(0)}); }, {.name = "wrap"});
     const Tensor part = sample({2, 3});
-    for (int call = 0; call < 2; ++call) require_equal(spec_of(f(part)).to_string(), std::string("f32[4, 3]@[S(0)]"), "layout");
+    for (int call = 0; call < 2; ++call)
+      require_equal(spec_of(f(part)).to_string(), std::string("f32[4, 3]@[S(0)]"), "layout");
     mesh = nullptr;
     const std::string said = message_of([&] { f(part); });
-    if (said.find("f32[4, 3]@[S(0)], and mesh(tp=2) no longer exists on this rank; keep a handle") == std::string::npos) throw std::logic_error(said);
+    if (said.find("f32[4, 3]@[S(0)], and mesh(tp=2) no longer exists on this rank; keep a handle") == std::string::npos)
+      throw std::logic_error(said);
   });
 }
 
@@ -403,10 +427,12 @@ TEST(CompiledDTensors, RanksThatAreThreadsMayShareAFunction) {
 
 TEST(CompiledDTensors, ViewsAndArgumentsAsResultsShareMemory) {
   on_mesh({2}, [](const Mesh& mesh) {
-    const auto f = compile([](const Tensor& x) {
-      add_(x, 1.0);
-      return std::tuple(x, transpose(x, 0, 1), to_local(x), mul(x, 2.0));
-    }, {.name = "views"});
+    const auto f = compile(
+        [](const Tensor& x) {
+          add_(x, 1.0);
+          return std::tuple(x, transpose(x, 0, 1), to_local(x), mul(x, 2.0));
+        },
+        {.name = "views"});
     const Tensor whole = sample({5, 3});
     for (int call = 0; call < 3; ++call) {
       const Tensor x = on(mesh, whole, {shard(0)}), x_eager = on(mesh, whole, {shard(0)});
@@ -416,7 +442,9 @@ TEST(CompiledDTensors, ViewsAndArgumentsAsResultsShareMemory) {
       require_alike(turned, transpose(x_eager, 0, 1), "turned");
       require_equal(turned.strides(), transpose(x_eager, 0, 1).strides(), "strides");
       require_alike(doubled, mul(x_eager, 2.0), "doubled");
-      if (part.storage().get() != to_local(x).storage().get() || to_local(turned).storage().get() != part.storage().get()) throw std::logic_error("memory is not shared");
+      if (part.storage().get() != to_local(x).storage().get() ||
+          to_local(turned).storage().get() != part.storage().get())
+        throw std::logic_error("memory is not shared");
       require_alike(x, x_eager, "x");
     }
     require_equal(f.statistics().compiles, int64_t{1}, "compiles");
@@ -441,11 +469,14 @@ TEST(CompiledDTensors, VerifiedCallsCompareTheParts) {
   const codegen::ContractionLeafForTests leaf(1);
   on_mesh({2}, [](const Mesh& mesh) {
     const Weights w = weights_on(mesh, 5, 7, DType::f32, true);
-    const auto f = compile([&w](const Tensor& x, const Tensor& target) {
-      add_(target, 1.0);
-      return mul(mlp(x, w.up, w.down), target);
-    }, {.name = "verified", .verify = 1});
-    for (int call = 0; call < 3; ++call) f(on(mesh, sample({3, 5}), {}), on(mesh, sample({3, 5}, DType::f32, 4), {shard(0)}));
+    const auto f = compile(
+        [&w](const Tensor& x, const Tensor& target) {
+          add_(target, 1.0);
+          return mul(mlp(x, w.up, w.down), target);
+        },
+        {.name = "verified", .verify = 1});
+    for (int call = 0; call < 3; ++call)
+      f(on(mesh, sample({3, 5}), {}), on(mesh, sample({3, 5}, DType::f32, 4), {shard(0)}));
     require_equal(f.statistics().verified_calls, int64_t{3}, "verified");
   });
 }
@@ -468,13 +499,26 @@ TEST(CompiledDTensors, BranchesTakePlainTensorsOnly) {
   on_mesh({2}, [](const Mesh& mesh) {
     const Tensor x = on(mesh, sample({4, 4}), {shard(0)});
     using List = std::span<const Tensor>;
-    const auto held = compile([&x](const Tensor& flag) { return cond(flag, [&](List) { return to_local(mul(x, 2.0)); }, [&](List) { return to_local(neg(x)); }); }, {.name = "held"});
+    const auto held = compile(
+        [&x](const Tensor& flag) {
+          return cond(flag, [&](List) { return to_local(mul(x, 2.0)); }, [&](List) { return to_local(neg(x)); });
+        },
+        {.name = "held"});
     EXPECT_USAGE_ERROR(held(flag_of(true)), "branches and loop bodies take plain tensors only");
-    const auto given = compile([](const Tensor& flag, const Tensor& t) { return cond(flag, [](List a) { return mul(a[0], 2.0); }, [](List a) { return neg(a[0]); }, {t}); }, {.name = "given"});
+    const auto given = compile(
+        [](const Tensor& flag, const Tensor& t) {
+          return cond(flag, [](List a) { return mul(a[0], 2.0); }, [](List a) { return neg(a[0]); }, {t});
+        },
+        {.name = "given"});
     EXPECT_USAGE_ERROR(given(flag_of(true), x), "where a plain tensor is expected; pass its part (to_local())");
-    const auto part = compile([](const Tensor& flag, const Tensor& t) {
-      return from_local(cond(flag, [](List a) { return mul(a[0], 2.0); }, [](List a) { return neg(a[0]); }, {to_local(t)})[0], mesh_of(t), {shard(0)});
-    }, {.name = "part"});
+    const auto part = compile(
+        [](const Tensor& flag, const Tensor& t) {
+          return from_local(
+              cond(
+                  flag, [](List a) { return mul(a[0], 2.0); }, [](List a) { return neg(a[0]); }, {to_local(t)})[0],
+              mesh_of(t), {shard(0)});
+        },
+        {.name = "part"});
     require_alike(part(flag_of(true), x), mul(x, 2.0), "first branch");
     require_alike(part(flag_of(false), x), neg(x), "second branch");
   });
@@ -482,9 +526,12 @@ TEST(CompiledDTensors, BranchesTakePlainTensorsOnly) {
 
 TEST(CompiledDTensors, TheNumericsModeIsPartOfTheKind) {
   on_mesh({2}, [](const Mesh& mesh) {
-    const auto sum_of_two = [](const Tensor& a, const Tensor& b) { return add(a, b); };  // fast mode adds terms before they are reduced
+    const auto sum_of_two = [](const Tensor& a, const Tensor& b) {
+      return add(a, b);
+    };  // fast mode adds terms before they are reduced
     const auto f = compile(sum_of_two, {.name = "sum"});
-    const Tensor a = redistribute(on(mesh, sample({4, 3}), {}), {partial()}), b = redistribute(on(mesh, sample({4, 3}, DType::f32, 2), {}), {partial()});
+    const Tensor a = redistribute(on(mesh, sample({4, 3}), {}), {partial()}),
+                 b = redistribute(on(mesh, sample({4, 3}, DType::f32, 2), {}), {partial()});
     for (int call = 0; call < 2; ++call) {
       for (const NumericsMode mode : {NumericsMode::strict, NumericsMode::fast}) {
         const NumericsScope scope(mode);
@@ -498,7 +545,8 @@ TEST(CompiledDTensors, TheNumericsModeIsPartOfTheKind) {
 TEST(CompiledDTensors, PlainArgumentsBesideThemMayHaveSymbolicSizes) {
   on_mesh({2}, [](const Mesh& mesh) {
     const Tensor scale = on(mesh, sample({4}), {shard(0)});
-    const auto f = compile([](const Tensor& x, const Tensor& s) { return std::pair(mul(x, 3.0), mul(s, 2.0)); }, {.name = "beside"});
+    const auto f = compile([](const Tensor& x, const Tensor& s) { return std::pair(mul(x, 3.0), mul(s, 2.0)); },
+                           {.name = "beside"});
     for (int64_t rows = 2; rows < 9; ++rows) {
       const Tensor x = sample({rows, 3});
       const auto [a, b] = f(x, scale);
@@ -509,19 +557,25 @@ TEST(CompiledDTensors, PlainArgumentsBesideThemMayHaveSymbolicSizes) {
   });
 }
 
-// A view shares the memory of its tensor where it moves nothing, and is a copy where it does: as a result, inside, and as an argument.
+// A view shares the memory of its tensor where it moves nothing, and is a copy where it does: as a result, inside, and
+// as an argument.
 TEST(CompiledDTensors, ViewsAreWrittenWhereTheyShareMemoryOnAllRanks) {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, std::vector<int64_t>{2, 1}, std::vector<int64_t>{1, 3}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{2}, std::vector<int64_t>{2, 1}, std::vector<int64_t>{1, 3}}) {
     on_mesh(shape, [](const Mesh& mesh) {
       for (const Placements& p : choices_of({replicate(), shard(0), shard(1)}, static_cast<size_t>(mesh->ndim()))) {
         const Tensor whole = sample({4, 6});
         const auto base = [&] { return clone(distribute_tensor(whole, mesh, p, {.src_data_rank = -1})); };
         const auto narrowed = [](const Tensor& x) { return narrow(x, 1, 1, 2); };
         bool is_copy = false;
-        for (size_t axis = 0; axis < p.size(); ++axis) is_copy = is_copy || (p[axis] == shard(1) && mesh->shape()[axis] > 1);
+        for (size_t axis = 0; axis < p.size(); ++axis)
+          is_copy = is_copy || (p[axis] == shard(1) && mesh->shape()[axis] > 1);
         const std::string about = spec_of(base()).to_string() + " on " + mesh->to_string();
-        const auto check = [&](const char* what, const std::string& said) { require_none((said != "no error") == is_copy ? "" : said, std::string(what) + " for " + about); };
-        const Tensor shown = compile(narrowed)(base()), inside = base(), given = base(), view = narrowed(given), wanted = clone(whole);
+        const auto check = [&](const char* what, const std::string& said) {
+          require_none((said != "no error") == is_copy ? "" : said, std::string(what) + " for " + about);
+        };
+        const Tensor shown = compile(narrowed)(base()), inside = base(), given = base(), view = narrowed(given),
+                     wanted = clone(whole);
         check("the result", message_of([&] { mul_(shown, 10.0); }));
         const auto write = compile([&](const Tensor& x) { return mul_(narrowed(x), 10.0); });
         check("the write", message_of([&] { write(inside); }));
@@ -533,13 +587,16 @@ TEST(CompiledDTensors, ViewsAreWrittenWhereTheyShareMemoryOnAllRanks) {
         const auto read = compile([](const Tensor& x) { return add(x, 1.0); });
         read(view);
         mul_(given, 2.0);
-        require_none(message_of([&] { read(view); }).find("has been written since") != std::string::npos ? "" : "it was read", "the argument for " + about);
+        require_none(
+            message_of([&] { read(view); }).find("has been written since") != std::string::npos ? "" : "it was read",
+            "the argument for " + about);
       }
     });
   }
 }
 
-// The same views as results of a compiled function: what they show is known after the call, or the function may not return them.
+// The same views as results of a compiled function: what they show is known after the call, or the function may not
+// return them.
 TEST(CompiledDTensors, ReturnedCopiesAreNotReadOnceTheirTensorWasWritten) {
   on_mesh({2}, [](const Mesh& mesh) {
     const auto base = [&] { return clone(distribute_tensor(sample({4, 6}), mesh, {shard(0)}, {.src_data_rank = -1})); };
@@ -556,25 +613,36 @@ TEST(CompiledDTensors, ReturnedCopiesAreNotReadOnceTheirTensorWasWritten) {
       add_(x, 1.0);
       require_stale(view, "a view of an argument");
     }
-    const Tensor x = base(), first = narrowed(x), second = compile([](const Tensor& t) { return narrow(t, 0, 0, 1); })(first);
+    const Tensor x = base(), first = narrowed(x),
+                 second = compile([](const Tensor& t) { return narrow(t, 0, 0, 1); })(first);
     require_none(difference(full_tensor(second), narrow(sample({4, 6}), 0, 1, 1)), "a view of a view");
     add_(x, 1.0);
     require_stale(second, "a view of a view");
 
     const Tensor y = base(), z = base();
-    const std::vector<Tensor> both = compile([&](const Tensor& a, const Tensor& b) { return std::vector<Tensor>{narrowed(b), mul(a, 2.0)}; })(y, z);
+    const std::vector<Tensor> both =
+        compile([&](const Tensor& a, const Tensor& b) { return std::vector<Tensor>{narrowed(b), mul(a, 2.0)}; })(y, z);
     add_(y, 1.0);
-    require_none(message_of([&] { full_tensor(both[0]); }) == "no error" ? "" : "it was not read", "a view of the other argument");
+    require_none(message_of([&] { full_tensor(both[0]); }) == "no error" ? "" : "it was not read",
+                 "a view of the other argument");
     add_(z, 1.0);
     require_stale(both[0], "a view of the second argument");
 
-    const auto with_base = compile([&](const Tensor& t) { const Tensor made = mul(t, 2.0); return std::vector<Tensor>{narrowed(made), made}; });
-    require_none(message_of([&] { with_base(base()); }).find("TUTTI-CAPTURE-040") != std::string::npos ? "" : "it was returned", "a view beside its tensor");
+    const auto with_base = compile([&](const Tensor& t) {
+      const Tensor made = mul(t, 2.0);
+      return std::vector<Tensor>{narrowed(made), made};
+    });
+    require_none(
+        message_of([&] { with_base(base()); }).find("TUTTI-CAPTURE-040") != std::string::npos ? "" : "it was returned",
+        "a view beside its tensor");
     const Tensor held = base();
     const auto of_held = compile([&](const Tensor& t) { return std::vector<Tensor>{narrowed(held), mul(t, 2.0)}; });
-    require_none(message_of([&] { of_held(base()); }).find("TUTTI-CAPTURE-040") != std::string::npos ? "" : "it was returned", "a view of a held tensor");
+    require_none(
+        message_of([&] { of_held(base()); }).find("TUTTI-CAPTURE-040") != std::string::npos ? "" : "it was returned",
+        "a view of a held tensor");
     const auto alone = compile([&](const Tensor& t) { return narrowed(mul(t, 2.0)); });
-    require_none(difference(full_tensor(alone(base())), mul(narrowed(sample({4, 6})), 2.0)), "a view of what the function made");
+    require_none(difference(full_tensor(alone(base())), mul(narrowed(sample({4, 6})), 2.0)),
+                 "a view of what the function made");
   });
 }
 

@@ -60,13 +60,17 @@ TEST(MeasuredCosts, AreWhatTheirTextSays) {
   EXPECT_EQ(costs.find("threads", StepKind::all_reduce, 3)->latency, 200) << "of two as near, the one of more ranks";
   EXPECT_EQ(costs.find("threads", StepKind::all_reduce, 64)->latency, 200);
   EXPECT_EQ(costs.find("shm", StepKind::gather, 2), nullptr);
-  const CostModel model{.tabulated = {7, 1}, .transports = {"threads", "shm"}, .measured = std::make_shared<const MeasuredCosts>(costs)};
-  EXPECT_EQ(model.of(StepKind::gather, 2, 1000), std::max(1 + 1.0, cost_model("shm").of(StepKind::gather, 2, 1000))) << "the slowest transport, from the table where it was not measured";
+  const CostModel model{
+      .tabulated = {7, 1}, .transports = {"threads", "shm"}, .measured = std::make_shared<const MeasuredCosts>(costs)};
+  EXPECT_EQ(model.of(StepKind::gather, 2, 1000), std::max(1 + 1.0, cost_model("shm").of(StepKind::gather, 2, 1000)))
+      << "the slowest transport, from the table where it was not measured";
   EXPECT_EQ(model.of(StepKind::gather, 1, 1000), 0);
 }
 
 TEST(MeasuredCosts, DamagedTextsAreRefused) {
-  const auto refused = [](const std::string& text, const char* part) { EXPECT_USAGE_ERROR(MeasuredCosts::parse(text), part); };
+  const auto refused = [](const std::string& text, const char* part) {
+    EXPECT_USAGE_ERROR(MeasuredCosts::parse(text), part);
+  };
   refused("", "there are none; `tutti bench comm --costs FILE` measures them");
   refused("# nothing\n", "there are none");
   refused("shm gather 2 1\n", "line 1: 'shm gather 2 1'; expected: transport step ranks latency_us bytes_per_us");
@@ -90,7 +94,8 @@ TEST(MeasuredCosts, ChangeThePlan) {
     std::string text;
     on_mesh({2, 2}, [&](const Mesh& mesh) {
       const Tensor t = from_local(sample({8, 8}), mesh, {partial(), partial()});
-      const RedistributePlan plan = plan_redistribution(spec_of(t), spec_of(t).with({replicate(), replicate()}), cost_model_of(*mesh));
+      const RedistributePlan plan =
+          plan_redistribution(spec_of(t), spec_of(t).with({replicate(), replicate()}), cost_model_of(*mesh));
       require_none(difference(full_tensor(t), full_tensor(redistribute(t, {replicate(), replicate()}))), "the sum");
       if (mesh->rank() == 0) text = plan.to_string() + "\n" + cost_model_of(*mesh).to_string();
     });
@@ -125,11 +130,15 @@ TEST(MeasuredCosts, AFileThatCannotBeUsedIsAnErrorOnAllRanks) {
   const auto errors_with = [](const std::string& path) {
     const Variable costs(path);
     std::vector<std::string> said(4);
-    comm::run_ranks(4, [&](comm::ProcessGroup& world) { said[static_cast<size_t>(world.rank())] = error_of([] { init_device_mesh("cpu", {2, 2}); }); });
+    comm::run_ranks(4, [&](comm::ProcessGroup& world) {
+      said[static_cast<size_t>(world.rank())] = error_of([] { init_device_mesh("cpu", {2, 2}); });
+    });
     return said;
   };
-  for (const std::string& said : errors_with(folder / "absent")) EXPECT_NE(said.find("TUTTI_DTENSOR_COSTS: "), std::string::npos) << said;
-  for (const std::string& said : errors_with(written(folder, "shm gather 2\n"))) EXPECT_NE(said.find("costs: measured costs, line 1: 'shm gather 2'; expected"), std::string::npos) << said;
+  for (const std::string& said : errors_with(folder / "absent"))
+    EXPECT_NE(said.find("TUTTI_DTENSOR_COSTS: "), std::string::npos) << said;
+  for (const std::string& said : errors_with(written(folder, "shm gather 2\n")))
+    EXPECT_NE(said.find("costs: measured costs, line 1: 'shm gather 2'; expected"), std::string::npos) << said;
 }
 
 // As where a launcher passes the variable on to some hosts only.
@@ -138,15 +147,18 @@ TEST(MeasuredCosts, AreThoseOfTheFirstRankWhoeverElseNamesAFile) {
   const std::string path = written(folder, kDearWideReductions);
   RankContext::current().set_threads(0);  // ends the pool: processes are forked from one without other threads
   for (const int named_by : {0, 1}) {
-    const auto results = comm::run_world(2, [&](comm::ProcessGroup& world) {
-      std::optional<Variable> costs;
-      if (world.rank() == named_by) costs.emplace(path);
-      const Mesh mesh = init_device_mesh("cpu", {2});
-      const Tensor sum = full_tensor(from_local(Tensor::of<float>({1.0f}), mesh, {partial()}));
-      TUTTI_CHECK(sum.data<float>()[0] == 2.0f, "the sum is {}", sum.data<float>()[0]);
-      const bool is_measured = cost_model_of(*mesh).measured != nullptr;
-      TUTTI_CHECK(is_measured == (named_by == 0), "rank {} says measured: {}", world.rank(), is_measured);
-    }, {.limit = std::chrono::seconds(30)});
+    const auto results = comm::run_world(
+        2,
+        [&](comm::ProcessGroup& world) {
+          std::optional<Variable> costs;
+          if (world.rank() == named_by) costs.emplace(path);
+          const Mesh mesh = init_device_mesh("cpu", {2});
+          const Tensor sum = full_tensor(from_local(Tensor::of<float>({1.0f}), mesh, {partial()}));
+          TUTTI_CHECK(sum.data<float>()[0] == 2.0f, "the sum is {}", sum.data<float>()[0]);
+          const bool is_measured = cost_model_of(*mesh).measured != nullptr;
+          TUTTI_CHECK(is_measured == (named_by == 0), "rank {} says measured: {}", world.rank(), is_measured);
+        },
+        {.limit = std::chrono::seconds(30)});
     for (const comm::ForkedResult& rank : results) EXPECT_TRUE(rank.succeeded()) << rank.error;
   }
 }

@@ -21,7 +21,9 @@ TEST(DeadRanks, AreNamedToWhoReadsWhatTheyDidNotSend) {
         mul(moved, 2.0);
       } catch (const comm::PeerError& error) {
         const std::string said = error.what();
-        TUTTI_CHECK(said.find("rank 1 (pid ") != std::string::npos && said.find("all_to_all_v_single") != std::string::npos, "{}", said);
+        TUTTI_CHECK(
+            said.find("rank 1 (pid ") != std::string::npos && said.find("all_to_all_v_single") != std::string::npos,
+            "{}", said);
         continue;
       }
       throw std::logic_error("nothing was thrown");

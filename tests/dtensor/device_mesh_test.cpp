@@ -39,54 +39,68 @@ TEST(DeviceMesh, ADimOfTheWholeWorldIsTheWorld) {
 }
 
 TEST(DeviceMesh, SlicesInAnyOrder) {
-  on_mesh({2, 2, 2}, [](const Mesh& mesh) {
-    const Mesh tp = mesh->slice({"tp"});
-    EXPECT_EQ(tp->ranks(), (Ranks{mesh->rank() / 2 * 2, mesh->rank() / 2 * 2 + 1}));
-    EXPECT_EQ(tp->group(), mesh->group("tp"));
-    const Mesh turned = mesh->slice({"tp", "dp"});
-    const int cp = mesh->rank() / 2 % 2 * 2;
-    EXPECT_EQ(turned->ranks(), (Ranks{cp, cp + 4, cp + 1, cp + 5}));
-    EXPECT_EQ(turned->coordinate(), (std::vector<int64_t>{mesh->rank() % 2, mesh->rank() / 4}));
-    EXPECT_EQ(mesh->slice({"dp", "cp", "tp"}), mesh);
-    EXPECT_NE(mesh->slice({"tp", "cp", "dp"})->id(), mesh->id());
-  }, kNamed);
+  on_mesh(
+      {2, 2, 2},
+      [](const Mesh& mesh) {
+        const Mesh tp = mesh->slice({"tp"});
+        EXPECT_EQ(tp->ranks(), (Ranks{mesh->rank() / 2 * 2, mesh->rank() / 2 * 2 + 1}));
+        EXPECT_EQ(tp->group(), mesh->group("tp"));
+        const Mesh turned = mesh->slice({"tp", "dp"});
+        const int cp = mesh->rank() / 2 % 2 * 2;
+        EXPECT_EQ(turned->ranks(), (Ranks{cp, cp + 4, cp + 1, cp + 5}));
+        EXPECT_EQ(turned->coordinate(), (std::vector<int64_t>{mesh->rank() % 2, mesh->rank() / 4}));
+        EXPECT_EQ(mesh->slice({"dp", "cp", "tp"}), mesh);
+        EXPECT_NE(mesh->slice({"tp", "cp", "dp"})->id(), mesh->id());
+      },
+      kNamed);
 }
 
 TEST(DeviceMesh, Flattens) {
-  on_mesh({2, 2, 2}, [](const Mesh& mesh) {
-    const Mesh data = mesh->slice({"dp", "cp"})->flatten();
-    EXPECT_EQ(data->names(), (std::vector<std::string>{"dp_cp"}));
-    EXPECT_EQ(data->ranks(), mesh->rank() % 2 == 0 ? (Ranks{0, 2, 4, 6}) : (Ranks{1, 3, 5, 7}));
-    EXPECT_EQ(mesh->slice({"dp_cp"})->group(), data->group());
-    EXPECT_EQ(data->flatten("dp_cp"), data);
-    const Mesh apart = mesh->slice({"dp", "tp"})->flatten("outside");  // not equally distant
-    EXPECT_EQ(apart->ranks(), mesh->rank() / 2 % 2 == 0 ? (Ranks{0, 1, 4, 5}) : (Ranks{2, 3, 6, 7}));
-    const Mesh back = apart->unflatten("outside", {2, 2}, {"a", "b"});
-    EXPECT_EQ(back->ranks(), apart->ranks());
-    EXPECT_EQ(back->shape(), (std::vector<int64_t>{2, 2}));
-    EXPECT_USAGE_ERROR(apart->unflatten("outside", {3, 2}, {"a", "b"}), "sizes [3, 2] do not multiply to the 4 ranks");
-    EXPECT_USAGE_ERROR(mesh->slice({"dp", "cp"})->flatten("tp"), "'tp' is the name of a dim of the mesh already");
-    EXPECT_USAGE_ERROR(mesh->slice({"cp", "tp"})->flatten("outside"), "'outside' is the name of other flattened dims");
-    EXPECT_USAGE_ERROR(mesh->slice({"dp_cp", "dp"}), "share ranks");
-  }, kNamed);
+  on_mesh(
+      {2, 2, 2},
+      [](const Mesh& mesh) {
+        const Mesh data = mesh->slice({"dp", "cp"})->flatten();
+        EXPECT_EQ(data->names(), (std::vector<std::string>{"dp_cp"}));
+        EXPECT_EQ(data->ranks(), mesh->rank() % 2 == 0 ? (Ranks{0, 2, 4, 6}) : (Ranks{1, 3, 5, 7}));
+        EXPECT_EQ(mesh->slice({"dp_cp"})->group(), data->group());
+        EXPECT_EQ(data->flatten("dp_cp"), data);
+        const Mesh apart = mesh->slice({"dp", "tp"})->flatten("outside");  // not equally distant
+        EXPECT_EQ(apart->ranks(), mesh->rank() / 2 % 2 == 0 ? (Ranks{0, 1, 4, 5}) : (Ranks{2, 3, 6, 7}));
+        const Mesh back = apart->unflatten("outside", {2, 2}, {"a", "b"});
+        EXPECT_EQ(back->ranks(), apart->ranks());
+        EXPECT_EQ(back->shape(), (std::vector<int64_t>{2, 2}));
+        EXPECT_USAGE_ERROR(apart->unflatten("outside", {3, 2}, {"a", "b"}),
+                           "sizes [3, 2] do not multiply to the 4 ranks");
+        EXPECT_USAGE_ERROR(mesh->slice({"dp", "cp"})->flatten("tp"), "'tp' is the name of a dim of the mesh already");
+        EXPECT_USAGE_ERROR(mesh->slice({"cp", "tp"})->flatten("outside"),
+                           "'outside' is the name of other flattened dims");
+        EXPECT_USAGE_ERROR(mesh->slice({"dp_cp", "dp"}), "share ranks");
+      },
+      kNamed);
 }
 
 TEST(DeviceMesh, UnflattensAWholeDim) {
-  on_mesh({8}, [](const Mesh& mesh) {
-    const Mesh grid = mesh->unflatten("all", {2, 2, 2}, {"x", "y", "z"});
-    EXPECT_EQ(grid->coordinate(), (std::vector<int64_t>{mesh->rank() / 4, mesh->rank() / 2 % 2, mesh->rank() % 2}));
-    EXPECT_EQ(grid->slice({"x", "z"})->ranks().size(), 4u);
-  }, {.names = {"all"}});
+  on_mesh({8},
+          [](const Mesh& mesh) {
+            const Mesh grid = mesh->unflatten("all", {2, 2, 2}, {"x", "y", "z"});
+            EXPECT_EQ(grid->coordinate(),
+                      (std::vector<int64_t>{mesh->rank() / 4, mesh->rank() / 2 % 2, mesh->rank() % 2}));
+            EXPECT_EQ(grid->slice({"x", "z"})->ranks().size(), 4u);
+          },
+          {.names = {"all"}});
 }
 
 TEST(DeviceMesh, Concatenates) {
-  on_mesh({2, 2, 2}, [](const Mesh& mesh) {
-    const Mesh both = concatenate({mesh->slice({"tp"}), mesh->slice({"dp"})});
-    EXPECT_EQ(both->names(), (std::vector<std::string>{"tp", "dp"}));
-    EXPECT_EQ(both->id(), mesh->slice({"tp", "dp"})->id());
-    EXPECT_USAGE_ERROR(concatenate({mesh->slice({"dp", "tp"})->flatten("q"), mesh->slice({"dp"})}), "share ranks");
-    EXPECT_USAGE_ERROR(concatenate({mesh->slice({"dp"}), mesh->slice({"dp"})}), "stands twice");
-  }, kNamed);
+  on_mesh(
+      {2, 2, 2},
+      [](const Mesh& mesh) {
+        const Mesh both = concatenate({mesh->slice({"tp"}), mesh->slice({"dp"})});
+        EXPECT_EQ(both->names(), (std::vector<std::string>{"tp", "dp"}));
+        EXPECT_EQ(both->id(), mesh->slice({"tp", "dp"})->id());
+        EXPECT_USAGE_ERROR(concatenate({mesh->slice({"dp", "tp"})->flatten("q"), mesh->slice({"dp"})}), "share ranks");
+        EXPECT_USAGE_ERROR(concatenate({mesh->slice({"dp"}), mesh->slice({"dp"})}), "stands twice");
+      },
+      kNamed);
 }
 
 TEST(DeviceMesh, IsMadeOfGroups) {
@@ -97,7 +111,8 @@ TEST(DeviceMesh, IsMadeOfGroups) {
     const Mesh mesh = mesh_from_groups({a, b}, "cpu", {0, 1, 2, 3}, {2, 2}, {.names = {"a", "b"}});
     EXPECT_EQ(mesh->group("a"), a);
     EXPECT_EQ(mesh_from_group(b, "cpu")->ranks(), b->world_ranks());
-    EXPECT_USAGE_ERROR(mesh_from_groups({b, a}, "cpu", {0, 1, 2, 3}, {2, 2}), "the group of a dim has the ranks of its line");
+    EXPECT_USAGE_ERROR(mesh_from_groups({b, a}, "cpu", {0, 1, 2, 3}, {2, 2}),
+                       "the group of a dim has the ranks of its line");
     EXPECT_USAGE_ERROR(mesh_from_groups({a}, "cpu", {0, 1, 2, 3}, {2, 2}), "1 groups for the 2 dims");
   });
 }
@@ -106,7 +121,8 @@ TEST(DeviceMesh, RanksOutsideHaveNoPlace) {
   comm::run_ranks(3, [](comm::ProcessGroup& world) {
     const Mesh mesh = init_device_mesh("cpu", {2}, {.names = {"x"}});
     EXPECT_EQ(mesh->has_coordinate(), world.rank() < 2);
-    if (world.rank() == 2) EXPECT_USAGE_ERROR(mesh->group(), "rank 2 has no place in mesh(x=2), whose ranks are [0, 1]");
+    if (world.rank() == 2)
+      EXPECT_USAGE_ERROR(mesh->group(), "rank 2 has no place in mesh(x=2), whose ranks are [0, 1]");
   });
 }
 
@@ -121,7 +137,8 @@ TEST(DeviceMesh, AnyRanksInAnyOrder) {
 }
 
 TEST(DeviceMesh, TransportsByDim) {
-  on_mesh({2, 2}, [](const Mesh& mesh) { EXPECT_NE(mesh->group(0), mesh->group(1)); }, {.names = {"a", "b"}, .transports = {{"a", "threads"}, {"1", "threads"}}});
+  on_mesh({2, 2}, [](const Mesh& mesh) { EXPECT_NE(mesh->group(0), mesh->group(1)); },
+          {.names = {"a", "b"}, .transports = {{"a", "threads"}, {"1", "threads"}}});
 }
 
 TEST(DeviceMesh, IdsAreEqualOnAllRanks) {
@@ -141,14 +158,18 @@ TEST(DeviceMesh, RefusesWhatMakesNoGrid) {
     EXPECT_USAGE_ERROR(init_device_mesh("cpu", {3}), "shape [3] needs 3 ranks, the world has 2");
     EXPECT_USAGE_ERROR(init_device_mesh("cpu", {1, 2}, {.names = {"a"}}), "1 names for 2 dims");
     EXPECT_USAGE_ERROR(init_device_mesh("cpu", {1, 2}, {.names = {"a", "a"}}), "name 'a' stands twice");
-    EXPECT_USAGE_ERROR(init_device_mesh("cuda:0", {2}), "device type 'cuda:0' names one device; give the type alone ('cuda')");
+    EXPECT_USAGE_ERROR(init_device_mesh("cuda:0", {2}),
+                       "device type 'cuda:0' names one device; give the type alone ('cuda')");
     EXPECT_USAGE_ERROR(init_device_mesh("gpu", {2}), "unknown device type 'gpu'");
     EXPECT_USAGE_ERROR(init_device_mesh("cpu", {}), "the shape is empty");
     EXPECT_USAGE_ERROR(init_device_mesh("cpu", {2, 0}), "size 0 in shape [2, 0]");
     EXPECT_USAGE_ERROR(make_device_mesh("cpu", {0, 0}, {2}), "rank 0 stands twice");
     EXPECT_USAGE_ERROR(make_device_mesh("cpu", {0, 2}, {2}), "rank 2 is not one of the 2 ranks of the world");
-    EXPECT_USAGE_ERROR(init_device_mesh("cpu", {2}, {.names = {"x"}, .transports = {{"y", "shm"}}}), "a transport is given for dim 'y'");
-    EXPECT_USAGE_ERROR(init_device_mesh("cpu", {2}, {.names = {"x"}, .transports = {{"x", "threads"}, {"0", "threads"}}}), "two transports are given for dim 0");
+    EXPECT_USAGE_ERROR(init_device_mesh("cpu", {2}, {.names = {"x"}, .transports = {{"y", "shm"}}}),
+                       "a transport is given for dim 'y'");
+    EXPECT_USAGE_ERROR(
+        init_device_mesh("cpu", {2}, {.names = {"x"}, .transports = {{"x", "threads"}, {"0", "threads"}}}),
+        "two transports are given for dim 0");
     EXPECT_USAGE_ERROR(mesh->slice({"x"}), "mesh(2) has no names");
     EXPECT_USAGE_ERROR(mesh->flatten(), "has no names to join");
     EXPECT_USAGE_ERROR(mesh->group(1), "dim 1 of mesh(2), which has 1 dims");

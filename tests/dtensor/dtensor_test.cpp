@@ -62,7 +62,9 @@ TEST(DTensor, SourceRankGivesTheElements) {
       const Tensor t = distribute_tensor(mine, mesh, {shard(0), replicate()}, {.src_data_rank = source});
       EXPECT_EQ(difference(full_tensor(t), sample({5, 3}, DType::f32, static_cast<uint64_t>(source))), "");
     }
-    EXPECT_EQ(difference(to_local(distribute_tensor(mine, mesh, {replicate(), replicate()}, {.src_data_rank = -1})), mine), "");
+    EXPECT_EQ(
+        difference(to_local(distribute_tensor(mine, mesh, {replicate(), replicate()}, {.src_data_rank = -1})), mine),
+        "");
   });
 }
 
@@ -71,7 +73,8 @@ TEST(DTensor, ColumnAndRowParallelMlpHasTheBitsOfOneRank) {
   const Tensor x = sample({6, 8}), w1 = sample({8, 12}, DType::f32, 2), w2 = sample({12, 8}, DType::f32, 3);
   const auto forward = [](const Tensor& a, const Tensor& b, const Tensor& c) { return matmul(silu(matmul(a, b)), c); };
   const Tensor expected = forward(x, w1, w2);
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{1}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{2}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{1}}) {
     on_mesh(shape, [&](const Mesh& mesh) {
       Placements columns(shape.size(), replicate()), rows = columns;
       columns.back() = shard(1), rows.back() = shard(0);
@@ -87,11 +90,14 @@ TEST(DTensor, ColumnAndRowParallelMlpHasTheBitsOfOneRank) {
 TEST(DTensor, GradientsHaveTheBitsOfOneRankAndLieAsTheirLeaves) {
   const codegen::ContractionLeafForTests leaf(2);
   const Tensor x = sample({6, 8}), w1 = sample({8, 12}, DType::f32, 2), w2 = sample({12, 8}, DType::f32, 3);
-  const auto loss = [](const Tensor& a, const Tensor& b, const Tensor& c) { return sum(mul(matmul(silu(matmul(a, b)), c), 0.5)); };
+  const auto loss = [](const Tensor& a, const Tensor& b, const Tensor& c) {
+    return sum(mul(matmul(silu(matmul(a, b)), c), 0.5));
+  };
   Tensor p1 = requires_grad_(clone(w1)), p2 = requires_grad_(clone(w2)), px = requires_grad_(clone(x));
   backward(loss(px, p1, p2));
   on_mesh({2}, [&](const Mesh& mesh) {
-    const Tensor d1 = requires_grad_(on(mesh, w1, {shard(1)})), d2 = requires_grad_(on(mesh, w2, {shard(0)})), dx = requires_grad_(on(mesh, x, {}));
+    const Tensor d1 = requires_grad_(on(mesh, w1, {shard(1)})), d2 = requires_grad_(on(mesh, w2, {shard(0)})),
+                 dx = requires_grad_(on(mesh, x, {}));
     backward(loss(dx, d1, d2));
     for (const auto& [leaf_of, plain] : {std::pair{d1, p1}, {d2, p2}, {dx, px}}) {
       const Tensor grad = grad_of(leaf_of);
@@ -173,14 +179,17 @@ TEST(DTensor, DrawsTheNumbersOfOneRank) {
   const Tensor u = uniform({5, 6, 4}, key), n = normal({5, 6, 4}, key);
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3}, std::vector<int64_t>{2, 2}}) {
     on_mesh(shape, [&](const Mesh& mesh) {
-      for (const Placements& p : {Placements(shape.size(), shard(0)), Placements(shape.size(), shard(1)), Placements(shape.size(), shard(2)), Placements{}}) {
+      for (const Placements& p : {Placements(shape.size(), shard(0)), Placements(shape.size(), shard(1)),
+                                  Placements(shape.size(), shard(2)), Placements{}}) {
         EXPECT_EQ(difference(full_tensor(rand({5, 6, 4}, key, mesh, p)), u), "") << to_string(p);
         EXPECT_EQ(difference(full_tensor(randn({5, 6, 4}, key, mesh, p)), n), "");
       }
       const Placements inner = shape.size() == 2 ? Placements{shard(1), shard(2)} : Placements{shard(1)};
       EXPECT_EQ(difference(full_tensor(rand({5, 6, 4}, key, mesh, inner)), u), "");
       const Tensor x = sample({6, 8});
-      EXPECT_EQ(difference(full_tensor(dropout(on(mesh, x, Placements(shape.size(), shard(0))), 0.5, key)), dropout(x, 0.5, key)), "");
+      EXPECT_EQ(difference(full_tensor(dropout(on(mesh, x, Placements(shape.size(), shard(0))), 0.5, key)),
+                           dropout(x, 0.5, key)),
+                "");
     });
   }
 }
@@ -200,13 +209,16 @@ TEST(DTensor, LocalMapRunsOnUnevenParts) {
     const Tensor whole = sample({7, 2});
     for (const Cut cut : {Cut::halving, Cut::chunk}) {
       const Tensor t = distribute_tensor(whole, mesh, {shard(0)}, {.layout = {.cut = cut}});
-      const auto out = local_map([](std::span<const Tensor> in) { return std::vector<Tensor>{mul(in[0], 2.0), sum(in[0])}; }, std::vector<Tensor>{t},
-                                 {.out_placements = {{shard(0)}, {partial()}}});
+      const auto out =
+          local_map([](std::span<const Tensor> in) { return std::vector<Tensor>{mul(in[0], 2.0), sum(in[0])}; },
+                    std::vector<Tensor>{t}, {.out_placements = {{shard(0)}, {partial()}}});
       EXPECT_EQ(difference(full_tensor(out[0]), mul(whole, 2.0)), "");
       EXPECT_TRUE(placements_of(out[1])[0].is_partial());
     }
-    EXPECT_USAGE_ERROR(local_map([](std::span<const Tensor> in) { return std::vector<Tensor>{in[0]}; }, std::vector<Tensor>{on(mesh, whole, {shard(0)})},
-                                 {.out_placements = {{shard(0)}}, .in_placements = {{replicate()}}}), "and in_placements say [R]");
+    EXPECT_USAGE_ERROR(local_map([](std::span<const Tensor> in) { return std::vector<Tensor>{in[0]}; },
+                                 std::vector<Tensor>{on(mesh, whole, {shard(0)})},
+                                 {.out_placements = {{shard(0)}}, .in_placements = {{replicate()}}}),
+                       "and in_placements say [R]");
   });
 }
 
@@ -229,7 +241,9 @@ TEST(DTensor, WrongUsesAreRefusedBeforeAnythingIsSent) {
   on_mesh({2, 2}, [](const Mesh& mesh) {
     const Tensor whole = sample({4, 4});
     const Tensor t = on(mesh, whole, {shard(0), replicate()});
-    EXPECT_USAGE_ERROR(add(t, whole), "add(f32[4, 4][S(0), R], f32[4, 4] (plain)) on mesh(2, 2): input 1 is the plain tensor [4, 4] f32 cpu beside a distributed one");
+    EXPECT_USAGE_ERROR(add(t, whole),
+                       "add(f32[4, 4][S(0), R], f32[4, 4] (plain)) on mesh(2, 2): input 1 is the plain tensor [4, 4] "
+                       "f32 cpu beside a distributed one");
     {
       const ImplicitReplicationScope replicated;
       EXPECT_EQ(difference(full_tensor(add(t, whole)), add(whole, whole)), "");
@@ -240,24 +254,31 @@ TEST(DTensor, WrongUsesAreRefusedBeforeAnythingIsSent) {
     EXPECT_USAGE_ERROR(distribute_tensor(whole, mesh, {shard(0)}), "1 placements [S(0)] for the 2 dims of the mesh");
     EXPECT_USAGE_ERROR(distribute_tensor(whole, mesh, {partial(), replicate()}), "a whole tensor has no terms");
     EXPECT_USAGE_ERROR(distribute_tensor(t, mesh, {shard(1), replicate()}), "use redistribute()");
-    EXPECT_USAGE_ERROR(distribute_tensor(whole, mesh, {}, {.src_data_rank = 4}), "src_data_rank 4 is not one of the 4 ranks");
-    EXPECT_USAGE_ERROR(from_local(whole, mesh, {partial(PartialOp::max), partial()}), "holds two kinds of partial values");
-    EXPECT_USAGE_ERROR(from_local(sample({2, 4}), mesh, {shard(0), replicate()}, {.sizes = Extents{5, 4}}), mesh->rank() < 2 ? "gives a part of [2, 4]" : "no error");
+    EXPECT_USAGE_ERROR(distribute_tensor(whole, mesh, {}, {.src_data_rank = 4}),
+                       "src_data_rank 4 is not one of the 4 ranks");
+    EXPECT_USAGE_ERROR(from_local(whole, mesh, {partial(PartialOp::max), partial()}),
+                       "holds two kinds of partial values");
+    EXPECT_USAGE_ERROR(from_local(sample({2, 4}), mesh, {shard(0), replicate()}, {.sizes = Extents{5, 4}}),
+                       mesh->rank() < 2 ? "gives a part of [2, 4]" : "no error");
     EXPECT_USAGE_ERROR(to_local(t, Placements{shard(1), replicate()}), "shard another dim than the tensor");
     EXPECT_USAGE_ERROR(to_local(t, Placements{replicate(), replicate()}), "differ in what is sharded");
     EXPECT_USAGE_ERROR(to_local(whole), "is not distributed; make it so with distribute_tensor()");
     EXPECT_USAGE_ERROR(redistribute(t, {}), "no placements are given");
     EXPECT_USAGE_ERROR(placement_from_text("S(x)"), "expected R, S(dim), P or P(op)");
     const StrictPlacementScope strict;
-    EXPECT_USAGE_ERROR(add(t, on(mesh, whole, {shard(1), replicate()})), "and a StrictPlacementScope is open; move them yourself with redistribute()");
+    EXPECT_USAGE_ERROR(add(t, on(mesh, whole, {shard(1), replicate()})),
+                       "and a StrictPlacementScope is open; move them yourself with redistribute()");
     EXPECT_EQ(placements_of(add(t, t)), placements_of(t));
   });
 }
 
 TEST(DTensor, RunCheckFindsReplicasThatDiffer) {
   on_mesh({2}, [](const Mesh& mesh) {
-    EXPECT_USAGE_ERROR(from_local(sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank())), mesh, {}, {.run_check = true}), "that of rank 1 differs from the first one");
-    EXPECT_USAGE_ERROR(from_local(mesh->rank() == 0 ? sample({3}) : sample({3, 1}), mesh, {}, {.run_check = true}), "the part of rank 0 makes the whole");
+    EXPECT_USAGE_ERROR(
+        from_local(sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank())), mesh, {}, {.run_check = true}),
+        "that of rank 1 differs from the first one");
+    EXPECT_USAGE_ERROR(from_local(mesh->rank() == 0 ? sample({3}) : sample({3, 1}), mesh, {}, {.run_check = true}),
+                       "the part of rank 0 makes the whole");
   });
 }
 
@@ -271,7 +292,8 @@ TEST(DTensor, MovesBetweenMeshes) {
     if (world.rank() < 3) require_none(difference(full_tensor(moved), whole), "square to line");
     const Tensor back = redistribute(moved, square, {replicate(), shard(0)});
     require_none(difference(full_tensor(back), whole), "line to square");
-    EXPECT_USAGE_ERROR(redistribute(from_local(whole, square, {partial(), replicate()}), line, {shard(0)}), "terms cannot change their mesh");
+    EXPECT_USAGE_ERROR(redistribute(from_local(whole, square, {partial(), replicate()}), line, {shard(0)}),
+                       "terms cannot change their mesh");
   });
 }
 
@@ -283,9 +305,12 @@ TEST(DTensor, BitwiseTermsAreForIntegers) {
     EXPECT_EQ(full_tensor(from_local(bits, mesh, {partial(PartialOp::band)})).data<int64_t>()[0], 0);
     EXPECT_EQ(full_tensor(from_local(bits, mesh, {partial(PartialOp::bxor)})).data<int64_t>()[1], 7);
     for (const PartialOp op : {PartialOp::band, PartialOp::bor, PartialOp::bxor}) {
-      EXPECT_EQ(difference(full_tensor(redistribute(on(mesh, bits, {}), {partial(op)})), full_tensor(on(mesh, bits, {}))), "");
+      EXPECT_EQ(
+          difference(full_tensor(redistribute(on(mesh, bits, {}), {partial(op)})), full_tensor(on(mesh, bits, {}))),
+          "");
     }
-    EXPECT_USAGE_ERROR(from_local(sample({3}), mesh, {partial(PartialOp::bor)}), "P(bor) combines bits, and a tensor of f32 has numbers");
+    EXPECT_USAGE_ERROR(from_local(sample({3}), mesh, {partial(PartialOp::bor)}),
+                       "P(bor) combines bits, and a tensor of f32 has numbers");
   });
 }
 
@@ -314,11 +339,16 @@ TEST(DTensor, PoolingAndOrderStatisticsNeedNoCommunication) {
 TEST(DTensor, RunCheckReportsOnAllRanks) {
   on_mesh({2, 2}, [](const Mesh& mesh) {
     const Tensor own = sample({2, 3}, DType::f32, mesh->rank() == 3 ? 2 : 1);
-    EXPECT_USAGE_ERROR(from_local(own, mesh, {}, {.run_check = true}), "mesh dim 0 is said to hold replicas, and that of rank 3 differs from the first one");
+    EXPECT_USAGE_ERROR(from_local(own, mesh, {}, {.run_check = true}),
+                       "mesh dim 0 is said to hold replicas, and that of rank 3 differs from the first one");
     const Tensor uneven = sample({mesh->rank() < 2 ? 3 : 2, 3});
-    EXPECT_USAGE_ERROR(from_local(uneven, mesh, {shard(0), replicate()}, {.run_check = true}), "where parts are unequal, give the sizes of the whole");
-    EXPECT_USAGE_ERROR(from_local(sample({3, 3}), mesh, {shard(0), replicate()}, {.sizes = Extents{5, 3}, .run_check = true}), "gives a part of [3, 3]");
-    EXPECT_EQ(from_local(uneven, mesh, {shard(0), replicate()}, {.sizes = Extents{5, 3}, .run_check = true}).sizes(), (Shape{5, 3}));
+    EXPECT_USAGE_ERROR(from_local(uneven, mesh, {shard(0), replicate()}, {.run_check = true}),
+                       "where parts are unequal, give the sizes of the whole");
+    EXPECT_USAGE_ERROR(
+        from_local(sample({3, 3}), mesh, {shard(0), replicate()}, {.sizes = Extents{5, 3}, .run_check = true}),
+        "gives a part of [3, 3]");
+    EXPECT_EQ(from_local(uneven, mesh, {shard(0), replicate()}, {.sizes = Extents{5, 3}, .run_check = true}).sizes(),
+              (Shape{5, 3}));
     EXPECT_USAGE_ERROR(from_local(own, nullptr), "the mesh is null");
     EXPECT_USAGE_ERROR(from_local(Tensor(), mesh), "an undefined one");
   });
@@ -329,9 +359,11 @@ TEST(DTensor, LocalMapRefusesPartsThatMakeNoWholeOnAllRanks) {
     const std::vector<Tensor> in{on(mesh, sample({4, 2}), {shard(0)})};
     const bool is_first = mesh->rank() == 0;
     const auto with = [&](const Tensor& result, Placements placements) {
-      return local_map([&](std::span<const Tensor>) { return std::vector<Tensor>{result}; }, in, {.out_placements = {std::move(placements)}});
+      return local_map([&](std::span<const Tensor>) { return std::vector<Tensor>{result}; }, in,
+                       {.out_placements = {std::move(placements)}});
     };
-    EXPECT_USAGE_ERROR(with(is_first ? sample({}) : sample({2}), {replicate()}), "it has 0 dims on rank 0 and 1 on rank 1");
+    EXPECT_USAGE_ERROR(with(is_first ? sample({}) : sample({2}), {replicate()}),
+                       "it has 0 dims on rank 0 and 1 on rank 1");
     EXPECT_USAGE_ERROR(with(sample({is_first ? 2 : 3}), {replicate()}), "rank 1 gives [3] where [2] is its part");
     EXPECT_USAGE_ERROR(with(sample({is_first ? 1 : 4}), {shard(0)}), "together the parts are f32[5]@[S(0)]");
     EXPECT_USAGE_ERROR(with(sample({2}), {shard(0), shard(0)}), "2 placements [S(0), S(0)] for the 1 dims of the mesh");
@@ -376,7 +408,10 @@ TEST(DTensor, RanksOfAMeshMayStandInAnyOrder) {
         const Tensor terms = from_local(mul(whole, static_cast<double>(1 << m->ranks()[0])), m, {partial(), partial()});
         require_none(difference(full_tensor(redistribute(terms, {shard(1), shard(0)})), full_tensor(terms)), "terms");
       }
-      require_none(difference(full_tensor(redistribute(on(mesh, whole, {shard(0), shard(0)}), turned, {replicate(), shard(1)})), whole), "to the turned mesh");
+      require_none(
+          difference(full_tensor(redistribute(on(mesh, whole, {shard(0), shard(0)}), turned, {replicate(), shard(1)})),
+                     whole),
+          "to the turned mesh");
     }
   });
 }
@@ -384,7 +419,8 @@ TEST(DTensor, RanksOfAMeshMayStandInAnyOrder) {
 TEST(DTensor, MovesToAMeshOfOtherRanks) {
   comm::run_ranks(4, [](comm::ProcessGroup& world) {
     const Tensor whole = sample({5, 3});
-    const Mesh low = make_device_mesh("cpu", {1, 0}, {2}), high = make_device_mesh("cpu", {2, 3}, {2}), middle = make_device_mesh("cpu", {1, 2}, {2});
+    const Mesh low = make_device_mesh("cpu", {1, 0}, {2}), high = make_device_mesh("cpu", {2, 3}, {2}),
+               middle = make_device_mesh("cpu", {1, 2}, {2});
     const Tensor t = on(low, whole, {shard(0)});
     const auto check = [&](const Tensor& moved) {
       const Tensor all = full_tensor(moved);
@@ -472,14 +508,16 @@ TEST(DTensor, SharedMemoryIsSeenByVersionChecks) {
   });
 }
 
-// Leaves in terms, in chunk cuts and in other orders, narrow ones too; backward twice through one graph, and through a checkpointed region.
+// Leaves in terms, in chunk cuts and in other orders, narrow ones too; backward twice through one graph, and through a
+// checkpointed region.
 TEST(DTensor, GradientsOfLeavesInAnyLayoutThroughRecomputedRegions) {
   const codegen::ContractionLeafForTests leaf(2);
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Tensor x = sample({8, 4}, dtype), w = sample({4, 8}, dtype, 2);
     const auto loss = [](const Tensor& a, const Tensor& b, const RandomKey& key) {
       const Tensor inputs[] = {a, b};
-      const Tensor y = checkpoint([key](std::span<const Tensor> in) { return dropout(matmul(silu(in[0]), in[1]), 0.5, key); }, inputs);
+      const Tensor y = checkpoint(
+          [key](std::span<const Tensor> in) { return dropout(matmul(silu(in[0]), in[1]), 0.5, key); }, inputs);
       return add(sum(mul(y, y)), sum(mul(a, 0.5)));
     };
     const RandomKey key = random_key("drop");
@@ -492,8 +530,10 @@ TEST(DTensor, GradientsOfLeavesInAnyLayoutThroughRecomputedRegions) {
       const Tensor l = loss(dx, dw, key);
       for (int times = 1; times <= 2; ++times) {
         backward(l, {}, {.retain_graph = true});
-        require_none(difference(full_tensor(grad_of(dx)), times == 1 ? grad_of(px) : add(grad_of(px), grad_of(px))), "x");
-        require_none(difference(full_tensor(grad_of(dw)), times == 1 ? grad_of(pw) : add(grad_of(pw), grad_of(pw))), "w");
+        require_none(difference(full_tensor(grad_of(dx)), times == 1 ? grad_of(px) : add(grad_of(px), grad_of(px))),
+                     "x");
+        require_none(difference(full_tensor(grad_of(dw)), times == 1 ? grad_of(pw) : add(grad_of(pw), grad_of(pw))),
+                     "w");
         EXPECT_EQ(placements_of(grad_of(dx)), placements_of(dx));
         EXPECT_EQ(placements_of(grad_of(dw)), (Placements{replicate(), shard(0)}));
       }
@@ -503,14 +543,18 @@ TEST(DTensor, GradientsOfLeavesInAnyLayoutThroughRecomputedRegions) {
 
 TEST(DTensor, RulesOfOnesOwn) {
   const OpDef& op = find_op("flip");
-  register_sharding(op, [](const OpCall& call) { return std::string(call[0].ndim() == 2 ? "x[aB] -> y[aB] | | id" : "x[A] -> y[A]"); });
+  register_sharding(op, [](const OpCall& call) {
+    return std::string(call[0].ndim() == 2 ? "x[aB] -> y[aB] | | id" : "x[A] -> y[A]");
+  });
   on_mesh({2}, [](const Mesh& mesh) {
     const Tensor whole = sample({4, 3});
     EXPECT_EQ(placements_of(flip(on(mesh, whole, {shard(0)}), {1})), Placements{shard(0)});
     EXPECT_EQ(difference(full_tensor(flip(on(mesh, whole, {shard(0)}), {1})), flip(whole, {1})), "");
   });
   register_sharding(op, [](const OpCall&) { return std::string("x[a] -> "); });
-  on_mesh({2}, [](const Mesh& mesh) { EXPECT_USAGE_ERROR(flip(on(mesh, sample({2, 2, 2}), {shard(0)}), {1}), "sharding rule: expected"); });
+  on_mesh({2}, [](const Mesh& mesh) {
+    EXPECT_USAGE_ERROR(flip(on(mesh, sample({2, 2, 2}), {shard(0)}), {1}), "sharding rule: expected");
+  });
   register_sharding(op, nullptr);
 }
 
@@ -527,10 +571,13 @@ TEST(DTensor, PlansAreRememberedAndBounded) {
 // A zero in the place of terms adds nothing, another number does: their plans differ.
 TEST(DTensor, NumbersThatARuleReadsTellPlansApart) {
   on_mesh({2}, [](const Mesh& mesh) {
-    const Tensor mask = Tensor::of<bool>({true, false, true}), mine = sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank()));
-    const Tensor terms = from_local(mine, mesh, {partial()}), sum = full_tensor(terms), chosen = distribute_tensor(mask, mesh);
+    const Tensor mask = Tensor::of<bool>({true, false, true}),
+                 mine = sample({3}, DType::f32, static_cast<uint64_t>(mesh->rank()));
+    const Tensor terms = from_local(mine, mesh, {partial()}), sum = full_tensor(terms),
+                 chosen = distribute_tensor(mask, mesh);
     for (const double value : {0.0, 5.0, -2.0, 0.0}) {
-      require_none(difference(full_tensor(where(chosen, value, terms)), where(mask, value, sum)), fmt::format("{}", value));
+      require_none(difference(full_tensor(where(chosen, value, terms)), where(mask, value, sum)),
+                   fmt::format("{}", value));
     }
   });
 }
@@ -549,10 +596,12 @@ TEST(DTensor, TheOldestPlansMakeRoom) {
 
 TEST(DTensor, TenThousandStepsOfAnOptimizerMakeNoMorePlansThanTheFirst) {
   on_mesh({2}, [](const Mesh& mesh) {
-    const Tensor p = on(mesh, sample({4}), {shard(0)}), g = on(mesh, sample({4}), {shard(0)}), m = zeros({4}, mesh, {shard(0)}), v = zeros({4}, mesh, {shard(0)});
+    const Tensor p = on(mesh, sample({4}), {shard(0)}), g = on(mesh, sample({4}), {shard(0)}),
+                 m = zeros({4}, mesh, {shard(0)}), v = zeros({4}, mesh, {shard(0)});
     adamw_step_(p, g, m, v, {.lr = 1e-3, .step = 1});
     const PlanCounts first = plan_counts();
-    for (int64_t step = 2; step <= 10'000; ++step) adamw_step_(p, g, m, v, {.lr = 1e-3 / static_cast<double>(step), .step = step});
+    for (int64_t step = 2; step <= 10'000; ++step)
+      adamw_step_(p, g, m, v, {.lr = 1e-3 / static_cast<double>(step), .step = step});
     EXPECT_EQ(plan_counts().made, first.made);
   });
 }

@@ -1,5 +1,5 @@
-// What a remembered call allocates: no more than the op on the parts does. Counts every call of operator new of a thread. Sanitizers have an
-// operator new of their own, and see every object: with them there is nothing to count.
+// What a remembered call allocates: no more than the op on the parts does. Counts every call of operator new of a
+// thread. Sanitizers have an operator new of their own, and see every object: with them there is nothing to count.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 #include <cstdlib>
@@ -37,7 +37,8 @@ int64_t allocations_of(const std::function<void()>& call) {
 TEST(DTensorHeap, ARememberedCallAllocatesWhatThePlainOneDoes) {
   on_mesh({2}, [](const Mesh& mesh) {
     const NoGradScope no_grad;
-    const Tensor x = distribute_tensor(sample({8, 8}), mesh, {shard(0)}), w = distribute_tensor(sample({8, 8}), mesh, {});
+    const Tensor x = distribute_tensor(sample({8, 8}), mesh, {shard(0)}),
+                 w = distribute_tensor(sample({8, 8}), mesh, {});
     const Tensor x_part = clone(to_local(x)), w_part = clone(to_local(w));
     EXPECT_EQ(allocations_of([&] { add(x, x); }), allocations_of([&] { add(x_part, x_part); }));
     EXPECT_EQ(allocations_of([&] { mul(x, 0.5); }), allocations_of([&] { mul(x_part, 0.5); }));

@@ -1,5 +1,5 @@
-// In-place ops on every layout of what they write and of what stands beside it, on any number of ranks: the layout stays, replicas stay alike, and the
-// elements are those of one rank.
+// In-place ops on every layout of what they write and of what stands beside it, on any number of ranks: the layout
+// stays, replicas stay alike, and the elements are those of one rank.
 #include "tests/dtensor/support/layouts.h"
 #include "tutti/dist/comm_counter.h"
 #include "tutti/dist/stage.h"
@@ -31,7 +31,8 @@ const std::vector<NamedWrite>& writes() {
 }
 
 std::vector<Placements> layouts_of(size_t axes, int ndim, DType dtype) {
-  std::vector<Placement> each = {replicate(), partial(), partial(PartialOp::avg), partial(PartialOp::max), partial(PartialOp::min)};
+  std::vector<Placement> each = {replicate(), partial(), partial(PartialOp::avg), partial(PartialOp::max),
+                                 partial(PartialOp::min)};
   for (int d = 0; d < ndim; ++d) each.push_back(shard(d));
   std::vector<Placements> all = choices_of(each, axes);
   // Two kinds of terms have no value together, and whole numbers no average.
@@ -57,20 +58,28 @@ Tensor placed(const Tensor& whole, const Mesh& mesh, const Placements& placement
   return held == placements ? clone(t) : redistribute(t, placements);
 }
 
-std::string fault(const Tensor& t, const Tensor& wanted) { return spec_of(t).has_partial() ? difference(full_tensor(t), wanted) : difference_of_part(t, wanted); }
+std::string fault(const Tensor& t, const Tensor& wanted) {
+  return spec_of(t).has_partial() ? difference(full_tensor(t), wanted) : difference_of_part(t, wanted);
+}
 
 // Every op on every pair of layouts; twice, so that the second meets what the first has left.
 void compare(const Mesh& mesh, const Extents& sizes, const Extents& operand, DType dtype, bool all_operands = true) {
   const size_t axes = static_cast<size_t>(mesh->ndim());
   const Tensor whole = sample(sizes, dtype), x = sample(operand, dtype, 2);
-  std::vector<Placements> beside = all_operands ? layouts_of(axes, static_cast<int>(operand.size()), dtype) : std::vector<Placements>{Placements(axes), Placements(axes, partial())};
+  std::vector<Placements> beside = all_operands
+                                       ? layouts_of(axes, static_cast<int>(operand.size()), dtype)
+                                       : std::vector<Placements>{Placements(axes), Placements(axes, partial())};
   for (const Placements& of_target : layouts_of(axes, static_cast<int>(sizes.size()), dtype)) {
     for (const Placements& of_x : beside) {
       const Tensor dx = placed(x, mesh, of_x);
       for (const NamedWrite& write : writes()) {
-        if (!is_floating(dtype) && std::string_view(write.name) != "mul_ by 2" && std::string_view(write.name) != "add_" && std::string_view(write.name) != "zero_" && std::string_view(write.name) != "copy_") continue;
+        if (!is_floating(dtype) && std::string_view(write.name) != "mul_ by 2" &&
+            std::string_view(write.name) != "add_" && std::string_view(write.name) != "zero_" &&
+            std::string_view(write.name) != "copy_")
+          continue;
         const Tensor plain = clone(whole), t = placed(whole, mesh, of_target);
-        const std::string about = fmt::format("{} of {} and {} on {}", write.name, spec_of(t).to_string(), spec_of(dx).to_string(), mesh->to_string());
+        const std::string about = fmt::format("{} of {} and {} on {}", write.name, spec_of(t).to_string(),
+                                              spec_of(dx).to_string(), mesh->to_string());
         for (int time = 0; time < 2; ++time) {
           const std::string said = message_of([&] { write.run(t, dx); });
           require_none(said == "no error" ? "" : "it was refused: " + said, about);
@@ -86,7 +95,8 @@ void compare(const Mesh& mesh, const Extents& sizes, const Extents& operand, DTy
 
 class InPlace : public ::testing::TestWithParam<std::vector<int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, InPlace,
-                         ::testing::Values(std::vector<int64_t>{1}, std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{4}, std::vector<int64_t>{5}, std::vector<int64_t>{7}));
+                         ::testing::Values(std::vector<int64_t>{1}, std::vector<int64_t>{2}, std::vector<int64_t>{3},
+                                           std::vector<int64_t>{4}, std::vector<int64_t>{5}, std::vector<int64_t>{7}));
 
 TEST_P(InPlace, KeepsTheLayoutAndHasTheBitsOfOneRank) {
   on_mesh(GetParam(), [](const Mesh& mesh) {
@@ -105,7 +115,8 @@ TEST_P(InPlace, TakesDimsWithFewerElementsThanRanks) {
 }
 
 TEST(InPlaceOn, SeveralMeshDims) {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 1}, std::vector<int64_t>{1, 3}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{3, 2}}) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 1}, std::vector<int64_t>{1, 3},
+                                            std::vector<int64_t>{2, 2}, std::vector<int64_t>{3, 2}}) {
     on_mesh(shape, [](const Mesh& mesh) { compare(mesh, {3, 2}, {3, 2}, DType::f32, false); });
   }
 }
@@ -122,15 +133,22 @@ TEST(InPlaceOn, PartsThatAreEqualInTwoLayouts) {
 TEST(InPlaceOn, OperandsInOtherCutsPiecesAndOrders) {
   on_mesh({2, 2}, [](const Mesh& mesh) {
     const Tensor whole = sample({4, 5}), x = sample({4, 5}, DType::f32, 2);
-    const auto in = [&](const Tensor& t, const Placements& p, const std::vector<int>& order, Cut cut) { return distribute_tensor(t, mesh, p, {.layout = {.order = order, .cut = cut}, .src_data_rank = -1}); };
-    const std::vector<Placements> layouts = {{shard(0), shard(0)}, {shard(1), shard(1)}, {shard(0), shard(1)}, {Placement::shard(0, 2), shard(1)}, {replicate(), Placement::shard(0, 2)}};
+    const auto in = [&](const Tensor& t, const Placements& p, const std::vector<int>& order, Cut cut) {
+      return distribute_tensor(t, mesh, p, {.layout = {.order = order, .cut = cut}, .src_data_rank = -1});
+    };
+    const std::vector<Placements> layouts = {{shard(0), shard(0)},
+                                             {shard(1), shard(1)},
+                                             {shard(0), shard(1)},
+                                             {Placement::shard(0, 2), shard(1)},
+                                             {replicate(), Placement::shard(0, 2)}};
     for (const Placements& of_target : layouts) {
       for (const Placements& of_x : layouts) {
         for (const std::vector<int>& order : {std::vector<int>{0, 1}, std::vector<int>{1, 0}}) {
           for (const Cut cut : {Cut::halving, Cut::chunk}) {
             for (const Cut other_cut : {Cut::halving, Cut::chunk}) {
               const Tensor t = clone(in(whole, of_target, order, cut)), dx = in(x, of_x, {0, 1}, other_cut);
-              const std::string about = fmt::format("add_ of {} and {}", spec_of(t).to_string(), spec_of(dx).to_string());
+              const std::string about =
+                  fmt::format("add_ of {} and {}", spec_of(t).to_string(), spec_of(dx).to_string());
               const std::string said = message_of([&] { add_(t, dx); });
               require_none(said == "no error" ? "" : said, about);
               require_none(difference_of_part(t, add_(clone(whole), x)), about);

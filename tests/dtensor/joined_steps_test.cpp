@@ -1,13 +1,13 @@
 // Inputs of one op that have to move travel together where one collective can carry them.
+#include "tutti/dist/joined_steps.h"
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/codegen/contraction_tree.h"
 #include "tutti/dist/comm_counter.h"
-#include "tutti/dist/joined_steps.h"
+#include "tutti/graph/compile.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/add_in_order.h"
 #include "tutti/ops/binary.h"
-#include "tutti/graph/compile.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/permute.h"
@@ -24,7 +24,9 @@ Tensor terms(const Mesh& mesh, const Extents& sizes, uint64_t seed, DType dtype 
 }
 
 void require_count(const CommCounter& counter, int64_t wanted, const std::string& about) {
-  if (counter.total().collectives != wanted) throw std::logic_error(fmt::format("{} collectives, expected {}; {}\n{}", counter.total().collectives, wanted, about, counter.to_string()));
+  if (counter.total().collectives != wanted)
+    throw std::logic_error(fmt::format("{} collectives, expected {}; {}\n{}", counter.total().collectives, wanted,
+                                       about, counter.to_string()));
 }
 
 TEST(JoinedSteps, PendingTermsOfASumTravelInOneCall) {
@@ -33,8 +35,10 @@ TEST(JoinedSteps, PendingTermsOfASumTravelInOneCall) {
       for (const Extents& sizes : {Extents{8, 4}, Extents{3, 5}}) {
         on_mesh({ranks}, [&](const Mesh& mesh) {
           const std::string about = fmt::format("{} ranks, {} {}", ranks, name_of(dtype), sizes);
-          const Tensor list[] = {terms(mesh, sizes, 1, dtype), terms(mesh, sizes, 2, dtype), terms(mesh, sizes, 3, dtype), terms(mesh, sizes, 4, dtype)};
-          const Tensor expected = add(add(add(full_tensor(list[0]), full_tensor(list[1])), full_tensor(list[2])), full_tensor(list[3]));
+          const Tensor list[] = {terms(mesh, sizes, 1, dtype), terms(mesh, sizes, 2, dtype),
+                                 terms(mesh, sizes, 3, dtype), terms(mesh, sizes, 4, dtype)};
+          const Tensor expected =
+              add(add(add(full_tensor(list[0]), full_tensor(list[1])), full_tensor(list[2])), full_tensor(list[3]));
           const CommCounter counter;
           const Tensor sum = add_in_order(list);
           require_count(counter, 1, about);
@@ -106,9 +110,13 @@ TEST(JoinedSteps, TheGradientOfWhatColumnParallelProductsReadIsOneCall) {
         const Tensor l = loss(neg(x), columns);
         const CommCounter counter;
         backward(l);
-        const CommCount reductions{counter.of(StepKind::all_reduce).collectives + counter.of(StepKind::reduce_scatter).collectives, 0};
-        if (reductions.collectives != 1) throw std::logic_error(fmt::format("{} reductions for {} products\n{}", reductions.collectives, products, counter.to_string()));
-        require_none(difference(full_tensor(grad_of(x)), grad_of(plain)), fmt::format("{} products on {} ranks", products, ranks));
+        const CommCount reductions{
+            counter.of(StepKind::all_reduce).collectives + counter.of(StepKind::reduce_scatter).collectives, 0};
+        if (reductions.collectives != 1)
+          throw std::logic_error(
+              fmt::format("{} reductions for {} products\n{}", reductions.collectives, products, counter.to_string()));
+        require_none(difference(full_tensor(grad_of(x)), grad_of(plain)),
+                     fmt::format("{} products on {} ranks", products, ranks));
       });
     }
   }
@@ -119,7 +127,8 @@ TEST(JoinedSteps, GathersOfSeveralInputsJoin) {
     const Tensor a = sample({4, 6}), b = sample({6, 8}, DType::f32, 2);
     const Tensor x = on(mesh, a, {shard(0)}), y = on(mesh, b, {shard(1)});
     Tensor parts[] = {to_local(x), to_local(y)};
-    const PartMove moves[] = {{&spec_of(x), &spec_of(x).with({replicate()})}, {&spec_of(y), &spec_of(y).with({replicate()})}};
+    const PartMove moves[] = {{&spec_of(x), &spec_of(x).with({replicate()})},
+                              {&spec_of(y), &spec_of(y).with({replicate()})}};
     const CommCounter counter;
     redistribute_parts(parts, moves, mesh);
     require_count(counter, 1, "two gathers");
@@ -147,7 +156,8 @@ TEST(JoinedSteps, AreWhatTheStepsAreAlone) {
             Placements p;
             for (size_t axis = 0; axis < shape.size(); ++axis) p.push_back(kinds[draw(pending ? kinds.size() : 3)]);
             try {
-              return &DTensorSpec::of({.mesh_id = mesh->id(), .mesh_shape = shape, .placements = p, .sizes = sizes, .dtype = DType::f32});
+              return &DTensorSpec::of(
+                  {.mesh_id = mesh->id(), .mesh_shape = shape, .placements = p, .sizes = sizes, .dtype = DType::f32});
             } catch (const UsageError&) {
               return nullptr;  // terms of two kinds
             }
@@ -159,21 +169,29 @@ TEST(JoinedSteps, AreWhatTheStepsAreAlone) {
           // Copies are alike on all ranks, terms are not.
           Tensor part = sample(local, DType::f32, 7 + k);
           for (size_t axis = 0; axis < shape.size(); ++axis) {
-            if (from->placements()[axis].is_partial()) part = add(part, static_cast<double>(mesh->coordinate()[axis]) / 3);
+            if (from->placements()[axis].is_partial())
+              part = add(part, static_cast<double>(mesh->coordinate()[axis]) / 3);
           }
           parts.push_back(part);
           alone.push_back(redistributed_part(part, *from, *to, mesh));
         }
         redistribute_parts(parts, moves, mesh);
-        for (size_t i = 0; i < parts.size(); ++i) require_none(difference(parts[i], alone[i]), fmt::format("trial {}: {} to {}", trial, moves[i].from->to_string(), moves[i].wanted->to_string()));
+        for (size_t i = 0; i < parts.size(); ++i)
+          require_none(
+              difference(parts[i], alone[i]),
+              fmt::format("trial {}: {} to {}", trial, moves[i].from->to_string(), moves[i].wanted->to_string()));
       }
     });
   }
 }
 
 TEST(JoinedSteps, TheOrderIsThatOfThePlansAndLosesNoStep) {
-  const auto spec = [](Placements p) -> const DTensorSpec& { return DTensorSpec::of({.mesh_id = 1, .mesh_shape = {2}, .placements = std::move(p), .sizes = {8, 4}, .dtype = DType::f32}); };
-  const RedistributePlan a = plan_redistribution(spec({partial()}), spec({replicate()})), b = plan_redistribution(spec({shard(0)}), spec({replicate()})),
+  const auto spec = [](Placements p) -> const DTensorSpec& {
+    return DTensorSpec::of(
+        {.mesh_id = 1, .mesh_shape = {2}, .placements = std::move(p), .sizes = {8, 4}, .dtype = DType::f32});
+  };
+  const RedistributePlan a = plan_redistribution(spec({partial()}), spec({replicate()})),
+                         b = plan_redistribution(spec({shard(0)}), spec({replicate()})),
                          c = plan_redistribution(spec({partial()}), spec({replicate()}));
   const RedistributePlan* plans[] = {&a, &b, &c};
   const auto order = joined_steps(plans);

@@ -1,5 +1,6 @@
-// Sequences of calls that differ in one small argument. Plans, kernels and specs are kept by what a call is: a call that were taken for one like
-// it would have that one's result. The tests run while all hashes collide, so that only whole keys tell calls apart.
+// Sequences of calls that differ in one small argument. Plans, kernels and specs are kept by what a call is: a call
+// that were taken for one like it would have that one's result. The tests run while all hashes collide, so that only
+// whole keys tell calls apart.
 #include <fmt/ranges.h>
 
 #include <random>
@@ -63,36 +64,54 @@ std::vector<Dims> dim_lists(int ndim) {
   return lists;
 }
 
-Family over_dims(const std::string& name, const Tensor& operand, const std::function<Tensor(const Tensor&, const Dims&)>& fn) {
+Family over_dims(const std::string& name, const Tensor& operand,
+                 const std::function<Tensor(const Tensor&, const Dims&)>& fn) {
   Family family{name, operand, {}};
-  for (const Dims& dims : dim_lists(operand.ndim())) family.calls.push_back({fmt::format("{} over {}", name, dims), [=](const Tensor& x) { return fn(x, dims); }});
+  for (const Dims& dims : dim_lists(operand.ndim()))
+    family.calls.push_back({fmt::format("{} over {}", name, dims), [=](const Tensor& x) { return fn(x, dims); }});
   return family;
 }
 
-Family of_shapes(const std::string& name, const Tensor& operand, const std::vector<Shape>& shapes, const std::function<Tensor(const Tensor&, const Shape&)>& fn) {
+Family of_shapes(const std::string& name, const Tensor& operand, const std::vector<Shape>& shapes,
+                 const std::function<Tensor(const Tensor&, const Shape&)>& fn) {
   Family family{name, operand, {}};
-  for (const Shape& shape : shapes) family.calls.push_back({fmt::format("{} to {}", name, shape), [=](const Tensor& x) { return fn(x, shape); }});
+  for (const Shape& shape : shapes)
+    family.calls.push_back({fmt::format("{} to {}", name, shape), [=](const Tensor& x) { return fn(x, shape); }});
   return family;
 }
 
 // With the results of one rank, which are worked out while hashes differ.
 std::vector<Family> families() {
-  const Tensor x = sample({2, 4, 3, 5}), one = sample({1}), square = sample({6, 6}), whole = cast(sample({4, 6}), DType::i64);
+  const Tensor x = sample({2, 4, 3, 5}), one = sample({1}), square = sample({6, 6}),
+               whole = cast(sample({4, 6}), DType::i64);
   std::vector<Family> all;
   all.push_back(over_dims("flip", x, [](const Tensor& t, const Dims& dims) { return flip(t, dims); }));
   for (const bool keepdim : {false, true}) {
     const std::string kept = keepdim ? ", kept" : "";
-    all.push_back(over_dims("sum" + kept, x, [=](const Tensor& t, const Dims& dims) { return sum(t, {.dims = dims, .keepdim = keepdim}); }));
-    all.push_back(over_dims("amax" + kept, x, [=](const Tensor& t, const Dims& dims) { return amax(t, {.dims = dims, .keepdim = keepdim}); }));
-    all.push_back(over_dims("mean" + kept, x, [=](const Tensor& t, const Dims& dims) { return mean(t, {.dims = dims, .keepdim = keepdim}); }));
-    all.push_back(over_dims("var" + kept, x, [=](const Tensor& t, const Dims& dims) { return var(t, {.dims = dims, .keepdim = keepdim}); }));
+    all.push_back(over_dims("sum" + kept, x, [=](const Tensor& t, const Dims& dims) {
+      return sum(t, {.dims = dims, .keepdim = keepdim});
+    }));
+    all.push_back(over_dims("amax" + kept, x, [=](const Tensor& t, const Dims& dims) {
+      return amax(t, {.dims = dims, .keepdim = keepdim});
+    }));
+    all.push_back(over_dims("mean" + kept, x, [=](const Tensor& t, const Dims& dims) {
+      return mean(t, {.dims = dims, .keepdim = keepdim});
+    }));
+    all.push_back(over_dims("var" + kept, x, [=](const Tensor& t, const Dims& dims) {
+      return var(t, {.dims = dims, .keepdim = keepdim});
+    }));
   }
-  all.push_back(of_shapes("reshape", one, {{1}, {}, {1, 1}, {1, 1, 1}}, [](const Tensor& t, const Shape& shape) { return reshape(t, shape); }));
-  all.push_back(of_shapes("reshape", square, {{36}, {6, 6}, {2, 3, 6}, {6, 2, 3}, {3, 12}, {12, 3}, {6, 6, 1}}, [](const Tensor& t, const Shape& shape) { return reshape(t, shape); }));
-  all.push_back(of_shapes("expand", one, {{5}, {2, 4}, {1}, {5, 1}, {1, 5}}, [](const Tensor& t, const Shape& shape) { return expand(t, shape); }));
+  all.push_back(of_shapes("reshape", one, {{1}, {}, {1, 1}, {1, 1, 1}},
+                          [](const Tensor& t, const Shape& shape) { return reshape(t, shape); }));
+  all.push_back(of_shapes("reshape", square, {{36}, {6, 6}, {2, 3, 6}, {6, 2, 3}, {3, 12}, {12, 3}, {6, 6, 1}},
+                          [](const Tensor& t, const Shape& shape) { return reshape(t, shape); }));
+  all.push_back(of_shapes("expand", one, {{5}, {2, 4}, {1}, {5, 1}, {1, 5}},
+                          [](const Tensor& t, const Shape& shape) { return expand(t, shape); }));
   Family einsums{"einsum", square, {}};
-  for (const char* equation : {"ab,ab->a", "ab,ab->", "ab,ab->b", "ab,ab->ab", "ab,ab->ba", "ab,bc->ac", "ab,bc->ca", "ab,bc->a", "ab,ac->bc", "ab,cb->ac"}) {
-    einsums.calls.push_back({fmt::format("einsum {}", equation), [equation](const Tensor& t) { return einsum(equation, t, t); }});
+  for (const char* equation : {"ab,ab->a", "ab,ab->", "ab,ab->b", "ab,ab->ab", "ab,ab->ba", "ab,bc->ac", "ab,bc->ca",
+                               "ab,bc->a", "ab,ac->bc", "ab,cb->ac"}) {
+    einsums.calls.push_back(
+        {fmt::format("einsum {}", equation), [equation](const Tensor& t) { return einsum(equation, t, t); }});
   }
   all.push_back(einsums);
 
@@ -101,7 +120,8 @@ std::vector<Family> families() {
     numbers.calls.push_back({fmt::format("add {}", s.to_string()), [s](const Tensor& t) { return add(t, s); }});
     numbers.calls.push_back({fmt::format("mul {}", s.to_string()), [s](const Tensor& t) { return mul(t, s); }});
     numbers.calls.push_back({fmt::format("gt {}", s.to_string()), [s](const Tensor& t) { return gt(t, s); }});
-    numbers.calls.push_back({fmt::format("where {}", s.to_string()), [s](const Tensor& t) { return where(gt(t, 0), t, s); }});
+    numbers.calls.push_back(
+        {fmt::format("where {}", s.to_string()), [s](const Tensor& t) { return where(gt(t, 0), t, s); }});
   }
   all.push_back(numbers);
 
@@ -111,19 +131,27 @@ std::vector<Family> families() {
     one_dim.calls.push_back({fmt::format("cumsum {}", d), [d](const Tensor& t) { return cumsum(t, d); }});
     one_dim.calls.push_back({fmt::format("unsqueeze {}", d), [d](const Tensor& t) { return unsqueeze(t, d); }});
     one_dim.calls.push_back({fmt::format("argmax {}", d), [d](const Tensor& t) { return argmax(t, {.dim = d}); }});
-    for (const bool descending : {false, true}) one_dim.calls.push_back({fmt::format("argsort {} {}", d, descending), [=](const Tensor& t) { return argsort(t, d, descending); }});
+    for (const bool descending : {false, true})
+      one_dim.calls.push_back(
+          {fmt::format("argsort {} {}", d, descending), [=](const Tensor& t) { return argsort(t, d, descending); }});
     for (int64_t n = 0; n < 2; ++n) {
       one_dim.calls.push_back({fmt::format("select {} {}", d, n), [=](const Tensor& t) { return select(t, d, n); }});
       one_dim.calls.push_back({fmt::format("narrow {} {}", d, n), [=](const Tensor& t) { return narrow(t, d, n, 1); }});
-      one_dim.calls.push_back({fmt::format("slice {} {}", d, n), [=](const Tensor& t) { return slice(t, d, n, 2, n + 1); }});
+      one_dim.calls.push_back(
+          {fmt::format("slice {} {}", d, n), [=](const Tensor& t) { return slice(t, d, n, 2, n + 1); }});
       one_dim.calls.push_back({fmt::format("roll {} {}", d, n), [=](const Tensor& t) { return roll(t, n + 1, d); }});
-      one_dim.calls.push_back({fmt::format("unfold {} {}", d, n), [=](const Tensor& t) { return unfold(t, d, n + 1, 1); }});
-      for (const double value : {0.0, 1.0}) one_dim.calls.push_back({fmt::format("pad {} {} {}", d, n, value), [=](const Tensor& t) { return pad(t, d, n, 1 - n, value); }});
+      one_dim.calls.push_back(
+          {fmt::format("unfold {} {}", d, n), [=](const Tensor& t) { return unfold(t, d, n + 1, 1); }});
+      for (const double value : {0.0, 1.0})
+        one_dim.calls.push_back(
+            {fmt::format("pad {} {} {}", d, n, value), [=](const Tensor& t) { return pad(t, d, n, 1 - n, value); }});
     }
     for (int64_t e = 0; e < 4; ++e) {
       if (e == d) continue;
-      one_dim.calls.push_back({fmt::format("transpose {} {}", d, e), [=](const Tensor& t) { return transpose(t, d, e); }});
-      one_dim.calls.push_back({fmt::format("diagonal {} {}", d, e), [=](const Tensor& t) { return diagonal(t, 0, d, e); }});
+      one_dim.calls.push_back(
+          {fmt::format("transpose {} {}", d, e), [=](const Tensor& t) { return transpose(t, d, e); }});
+      one_dim.calls.push_back(
+          {fmt::format("diagonal {} {}", d, e), [=](const Tensor& t) { return diagonal(t, 0, d, e); }});
     }
   }
   all.push_back(one_dim);
@@ -133,9 +161,12 @@ std::vector<Family> families() {
   options.calls.push_back({"clamp from above", [](const Tensor& t) { return clamp(t, {.max = 0.0}); }});
   options.calls.push_back({"clamp", [](const Tensor& t) { return clamp(t, {.min = 0.0, .max = 0.0}); }});
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i64, DType::i32, DType::boolean}) {
-    options.calls.push_back({fmt::format("cast to {}", name_of(dtype)), [dtype](const Tensor& t) { return cast(t, dtype); }});
+    options.calls.push_back(
+        {fmt::format("cast to {}", name_of(dtype)), [dtype](const Tensor& t) { return cast(t, dtype); }});
   }
-  for (const int64_t correction : {0, 1, 2}) options.calls.push_back({fmt::format("var {}", correction), [=](const Tensor& t) { return var(t, {.correction = static_cast<double>(correction)}); }});
+  for (const int64_t correction : {0, 1, 2})
+    options.calls.push_back({fmt::format("var {}", correction),
+                             [=](const Tensor& t) { return var(t, {.correction = static_cast<double>(correction)}); }});
   all.push_back(options);
   for (Family& family : all) {
     for (NamedCall& call : family.calls) call.expected = call.run(family.operand);
@@ -144,13 +175,16 @@ std::vector<Family> families() {
 }
 
 class NearCalls : public ::testing::TestWithParam<std::vector<int64_t>> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, NearCalls, ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{2, 1}, std::vector<int64_t>{2, 2}));
+INSTANTIATE_TEST_SUITE_P(Meshes, NearCalls,
+                         ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{2, 1},
+                                           std::vector<int64_t>{2, 2}));
 
 void check_in_any_order(const std::vector<Family>& all, const std::vector<int64_t>& shape, uint32_t seed) {
   on_mesh(shape, [&](const Mesh& mesh) {
     std::mt19937 random(seed);
     for (const Family& family : all) {
-      for (int d = shape.size() == 1 ? -1 : static_cast<int>(random() % 2); d < family.operand.ndim(); d += static_cast<int>(shape.size())) {
+      for (int d = shape.size() == 1 ? -1 : static_cast<int>(random() % 2); d < family.operand.ndim();
+           d += static_cast<int>(shape.size())) {
         Placements placements(shape.size());
         if (d >= 0) placements[random() % shape.size()] = shard(d);
         const Tensor x = distribute_tensor(family.operand, mesh, placements, {.src_data_rank = -1});
@@ -159,7 +193,8 @@ void check_in_any_order(const std::vector<Family>& all, const std::vector<int64_
         std::shuffle(calls.begin(), calls.end(), random);
         const NamedCall* before = nullptr;
         for (const NamedCall* call : calls) {
-          const std::string about = fmt::format("{} of {} after {}", call->name, spec_of(x).to_string(), before == nullptr ? "nothing" : before->name);
+          const std::string about = fmt::format("{} of {} after {}", call->name, spec_of(x).to_string(),
+                                                before == nullptr ? "nothing" : before->name);
           require_none(difference(full_tensor(call->run(x)), call->expected), about);
           before = call;
         }
@@ -185,14 +220,16 @@ TEST_P(NearCalls, HaveResultsOfTheirOwnInCompiledFunctions) {
   const CollidingHashesForTests colliding;
   on_mesh(GetParam(), [](const Mesh& mesh) {
     const Tensor plain = sample({4, 6});
-    const auto eager = [](const Tensor& t, int64_t dim, double factor, bool keepdim, const std::vector<int64_t>& flipped) {
+    const auto eager = [](const Tensor& t, int64_t dim, double factor, bool keepdim,
+                          const std::vector<int64_t>& flipped) {
       return add(mul(softmax(t, dim), factor), sum(flip(t, Dims(flipped)), {.dims = {dim}, .keepdim = keepdim}));
     };
     const auto fn = compile(eager, {.recompile_limit = 1000});
     const Tensor x = distribute_tensor(plain, mesh, {}, {.src_data_rank = -1});
     const auto check = [&](int64_t dim, double factor, bool keepdim, const std::vector<int64_t>& flipped) {
-      require_none(difference(full_tensor(fn(x, dim, factor, keepdim, flipped)), eager(plain, dim, factor, keepdim, flipped)),
-                   fmt::format("dim {}, factor {}, kept {}, flipped [{}]", dim, factor, keepdim, fmt::join(flipped, ", ")));
+      require_none(
+          difference(full_tensor(fn(x, dim, factor, keepdim, flipped)), eager(plain, dim, factor, keepdim, flipped)),
+          fmt::format("dim {}, factor {}, kept {}, flipped [{}]", dim, factor, keepdim, fmt::join(flipped, ", ")));
     };
     for (int round = 0; round < 2; ++round) {
       for (const std::vector<int64_t>& flipped : std::vector<std::vector<int64_t>>{{}, {1}, {0, 1}, {1, 0}, {0}}) {
@@ -210,11 +247,13 @@ TEST_P(NearCalls, HaveResultsOfTheirOwnInCompiledFunctions) {
 TEST(NearCallsOfOneRank, AnotherTokenGrainIsAnotherPlan) {
   const Tensor a = sample({4, 8}), b = sample({8, 3}, DType::f32, 2);
   on_mesh({2}, [&](const Mesh& mesh) {
-    const Tensor x = distribute_tensor(a, mesh, {shard(1)}, {.src_data_rank = -1}), y = distribute_tensor(b, mesh, {shard(0)}, {.src_data_rank = -1});
+    const Tensor x = distribute_tensor(a, mesh, {shard(1)}, {.src_data_rank = -1}),
+                 y = distribute_tensor(b, mesh, {shard(0)}, {.src_data_rank = -1});
     for (const int64_t grain : {2, 8, 4, 2, 3, 8, 1}) {
       const TokenGrainScope scope(grain);
       const MatmulOptions over_tokens{.axis = ContractionAxis::tokens};
-      require_none(difference(full_tensor(matmul(x, y, over_tokens)), matmul(a, b, over_tokens)), fmt::format("a grain of {}", grain));
+      require_none(difference(full_tensor(matmul(x, y, over_tokens)), matmul(a, b, over_tokens)),
+                   fmt::format("a grain of {}", grain));
     }
   });
 }

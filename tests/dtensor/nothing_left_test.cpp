@@ -1,4 +1,5 @@
-// A redistribute leaves no collective behind that somebody would still have to wait for, also on ranks that get nothing.
+// A redistribute leaves no collective behind that somebody would still have to wait for, also on ranks that get
+// nothing.
 #include "tests/dtensor/support/layouts.h"
 #include "tutti/comm/functional/work_registry.h"
 #include "tutti/ops/as_strided.h"
@@ -16,7 +17,9 @@ void require_nothing_left(const std::string& about) {
 
 bool can_be(const Placements& placements) {
   const auto op = std::find_if(placements.begin(), placements.end(), [](const Placement& p) { return p.is_partial(); });
-  return op == placements.end() || std::all_of(placements.begin(), placements.end(), [&](const Placement& p) { return !p.is_partial() || p.op() == op->op(); });
+  return op == placements.end() || std::all_of(placements.begin(), placements.end(), [&](const Placement& p) {
+           return !p.is_partial() || p.op() == op->op();
+         });
 }
 
 void try_all(const Mesh& mesh, const Extents& sizes, Cut cut) {
@@ -26,9 +29,11 @@ void try_all(const Mesh& mesh, const Extents& sizes, Cut cut) {
     for (const Placements& to : choices_of(each, static_cast<size_t>(mesh->ndim()))) {
       if (!can_be(from) || !can_be(to)) continue;
       for (const bool is_async : {false, true}) {
-        const std::string about = fmt::format("{} from {} to {} on {}{}", sizes, to_string(from), to_string(to), mesh->to_string(), is_async ? ", later" : "");
+        const std::string about = fmt::format("{} from {} to {} on {}{}", sizes, to_string(from), to_string(to),
+                                              mesh->to_string(), is_async ? ", later" : "");
         const Placements whole(from.size());
-        const Tensor t = redistribute(distribute_tensor(sample(sizes), mesh, whole, {.layout = {.cut = cut}, .src_data_rank = -1}), from);
+        const Tensor t = redistribute(
+            distribute_tensor(sample(sizes), mesh, whole, {.layout = {.cut = cut}, .src_data_rank = -1}), from);
         require_nothing_left(about + ", before it");
         Tensor result;
         try {
@@ -44,12 +49,16 @@ void try_all(const Mesh& mesh, const Extents& sizes, Cut cut) {
 }
 
 class NothingLeft : public ::testing::TestWithParam<std::vector<int64_t>> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, NothingLeft, ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{3, 2}));
+INSTANTIATE_TEST_SUITE_P(Meshes, NothingLeft,
+                         ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{2, 2},
+                                           std::vector<int64_t>{3, 2}));
 
 TEST_P(NothingLeft, AfterARedistributeOfEmptyAndUnevenParts) {
   ::testing::internal::CaptureStderr();
   on_mesh(GetParam(), [](const Mesh& mesh) {
-    const std::vector<Extents> shapes = mesh->ndim() == 1 ? std::vector<Extents>{{0}, {1}, {2}, {5}, {0, 3}, {1, 1}, {2, 3}, {4, 7}} : std::vector<Extents>{{0}, {1}, {5}, {1, 2}};
+    const std::vector<Extents> shapes = mesh->ndim() == 1
+                                            ? std::vector<Extents>{{0}, {1}, {2}, {5}, {0, 3}, {1, 1}, {2, 3}, {4, 7}}
+                                            : std::vector<Extents>{{0}, {1}, {5}, {1, 2}};
     for (const Extents& sizes : shapes) {
       for (const Cut cut : {Cut::halving, Cut::chunk}) try_all(mesh, sizes, cut);
     }

@@ -1,5 +1,5 @@
-// Every public function of tutti/ops with distributed operands only: the tensors that a function makes itself (ones of a norm, offsets of bags, labels
-// of no class) lie beside them as replicas. Only a plain tensor of the user is refused.
+// Every public function of tutti/ops with distributed operands only: the tensors that a function makes itself (ones of
+// a norm, offsets of bags, labels of no class) lie beside them as replicas. Only a plain tensor of the user is refused.
 #include <cctype>
 #include <filesystem>
 #include <fstream>
@@ -23,9 +23,12 @@ std::set<std::string> declared() {
     if (file.path().extension() != ".h") continue;
     std::ifstream text(file.path());
     for (std::string line; std::getline(text, line);) {
-      for (const char* first : {"(const Tensor&", "(std::span<const Tensor>", "(const ClassStatistics&", "(const SdpaPartial&"}) {
+      for (const char* first :
+           {"(const Tensor&", "(std::span<const Tensor>", "(const ClassStatistics&", "(const SdpaPartial&"}) {
         const size_t end = line.find(first);
-        if (end == std::string::npos || line.find("operator") < end || std::isalpha(static_cast<unsigned char>(line[0])) == 0) continue;
+        if (end == std::string::npos || line.find("operator") < end ||
+            std::isalpha(static_cast<unsigned char>(line[0])) == 0)
+          continue;
         const size_t begin = line.rfind(' ', end) + 1;
         if (begin > 0 && begin < end) names.insert(line.substr(begin, end - begin));
       }
@@ -37,7 +40,8 @@ std::set<std::string> declared() {
 using Place = std::function<Tensor(const Tensor& whole, size_t operand)>;
 
 // The results of a call on operands where `place` puts them, then the gradients of the operands, if they are wanted.
-std::vector<Tensor> outcome_of(const PublicCall& call, bool with_gradients, const Place& place, const std::function<Tensor(const Tensor&)>& cotangent) {
+std::vector<Tensor> outcome_of(const PublicCall& call, bool with_gradients, const Place& place,
+                               const std::function<Tensor(const Tensor&)>& cotangent) {
   std::vector<Tensor> operands;
   for (size_t i = 0; i < call.operands.size(); ++i) {
     operands.push_back(place(clone(call.operands[i]), i));
@@ -47,7 +51,8 @@ std::vector<Tensor> outcome_of(const PublicCall& call, bool with_gradients, cons
   if (!with_gradients) return all;
   const size_t results = all.size();
   for (size_t k = 0; k < results; ++k) {
-    if (all[k].defined() && requires_grad(all[k])) backward(all[k], cotangent(sample(all[k].extents(), all[k].dtype(), 50 + k)), {.retain_graph = true});
+    if (all[k].defined() && requires_grad(all[k]))
+      backward(all[k], cotangent(sample(all[k].extents(), all[k].dtype(), 50 + k)), {.retain_graph = true});
   }
   for (const Tensor& t : operands) all.push_back(grad_of(t));
   return all;
@@ -68,7 +73,9 @@ bool has_gradients(const PublicCall& call) {
 }
 
 class PublicFunctions : public ::testing::TestWithParam<std::vector<int64_t>> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, PublicFunctions, ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{2, 2}));
+INSTANTIATE_TEST_SUITE_P(Meshes, PublicFunctions,
+                         ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{3},
+                                           std::vector<int64_t>{2, 2}));
 
 TEST_P(PublicFunctions, TakeDistributedOperandsOnly) {
   const std::vector<int64_t> shape = GetParam();
@@ -87,16 +94,22 @@ TEST_P(PublicFunctions, TakeDistributedOperandsOnly) {
       const std::string about = fmt::format("{}, layout {}", call.name, layout);
       std::string refusal;
       on_mesh(shape, [&](const Mesh& mesh) {
-        const auto on = [&](const Tensor& t, Placements p) { return distribute_tensor(t, mesh, std::move(p), {.src_data_rank = -1}); };
+        const auto on = [&](const Tensor& t, Placements p) {
+          return distribute_tensor(t, mesh, std::move(p), {.src_data_rank = -1});
+        };
         std::vector<Tensor> found;
         try {
-          found = outcome_of(call, with_gradients, [&](const Tensor& t, size_t i) { return on(t, placements(layout, call, i)); }, [&](const Tensor& g) { return on(g, {}); });
+          found = outcome_of(
+              call, with_gradients, [&](const Tensor& t, size_t i) { return on(t, placements(layout, call, i)); },
+              [&](const Tensor& g) { return on(g, {}); });
         } catch (const UsageError& error) {
           if (mesh->rank() == 0) refusal = error.what();
           return;
         }
         for (size_t k = 0; k < expected.size(); ++k) {
-          if (found[k].defined() != expected[k].defined()) throw std::logic_error(fmt::format("tensor {} is {}; {}", k, found[k].defined() ? "defined" : "undefined", about));
+          if (found[k].defined() != expected[k].defined())
+            throw std::logic_error(
+                fmt::format("tensor {} is {}; {}", k, found[k].defined() ? "defined" : "undefined", about));
           if (!found[k].defined()) continue;
           if (!is_dtensor(found[k])) throw std::logic_error(fmt::format("tensor {} is plain; {}", k, about));
           require_none(difference(full_tensor(found[k]), expected[k]), fmt::format("tensor {}; {}", k, about));
@@ -110,10 +123,31 @@ TEST_P(PublicFunctions, TakeDistributedOperandsOnly) {
   }
 }
 
-// Sizes may make a call do nothing: what it gives is memory of its own all the same, which can be written without a change of the operands.
+// Sizes may make a call do nothing: what it gives is memory of its own all the same, which can be written without a
+// change of the operands.
 TEST(PublicFunctions, OnlyViewsShareTheMemoryOfTheirOperands) {
-  static const std::set<std::string> views = {"as_strided", "chunk", "diagonal", "expand", "expand_as", "flatten", "narrow", "permute", "reshape", "select", "slice", "split", "squeeze", "t", "transpose",
-                                              "unflatten", "unfold", "unsqueeze", "view", "bitcast" /* to its own dtype */, "contiguous" /* of a contiguous tensor */, "resize_storage_"};
+  static const std::set<std::string> views = {"as_strided",
+                                              "chunk",
+                                              "diagonal",
+                                              "expand",
+                                              "expand_as",
+                                              "flatten",
+                                              "narrow",
+                                              "permute",
+                                              "reshape",
+                                              "select",
+                                              "slice",
+                                              "split",
+                                              "squeeze",
+                                              "t",
+                                              "transpose",
+                                              "unflatten",
+                                              "unfold",
+                                              "unsqueeze",
+                                              "view",
+                                              "bitcast" /* to its own dtype */,
+                                              "contiguous" /* of a contiguous tensor */,
+                                              "resize_storage_"};
   std::set<std::string> found;
   for (const PublicCall& call : public_calls()) {
     for (const int64_t size : {-1, 0, 1}) {
@@ -130,8 +164,11 @@ TEST(PublicFunctions, OnlyViewsShareTheMemoryOfTheirOperands) {
         continue;  // it has no call of these sizes
       }
       for (const Tensor& result : results) {
-        const auto shares = [&](const Tensor& t) { return result.defined() && t.storage().get() == result.storage().get(); };
-        if (std::any_of(operands.begin() + static_cast<std::ptrdiff_t>(call.written), operands.end(), shares)) found.insert(call.name.substr(0, call.name.find(' ')));
+        const auto shares = [&](const Tensor& t) {
+          return result.defined() && t.storage().get() == result.storage().get();
+        };
+        if (std::any_of(operands.begin() + static_cast<std::ptrdiff_t>(call.written), operands.end(), shares))
+          found.insert(call.name.substr(0, call.name.find(' ')));
       }
     }
   }
@@ -143,7 +180,9 @@ TEST(PublicFunctions, NoneIsMissing) {
   for (const PublicCall& call : public_calls()) called.insert(call.name.substr(0, call.name.find(' ')));
   const std::set<std::string> names = declared();
   EXPECT_GT(names.size(), 150u);
-  for (const std::string& name : names) EXPECT_TRUE(called.contains(name)) << name << " is declared in tutti/ops; add a call of it to support/public_calls.cpp";
+  for (const std::string& name : names)
+    EXPECT_TRUE(called.contains(name)) << name
+                                       << " is declared in tutti/ops; add a call of it to support/public_calls.cpp";
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ struct Layout {
   LayoutOptions options;
 };
 
-// All layouts of a tensor of `ndim` dims on a mesh of `axes` dims without pending values, in both orders and cuts where they differ.
+// All layouts of a tensor of `ndim` dims on a mesh of `axes` dims without pending values, in both orders and cuts where
+// they differ.
 std::vector<Layout> layouts(int ndim, size_t axes) {
   std::vector<Placements> all{{}};
   for (size_t axis = 0; axis < axes; ++axis) {
@@ -45,8 +46,10 @@ Tensor placed(const Tensor& whole, const Mesh& mesh, const Layout& layout) {
 }
 
 class Redistribute : public ::testing::TestWithParam<std::vector<int64_t>> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, Redistribute, ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{2, 3},
-                                                                std::vector<int64_t>{3, 2}));
+INSTANTIATE_TEST_SUITE_P(Meshes, Redistribute,
+                         ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{4},
+                                           std::vector<int64_t>{2, 2}, std::vector<int64_t>{2, 3},
+                                           std::vector<int64_t>{3, 2}));
 
 TEST_P(Redistribute, EveryLayoutIntoEveryOther) {
   const std::vector<int64_t> shape = GetParam();
@@ -60,7 +63,8 @@ TEST_P(Redistribute, EveryLayoutIntoEveryOther) {
           const Tensor moved = redistribute(t, to.placements, {.layout = to.options});
           const Tensor expected = placed(whole, mesh, to);
           EXPECT_EQ(&spec_of(moved), &spec_of(expected));
-          require_none(difference(to_local(moved), to_local(expected)), spec_of(t).to_string() + " to " + spec_of(moved).to_string());
+          require_none(difference(to_local(moved), to_local(expected)),
+                       spec_of(t).to_string() + " to " + spec_of(moved).to_string());
           EXPECT_LE(counter.total().collectives, 1);
           EXPECT_DOUBLE_EQ(counter.total().bytes, 4 * lacking_elements(spec_of(t), spec_of(moved)));
         }
@@ -70,7 +74,9 @@ TEST_P(Redistribute, EveryLayoutIntoEveryOther) {
 }
 
 // Terms of a sum, on every rank others.
-Tensor terms(const Tensor& like, int rank) { return mul(sample(like.extents(), DType::f32, static_cast<uint64_t>(rank) + 10), std::ldexp(1.0, rank % 3 * 7)); }
+Tensor terms(const Tensor& like, int rank) {
+  return mul(sample(like.extents(), DType::f32, static_cast<uint64_t>(rank) + 10), std::ldexp(1.0, rank % 3 * 7));
+}
 
 Tensor tree(std::span<const Tensor> all) {
   if (all.size() == 1) return all[0];
@@ -91,7 +97,8 @@ TEST_P(Redistribute, PendingSumsAreAddedByHalvingNestedByAxis) {
       expected = tree(all);
     } else {
       std::vector<Tensor> outer;
-      for (int64_t a = 0; a < shape[0]; ++a) outer.push_back(tree(std::span(all).subspan(static_cast<size_t>(a * shape[1]), static_cast<size_t>(shape[1]))));
+      for (int64_t a = 0; a < shape[0]; ++a)
+        outer.push_back(tree(std::span(all).subspan(static_cast<size_t>(a * shape[1]), static_cast<size_t>(shape[1]))));
       expected = tree(outer);
     }
     for (const Layout& to : layouts(2, axes)) {
@@ -112,7 +119,8 @@ TEST_P(Redistribute, ReplicatedValuesBecomeTermsExactly) {
       if (op == PartialOp::avg && ranks_of(shape) % 3 == 0) continue;  // a third of three equal values is not exact
       EXPECT_EQ(difference(full_tensor(t), whole), "") << name_of(op);
     }
-    EXPECT_USAGE_ERROR(redistribute(distribute_tensor(whole, mesh), Placements(shape.size(), partial(PartialOp::prod))), "a value is no product of equal parts");
+    EXPECT_USAGE_ERROR(redistribute(distribute_tensor(whole, mesh), Placements(shape.size(), partial(PartialOp::prod))),
+                       "a value is no product of equal parts");
   });
 }
 
@@ -133,16 +141,20 @@ TEST(RedistributeNarrow, TermsOfBf16AreAddedInF32AndRoundedOnce) {
 TEST(RedistributePlan, PricesAreTheSameOnAllRanks) {
   comm::run_ranks(4, [](comm::ProcessGroup& world) {
     const int r = world.rank();
-    const auto line = [&](std::vector<int> ranks, const char* transport) { return comm::new_group(ranks, {.transport = transport}); };
+    const auto line = [&](std::vector<int> ranks, const char* transport) {
+      return comm::new_group(ranks, {.transport = transport});
+    };
     const auto outer = line(r % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3}, "threads");
     const auto inner = line(r < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, r < 2 ? "threads" : "gloo");
     const Mesh mesh = mesh_from_groups({outer, inner}, "cpu", {0, 1, 2, 3}, {2, 2});
-    const std::vector<std::string> prices = world.all_gather_bytes(std::to_string(cost_model_of(*mesh).latency(StepKind::gather, 2)));
+    const std::vector<std::string> prices =
+        world.all_gather_bytes(std::to_string(cost_model_of(*mesh).latency(StepKind::gather, 2)));
     for (const std::string& price : prices) EXPECT_EQ(price, prices[0]);
   });
 }
 
-// Equally dear ways are told apart by the order in which the search finds them, not by ids, which ranks give out in their own order.
+// Equally dear ways are told apart by the order in which the search finds them, not by ids, which ranks give out in
+// their own order.
 TEST(RedistributePlan, DoesNotDependOnTheOrderInWhichLayoutsWereFirstSeen) {
   const auto plan_of = [](uint32_t mesh_id, bool backwards) {
     const std::vector<int64_t> mesh{2, 1, 2};
@@ -153,12 +165,18 @@ TEST(RedistributePlan, DoesNotDependOnTheOrderInWhichLayoutsWereFirstSeen) {
       }
     }
     if (backwards) std::reverse(all.begin(), all.end());
-    for (const Placements& p : all) DTensorSpec::of({.mesh_id = mesh_id, .mesh_shape = mesh, .placements = p, .sizes = {4, 4}});
+    for (const Placements& p : all)
+      DTensorSpec::of({.mesh_id = mesh_id, .mesh_shape = mesh, .placements = p, .sizes = {4, 4}});
     std::string plans;
-    for (const Placements& from : {Placements{partial(), partial(), partial()}, Placements{partial(), partial(), replicate()}, Placements{replicate(), replicate(), replicate()}}) {
-      for (const Placements& to : {Placements{replicate(), replicate(), replicate()}, Placements{shard(0), shard(0), replicate()}, Placements{partial(), partial(), shard(1)},
-                                   Placements{partial(), partial(), partial()}}) {
-        const auto spec = [&](const Placements& p) -> const DTensorSpec& { return DTensorSpec::of({.mesh_id = mesh_id, .mesh_shape = mesh, .placements = p, .sizes = {4, 4}}); };
+    for (const Placements& from :
+         {Placements{partial(), partial(), partial()}, Placements{partial(), partial(), replicate()},
+          Placements{replicate(), replicate(), replicate()}}) {
+      for (const Placements& to :
+           {Placements{replicate(), replicate(), replicate()}, Placements{shard(0), shard(0), replicate()},
+            Placements{partial(), partial(), shard(1)}, Placements{partial(), partial(), partial()}}) {
+        const auto spec = [&](const Placements& p) -> const DTensorSpec& {
+          return DTensorSpec::of({.mesh_id = mesh_id, .mesh_shape = mesh, .placements = p, .sizes = {4, 4}});
+        };
         plans += plan_redistribution(spec(from), spec(to)).to_string() + "\n";
       }
     }
@@ -171,9 +189,12 @@ TEST(RedistributePlan, DoesNotDependOnTheOrderInWhichLayoutsWereFirstSeen) {
 TEST(RedistributePlan, ScatteringSumsLeavesTheOrderOfOtherDims) {
   on_mesh({2, 2, 2}, [](const Mesh& mesh) {
     const Tensor whole = sample({8, 6});
-    const Tensor base = distribute_tensor(whole, mesh, {shard(1), shard(1), replicate()}, {.layout = {.cut = Cut::chunk}, .src_data_rank = -1});
-    const Tensor t = from_local(to_local(base), mesh, {shard(1), shard(1), partial()}, {.layout = {.cut = Cut::chunk}, .sizes = whole.extents()});
-    const Tensor moved = redistribute(t, {Placement::shard(0, 2), Placement::shard(0, 2), shard(0)}, {.layout = LayoutOptions{.order = {1, 2, 0}, .cut = Cut::chunk}});
+    const Tensor base = distribute_tensor(whole, mesh, {shard(1), shard(1), replicate()},
+                                          {.layout = {.cut = Cut::chunk}, .src_data_rank = -1});
+    const Tensor t = from_local(to_local(base), mesh, {shard(1), shard(1), partial()},
+                                {.layout = {.cut = Cut::chunk}, .sizes = whole.extents()});
+    const Tensor moved = redistribute(t, {Placement::shard(0, 2), Placement::shard(0, 2), shard(0)},
+                                      {.layout = LayoutOptions{.order = {1, 2, 0}, .cut = Cut::chunk}});
     require_none(difference(full_tensor(moved), full_tensor(t)), "sums");
   });
 }
@@ -187,7 +208,8 @@ TEST(RedistributePlan, SwappedAxesAreOneExchange) {
     EXPECT_EQ(plan.collectives(), 1);
     EXPECT_EQ(plan.steps[0].kind, StepKind::exchange);
     EXPECT_DOUBLE_EQ(plan.bytes, 4 * 16 * 0.5);  // two ranks of four lack all of their 16 elements
-    EXPECT_NE(plan.to_string().find("exchange over mesh dim 0, 1 -> [S(1), S(0)], 32 bytes"), std::string::npos) << plan.to_string();
+    EXPECT_NE(plan.to_string().find("exchange over mesh dim 0, 1 -> [S(1), S(0)], 32 bytes"), std::string::npos)
+        << plan.to_string();
   });
 }
 
@@ -202,20 +224,23 @@ TEST(RedistributePlan, CutsBeforeItReduces) {
   });
 }
 
-// The rows of a flat cut over 4 ranks are not those of 2 ranks over 2: a gather over both axes at once must not lose one.
+// The rows of a flat cut over 4 ranks are not those of 2 ranks over 2: a gather over both axes at once must not lose
+// one.
 TEST(RedistributePlan, FiveRowsOnTwoByTwoKeepAllRows) {
   for (const Cut cut : {Cut::halving, Cut::chunk}) {
     on_mesh({2, 2}, [&](const Mesh& mesh) {
       const Tensor whole = sample({5, 3});
       const Tensor t = distribute_tensor(whole, mesh, {shard(0), shard(0)}, {.layout = {.cut = cut}});
-      EXPECT_EQ(to_local(t).extents()[0], cut == Cut::chunk ? (std::vector<int64_t>{2, 1, 1, 1})[static_cast<size_t>(mesh->rank())] : tree_cut(5, 1, mesh->rank(), 4, "rows").size());
+      EXPECT_EQ(to_local(t).extents()[0], cut == Cut::chunk
+                                              ? (std::vector<int64_t>{2, 1, 1, 1})[static_cast<size_t>(mesh->rank())]
+                                              : tree_cut(5, 1, mesh->rank(), 4, "rows").size());
       EXPECT_EQ(difference(full_tensor(t), whole), "");
     });
   }
 }
 
-// The plan that goes mesh dim by mesh dim: from the inside out, gathering where an outer dim still has to change the same dim of the
-// tensor, then from the outside in what is left. Bytes and collectives.
+// The plan that goes mesh dim by mesh dim: from the inside out, gathering where an outer dim still has to change the
+// same dim of the tensor, then from the outside in what is left. Bytes and collectives.
 std::pair<double, int> greedy(const DTensorSpec& from, const DTensorSpec& to) {
   double bytes = 0;
   int collectives = 0;
@@ -248,7 +273,8 @@ TEST(RedistributePlan, AThousandTransitionsNeverCostMoreThanGreedyOnes) {
     const std::vector<int64_t> mesh = i % 2 == 0 ? std::vector<int64_t>{2, 2, 2} : std::vector<int64_t>{4, 2};
     const auto any = [&]() -> const DTensorSpec& {
       Placements p;
-      for (size_t axis = 0; axis < mesh.size(); ++axis) p.push_back(random() % 4 == 0 ? replicate() : shard(static_cast<int>(random() % 3)));
+      for (size_t axis = 0; axis < mesh.size(); ++axis)
+        p.push_back(random() % 4 == 0 ? replicate() : shard(static_cast<int>(random() % 3)));
       return DTensorSpec::of({.mesh_id = 0, .mesh_shape = mesh, .placements = p, .sizes = {16, 24, 8}});
     };
     const DTensorSpec &from = any(), &to = any();
@@ -272,14 +298,16 @@ TEST(RedistributePlan, RandomTransitionsNeverMoveMoreThanGathering) {
     for (int i = 0; i < 300; ++i) {
       const auto any = [&] {
         Placements p;
-        for (int axis = 0; axis < 3; ++axis) p.push_back(random() % 4 == 0 ? replicate() : shard(static_cast<int>(random() % 3)));
+        for (int axis = 0; axis < 3; ++axis)
+          p.push_back(random() % 4 == 0 ? replicate() : shard(static_cast<int>(random() % 3)));
         return p;
       };
       const Placements a = any(), b = any();
       const Tensor t = distribute_tensor(whole, mesh, a, {.src_data_rank = -1});
       CommCounter counter;
       const Tensor moved = redistribute(t, b);
-      require_none(difference(to_local(moved), to_local(distribute_tensor(whole, mesh, b, {.src_data_rank = -1}))), to_string(a) + " to " + to_string(b));
+      require_none(difference(to_local(moved), to_local(distribute_tensor(whole, mesh, b, {.src_data_rank = -1}))),
+                   to_string(a) + " to " + to_string(b));
       const double gathered = 4 * lacking_elements(spec_of(t), spec_of(t).with(Placements(3)));
       EXPECT_LE(counter.total().bytes, gathered + 1e-9);
       better += counter.total().bytes < gathered;

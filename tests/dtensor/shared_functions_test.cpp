@@ -1,5 +1,6 @@
-// Compiled functions that several ranks share because they are threads of one process, as users write them. Each rank goes by its own calls, so that
-// results, gradients and collectives are those of ranks that are processes, and a hang ends at the timeout of the mesh.
+// Compiled functions that several ranks share because they are threads of one process, as users write them. Each rank
+// goes by its own calls, so that results, gradients and collectives are those of ranks that are processes, and a hang
+// ends at the timeout of the mesh.
 #include <array>
 #include <chrono>
 #include <thread>
@@ -41,17 +42,23 @@ SharedFunction shared(const char* name, Fn fn, CompileOptions options = {}) {
 std::vector<SharedFunction> functions_of_a_user() {
   using Options = CompileOptions;
   const auto mlp = [](const Tensor& a, const Tensor& b) { return matmul(silu(a), transpose(b, 0, 1)); };
-  const auto gathered = [](const Tensor& a, const Tensor& b) { return is_dtensor(a) ? mul(full_tensor(a), full_tensor(b)) : mul(a, b); };
+  const auto gathered = [](const Tensor& a, const Tensor& b) {
+    return is_dtensor(a) ? mul(full_tensor(a), full_tensor(b)) : mul(a, b);
+  };
   const auto scores = [](const Tensor& a, const Tensor& b) { return mul(softmax(a, -1), b); };
   const auto total = [](const Tensor& a, const Tensor& b) { return mul(sum(a), mean(b)); };
-  return {shared("mlp", mlp, {.recompile_limit = 64}), shared("gathered", gathered, {.recompile_limit = 64}), shared("scores", scores, {.recompile_limit = 64}),
-          shared("total", total, {.recompile_limit = 64}),
-          shared("scores of fixed sizes", scores, {.on_limit = Options::OnLimit::forget, .sizes = Options::Sizes::fixed}),
-          shared("total, eager past the limit", total, {.recompile_limit = 3, .on_limit = Options::OnLimit::eager}),
-          shared("total, forgetting", total, {.recompile_limit = 3, .on_limit = Options::OnLimit::forget}),
-          shared("total, verified", total, {.on_limit = Options::OnLimit::forget, .verify = 3}),
-          shared("total, looked at", total, {.on_limit = Options::OnLimit::forget, .look = Options::Look::every_call}),
-          shared("total, compiled in the background", total, {.on_limit = Options::OnLimit::forget, .first_call = Options::FirstCall::runs_eager})};
+  return {
+      shared("mlp", mlp, {.recompile_limit = 64}),
+      shared("gathered", gathered, {.recompile_limit = 64}),
+      shared("scores", scores, {.recompile_limit = 64}),
+      shared("total", total, {.recompile_limit = 64}),
+      shared("scores of fixed sizes", scores, {.on_limit = Options::OnLimit::forget, .sizes = Options::Sizes::fixed}),
+      shared("total, eager past the limit", total, {.recompile_limit = 3, .on_limit = Options::OnLimit::eager}),
+      shared("total, forgetting", total, {.recompile_limit = 3, .on_limit = Options::OnLimit::forget}),
+      shared("total, verified", total, {.on_limit = Options::OnLimit::forget, .verify = 3}),
+      shared("total, looked at", total, {.on_limit = Options::OnLimit::forget, .look = Options::Look::every_call}),
+      shared("total, compiled in the background", total,
+             {.on_limit = Options::OnLimit::forget, .first_call = Options::FirstCall::runs_eager})};
 }
 
 TEST(SharedFunctions, ThoseOfAUserHaveTheBitsOfOneRank) {
@@ -71,7 +78,8 @@ TEST(SharedFunctions, PlacesThatATraceAskedForAreThoseOfItsRank) {
           for (const Placements& layout : layouts_on(mesh)) {
             for (const int64_t rows : kSharedRows) {
               const Tensor x = on_ranks(mesh, shared_first(rows), layout);
-              require_none(difference(to_local(f(x)), to_local(placed(x))), fmt::format("{} rows as {} on {}", rows, to_string(layout), mesh->to_string()));
+              require_none(difference(to_local(f(x)), to_local(placed(x))),
+                           fmt::format("{} rows as {} on {}", rows, to_string(layout), mesh->to_string()));
             }
           }
         },
@@ -81,12 +89,14 @@ TEST(SharedFunctions, PlacesThatATraceAskedForAreThoseOfItsRank) {
 
 // As many kinds of calls on each rank as the limit allows.
 TEST(SharedFunctions, TheLimitOfKindsIsThatOfARank) {
-  const auto f = compile([](const Tensor& x) { return mul(x, 2.0); }, {.name = "kinds", .recompile_limit = 4, .sizes = CompileOptions::Sizes::fixed});
+  const auto f = compile([](const Tensor& x) { return mul(x, 2.0); },
+                         {.name = "kinds", .recompile_limit = 4, .sizes = CompileOptions::Sizes::fixed});
   on_mesh(
       {4},
       [&](const Mesh& mesh) {
         for (int call = 0; call < 3; ++call) {
-          for (int64_t columns = 1; columns <= 4; ++columns) require_whole(f(on_ranks(mesh, sample({6, columns}), {shard(0)})), mul(sample({6, columns}), 2.0), "kinds");
+          for (int64_t columns = 1; columns <= 4; ++columns)
+            require_whole(f(on_ranks(mesh, sample({6, columns}), {shard(0)})), mul(sample({6, columns}), 2.0), "kinds");
         }
         require_equal(f.statistics().compiles, int64_t{4}, f.explain());
       },
@@ -116,13 +126,20 @@ TEST(SharedFunctions, ARankThatIsLateTracesWhatTheOthersDid) {
 TEST(SharedFunctions, PlainTensorsMeetInTheGroupsOfTheirRank) {
   static thread_local comm::ProcessGroup* line = nullptr;
   for (const int dim : {0, 1}) {
-    const auto f = compile([](const Tensor& x) { return comm::functional::wait_tensor(comm::functional::all_reduce(mul(x, 2.0), "sum", *line)); }, {.name = "line"});
+    const auto f = compile(
+        [](const Tensor& x) {
+          return comm::functional::wait_tensor(comm::functional::all_reduce(mul(x, 2.0), "sum", *line));
+        },
+        {.name = "line"});
     on_mesh(
         {2, 2},
         [&](const Mesh& mesh) {
           line = mesh->group(dim).get();
           const double sum = 2.0 * (line->world_ranks()[0] + line->world_ranks()[1]);
-          for (const int64_t rows : kSharedRows) require_none(difference(f(tutti::full({rows}, static_cast<double>(mesh->rank()))), tutti::full({rows}, sum)), "line");
+          for (const int64_t rows : kSharedRows)
+            require_none(
+                difference(f(tutti::full({rows}, static_cast<double>(mesh->rank()))), tutti::full({rows}, sum)),
+                "line");
         },
         kShortTimeout);
   }
@@ -142,7 +159,8 @@ TEST(SharedFunctions, StepsOfOptimizersWriteThePartsOfTheirRank) {
           for (const Placements& layout : layouts_on(mesh)) {
             for (const int64_t rows : kSharedRows) {
               const std::string about = fmt::format("{} rows as {} on {}", rows, to_string(layout), mesh->to_string());
-              const Tensor whole[] = {shared_first(rows), shared_second(rows), mul(shared_first(rows), 0.0), mul(shared_first(rows), 0.0)};
+              const Tensor whole[] = {shared_first(rows), shared_second(rows), mul(shared_first(rows), 0.0),
+                                      mul(shared_first(rows), 0.0)};
               std::vector<Tensor> parts;
               for (const Tensor& t : whole) parts.push_back(on_ranks(mesh, clone(t), layout));
               for (int k = 0; k < 2; ++k) {
@@ -200,14 +218,14 @@ TEST(SharedFunctions, TheTimeoutOfAMeshEndsItsCalls) {
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, {2, 2}}) {
     std::string said = "no error";
     try {
-      on_mesh(
-          shape,
-          [](const Mesh& mesh) {
-            const Tensor x = on_ranks(mesh, shared_first(4), Placements(static_cast<size_t>(mesh->ndim()), shard(0)));
-            if (mesh->rank() != 0) std::this_thread::sleep_for(1500ms);
-            full_tensor(x);
-          },
-          {.timeout = 300ms});
+      on_mesh(shape,
+              [](const Mesh& mesh) {
+                const Tensor x =
+                    on_ranks(mesh, shared_first(4), Placements(static_cast<size_t>(mesh->ndim()), shard(0)));
+                if (mesh->rank() != 0) std::this_thread::sleep_for(1500ms);
+                full_tensor(x);
+              },
+              {.timeout = 300ms});
     } catch (const comm::TimeoutError& error) {
       said = error.what();
     }

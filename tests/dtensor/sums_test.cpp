@@ -26,8 +26,10 @@ TEST(DistributedMean, SendsTermsOfTheResultOnly) {
         for (const bool keepdim : {false, true}) {
           const CommCounter counter;
           const Tensor y = mean(on(mesh, whole, {shard(1)}), {.dims = {1}, .keepdim = keepdim});
-          require_none(difference(full_tensor(y), mean(whole, {.dims = {1}, .keepdim = keepdim})), fmt::format("{} on {} ranks", name_of(dtype), ranks));
-          if (counter.total().bytes > 64) throw std::logic_error(counter.to_string());  // three numbers and their terms, and none of 6,153 elements
+          require_none(difference(full_tensor(y), mean(whole, {.dims = {1}, .keepdim = keepdim})),
+                       fmt::format("{} on {} ranks", name_of(dtype), ranks));
+          if (counter.total().bytes > 64)
+            throw std::logic_error(counter.to_string());  // three numbers and their terms, and none of 6,153 elements
         }
       });
     }
@@ -35,7 +37,8 @@ TEST(DistributedMean, SendsTermsOfTheResultOnly) {
 }
 
 TEST(DistributedMean, HasTheBitsOfOneRankInEveryLayout) {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}}) {
     on_mesh(shape, [&](const Mesh& mesh) {
       for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i64}) {
         const Tensor whole = sample({4, 1100, 3}, dtype);
@@ -44,7 +47,8 @@ TEST(DistributedMean, HasTheBitsOfOneRankInEveryLayout) {
             const Tensor x = on(mesh, whole, Placements(shape.size(), dim < 0 ? replicate() : shard(dim)), cut);
             for (const Dims& dims : {Dims{}, Dims{1}, Dims{0, 1}, Dims{2}, Dims{0}}) {
               require_none(difference(full_tensor(mean(x, {.dims = dims})), mean(whole, {.dims = dims})),
-                           fmt::format("{}, S({}), dims [{}], on {}", name_of(dtype), dim, fmt::join(dims, ","), mesh->to_string()));
+                           fmt::format("{}, S({}), dims [{}], on {}", name_of(dtype), dim, fmt::join(dims, ","),
+                                       mesh->to_string()));
             }
           }
         }
@@ -84,21 +88,25 @@ TEST(DistributedGroupedProducts, SendTermsOfTheResultOnly) {
   backward(grouped_mm(plain_a, plain_b, offsets), cotangent);
   for (const int64_t ranks : {int64_t{2}, int64_t{4}}) {
     on_mesh({ranks}, [&](const Mesh& mesh) {
-      const Tensor cut_a = requires_grad_(on(mesh, a, {shard(1)})), cut_b = requires_grad_(on(mesh, b, {shard(1)})), ends = on(mesh, offsets, {});
+      const Tensor cut_a = requires_grad_(on(mesh, a, {shard(1)})), cut_b = requires_grad_(on(mesh, b, {shard(1)})),
+                   ends = on(mesh, offsets, {});
       const CommCounter counter;
       const Tensor y = grouped_mm(cut_a, cut_b, ends);
-      if (!(placements_of(y) == Placements{partial()}) || counter.total().collectives != 0) throw std::logic_error(spec_of(y).to_string() + " after " + counter.to_string());
+      if (!(placements_of(y) == Placements{partial()}) || counter.total().collectives != 0)
+        throw std::logic_error(spec_of(y).to_string() + " after " + counter.to_string());
       require_none(difference(full_tensor(y), grouped_mm(a, b, offsets)), "result");
       backward(y, on(mesh, cotangent, {}));
       require_none(difference(full_tensor(grad_of(cut_a)), grad_of(plain_a)), "gradient of the rows");
       require_none(difference(full_tensor(grad_of(cut_b)), grad_of(plain_b)), "gradient of the weights");
       // The other half of an expert: columns are cut, and the gradient of the rows is what is summed.
-      const Tensor rows = requires_grad_(on(mesh, a, {})), columns = requires_grad_(on(mesh, sample({3, 16, 8}), {shard(2)}));
+      const Tensor rows = requires_grad_(on(mesh, a, {})),
+                   columns = requires_grad_(on(mesh, sample({3, 16, 8}), {shard(2)}));
       const Tensor wide = grouped_mm(rows, columns, ends);
       if (!(placements_of(wide) == Placements{shard(1)})) throw std::logic_error(spec_of(wide).to_string());
       const CommCounter backward_counter;
       backward(wide, on(mesh, sample({11, 8}, DType::f32, 5), {shard(1)}));
-      if (backward_counter.of(StepKind::gather).collectives + backward_counter.of(StepKind::exchange).collectives != 0) throw std::logic_error(backward_counter.to_string());
+      if (backward_counter.of(StepKind::gather).collectives + backward_counter.of(StepKind::exchange).collectives != 0)
+        throw std::logic_error(backward_counter.to_string());
       const Tensor plain_rows = requires_grad_(a.alias());
       tutti::backward(grouped_mm(plain_rows, sample({3, 16, 8}), offsets), sample({11, 8}, DType::f32, 5));
       require_none(difference(full_tensor(grad_of(rows)), grad_of(plain_rows)), "gradient of whole rows");

@@ -1,5 +1,5 @@
-// Symbolic sizes of distributed tensors in compiled functions: dims that no mesh dim shards vary without a trace of their own, as those of plain
-// tensors do, and results have the bits of eager calls in every size.
+// Symbolic sizes of distributed tensors in compiled functions: dims that no mesh dim shards vary without a trace of
+// their own, as those of plain tensors do, and results have the bits of eager calls in every size.
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
@@ -26,7 +26,9 @@
 namespace tutti::dist {
 namespace {
 
-Tensor on(const Mesh& mesh, const Tensor& t, Placements p) { return distribute_tensor(t, mesh, std::move(p), {.src_data_rank = -1}); }
+Tensor on(const Mesh& mesh, const Tensor& t, Placements p) {
+  return distribute_tensor(t, mesh, std::move(p), {.src_data_rank = -1});
+}
 
 template <class T>
 void require_equal(const T& a, const T& b, const std::string& about) {
@@ -66,17 +68,20 @@ TEST(SymbolicDTensors, RowsThatNoRankSharesAreTracedOnce) {
 
 TEST(SymbolicDTensors, AnMlpOfParallelLayersIsTracedOncePerKindForAllBatches) {
   const codegen::ContractionLeafForTests leaf(1);
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{2}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       on_mesh(shape, [&](const Mesh& mesh) {
         Placements columns(shape.size(), replicate()), rows = columns;
         columns.back() = shard(1), rows.back() = shard(0);
         const auto weights = [&] {
-          return std::pair(requires_grad_(on(mesh, sample({8, 12}, dtype, 2), columns)), requires_grad_(on(mesh, sample({12, 8}, dtype, 3), rows)));
+          return std::pair(requires_grad_(on(mesh, sample({8, 12}, dtype, 2), columns)),
+                           requires_grad_(on(mesh, sample({12, 8}, dtype, 3), rows)));
         };
         const auto [up, down] = weights();
         const auto [eager_up, eager_down] = weights();
-        const auto f = compile([&, up = up, down = down](const Tensor& x) { return mlp(x, up, down); }, {.name = "mlp"});
+        const auto f =
+            compile([&, up = up, down = down](const Tensor& x) { return mlp(x, up, down); }, {.name = "mlp"});
         for (int64_t batch = 2; batch < 9; ++batch) {
           const std::string about = fmt::format("{} rows, {} {}", batch, mesh->to_string(), name_of(dtype));
           const Tensor whole = sample({batch, 8}, dtype, static_cast<uint64_t>(batch));
@@ -100,7 +105,8 @@ TEST(SymbolicDTensors, AnMlpOfParallelLayersIsTracedOncePerKindForAllBatches) {
 TEST(SymbolicDTensors, BatchesOfSequencesToo) {
   const codegen::ContractionLeafForTests leaf(1);
   on_mesh({2}, [](const Mesh& mesh) {
-    const Tensor up = on(mesh, sample({8, 12}, DType::f32, 2), {shard(1)}), down = on(mesh, sample({12, 8}, DType::f32, 3), {shard(0)});
+    const Tensor up = on(mesh, sample({8, 12}, DType::f32, 2), {shard(1)}),
+                 down = on(mesh, sample({12, 8}, DType::f32, 3), {shard(0)});
     const auto layer = [](const Tensor& x, const Tensor& a, const Tensor& b) { return add(x, mlp(x, a, b)); };
     const auto f = compile(layer, {.name = "layer"});
     for (int64_t batch = 2; batch < 6; ++batch) {
@@ -149,16 +155,35 @@ TEST(SymbolicDTensors, EveryKindOfOpHasTheBitsOfAnEagerCall) {
       {"a branch on a size", [](const Tensor& x) { return x.size(0) > 6 ? mul(x, 2.0) : neg(x); }},
       {"an integer", [](const Tensor& x) { return mul(x, static_cast<double>(x.extents()[0])); }},
       {"a layout", [](const Tensor& x) { return mul(x, static_cast<double>(spec_of(x).sizes()[0])); }},
-      {"rows on ranks", [](const Tensor& x) { return neg(redistribute(x, Placements(static_cast<size_t>(mesh_of(x)->ndim()), shard(0)))); }},
-      {"columns on ranks", [](const Tensor& x) { return neg(redistribute(x, Placements(static_cast<size_t>(mesh_of(x)->ndim()), shard(1)))); }},
+      {"rows on ranks",
+       [](const Tensor& x) {
+         return neg(redistribute(x, Placements(static_cast<size_t>(mesh_of(x)->ndim()), shard(0))));
+       }},
+      {"columns on ranks",
+       [](const Tensor& x) {
+         return neg(redistribute(x, Placements(static_cast<size_t>(mesh_of(x)->ndim()), shard(1))));
+       }},
       {"whole", [](const Tensor& x) { return full_tensor(x); }},
       {"part", [](const Tensor& x) { return neg(to_local(x)); }},
-      {"part and back", [](const Tensor& x) { return from_local(neg(to_local(x)), mesh_of(x), placements_of(x), {.sizes = x.extents()}); }},
-      {"terms", [](const Tensor& x) { return full_tensor(redistribute(full_tensor(x).defined() ? redistribute(x, Placements(static_cast<size_t>(mesh_of(x)->ndim()), replicate())) : x,
-                                                                Placements(static_cast<size_t>(mesh_of(x)->ndim()), partial()))); }},
+      {"part and back",
+       [](const Tensor& x) {
+         return from_local(neg(to_local(x)), mesh_of(x), placements_of(x), {.sizes = x.extents()});
+       }},
+      {"terms",
+       [](const Tensor& x) {
+         return full_tensor(
+             redistribute(full_tensor(x).defined()
+                              ? redistribute(x, Placements(static_cast<size_t>(mesh_of(x)->ndim()), replicate()))
+                              : x,
+                          Placements(static_cast<size_t>(mesh_of(x)->ndim()), partial())));
+       }},
       {"in place", [](const Tensor& x) { return add_(mul(x, 2.0), 1.0); }},
       {"like it", [](const Tensor& x) { return add(full_like(x, 2.0), x); }},
-      {"normed", [](const Tensor& x) { return truediv(sub(x, mean(x, {.dims = {1}, .keepdim = true})), sqrt(add(var(x, {.dims = {1}, .keepdim = true}), 1e-5))); }},
+      {"normed",
+       [](const Tensor& x) {
+         return truediv(sub(x, mean(x, {.dims = {1}, .keepdim = true})),
+                        sqrt(add(var(x, {.dims = {1}, .keepdim = true}), 1e-5)));
+       }},
   };
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, std::vector<int64_t>{2, 2}}) {
     on_mesh(shape, [&](const Mesh& mesh) {
@@ -166,7 +191,8 @@ TEST(SymbolicDTensors, EveryKindOfOpHasTheBitsOfAnEagerCall) {
         for (const Placement& p : {replicate(), shard(1), shard(0)}) {
           const auto f = compile(c.fn, {.name = "case"});
           for (const int64_t rows : {4, 5, 8, 4}) {
-            const Tensor x = on(mesh, sample({rows, 6}, DType::f32, static_cast<uint64_t>(rows)), Placements(shape.size(), p));
+            const Tensor x =
+                on(mesh, sample({rows, 6}, DType::f32, static_cast<uint64_t>(rows)), Placements(shape.size(), p));
             std::string failed;
             Tensor y;
             try {
@@ -174,7 +200,8 @@ TEST(SymbolicDTensors, EveryKindOfOpHasTheBitsOfAnEagerCall) {
             } catch (const Error& error) {
               failed = error.what();
             }
-            const std::string about = fmt::format("{}, {} rows, {} on {}", c.name, rows, tutti::to_string(p), mesh->to_string());
+            const std::string about =
+                fmt::format("{}, {} rows, {} on {}", c.name, rows, tutti::to_string(p), mesh->to_string());
             if (!failed.empty()) throw std::logic_error(failed + "; " + about);
             require_same_whole(y, c.fn(x), about);
           }
@@ -186,10 +213,13 @@ TEST(SymbolicDTensors, EveryKindOfOpHasTheBitsOfAnEagerCall) {
 
 TEST(SymbolicDTensors, PlainTensorsAndNumbersStandBesideThem) {
   on_mesh({2}, [](const Mesh& mesh) {
-    const auto fn = [](const Tensor& x, const Tensor& number, const Tensor& plain) { return std::pair(mul(x, number), add(plain, 1.0)); };
+    const auto fn = [](const Tensor& x, const Tensor& number, const Tensor& plain) {
+      return std::pair(mul(x, number), add(plain, 1.0));
+    };
     const auto f = compile(fn, {.name = "beside"});
     for (int64_t rows = 2; rows < 8; ++rows) {
-      const Tensor x = on(mesh, sample({rows, 4}), {shard(1)}), number = sample({1}, DType::f32, 5), plain = sample({rows + 2, 3});
+      const Tensor x = on(mesh, sample({rows, 4}), {shard(1)}), number = sample({1}, DType::f32, 5),
+                   plain = sample({rows + 2, 3});
       const auto [a, b] = f(x, number, plain);
       require_same_whole(a, fn(x, number, plain).first, fmt::format("{} rows", rows));
       require_none(difference(b, fn(x, number, plain).second), "plain");
@@ -214,14 +244,17 @@ TEST(SymbolicDTensors, DimsThatAFunctionCutsAreIntegers) {
 
 TEST(SymbolicDTensors, AreDeclaredByDynamic) {
   on_mesh({2}, [](const Mesh& mesh) {
-    const auto f = compile([](const Tensor& x) { return mul(x, 2.0); }, {.name = "twice", .dynamic = {dynamic(0, 0, 2, 16)}});
+    const auto f =
+        compile([](const Tensor& x) { return mul(x, 2.0); }, {.name = "twice", .dynamic = {dynamic(0, 0, 2, 16)}});
     for (int64_t rows = 2; rows < 9; ++rows) {
       const Tensor x = on(mesh, sample({rows, 4}), {shard(1)});
       require_same_whole(f(x), mul(x, 2.0), fmt::format("{} rows", rows));
     }
     require_equal(f.statistics().compiles, int64_t{1}, f.explain());
     EXPECT_USAGE_ERROR(f(on(mesh, sample({17, 4}), {shard(1)})), "declared as dynamic from 2 to 16");
-    EXPECT_USAGE_ERROR(f(on(mesh, sample({4, 4}), {shard(0)})), "dim 0 of tensor 0, which is [4, 4] f32 cpu [S(0)] on mesh(2); sizes that ranks share are integers");
+    EXPECT_USAGE_ERROR(
+        f(on(mesh, sample({4, 4}), {shard(0)})),
+        "dim 0 of tensor 0, which is [4, 4] f32 cpu [S(0)] on mesh(2); sizes that ranks share are integers");
   });
 }
 
@@ -233,8 +266,12 @@ TEST(SymbolicDTensors, ATrainingStepTakesAnyBatch) {
       std::vector<Tensor> m, v;
     };
     const auto model = [&] {
-      Model made{requires_grad_(on(mesh, sample({6, 8}, DType::f32, 2), {shard(1)})), requires_grad_(on(mesh, sample({8, 6}, DType::f32, 3), {shard(0)})), {}, {}};
-      for (const Tensor& t : {made.up, made.down}) made.m.push_back(mul(detach(t), 0.0)), made.v.push_back(mul(detach(t), 0.0));
+      Model made{requires_grad_(on(mesh, sample({6, 8}, DType::f32, 2), {shard(1)})),
+                 requires_grad_(on(mesh, sample({8, 6}, DType::f32, 3), {shard(0)})),
+                 {},
+                 {}};
+      for (const Tensor& t : {made.up, made.down})
+        made.m.push_back(mul(detach(t), 0.0)), made.v.push_back(mul(detach(t), 0.0));
       return made;
     };
     AdamWNumbers numbers;

@@ -1,5 +1,6 @@
-// Every row of every sharding rule, with the real kernels: inputs lie as the row says, the op runs through the stage, and in strict mode
-// its results have the bits of one rank, whatever row the stage took. Sums are cut too, because leaves are lowered.
+// Every row of every sharding rule, with the real kernels: inputs lie as the row says, the op runs through the stage,
+// and in strict mode its results have the bits of one rank, whatever row the stage took. Sums are cut too, because
+// leaves are lowered.
 #include <atomic>
 #include <cstdio>
 
@@ -27,7 +28,9 @@ bool is_small(const OpDef& op, const Sample& sample) {
 std::vector<const OpDef*> ops_with_rules() {
   std::vector<const OpDef*> result;
   for (const OpDef* op : op_table()) {
-    if (op->sharding != nullptr && op->samples != nullptr && op->num_inputs != 0 && !op->resizes && op->becomes[0] < 0 && !op->ordered) result.push_back(op);
+    if (op->sharding != nullptr && op->samples != nullptr && op->num_inputs != 0 && !op->resizes &&
+        op->becomes[0] < 0 && !op->ordered)
+      result.push_back(op);
   }
   return result;
 }
@@ -46,7 +49,9 @@ bool is_testable(const ShardingRow& row, const Sample& sample) {
   for (size_t i = 0; i < row.inputs.size(); ++i) {
     if (!row.inputs[i].is_partial()) continue;
     const DType dtype = sample.inputs[i].dtype();
-    if (!is_floating(dtype) || is_fp8(dtype) || row.inputs[i].op() == PartialOp::prod || row.inputs[i].op() == PartialOp::avg) return false;
+    if (!is_floating(dtype) || is_fp8(dtype) || row.inputs[i].op() == PartialOp::prod ||
+        row.inputs[i].op() == PartialOp::avg)
+      return false;
     if (sample.inputs[i].numel() == 0 || testing::has_nan(sample.inputs[i])) return false;
   }
   return true;
@@ -58,7 +63,8 @@ struct Report {
 
 class Validator {
  public:
-  Validator(const OpDef& op, const Sample& sample) : op_(op), sample_(sample), rule_(op.sharding({op, sample.inputs, sample.attrs})) {
+  Validator(const OpDef& op, const Sample& sample)
+      : op_(op), sample_(sample), rule_(op.sharding({op, sample.inputs, sample.attrs})) {
     OutputMetas metas;
     op.infer({op, sample.inputs, sample.attrs}, metas);
     std::vector<Extents> outputs;
@@ -84,18 +90,22 @@ class Validator {
       const auto is_term = [](const Placement& p) { return p.is_partial(); };
       if (std::any_of(row.inputs.begin(), row.inputs.end(), is_term)) continue;
       std::vector<Tensor> inputs;
-      for (size_t i = 0; i < sample_.inputs.size(); ++i) inputs.push_back(distribute_tensor(sample_.inputs[i], mesh, {row.inputs[i]}, {.src_data_rank = -1}));
-      const std::string about = fmt::format("{} / {}, rule {}, row {}, rank {} of {}", op_.name, sample_.name, rule_, row.name, mesh->rank(), mesh->to_string());
+      for (size_t i = 0; i < sample_.inputs.size(); ++i)
+        inputs.push_back(distribute_tensor(sample_.inputs[i], mesh, {row.inputs[i]}, {.src_data_rank = -1}));
+      const std::string about = fmt::format("{} / {}, rule {}, row {}, rank {} of {}", op_.name, sample_.name, rule_,
+                                            row.name, mesh->rank(), mesh->to_string());
       std::vector<Tensor> grads;
       try {
-        grads = gradients(inputs, [&](const Tensor& t) { return distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); });
+        grads =
+            gradients(inputs, [&](const Tensor& t) { return distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); });
       } catch (const std::exception& error) {
         throw std::logic_error(about + ": " + error.what());
       }
       for (size_t i = 0; i < grads.size(); ++i) {
         if (grads[i].defined() != plain[i].defined()) throw std::logic_error(about + ": a gradient is missing");
         if (!grads[i].defined()) continue;
-        if (!(placements_of(grads[i]) == placements_of(inputs[i]))) throw std::logic_error(about + ": a gradient lies as " + to_string(placements_of(grads[i])));
+        if (!(placements_of(grads[i]) == placements_of(inputs[i])))
+          throw std::logic_error(about + ": a gradient lies as " + to_string(placements_of(grads[i])));
         require_none(difference(full_tensor(grads[i]), plain[i]), fmt::format("gradient {} of {}", i, about));
       }
     }
@@ -105,7 +115,8 @@ class Validator {
   // Statistics among the outputs may have none.
   bool has_gradient(size_t k) const {
     std::vector<Tensor> leaves;
-    for (const Tensor& t : sample_.inputs) leaves.push_back(is_floating(t.dtype()) && !is_fp8(t.dtype()) ? requires_grad_(clone(t)) : t);
+    for (const Tensor& t : sample_.inputs)
+      leaves.push_back(is_floating(t.dtype()) && !is_fp8(t.dtype()) ? requires_grad_(clone(t)) : t);
     std::vector<Tensor> outputs(static_cast<size_t>(op_.num_outputs));
     apply(op_, leaves, sample_.attrs, outputs);
     try {
@@ -120,7 +131,8 @@ class Validator {
   std::vector<Tensor> gradients(const std::vector<Tensor>& inputs, const Place& place) const {
     std::vector<Tensor> leaves;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const bool wants = is_floating(inputs[i].dtype()) && !is_fp8(inputs[i].dtype()) && !(op_.gradient.constant_inputs >> std::min<size_t>(i, 31) & 1);
+      const bool wants = is_floating(inputs[i].dtype()) && !is_fp8(inputs[i].dtype()) &&
+                         !(op_.gradient.constant_inputs >> std::min<size_t>(i, 31) & 1);
       const Tensor own = is_dtensor(inputs[i]) ? redistribute(inputs[i], placements_of(inputs[i])) : clone(inputs[i]);
       leaves.push_back(wants ? requires_grad_(own.alias()) : own);
     }
@@ -128,7 +140,8 @@ class Validator {
     apply(op_, leaves, sample_.attrs, outputs);
     for (size_t k = 0; k < outputs.size(); ++k) {
       if (!requires_grad(outputs[k]) || !has_gradient(k)) continue;
-      backward(outputs[k], place(facets::sample_tensor(40 + k, outputs[k].extents(), outputs[k].dtype(), -1.0, 1.0)), {.retain_graph = true});
+      backward(outputs[k], place(facets::sample_tensor(40 + k, outputs[k].extents(), outputs[k].dtype(), -1.0, 1.0)),
+               {.retain_graph = true});
     }
     std::vector<Tensor> grads;
     for (const Tensor& leaf : leaves) grads.push_back(grad_of(leaf));
@@ -137,7 +150,10 @@ class Validator {
 
   std::vector<Tensor> run(std::vector<Tensor> inputs) const {
     for (const int8_t written : op_.writes) {
-      if (written >= 0) inputs[static_cast<size_t>(written)] = is_dtensor(inputs[static_cast<size_t>(written)]) ? inputs[static_cast<size_t>(written)] : clone(inputs[static_cast<size_t>(written)]);
+      if (written >= 0)
+        inputs[static_cast<size_t>(written)] = is_dtensor(inputs[static_cast<size_t>(written)])
+                                                   ? inputs[static_cast<size_t>(written)]
+                                                   : clone(inputs[static_cast<size_t>(written)]);
     }
     std::vector<Tensor> outputs(static_cast<size_t>(op_.num_outputs));
     apply(op_, inputs, sample_.attrs, outputs);
@@ -145,7 +161,8 @@ class Validator {
   }
 
   // The input as the rows place it, and the value that it has then.
-  static Tensor placed(const Tensor& whole, const Mesh& mesh, const Placements& placements, Cut cut, uint64_t seed, Tensor& value) {
+  static Tensor placed(const Tensor& whole, const Mesh& mesh, const Placements& placements, Cut cut, uint64_t seed,
+                       Tensor& value) {
     value = whole;
     Placements resolved = placements;
     bool has_terms = false;
@@ -168,7 +185,8 @@ class Validator {
       mine = mine * mesh->size(static_cast<int64_t>(axis)) + mesh->coordinate()[axis];
     }
     const std::vector<Tensor> all = testing::split_in_terms(whole, op, static_cast<int>(terms), seed);
-    const Tensor own = distribute_tensor(all[static_cast<size_t>(mine)], mesh, resolved, {.layout = {.cut = cut}, .src_data_rank = -1});
+    const Tensor own = distribute_tensor(all[static_cast<size_t>(mine)], mesh, resolved,
+                                         {.layout = {.cut = cut}, .src_data_rank = -1});
     const Tensor t = from_local(to_local(own), mesh, placements, {.layout = {.cut = cut}, .sizes = whole.extents()});
     value = full_tensor(t);
     return t;
@@ -197,7 +215,9 @@ class Validator {
       results = run(inputs);
     } catch (const UsageError& error) {
       // What is written in place cannot move.
-      if (std::string(error.what()).find("in place") == std::string::npos) throw std::logic_error(fmt::format("{} / {}, rule {}:{}: {}", op_.name, sample_.name, rule_, layout, error.what()));
+      if (std::string(error.what()).find("in place") == std::string::npos)
+        throw std::logic_error(
+            fmt::format("{} / {}, rule {}:{}: {}", op_.name, sample_.name, rule_, layout, error.what()));
       ++report.refused;
       return;
     }
@@ -205,7 +225,8 @@ class Validator {
     ++report.rows;
     for (size_t k = 0; k < results.size(); ++k) {
       require_none(difference(full_tensor(results[k]), expected[k]),
-                   fmt::format("{} / {}, rule {}, output {}, rank {} of {}:{} gave {}", op_.name, sample_.name, rule_, k, mesh->rank(), mesh->to_string(), layout, spec_of(results[k]).to_string()));
+                   fmt::format("{} / {}, rule {}, output {}, rank {} of {}:{} gave {}", op_.name, sample_.name, rule_,
+                               k, mesh->rank(), mesh->to_string(), layout, spec_of(results[k]).to_string()));
     }
   }
 
@@ -226,12 +247,15 @@ class Summary final : public ::testing::Environment {
 [[maybe_unused]] ::testing::Environment* const summary = ::testing::AddGlobalTestEnvironment(new Summary);
 
 class DispatchContract : public ::testing::TestWithParam<const OpDef*> {};
-INSTANTIATE_TEST_SUITE_P(EveryOp, DispatchContract, ::testing::ValuesIn(ops_with_rules()), [](const auto& info) { return std::string(info.param->name); });
+INSTANTIATE_TEST_SUITE_P(EveryOp, DispatchContract, ::testing::ValuesIn(ops_with_rules()),
+                         [](const auto& info) { return std::string(info.param->name); });
 
 class GradientContract : public ::testing::TestWithParam<const OpDef*> {};
-INSTANTIATE_TEST_SUITE_P(EveryOp, GradientContract, ::testing::ValuesIn(ops_with_gradients()), [](const auto& info) { return std::string(info.param->name); });
+INSTANTIATE_TEST_SUITE_P(EveryOp, GradientContract, ::testing::ValuesIn(ops_with_gradients()),
+                         [](const auto& info) { return std::string(info.param->name); });
 
-// The gradients of what the autograd stage records over distributed tensors are those of one rank, bit by bit, and lie as their leaves.
+// The gradients of what the autograd stage records over distributed tensors are those of one rank, bit by bit, and lie
+// as their leaves.
 TEST_P(GradientContract, GradientsHaveTheBitsOfOneRank) {
   const codegen::ContractionLeafForTests leaf(2);
   const OpDef& op = *GetParam();
@@ -252,7 +276,8 @@ TEST_P(DispatchContract, EveryRowGivesTheBitsOfOneRank) {
   const OpDef& op = *GetParam();
   const std::vector<Sample> samples = op.samples();
   int rows = 0;
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}}) {
     on_mesh(shape, [&](const Mesh& mesh) {
       Report report;
       int pairs = 0;

@@ -1,5 +1,6 @@
-// Views of distributed tensors that are written, and whose tensors are: every view op on every layout. What is written reaches all ranks that hold the
-// element, or it is an error on all ranks; a view that is read has the elements that its tensor has, or reading it is an error on all ranks.
+// Views of distributed tensors that are written, and whose tensors are: every view op on every layout. What is written
+// reaches all ranks that hold the element, or it is an error on all ranks; a view that is read has the elements that
+// its tensor has, or reading it is an error on all ranks.
 #include "tests/dtensor/support/layouts.h"
 #include "tutti/dist/stage.h"
 #include "tutti/ops/as_strided.h"
@@ -103,7 +104,8 @@ bool communicates(const Tensor& t, const NamedView& view) {
 
 void write_through(const Case& c, const NamedView& view, const NamedWrite& write, bool is_copy) {
   const Tensor whole = clone(c.whole), t = c.base();
-  const std::string about = fmt::format("{} of {} of {} on {}", write.name, view.name, spec_of(t).to_string(), c.mesh->to_string());
+  const std::string about =
+      fmt::format("{} of {} of {} on {}", write.name, view.name, spec_of(t).to_string(), c.mesh->to_string());
   const bool is_legal = message_of([&] { write.run(view.take(whole)); }) == "no error";
   const Tensor shown = view.take(t);
   const std::string said = message_of([&] { write.run(shown); });
@@ -119,7 +121,8 @@ void write_through(const Case& c, const NamedView& view, const NamedWrite& write
 // The tensor is written while the view is there.
 void write_below(const Case& c, const NamedView& view) {
   const Tensor whole = clone(c.whole), t = c.base();
-  const std::string about = fmt::format("{} of {} on {}, which was written meanwhile", view.name, spec_of(t).to_string(), c.mesh->to_string());
+  const std::string about = fmt::format("{} of {} on {}, which was written meanwhile", view.name,
+                                        spec_of(t).to_string(), c.mesh->to_string());
   const Tensor shown = view.take(t);
   mul_(t, 3.0), mul_(whole, 3.0);
   Tensor read;
@@ -140,11 +143,15 @@ void write_all(const Case& c) {
 
 class WrittenViews : public ::testing::TestWithParam<std::vector<int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, WrittenViews,
-                         ::testing::Values(std::vector<int64_t>{1}, std::vector<int64_t>{2}, std::vector<int64_t>{3}, std::vector<int64_t>{5}, std::vector<int64_t>{1, 1}, std::vector<int64_t>{1, 2},
-                                           std::vector<int64_t>{2, 1}, std::vector<int64_t>{3, 1}, std::vector<int64_t>{2, 2}, std::vector<int64_t>{1, 2, 1}));
+                         ::testing::Values(std::vector<int64_t>{1}, std::vector<int64_t>{2}, std::vector<int64_t>{3},
+                                           std::vector<int64_t>{5}, std::vector<int64_t>{1, 1},
+                                           std::vector<int64_t>{1, 2}, std::vector<int64_t>{2, 1},
+                                           std::vector<int64_t>{3, 1}, std::vector<int64_t>{2, 2},
+                                           std::vector<int64_t>{1, 2, 1}));
 
 std::vector<Placements> layouts_on(size_t axes) {
-  if (axes == 3) return {{replicate(), shard(0), shard(1)}, {shard(0), replicate(), shard(1)}, {shard(1), shard(1), replicate()}};
+  if (axes == 3)
+    return {{replicate(), shard(0), shard(1)}, {shard(0), replicate(), shard(1)}, {shard(1), shard(1), replicate()}};
   return choices_of({replicate(), shard(0), shard(1), partial()}, axes);
 }
 
@@ -177,7 +184,9 @@ TEST_P(WrittenViews, OfTermsOtherThanSums) {
 TEST(WrittenViewsOf, LayoutsInAnyOrderAndBothCuts) {
   on_mesh({2, 2}, [](const Mesh& mesh) {
     for (const Cut cut : {Cut::halving, Cut::chunk}) {
-      for (const Placements& placements : {Placements{shard(0), shard(0)}, Placements{shard(1), shard(1)}, Placements{Placement::shard(0, 2), replicate()}, Placements{shard(0), Placement::shard(1, 3)}}) {
+      for (const Placements& placements :
+           {Placements{shard(0), shard(0)}, Placements{shard(1), shard(1)},
+            Placements{Placement::shard(0, 2), replicate()}, Placements{shard(0), Placement::shard(1, 3)}}) {
         for (const std::vector<int>& order : {std::vector<int>{0, 1}, std::vector<int>{1, 0}}) {
           const Case c{mesh, placements, {.order = order, .cut = cut}, sample({4, 6})};
           write_all(c);
@@ -203,7 +212,9 @@ TEST(WrittenViewsOf, AViewOfAViewThatCommunicated) {
   on_mesh({2}, [](const Mesh& mesh) {
     const Tensor whole = sample({4, 6}), t = clone(distribute_tensor(whole, mesh, {shard(0)}));
     const Tensor rows = narrow(t, 0, 1, 2), row = select(rows, 0, 1), part = narrow(row, 0, 2, 2);
-    for (const Tensor& view : {rows, row, part}) EXPECT_USAGE_ERROR(mul_(view, 2.0), "is read-only memory and cannot be written; clone() it, or redistribute() the tensor");
+    for (const Tensor& view : {rows, row, part})
+      EXPECT_USAGE_ERROR(mul_(view, 2.0),
+                         "is read-only memory and cannot be written; clone() it, or redistribute() the tensor");
     require_none(difference(full_tensor(part), narrow(select(whole, 0, 2), 0, 2, 2)), "before");
     mul_(to_local(t), 2.0);  // a write that no op on distributed tensors makes
     for (const Tensor& view : {rows, row, part}) {
@@ -229,16 +240,21 @@ TEST(WrittenViewsOf, PartsWithOtherStridesAreNotWrittenIntoACopy) {
   });
 }
 
-// Strides of the parts of other ranks are not known: the rank whose part must be copied says why, before it writes anything.
+// Strides of the parts of other ranks are not known: the rank whose part must be copied says why, before it writes
+// anything.
 TEST(WrittenViewsOf, TheRankWhosePartHasOtherStridesSaysSo) {
   for (const int64_t ranks : {2, 3}) {
     on_mesh({ranks}, [](const Mesh& mesh) {
       const bool is_strided = mesh->coordinate()[0] == 0;
-      const Tensor whole = sample({3, 4}), part = is_strided ? transpose(clone(transpose(whole, 0, 1)), 0, 1) : clone(whole);
+      const Tensor whole = sample({3, 4}),
+                   part = is_strided ? transpose(clone(transpose(whole, 0, 1)), 0, 1) : clone(whole);
       const Tensor x = from_local(part, mesh, {replicate()}), flat = view(x, {12});
       require_none(difference(to_local(flat), view(whole, {12})), "read");
       const std::string said = message_of([&] { mul_(flat, 2.0); });
-      if (is_strided) EXPECT_TRUE(said.find("strides [1, 3]") != std::string::npos && said.find("give from_local() the contiguous() part") != std::string::npos) << said;
+      if (is_strided)
+        EXPECT_TRUE(said.find("strides [1, 3]") != std::string::npos &&
+                    said.find("give from_local() the contiguous() part") != std::string::npos)
+            << said;
       else EXPECT_EQ(said, "no error");
       require_none(difference(part, is_strided ? whole : mul(whole, 2.0)), "the part");
     });
@@ -253,8 +269,10 @@ TEST(ViewsOfTheWhole, AreRefusedOnAllRanksWhereOneRankWouldRefuse) {
         const Tensor whole = sample({2, 3, 2});
         const Tensor x = transpose(distribute_tensor(whole, mesh, {placement}, {.src_data_rank = -1}), 0, 2);
         const bool refused = message_of([&] { view(x, {6, 2}); }) != "no error";
-        for (const std::string& other : mesh->group()->all_gather_bytes(refused ? "refused" : "seen")) EXPECT_EQ(other, "refused");
-        require_none(difference(full_tensor(reshape(x, {6, 2})), reshape(transpose(whole, 0, 2), {6, 2})), "the reshape after it");
+        for (const std::string& other : mesh->group()->all_gather_bytes(refused ? "refused" : "seen"))
+          EXPECT_EQ(other, "refused");
+        require_none(difference(full_tensor(reshape(x, {6, 2})), reshape(transpose(whole, 0, 2), {6, 2})),
+                     "the reshape after it");
       });
     }
   }

@@ -65,7 +65,8 @@ TEST(ConfigMessages, AWrongTypeSaysExpectedAndFound) {
             "a.toml:2:9: training.steps: expected a whole number, found \"ten\"");
   EXPECT_EQ(toml_complaint("[training]\nsteps = 1.5\n"),
             "a.toml:2:9: training.steps: expected a whole number, found 1.5");
-  EXPECT_EQ(toml_complaint("[data]\npaths = \"x\"\n"), "a.toml:2:9: data.paths: expected a list of strings, found \"x\"");
+  EXPECT_EQ(toml_complaint("[data]\npaths = \"x\"\n"),
+            "a.toml:2:9: data.paths: expected a list of strings, found \"x\"");
   EXPECT_EQ(toml_complaint("[data]\npaths = [1]\n"),
             "a.toml:2:9: data.paths: expected a list of strings, found a list that holds something other than strings");
   EXPECT_EQ(toml_complaint("[run.name]\nx = 1\n"), "a.toml:1:1: run.name: expected a string, found a table");
@@ -135,9 +136,10 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
   EXPECT_EQ(invalid([](Config& c) { c.training.global_batch_tokens = 256 * 9; }),
             "training.global_batch_tokens / data.sequence_length = 9 sequences cannot be divided evenly over "
             "numerics.virtual_shards = 8; try training.global_batch_tokens = 4096");
-  EXPECT_EQ(invalid([](Config& c) { c.activation_checkpoint.mode = "memory_budget"; }),
-            "activation_checkpoint.mode is 'memory_budget' and training.compile is false; the budget is the compiler's: set "
-            "training.compile = true, or mode = 'full'");
+  EXPECT_EQ(
+      invalid([](Config& c) { c.activation_checkpoint.mode = "memory_budget"; }),
+      "activation_checkpoint.mode is 'memory_budget' and training.compile is false; the budget is the compiler's: set "
+      "training.compile = true, or mode = 'full'");
   EXPECT_EQ(invalid([](Config& c) { c.lr_scheduler.warmup_steps = 2000; }),
             "lr_scheduler.warmup_steps = 2000 is more than training.steps = 1000; lower the one or raise the other");
   EXPECT_EQ(invalid([](Config& c) { c.data.paths.clear(); }),
@@ -145,36 +147,55 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.data_parallel_replicate_degree = 16; }),
             "parallelism.data_parallel_replicate_degree = 16 is more than numerics.virtual_shards = 8; every rank "
             "needs at least one shard of the batch");
-  EXPECT_EQ(invalid([](Config& c) { c.parallelism.data_parallel_replicate_degree = 4, c.parallelism.data_parallel_shard_degree = 4; }),
-            "parallelism.data_parallel_replicate_degree x data_parallel_shard_degree = 4 x 4 is more than numerics.virtual_shards = 8; every rank needs at least one shard "
+  EXPECT_EQ(invalid([](Config& c) {
+              c.parallelism.data_parallel_replicate_degree = 4, c.parallelism.data_parallel_shard_degree = 4;
+            }),
+            "parallelism.data_parallel_replicate_degree x data_parallel_shard_degree = 4 x 4 is more than "
+            "numerics.virtual_shards = 8; every rank needs at least one shard "
             "of the batch");
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.tensor_parallel_degree = 2; }),
-            "parallelism.tensor_parallel_degree = 2: qwen3 quickstart: tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1, for degrees are "
+            "parallelism.tensor_parallel_degree = 2: qwen3 quickstart: tensor parallelism over 2 ranks would not have "
+            "the bits of one rank; expected a power of two up to 1, for degrees are "
             "bounded by 3 key/value heads (1), the sum over 96 elements of the key heads, whose leaves have 128 (1)");
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2; }),
-            "parallelism.expert_parallel_degree = 2: ranks that divide experts or their tokens run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers");
-  EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2, c.parallelism.data_parallel_schedule = "every_round"; }),
+            "parallelism.expert_parallel_degree = 2: ranks that divide experts or their tokens run neighbouring shards "
+            "at once; set parallelism.data_parallel_schedule = every_round, with the same numbers");
+  EXPECT_EQ(invalid([](Config& c) {
+              c.parallelism.expert_parallel_degree = 2, c.parallelism.data_parallel_schedule = "every_round";
+            }),
             "parallelism.expert_parallel_degree = 2: the model qwen3 quickstart has no experts");
-  EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "gather_on_read", c.runtime.transport = "hier"; }),
-            "parallelism.expert_parallel_comm_backend = gather_on_read: rows are in memory that the ranks share, and with runtime.transport = 'hier' they share none; set runtime.transport = shm or "
+  EXPECT_EQ(invalid([](Config& c) {
+              c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "gather_on_read",
+              c.runtime.transport = "hier";
+            }),
+            "parallelism.expert_parallel_comm_backend = gather_on_read: rows are in memory that the ranks share, and "
+            "with runtime.transport = 'hier' they share none; set runtime.transport = shm or "
             "threads, or the backend standard, with the same numbers");
-  EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "standard_exact", c.training.compile = true; }),
-            "parallelism.expert_parallel_comm_backend = standard_exact: it reads on the host how many rows come, which a compiled step cannot do; set training.compile = false, or standard, "
+  EXPECT_EQ(invalid([](Config& c) {
+              c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "standard_exact",
+              c.training.compile = true;
+            }),
+            "parallelism.expert_parallel_comm_backend = standard_exact: it reads on the host how many rows come, which "
+            "a compiled step cannot do; set training.compile = false, or standard, "
             "direct_store or gather_on_read, with the same numbers");
 }
 
 // Keys that other trainers have under other names.
 TEST(ConfigMessages, KeysOfTorchTitanAreTranslated) {
   EXPECT_EQ(flag_complaint("--training.local_batch_size=8"),
-            "--training.local_batch_size: training.local_batch_size is TorchTitan's; set training.global_batch_tokens = rows x data.sequence_length, the batch of all ranks");
-  EXPECT_EQ(flag_complaint("--checkpoint.interval=8"), "--checkpoint.interval: checkpoint.interval is TorchTitan's; set checkpoint.every");
-  EXPECT_EQ(flag_complaint("--profiling.enable_profiling=true"), "--profiling.enable_profiling: section [profiling] is TorchTitan's; set profiler.enable");
+            "--training.local_batch_size: training.local_batch_size is TorchTitan's; set training.global_batch_tokens "
+            "= rows x data.sequence_length, the batch of all ranks");
+  EXPECT_EQ(flag_complaint("--checkpoint.interval=8"),
+            "--checkpoint.interval: checkpoint.interval is TorchTitan's; set checkpoint.every");
+  EXPECT_EQ(flag_complaint("--profiling.enable_profiling=true"),
+            "--profiling.enable_profiling: section [profiling] is TorchTitan's; set profiler.enable");
 }
 
 TEST(ConfigMessages, DegreesMustMultiplyToTheRanks) {
   const auto degrees = [](int64_t replicate, int64_t shard, int64_t ranks) {
     try {
-      const DataDegrees d = data_degrees({.data_parallel_replicate_degree = replicate, .data_parallel_shard_degree = shard}, ranks);
+      const DataDegrees d =
+          data_degrees({.data_parallel_replicate_degree = replicate, .data_parallel_shard_degree = shard}, ranks);
       return fmt::format("{} x {}", d.replicate, d.shard);
     } catch (const UsageError& e) {
       return std::string(e.what());
@@ -183,7 +204,8 @@ TEST(ConfigMessages, DegreesMustMultiplyToTheRanks) {
   EXPECT_EQ(degrees(-1, 1, 4), "4 x 1");
   EXPECT_EQ(data_degrees({.tensor_parallel_degree = 2}, 6).replicate, 3);
   EXPECT_EQ(message_of([] { data_degrees({.tensor_parallel_degree = 4}, 6); }),
-            "parallelism.tensor_parallel_degree = 4 does not divide 6 ranks; start a multiple of 4 ranks, or set another degree");
+            "parallelism.tensor_parallel_degree = 4 does not divide 6 ranks; start a multiple of 4 ranks, or set "
+            "another degree");
   EXPECT_EQ(data_degrees({.expert_parallel_degree = 2}, 6).expert, 2);
   EXPECT_EQ(data_degrees({.data_parallel_shard_degree = 4, .expert_parallel_degree = 2}, 4).expert_shard(), 2);
   EXPECT_EQ(message_of([] { data_degrees({.expert_parallel_degree = 4}, 6); }),
@@ -191,10 +213,16 @@ TEST(ConfigMessages, DegreesMustMultiplyToTheRanks) {
   EXPECT_EQ(degrees(1, -1, 6), "1 x 6");
   EXPECT_EQ(degrees(-1, 3, 6), "2 x 3");
   EXPECT_EQ(degrees(2, 2, 4), "2 x 2");
-  EXPECT_EQ(degrees(-1, 4, 6), "parallelism.data_parallel_replicate_degree = -1 and data_parallel_shard_degree = 4 do not fit 6 ranks: expected one of 1, 2, 3, 6");
-  EXPECT_EQ(degrees(2, 2, 1), "parallelism.data_parallel_replicate_degree = 2 and data_parallel_shard_degree = 2 do not fit 1 rank: their product is 4; set one of them to -1, or start 4 ranks");
-  EXPECT_EQ(degrees(-1, -1, 2), "parallelism.data_parallel_replicate_degree and data_parallel_shard_degree are both -1; one of them can be the rest of the 2 ranks: give the other a number, "
-                                "such as --parallelism.data_parallel_replicate_degree=1");
+  EXPECT_EQ(degrees(-1, 4, 6),
+            "parallelism.data_parallel_replicate_degree = -1 and data_parallel_shard_degree = 4 do not fit 6 ranks: "
+            "expected one of 1, 2, 3, 6");
+  EXPECT_EQ(degrees(2, 2, 1),
+            "parallelism.data_parallel_replicate_degree = 2 and data_parallel_shard_degree = 2 do not fit 1 rank: "
+            "their product is 4; set one of them to -1, or start 4 ranks");
+  EXPECT_EQ(degrees(-1, -1, 2),
+            "parallelism.data_parallel_replicate_degree and data_parallel_shard_degree are both -1; one of them can be "
+            "the rest of the 2 ranks: give the other a number, "
+            "such as --parallelism.data_parallel_replicate_degree=1");
 }
 
 }  // namespace

@@ -79,7 +79,8 @@ class EveryCache : public ::testing::TestWithParam<size_t> {
   const fs::path folder = place / "parent/cache";
 };
 
-// Left out where this process can neither give files to other users nor become one; tests/CMakeLists.txt finds that out.
+// Left out where this process can neither give files to other users nor become one; tests/CMakeLists.txt finds that
+// out.
 class EveryCacheAndOtherUsers : public EveryCache {};
 
 TEST_P(EveryCache, KeepsWhatItHasMade) {
@@ -248,7 +249,8 @@ TEST_P(EveryCache, AFullDiskCostsOneWarningAndNothingThatIsThere) {
     const FileSizeLimit limit(room);
     fn();
   };
-  for (const rlim_t room : {0u, 16u, 40u, 60u}) {  // for nothing, for a part of the key, for the key and a part of the file
+  for (const rlim_t room :
+       {0u, 16u, 40u, 60u}) {  // for nothing, for a part of the key, for the key and a part of the file
     const TemporaryFolder other;
     with_room(room, [&] { expect_unused(other / "cache", 1, fmt::format("room for {} bytes", room)); });
     for (const auto& entry : fs::directory_iterator(other / "cache"))
@@ -265,7 +267,8 @@ TEST_P(EveryCache, AFolderThatCannotBeMadeOrWrittenCostsOneWarning) {
   // /proc/self is ours and read-only for everybody, root included.
   std::string ours = "/proc/self";
   for (size_t i = 0; i < GetParam(); ++i) ours += "/.";
-  for (const fs::path& path : {fs::path(plain), fs::path(plain + "/cache"), fs::path(place / "pipe"), fs::path(ours), fs::path(ours + "/cache")}) {
+  for (const fs::path& path : {fs::path(plain), fs::path(plain + "/cache"), fs::path(place / "pipe"), fs::path(ours),
+                               fs::path(ours + "/cache")}) {
     expect_unused(path, 1, path.string());
   }
   EXPECT_EQ(read_whole_file(plain), "a file");

@@ -52,8 +52,10 @@ TEST(ConfigFuzz, DeepNestingIsRefused) {
     for (int i = 0; i < 100'000; ++i) text += part;
     return text;
   };
-  for (const std::string& text : {"[model]\nname = " + repeated("["), "[model]\nname = " + repeated("{a="), "[" + repeated("a.") + "a]\n", "[[" + repeated("a.") + "a]]\n",
-                                  "[model]\n" + repeated("a.") + "a = 1\n", "[model]\nname = {" + repeated("\"=\".") + "a = 1}\n"}) {
+  for (const std::string& text :
+       {"[model]\nname = " + repeated("["), "[model]\nname = " + repeated("{a="), "[" + repeated("a.") + "a]\n",
+        "[[" + repeated("a.") + "a]]\n", "[model]\n" + repeated("a.") + "a = 1\n",
+        "[model]\nname = {" + repeated("\"=\".") + "a = 1}\n"}) {
     Config config;
     try {
       read_toml(config, text, "a.toml");

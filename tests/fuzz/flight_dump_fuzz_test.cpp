@@ -42,10 +42,17 @@ TEST(FlightDumpFuzz, DamagedBytesAreUnderstoodOrRefused) {
     for (int edits = 1 + static_cast<int>(random() % 4); edits > 0 && !text.empty(); --edits) {
       const size_t at = random() % text.size();
       switch (random() % 4) {
-        case 0: text.erase(at, 1 + random() % 40); break;
-        case 1: text.insert(at, 1, alphabet[random() % alphabet.size()]); break;
-        case 2: text[at] = alphabet[random() % alphabet.size()]; break;
-        default: text.insert(at, text.substr(random() % text.size(), random() % 60));
+        case 0:
+          text.erase(at, 1 + random() % 40);
+          break;
+        case 1:
+          text.insert(at, 1, alphabet[random() % alphabet.size()]);
+          break;
+        case 2:
+          text[at] = alphabet[random() % alphabet.size()];
+          break;
+        default:
+          text.insert(at, text.substr(random() % text.size(), random() % 60));
       }
     }
     expect_understood_or_refused(text, seed);
@@ -55,8 +62,9 @@ TEST(FlightDumpFuzz, DamagedBytesAreUnderstoodOrRefused) {
 // Well-formed JSON in which one value is another.
 TEST(FlightDumpFuzz, ValuesOfOtherTypesAndSizesAreUnderstoodOrRefused) {
   const std::string good = good_dump();
-  const std::vector<std::string> values = {"null", "true", "-1", "0", "1e300", "9223372036854775807", "-9223372036854775808",
-                                           "18446744073709551615", "\"\"", "\"x\"", "[]", "{}", "[[[[0]]]]", "\"[0, 1\"", "\"[0, -1]\""};
+  const std::vector<std::string> values = {
+      "null", "true",  "-1", "0",  "1e300",     "9223372036854775807", "-9223372036854775808", "18446744073709551615",
+      "\"\"", "\"x\"", "[]", "{}", "[[[[0]]]]", "\"[0, 1\"",           "\"[0, -1]\""};
   std::vector<std::pair<size_t, size_t>> spots;  // of the text behind each colon, up to a comma or bracket
   for (size_t at = good.find("\": "); at != std::string::npos; at = good.find("\": ", at + 1)) {
     const size_t begin = at + 3;
@@ -66,15 +74,18 @@ TEST(FlightDumpFuzz, ValuesOfOtherTypesAndSizesAreUnderstoodOrRefused) {
   ASSERT_GT(spots.size(), 50u);
   unsigned seed = 0;
   for (const auto& [begin, length] : spots) {
-    for (const std::string& value : values) expect_understood_or_refused(std::string(good).replace(begin, length, value), seed++);
+    for (const std::string& value : values)
+      expect_understood_or_refused(std::string(good).replace(begin, length, value), seed++);
   }
 }
 
 TEST(FlightDumpFuzz, DeepNestingAndTruncationAreRefused) {
   expect_understood_or_refused(std::string(200'000, '['), 0);
-  expect_understood_or_refused("{\"version\": \"2.10\", \"entries\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}", 1);
+  expect_understood_or_refused(
+      "{\"version\": \"2.10\", \"entries\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}", 1);
   const std::string good = good_dump();
-  for (size_t length = 0; length < good.size(); length += 7) expect_understood_or_refused(good.substr(0, length), static_cast<unsigned>(length));
+  for (size_t length = 0; length < good.size(); length += 7)
+    expect_understood_or_refused(good.substr(0, length), static_cast<unsigned>(length));
 }
 
 }  // namespace

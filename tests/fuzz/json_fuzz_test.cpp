@@ -1,5 +1,5 @@
-// Everything that reads JSON from outside against text that nobody should have written: it is understood, or refused by a
-// UsageError that names the file and the place. Nothing else is thrown, nothing recurses, nothing waits.
+// Everything that reads JSON from outside against text that nobody should have written: it is understood, or refused by
+// a UsageError that names the file and the place. Nothing else is thrown, nothing recurses, nothing waits.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -99,22 +99,27 @@ class EveryJsonReader : public ::testing::TestWithParam<size_t> {
 TEST_P(EveryJsonReader, UnderstandsWhatIsWritten) { EXPECT_EQ(complaint_about(reader().good), ""); }
 
 TEST_P(EveryJsonReader, RefusesDeepNesting) {
-  for (const auto& text : {std::string(kDeep, '['), nested("[", "", "]"), nested("{\"a\":", "1", "}"), nested("[{\"a\":", "", ""), nested("[", "1", "")})
+  for (const auto& text : {std::string(kDeep, '['), nested("[", "", "]"), nested("{\"a\":", "1", "}"),
+                           nested("[{\"a\":", "", ""), nested("[", "1", "")})
     expect_refused(text, text.substr(0, 12), "nested deeper than");
 }
 
 TEST_P(EveryJsonReader, RefusesDeepNestingInEveryValue) {
   for (const auto& place : values_in(reader().good, values())) {
-    expect_refused(with(reader().good, place, nested("[", "", "]")), reader().good.substr(place.first, 20), "nested deeper than");
-    expect_refused(with(reader().good, place, nested("{\"a\":", "0", "}")), reader().good.substr(place.first, 20), "nested deeper than");
+    expect_refused(with(reader().good, place, nested("[", "", "]")), reader().good.substr(place.first, 20),
+                   "nested deeper than");
+    expect_refused(with(reader().good, place, nested("{\"a\":", "0", "}")), reader().good.substr(place.first, 20),
+                   "nested deeper than");
   }
   // Also in a value that nobody asks for.
-  expect_refused("{\"unknown\": " + nested("[", "", "]") + ", " + reader().good.substr(1), "unknown key", "nested deeper than");
+  expect_refused("{\"unknown\": " + nested("[", "", "]") + ", " + reader().good.substr(1), "unknown key",
+                 "nested deeper than");
 }
 
 TEST_P(EveryJsonReader, RefusesNumbersThatNoDoubleHolds) {
   for (const auto& place : values_in(reader().good, values())) {
-    for (const char* number : {"1e999", "-1e999"}) expect_refused(with(reader().good, place, number), number, "not JSON: number overflow");
+    for (const char* number : {"1e999", "-1e999"})
+      expect_refused(with(reader().good, place, number), number, "not JSON: number overflow");
   }
 }
 
@@ -137,15 +142,32 @@ TEST_P(EveryJsonReader, RefusesWhatIsNotUtf8) {
 TEST_P(EveryJsonReader, RefusesKeysThatAreThereTwice) {
   const Json good = Json::parse(reader().good);
   for (const auto& [key, value] : good.items())
-    expect_refused(fmt::format("{{{}: {}, {}", Json(key).dump(), value.dump(), reader().good.substr(1)), key, fmt::format("has the key '{}' twice", key));
+    expect_refused(fmt::format("{{{}: {}, {}", Json(key).dump(), value.dump(), reader().good.substr(1)), key,
+                   fmt::format("has the key '{}' twice", key));
 }
 
 TEST_P(EveryJsonReader, UnderstandsOrRefusesEveryOtherValue) {
-  const std::vector<std::string> others = {"null", "true", "-1", "0", "1.5", "1e300", "9223372036854775807", "-9223372036854775808", "18446744073709551615",
-                                           "99999999999999999999999999", "\"\"", "\"x\"", "[]", "{}", "[[[[0]]]]", "\"[0, 1\"", "\"\\u0000\""};
+  const std::vector<std::string> others = {"null",
+                                           "true",
+                                           "-1",
+                                           "0",
+                                           "1.5",
+                                           "1e300",
+                                           "9223372036854775807",
+                                           "-9223372036854775808",
+                                           "18446744073709551615",
+                                           "99999999999999999999999999",
+                                           "\"\"",
+                                           "\"x\"",
+                                           "[]",
+                                           "{}",
+                                           "[[[[0]]]]",
+                                           "\"[0, 1\"",
+                                           "\"\\u0000\""};
   for (const auto& place : values_in(reader().good, values())) {
     for (const std::string& other : others)
-      expect_understood_or_refused(with(reader().good, place, other), reader().good.substr(place.first, 20) + " -> " + other);
+      expect_understood_or_refused(with(reader().good, place, other),
+                                   reader().good.substr(place.first, 20) + " -> " + other);
   }
   // What the whole is must be an object everywhere.
   for (const std::string& other : others) {
@@ -162,10 +184,17 @@ TEST_P(EveryJsonReader, UnderstandsOrRefusesDamagedText) {
     for (int edits = 1 + static_cast<int>(random() % 4); edits > 0 && !text.empty(); --edits) {
       const size_t at = random() % text.size();
       switch (random() % 4) {
-        case 0: text.erase(at, 1 + random() % 20); break;
-        case 1: text.insert(at, 1, alphabet[random() % alphabet.size()]); break;
-        case 2: text[at] = alphabet[random() % alphabet.size()]; break;
-        default: text.insert(at, text.substr(random() % text.size(), random() % 60));
+        case 0:
+          text.erase(at, 1 + random() % 20);
+          break;
+        case 1:
+          text.insert(at, 1, alphabet[random() % alphabet.size()]);
+          break;
+        case 2:
+          text[at] = alphabet[random() % alphabet.size()];
+          break;
+        default:
+          text.insert(at, text.substr(random() % text.size(), random() % 60));
       }
     }
     expect_understood_or_refused(text, fmt::format("seed {}", seed));
@@ -184,7 +213,8 @@ TEST_P(EveryJsonReader, RefusesWhatIsNoFile) {
   };
   const std::string path = folder / reader().file;
   std::filesystem::create_directories(path);
-  EXPECT_NE(complaint().find(reader().name == "Documents" ? "data.jsonl" : reader().file), std::string::npos) << complaint();
+  EXPECT_NE(complaint().find(reader().name == "Documents" ? "data.jsonl" : reader().file), std::string::npos)
+      << complaint();
   std::filesystem::remove(path);
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   EXPECT_NE(complaint().find(reader().file), std::string::npos) << complaint();

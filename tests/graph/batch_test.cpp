@@ -95,9 +95,12 @@ TEST(Batch, PartsOfOneBufferThatDoNotMeetShareALaunch) {
 }
 
 TEST(Batch, AnErrorNamesTheOpThatReportsIt) {
-  const auto fn = [](const Tensor& a, const Tensor& b, const Tensor& c) { return Tensors{add(a, 1), floordiv(b, c), exp(c)}; };
+  const auto fn = [](const Tensor& a, const Tensor& b, const Tensor& c) {
+    return Tensors{add(a, 1), floordiv(b, c), exp(c)};
+  };
   const auto f = compile(fn, {.fuse = false});
-  const Tensor a = cast(values({5}, 1), DType::i64), b = cast(values({6}, 1), DType::i64), c = full({6}, 0.0, DType::i64);
+  const Tensor a = cast(values({5}, 1), DType::i64), b = cast(values({6}, 1), DType::i64),
+               c = full({6}, 0.0, DType::i64);
   try {
     f(a, b, c);
     FAIL() << f.explain();

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "tests/graph/support/same.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/checkpoint.h"
@@ -30,7 +29,8 @@ TEST(Compile, PointwiseChainIsOneKernel) {
 
 TEST(Compile, NarrowFloatsRoundWhereEagerOpsStore) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
-    const Tensor a = cast(values({64, 33}, 1), dtype), b = cast(values({64, 33}, 2), dtype), c = cast(values({33}, 3), dtype);
+    const Tensor a = cast(values({64, 33}, 1), dtype), b = cast(values({64, 33}, 2), dtype),
+                 c = cast(values({33}, 3), dtype);
     expect_same(compile(chain)(a, b, c), chain(a, b, c));
   }
 }
@@ -66,7 +66,9 @@ TEST(Compile, ReshapesDoNotPartKernels) {
 }
 
 TEST(Compile, RowsAcrossMemoryHaveTheBitsOfEagerOnes) {
-  const auto fn = [](const Tensor& x) { return std::vector{softmax(x, 0), log_softmax(mul(x, 2.0), 0), softmax(reshape(x, {6, 100, 37}), 1)}; };
+  const auto fn = [](const Tensor& x) {
+    return std::vector{softmax(x, 0), log_softmax(mul(x, 2.0), 0), softmax(reshape(x, {6, 100, 37}), 1)};
+  };
   const Tensor x = values({600, 37}, 1);
   const auto f = compile(fn);
   const std::vector<Tensor> compiled = f(x), eager = fn(x);
@@ -180,7 +182,8 @@ TEST(Compile, BackwardInsideSetsGradientsOfHeldLeaves) {
   }
 }
 
-// A training step gives back its loss: the backward inside used up its graph, and a second one is an error, compiled or not.
+// A training step gives back its loss: the backward inside used up its graph, and a second one is an error, compiled or
+// not.
 TEST(Compile, ALossWhoseBackwardRanInsideComesOutDetached) {
   const Tensor w = values({5, 4}, 2), x = values({8, 5}, 1);
   requires_grad_(w);
@@ -289,11 +292,15 @@ TEST(CompileErrors, GradientsOfGradientsThroughAFunctionThatWrites) {
     grad(loss, leaves, {}, {.create_graph = true});
     FAIL() << "no error";
   } catch (const UsageError& e) {
-    EXPECT_NE(std::string(e.what()).find("gradients of gradients (create_graph) are not recorded through one that writes memory"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find(
+                  "gradients of gradients (create_graph) are not recorded through one that writes memory"),
+              std::string::npos)
+        << e.what();
   }
 }
 
-// One result of several is used: the others add no zeros (0 * inf is no number), and what leads to them only stays undefined.
+// One result of several is used: the others add no zeros (0 * inf is no number), and what leads to them only stays
+// undefined.
 TEST(CompileBackward, ResultsThatAreNotUsedSendNothing) {
   using Pair = std::pair<Tensor, Tensor>;
   const auto fn = [](const Tensor& x, const Tensor& y) { return Pair(mul(exp(x), 2.0), add(mul(log(y), x), log(x))); };
@@ -306,7 +313,8 @@ TEST(CompileBackward, ResultsThatAreNotUsedSendNothing) {
     else backward(sum(first ? a : b));
     return Pair(grad_of(x), grad_of(y));
   };
-  for (const auto& [first, second] : {std::pair(true, false), std::pair(false, true), std::pair(true, true), std::pair(true, false)}) {
+  for (const auto& [first, second] :
+       {std::pair(true, false), std::pair(false, true), std::pair(true, true), std::pair(true, false)}) {
     const Pair eager = gradients(fn, first, second), compiled = gradients(f, first, second);
     expect_same(compiled.first, eager.first);
     expect_same(compiled.second, eager.second);
@@ -322,7 +330,8 @@ TEST(CompileErrors, IntegerDivisionByZeroInsideAKernel) {
 }
 
 TEST(CompileErrors, RecompileLimitListsWhatDiffered) {
-  const auto f = compile([](const Tensor& x) { return exp(x); }, {.name = "growing", .recompile_limit = 2, .sizes = CompileOptions::Sizes::fixed});
+  const auto f = compile([](const Tensor& x) { return exp(x); },
+                         {.name = "growing", .recompile_limit = 2, .sizes = CompileOptions::Sizes::fixed});
   f(values({2}, 1)), f(values({3}, 1));
   try {
     f(values({4}, 1));
@@ -330,14 +339,18 @@ TEST(CompileErrors, RecompileLimitListsWhatDiffered) {
   } catch (const RecompileLimit& e) {
     EXPECT_NE(std::string(e.what()).find("shape of tensor 0 is [3], was [2]"), std::string::npos) << e.what();
   }
-  const auto h = compile([](const Tensor& x) { return exp(x); }, {.recompile_limit = 2, .on_limit = CompileOptions::OnLimit::forget, .sizes = CompileOptions::Sizes::fixed});
+  const auto h = compile(
+      [](const Tensor& x) { return exp(x); },
+      {.recompile_limit = 2, .on_limit = CompileOptions::OnLimit::forget, .sizes = CompileOptions::Sizes::fixed});
   for (int64_t n = 2; n < 9; ++n) expect_same(h(values({n}, 1)), exp(values({n}, 1)));
   EXPECT_EQ(h.statistics().compiles, 7);
-  const auto g = compile([](const Tensor& x) { return exp(x); }, {.recompile_limit = 1, .on_limit = CompileOptions::OnLimit::eager});
+  const auto g = compile([](const Tensor& x) { return exp(x); },
+                         {.recompile_limit = 1, .on_limit = CompileOptions::OnLimit::eager});
   for (int64_t n = 2; n < 5; ++n) expect_same(g(values({n}, 1)), exp(values({n}, 1)));
   EXPECT_EQ(g.statistics().eager_calls, 2);
-  const auto m = compile([](const Tensor& x) { return exp(x); },
-                         {.recompile_limit = 2, .on_limit = CompileOptions::OnLimit::generalize, .sizes = CompileOptions::Sizes::fixed});
+  const auto m = compile(
+      [](const Tensor& x) { return exp(x); },
+      {.recompile_limit = 2, .on_limit = CompileOptions::OnLimit::generalize, .sizes = CompileOptions::Sizes::fixed});
   for (int64_t n = 2; n < 9; ++n) expect_same(m(values({n}, 1)), exp(values({n}, 1)));
   EXPECT_EQ(m.statistics().compiles, 3);
   EXPECT_THROW(m(values({3, 3}, 1)), RecompileLimit);

@@ -1,4 +1,5 @@
-// What autograd promises, kept by compiled functions: uses one by one, sinks, functions of the user, checkpointed regions.
+// What autograd promises, kept by compiled functions: uses one by one, sinks, functions of the user, checkpointed
+// regions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,10 +80,12 @@ TEST(CompiledSink, HearsWhatAnEagerOneHears) {
 TEST(CompiledSink, KeepsCopiesOfMemoryThatOthersWrite) {
   const Tensor w = leaf({1, 2});
   Collected sink({w});
-  const auto step = compile([&](const Tensor& cotangent) {
-    backward(add(w, 1.0), cotangent, {.sink = &sink});
-    return mul(cotangent, 1.0);
-  }, {.name = "step"});
+  const auto step = compile(
+      [&](const Tensor& cotangent) {
+        backward(add(w, 1.0), cotangent, {.sink = &sink});
+        return mul(cotangent, 1.0);
+      },
+      {.name = "step"});
   const Tensor cotangent = Tensor::of<float>({5, 6});
   step(cotangent);
   fill_(cotangent, 0.0);
@@ -93,13 +96,16 @@ TEST(CompiledSink, KeepsCopiesOfMemoryThatOthersWrite) {
 TEST(CompiledSink, KeepsMemoryAsLongAsGradientsAreHeld) {
   const Tensor w = leaf({1, 2});
   Collected sink({w});
-  const auto step = compile([&](const Tensor& x) {
-    const Tensor y = mul(add(w, w), x);
-    backward(sum(y), {}, {.sink = &sink});
-    return detach(sum(y));
-  }, {.name = "step"});
+  const auto step = compile(
+      [&](const Tensor& x) {
+        const Tensor y = mul(add(w, w), x);
+        backward(sum(y), {}, {.sink = &sink});
+        return detach(sum(y));
+      },
+      {.name = "step"});
   for (float i = 1; i < 5; ++i) step(Tensor::of<float>({i, -i}));
-  EXPECT_EQ(sink.text(), (std::vector<std::string>{"[ 1.0, -1.0]", "[ 1.0, -1.0]", "[ 2.0, -2.0]", "[ 2.0, -2.0]", "[ 3.0, -3.0]", "[ 3.0, -3.0]", "[ 4.0, -4.0]", "[ 4.0, -4.0]"}));
+  EXPECT_EQ(sink.text(), (std::vector<std::string>{"[ 1.0, -1.0]", "[ 1.0, -1.0]", "[ 2.0, -2.0]", "[ 2.0, -2.0]",
+                                                   "[ 3.0, -3.0]", "[ 3.0, -3.0]", "[ 4.0, -4.0]", "[ 4.0, -4.0]"}));
 }
 
 // A gradient that nobody keeps lives only until it was delivered: the whole set is never there at once.
@@ -116,12 +122,14 @@ TEST(CompiledSink, HoldsNoSetOfGradients) {
   constexpr int64_t kLayers = 24, kSize = 64;  // small enough that activations are in the arena, which is there before
   std::vector<Tensor> weights;
   for (int64_t i = 0; i < kLayers; ++i) weights.push_back(requires_grad_(full({kSize, kSize}, 0.01)));
-  const auto step = compile([&](const Tensor& x) {
-    Tensor y = x;
-    for (const Tensor& w : weights) y = matmul(y, w);
-    backward(sum(y), {}, {.sink = &sink});
-    return detach(y);
-  }, {.name = "step"});
+  const auto step = compile(
+      [&](const Tensor& x) {
+        Tensor y = x;
+        for (const Tensor& w : weights) y = matmul(y, w);
+        backward(sum(y), {}, {.sink = &sink});
+        return detach(y);
+      },
+      {.name = "step"});
   const Tensor x = full({kSize, kSize}, 0.5);
   step(x);
   sink.most = 0;
@@ -132,7 +140,9 @@ TEST(CompiledSink, HoldsNoSetOfGradients) {
 
 // A sum of several cotangents has only those that are there: with a zero for a missing one, -0 would become 0.
 TEST(CompiledAutograd, ASumOfManyCotangentsLeavesOutThoseOfUnusedResults) {
-  const auto products = [](const Tensor& x) { return std::vector<Tensor>{mul(x, -1.0), mul(x, -2.0), mul(x, -3.0), mul(x, -4.0)}; };
+  const auto products = [](const Tensor& x) {
+    return std::vector<Tensor>{mul(x, -1.0), mul(x, -2.0), mul(x, -3.0), mul(x, -4.0)};
+  };
   const auto compiled = compile(products, {.name = "products"});
   for (const std::vector<size_t>& used : {std::vector<size_t>{0, 1, 2, 3}, {0, 2, 3}, {1, 3}, {2}}) {
     const auto gradient = [&](const auto& f) {
@@ -179,7 +189,8 @@ TEST(CompiledCall, AddsTheUsesOfAnArgumentInForwardOrder) {
   EXPECT_EQ(run(true), 1.0);
 }
 
-// The cached call runs no op in the forward of the region, and the leaf has a later use outside: it must not be finished there.
+// The cached call runs no op in the forward of the region, and the leaf has a later use outside: it must not be
+// finished there.
 TEST(CompiledCall, InACheckpointedRegionNamesTheLeavesItReads) {
   const auto gradient = [](bool compiles, UseSink* sink, const Tensor& w, bool as_argument) {
     const auto product = [](const Tensor& x, const Tensor& y) { return mul(x, y); };
@@ -194,10 +205,14 @@ TEST(CompiledCall, InACheckpointedRegionNamesTheLeavesItReads) {
       backward(mul(y, w), {}, {.sink = sink});
     };
     if (as_argument) {
-      if (compiles) region([f = std::make_shared<Compiled<std::decay_t<decltype(product)>>>(product, CompileOptions{.name = "f"}), w](const Tensor& t) { return (*f)(t, w); });
+      if (compiles)
+        region([f = std::make_shared<Compiled<std::decay_t<decltype(product)>>>(product, CompileOptions{.name = "f"}),
+                w](const Tensor& t) { return (*f)(t, w); });
       else region([product, w](const Tensor& t) { return product(t, w); });
     } else {
-      if (compiles) region([f = std::make_shared<Compiled<std::decay_t<decltype(held)>>>(held, CompileOptions{.name = "f"})](const Tensor& t) { return (*f)(t); });
+      if (compiles)
+        region([f = std::make_shared<Compiled<std::decay_t<decltype(held)>>>(held, CompileOptions{.name = "f"})](
+                   const Tensor& t) { return (*f)(t); });
       else region(held);
     }
     return grad_of(x).item();
@@ -211,14 +226,16 @@ TEST(CompiledCall, InACheckpointedRegionNamesTheLeavesItReads) {
       const Tensor v = leaf({3});
       Collected sink({v});
       gradient(compiles, &sink, v, as_argument);
-      EXPECT_EQ(sink.order, (std::vector<int>{0, 0, -1})) << "the use outside, that of the region before it, and the end";
+      EXPECT_EQ(sink.order, (std::vector<int>{0, 0, -1}))
+          << "the use outside, that of the region before it, and the end";
     }
   }
 }
 
 // Library losses run as fused functions, which are compiled functions that all callers share.
 TEST(CompiledCall, FusedFunctionsInACheckpointedRegionNameTheLeavesTheyRead) {
-  static const auto& squares = fused("squares", [](const Tensor& x, const Tensor& t) { return sum(mul(sub(x, t), sub(x, t))); });
+  static const auto& squares =
+      fused("squares", [](const Tensor& x, const Tensor& t) { return sum(mul(sub(x, t), sub(x, t))); });
   const auto gradient = [](bool in_region) {
     const Tensor w = leaf({3, 4}), target = leaf({1, 1});
     const auto loss = [&](std::span<const Tensor> in) { return squares(in[0], w); };
@@ -264,10 +281,12 @@ TEST(CompiledFunction, OfTheUserHasTheBitsOfAnEagerOne) {
   const Tensor x = leaf({2});
   backward(f(x));
   EXPECT_EQ(grad_of(w).item(), 2.0 * (2.0 * 3.0 * 2.5) * 2.0);
-  const auto step = compile([&](const Tensor& t) {
-    const Tensor outputs[] = {square(mul(t, w))}, inputs[] = {w};
-    return grad(outputs, inputs)[0];
-  }, {.name = "step"});
+  const auto step = compile(
+      [&](const Tensor& t) {
+        const Tensor outputs[] = {square(mul(t, w))}, inputs[] = {w};
+        return grad(outputs, inputs)[0];
+      },
+      {.name = "step"});
   EXPECT_EQ(step(Tensor::of<float>({2})).item(), 2.0 * 3.0 * 2.5 * 2.0);
 }
 

@@ -14,11 +14,15 @@ namespace {
 using namespace graph_test;
 
 TEST(ControlErrors, BranchesThatDisagree) {
-  const auto f = compile([](const Tensor& p, const Tensor& x) {
-    return cond(p, [](Span in) { return in[0]; }, [](Span in) { return cast(slice(in[0], 0, 0, 2), DType::bf16); }, {x})[0];
-  }, {.name = "uneven"});
+  const auto f = compile(
+      [](const Tensor& p, const Tensor& x) {
+        return cond(
+            p, [](Span in) { return in[0]; }, [](Span in) { return cast(slice(in[0], 0, 0, 2), DType::bf16); }, {x})[0];
+      },
+      {.name = "uneven"});
   const std::string text = error_of<CaptureError>([&] { f(scalar(true), values({3}, 1)); });
-  for (const char* part : {"TUTTI-CAPTURE-026", "cond in 'uneven'", "result 0 of the true branch of cond is [3] f32", "of the false branch of cond [2] bf16"})
+  for (const char* part : {"TUTTI-CAPTURE-026", "cond in 'uneven'", "result 0 of the true branch of cond is [3] f32",
+                           "of the false branch of cond [2] bf16"})
     expect_part(text, part);
   const auto g = compile([](const Tensor& p, const Tensor& x) {
     return cond(p, [](Span in) { return in[0]; }, [](Span) { return std::vector<Tensor>{}; }, {x});
@@ -30,22 +34,30 @@ TEST(ControlErrors, BranchesThatDisagree) {
 TEST(ControlErrors, WritesToWhatExistsOutside) {
   const Tensor held = values({3}, 2);
   for (const bool operand : {true, false}) {
-    const auto f = compile([&](const Tensor& p, const Tensor& x) {
-      return cond(p, [&](Span in) { return add_(operand ? slice(in[0], 0, 0, 3) : held, 1.0); }, [](Span in) { return in[0]; }, {x})[0];
-    }, {.name = "writer"});
+    const auto f = compile(
+        [&](const Tensor& p, const Tensor& x) {
+          return cond(
+              p, [&](Span in) { return add_(operand ? slice(in[0], 0, 0, 3) : held, 1.0); },
+              [](Span in) { return in[0]; }, {x})[0];
+        },
+        {.name = "writer"});
     const uint32_t version = held.version();
     const std::string text = error_of<CaptureError>([&] { f(scalar(true), values({3}, 1)); });
-    for (const char* part : {"TUTTI-CAPTURE-025", "writer: true branch of cond", "writes in place to [3] f32", "clone()"}) expect_part(text, part);
+    for (const char* part :
+         {"TUTTI-CAPTURE-025", "writer: true branch of cond", "writes in place to [3] f32", "clone()"})
+      expect_part(text, part);
     EXPECT_EQ(held.version(), version);
   }
 }
 
 TEST(ControlErrors, TensorsThatLeaveTheirBranch) {
-  const auto f = compile([](const Tensor& p, const Tensor& x) {
-    Tensor leaked;
-    const Tensor y = cond(p, [&](Span in) { return leaked = exp(in[0]); }, [](Span in) { return in[0]; }, {x})[0];
-    return add(y, leaked);
-  }, {.name = "leaky"});
+  const auto f = compile(
+      [](const Tensor& p, const Tensor& x) {
+        Tensor leaked;
+        const Tensor y = cond(p, [&](Span in) { return leaked = exp(in[0]); }, [](Span in) { return in[0]; }, {x})[0];
+        return add(y, leaked);
+      },
+      {.name = "leaky"});
   const std::string text = error_of<CaptureError>([&] { f(scalar(true), values({3}, 1)); });
   for (const char* part : {"TUTTI-CAPTURE-", "leaky: true branch of cond"}) expect_part(text, part);
 }
@@ -54,10 +66,13 @@ TEST(ControlErrors, BackwardInsideABranch) {
   const Tensor w = values({3}, 2);
   requires_grad_(w);
   const auto f = compile([&](const Tensor& p, const Tensor& x) {
-    return cond(p, [&](Span in) {
-      backward(sum(mul(in[0], w)));
-      return in[0];
-    }, [](Span in) { return in[0]; }, {x})[0];
+    return cond(
+        p,
+        [&](Span in) {
+          backward(sum(mul(in[0], w)));
+          return in[0];
+        },
+        [](Span in) { return in[0]; }, {x})[0];
   });
   expect_part(error_of<CaptureError>([&] { f(scalar(true), values({3}, 1)); }), "TUTTI-CAPTURE-027");
   EXPECT_FALSE(grad_of(w).defined());
@@ -76,7 +91,8 @@ TEST(ControlErrors, OperandsThatChangeBeforeBackward) {
 
 TEST(ControlErrors, CotangentsThatDifferInDType) {
   const auto f = compile([](const Tensor& p, const Tensor& x, const Tensor& w) {
-    return cond(p, [&](Span in) { return matmul(in[0], w); }, [&](Span in) { return matmul(in[0], mul(w, w)); }, {x})[0];
+    return cond(
+        p, [&](Span in) { return matmul(in[0], w); }, [&](Span in) { return matmul(in[0], mul(w, w)); }, {x})[0];
   });
   const Tensor x = cast(values({4, 5}, 1), DType::bf16), w = cast(values({5, 6}, 2), DType::bf16);
   requires_grad_(w);

@@ -41,47 +41,59 @@ TEST(CondGradient, OfOperandsAndHeldTensors) {
 TEST(CondGradient, EveryUseIsAddedInForwardOrder) {
   expect_same_gradients([](const Tensor& p, const Tensor& x, const Tensor& w) {
     const Tensor before = mul(x, w);
-    const Tensor y = cond(p, [&](Span in) { return add(mul(mul(in[0], w), w), mul(exp(w), w)); },
-                          [&](Span in) { return mul(in[0], w); }, {x})[0];
+    const Tensor y = cond(
+        p, [&](Span in) { return add(mul(mul(in[0], w), w), mul(exp(w), w)); }, [&](Span in) { return mul(in[0], w); },
+        {x})[0];
     return add(add(y, mul(before, y)), mul(sin(x), w));
   });
 }
 
 TEST(CondGradient, ResultsThatAreUsedInsideTheBranchToo) {
   expect_same_gradients([](const Tensor& p, const Tensor& x, const Tensor& w) {
-    const auto y = cond(p, [&](Span in) {
-      const Tensor a = mul(in[0], w);
-      return std::vector<Tensor>{a, mul(sin(a), cos(a)), in[0]};
-    }, [&](Span in) { return std::vector<Tensor>{in[0], mul(in[0], w), mul(w, in[0])}; }, {x});
+    const auto y = cond(
+        p,
+        [&](Span in) {
+          const Tensor a = mul(in[0], w);
+          return std::vector<Tensor>{a, mul(sin(a), cos(a)), in[0]};
+        },
+        [&](Span in) { return std::vector<Tensor>{in[0], mul(in[0], w), mul(w, in[0])}; }, {x});
     return add(add(mul(y[0], y[1]), mul(y[0], x)), y[2]);
   });
 }
 
 TEST(CondGradient, OfNestedBranchesAndCheckpointedRegions) {
   expect_same_gradients([](const Tensor& p, const Tensor& x, const Tensor& w) {
-    return cond(p, [&](Span in) {
-      const Tensor h = mul(in[0], w);
-      return cond(gt(sum(h), 0.0), [&](Span deep) { return mul(deep[0], exp(w)); }, [&](Span) { return mul(h, x); }, {h});
-    }, [&](Span in) {
-      return checkpoint([w](Span r) { return mul(mul(exp(r[0]), w), w); }, std::span(&in[0], 1));
-    }, {x})[0];
+    return cond(
+        p,
+        [&](Span in) {
+          const Tensor h = mul(in[0], w);
+          return cond(
+              gt(sum(h), 0.0), [&](Span deep) { return mul(deep[0], exp(w)); }, [&](Span) { return mul(h, x); }, {h});
+        },
+        [&](Span in) { return checkpoint([w](Span r) { return mul(mul(exp(r[0]), w), w); }, std::span(&in[0], 1)); },
+        {x})[0];
   });
 }
 
 TEST(CondGradient, InsideACheckpointedRegion) {
   expect_same_gradients([](const Tensor& p, const Tensor& x, const Tensor& w) {
     const Tensor h = mul(x, w);
-    return checkpoint([p, w](Span r) {
-      return cond(p, [w](Span in) { return mul(exp(in[0]), w); }, [w](Span in) { return mul(mul(in[0], w), w); }, {r[0]})[0];
-    }, std::span(&h, 1));
+    return checkpoint(
+        [p, w](Span r) {
+          return cond(
+              p, [w](Span in) { return mul(exp(in[0]), w); }, [w](Span in) { return mul(mul(in[0], w), w); },
+              {r[0]})[0];
+        },
+        std::span(&h, 1));
   });
 }
 
 TEST(CondGradient, SeveralBackwardsOfOneForward) {
   const auto fn = [](const Tensor& p, const Tensor& x) {
     requires_grad_(x);
-    const auto y = cond(p, [](Span in) { return std::vector<Tensor>{mul(in[0], in[0]), exp(in[0])}; },
-                        [](Span in) { return std::vector<Tensor>{sin(in[0]), detach(in[0])}; }, {x});
+    const auto y = cond(
+        p, [](Span in) { return std::vector<Tensor>{mul(in[0], in[0]), exp(in[0])}; },
+        [](Span in) { return std::vector<Tensor>{sin(in[0]), detach(in[0])}; }, {x});
     backward(sum(y[0]), {}, {.retain_graph = true});
     backward(sum(add(y[0], y[1])));
     return grad_of(x);
@@ -92,7 +104,8 @@ TEST(CondGradient, SeveralBackwardsOfOneForward) {
 
 TEST(CondGradient, BackwardInsideTheFunction) {
   const auto body = [](const Tensor& p, const Tensor& x, const Tensor& w) {
-    const Tensor y = cond(p, [&](Span in) { return mul(in[0], w); }, [&](Span in) { return mul(exp(w), in[0]); }, {x})[0];
+    const Tensor y =
+        cond(p, [&](Span in) { return mul(in[0], w); }, [&](Span in) { return mul(exp(w), in[0]); }, {x})[0];
     const Tensor loss = sum(mul(y, y));
     backward(loss);
     return detach(loss);
@@ -109,8 +122,10 @@ TEST(CondGradient, BackwardInsideTheFunction) {
 
 TEST(CondGradient, OfSwitchInNarrowFloats) {
   const auto fn = [](const Tensor& i, const Tensor& x, const Tensor& w) {
-    return switch_(i, {[&](Span in) { return matmul(in[0], w); }, [&](Span in) { return silu(matmul(in[0], w)); },
-                       [&](Span in) { return add(matmul(in[0], w), matmul(exp(in[0]), w)); }}, {x})[0];
+    return switch_(i,
+                   {[&](Span in) { return matmul(in[0], w); }, [&](Span in) { return silu(matmul(in[0], w)); },
+                    [&](Span in) { return add(matmul(in[0], w), matmul(exp(in[0]), w)); }},
+                   {x})[0];
   };
   const auto f = compile(fn);
   for (int64_t i = 0; i < 3; ++i) {

@@ -15,11 +15,11 @@ namespace {
 
 using namespace graph_test;
 
-
 // x doubled until its sum reaches `limit`, with the number of rounds.
 std::vector<Tensor> grow(const Tensor& x, const Tensor& limit) {
   return while_loop([&](Span c) { return lt(sum(c[0]), limit); },
-                    [](Span c) { return std::vector<Tensor>{mul(c[0], 2.0), add(c[1], 1)}; }, {x, Tensor::scalar(int64_t{0})});
+                    [](Span c) { return std::vector<Tensor>{mul(c[0], 2.0), add(c[1], 1)}; },
+                    {x, Tensor::scalar(int64_t{0})});
 }
 
 TEST(WhileLoop, AnyNumberOfTripsIsOneProgram) {
@@ -46,9 +46,9 @@ TEST(WhileLoop, WithoutTripsTheResultIsACopy) {
 TEST(WhileLoop, CarriesViewsAndReadsHeldTensors) {
   Tensor w = values({4, 4}, 1);
   const auto fn = [&](const Tensor& x, const Tensor& n) {
-    return while_loop([&](Span c) { return lt(c[2], n); }, [&](Span c) {
-      return std::vector<Tensor>{transpose(add(c[1], w), 0, 1), c[0], add(c[2], 1)};
-    }, {transpose(x, 0, 1), expand(slice(x, 0, 0, 1), {4, 4}), Tensor::scalar(int64_t{0})});
+    return while_loop([&](Span c) { return lt(c[2], n); },
+                      [&](Span c) { return std::vector<Tensor>{transpose(add(c[1], w), 0, 1), c[0], add(c[2], 1)}; },
+                      {transpose(x, 0, 1), expand(slice(x, 0, 0, 1), {4, 4}), Tensor::scalar(int64_t{0})});
   };
   const auto f = compile(fn);
   for (int64_t n = 0; n < 5; ++n) {
@@ -61,22 +61,30 @@ TEST(WhileLoop, CarriesViewsAndReadsHeldTensors) {
 
 TEST(WhileLoop, BranchesAndLoopsInside) {
   const auto fn = [](const Tensor& x, const Tensor& n) {
-    return while_loop([&](Span c) { return lt(c[1], n); }, [&](Span c) {
-      const Tensor half = cond(gt(sum(c[0]), 0.0), [](Span in) { return sub(in[0], 3.0); }, [](Span in) { return neg(in[0]); }, {c[0]})[0];
-      const Tensor inner = while_loop([](Span d) { return lt(amax(d[0]), 2.0); }, [&](Span d) { return add(d[0], exp(x)); }, {half})[0];
-      return std::vector<Tensor>{inner, add(c[1], 1)};
-    }, {x, Tensor::scalar(int64_t{0})})[0];
+    return while_loop([&](Span c) { return lt(c[1], n); },
+                      [&](Span c) {
+                        const Tensor half = cond(
+                            gt(sum(c[0]), 0.0), [](Span in) { return sub(in[0], 3.0); },
+                            [](Span in) { return neg(in[0]); }, {c[0]})[0];
+                        const Tensor inner = while_loop([](Span d) { return lt(amax(d[0]), 2.0); },
+                                                        [&](Span d) { return add(d[0], exp(x)); }, {half})[0];
+                        return std::vector<Tensor>{inner, add(c[1], 1)};
+                      },
+                      {x, Tensor::scalar(int64_t{0})})[0];
   };
   const auto f = compile(fn);
-  for (int64_t n = 0; n < 6; ++n) expect_same(f(values({5}, 2), Tensor::scalar(n)), fn(values({5}, 2), Tensor::scalar(n)));
+  for (int64_t n = 0; n < 6; ++n)
+    expect_same(f(values({5}, 2), Tensor::scalar(n)), fn(values({5}, 2), Tensor::scalar(n)));
 }
 
 TEST(WhileLoop, ChecksOfTheBodyRunWithIt) {
   const auto fn = [](const Tensor& x, const Tensor& n) {
-    return while_loop([&](Span c) { return lt(c[1], n); }, [&](Span c) {
-      check(lt(c[1], 3), "no more than three");
-      return std::vector<Tensor>{mul(c[0], 2.0), add(c[1], 1)};
-    }, {x, Tensor::scalar(int64_t{0})})[0];
+    return while_loop([&](Span c) { return lt(c[1], n); },
+                      [&](Span c) {
+                        check(lt(c[1], 3), "no more than three");
+                        return std::vector<Tensor>{mul(c[0], 2.0), add(c[1], 1)};
+                      },
+                      {x, Tensor::scalar(int64_t{0})})[0];
   };
   const auto f = compile(fn);
   const Tensor x = values({2}, 1);
@@ -104,24 +112,29 @@ TEST(WhileLoop, GradientsInEagerModeOnly) {
   const Tensor x = values({3}, 1), limit = Tensor::scalar(0.5f);
   requires_grad_(x);
   const auto fn = [&](const Tensor& in) {
-    return while_loop([](Span c) { return lt(c[1], 3); }, [](Span c) { return std::vector<Tensor>{mul(c[0], c[0]), add(c[1], 1)}; },
+    return while_loop([](Span c) { return lt(c[1], 3); },
+                      [](Span c) { return std::vector<Tensor>{mul(c[0], c[0]), add(c[1], 1)}; },
                       {in, Tensor::scalar(int64_t{0})})[0];
   };
   backward(sum(fn(x)));
-  const Tensor x3 = mul(mul(mul(detach(x), detach(x)), mul(detach(x), detach(x))), mul(mul(detach(x), detach(x)), detach(x)));
+  const Tensor x3 =
+      mul(mul(mul(detach(x), detach(x)), mul(detach(x), detach(x))), mul(mul(detach(x), detach(x)), detach(x)));
   for (int64_t i = 0; i < 3; ++i) EXPECT_NEAR(select(grad_of(x), 0, i).item(), 8 * select(x3, 0, i).item(), 1e-4);
   const std::string text = error_of<CaptureError>([&] { compile(fn, {.name = "looped"})(x); });
-  for (const char* part : {"TUTTI-CAPTURE-028", "while_loop in 'looped' has no gradient", "NoGradScope"}) expect_part(text, part);
+  for (const char* part : {"TUTTI-CAPTURE-028", "while_loop in 'looped' has no gradient", "NoGradScope"})
+    expect_part(text, part);
   const NoGradScope no_grad;
   expect_same(compile(fn)(x), fn(x));
 }
 
 // A recurrent cell over the rows of x.
 ScanStep run_cell(const Tensor& x, const Tensor& h, const Tensor& w) {
-  return scan([&](Span c, Span e) -> ScanStep {
-    const Tensor next = tanh(add(matmul(c[0], w), e[0]));
-    return {{next, add(c[1], 1)}, {mul(next, e[0]), sum(next)}};
-  }, {h, Tensor::scalar(int64_t{0})}, {x});
+  return scan(
+      [&](Span c, Span e) -> ScanStep {
+        const Tensor next = tanh(add(matmul(c[0], w), e[0]));
+        return {{next, add(c[1], 1)}, {mul(next, e[0]), sum(next)}};
+      },
+      {h, Tensor::scalar(int64_t{0})}, {x});
 }
 
 std::vector<Tensor> all_of(const ScanStep& s) {
@@ -144,8 +157,8 @@ TEST(Scan, ShortOnesAreWrittenOutAndLongOnesLoop) {
 
 TEST(Scan, StridedOperands) {
   const auto fn = [](const Tensor& x, const Tensor& h) {
-    return all_of(scan([](Span c, Span e) -> ScanStep { return {{add(c[0], e[0])}, {transpose(e[0], 0, 1), c[0]}}; }, {transpose(h, 0, 1)},
-                       {transpose(x, 0, 2)}));
+    return all_of(scan([](Span c, Span e) -> ScanStep { return {{add(c[0], e[0])}, {transpose(e[0], 0, 1), c[0]}}; },
+                       {transpose(h, 0, 1)}, {transpose(x, 0, 2)}));
   };
   const auto f = compile(fn);
   const Tensor x = values({3, 2, 20}, 1), h = values({3, 2}, 2);
@@ -171,7 +184,8 @@ TEST(Scan, GradientsOfShortOnes) {
     for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
   }
   const std::string text = error_of<CaptureError>([&] { run(f, 17); });
-  for (const char* part : {"TUTTI-CAPTURE-028", "scan in 'cell' has no gradient", "at most 16 steps"}) expect_part(text, part);
+  for (const char* part : {"TUTTI-CAPTURE-028", "scan in 'cell' has no gradient", "at most 16 steps"})
+    expect_part(text, part);
 }
 
 TEST(LoopErrors, BodiesThatChangeWhatTheyCarry) {
@@ -183,7 +197,8 @@ TEST(LoopErrors, BodiesThatChangeWhatTheyCarry) {
     return scan([](Span, Span e) -> ScanStep { return {{}, {e[0]}}; }, {in}, {in}).outputs;
   };
   for (const auto& run : {std::function(wider), std::function([&](const Tensor& in) { return compile(wider)(in); })})
-    expect_part(error_of<UsageError>([&] { run(x); }), "while_loop: the body turns carried tensor 0 from [3] f32 cpu into [6] f32 cpu");
+    expect_part(error_of<UsageError>([&] { run(x); }),
+                "while_loop: the body turns carried tensor 0 from [3] f32 cpu into [6] f32 cpu");
   for (const auto& run : {std::function(fewer), std::function([&](const Tensor& in) { return compile(fewer)(in); })})
     expect_part(error_of<UsageError>([&] { run(x); }), "scan: the body gives 0 carried tensors, it was given 1");
 }
@@ -191,11 +206,14 @@ TEST(LoopErrors, BodiesThatChangeWhatTheyCarry) {
 TEST(LoopErrors, ConditionsAndLengthsOfTheWrongKind) {
   const Tensor x = values({3}, 1);
   const auto body = [](Span c) { return c[0]; };
-  expect_part(error_of<UsageError>([&] { while_loop([](Span c) { return gt(c[0], 0.0); }, body, {x}); }), "the condition is [3]");
-  expect_part(error_of<UsageError>([&] { while_loop([](Span) { return std::vector<Tensor>{}; }, body, {x}); }), "the condition gives 0 tensors");
+  expect_part(error_of<UsageError>([&] { while_loop([](Span c) { return gt(c[0], 0.0); }, body, {x}); }),
+              "the condition is [3]");
+  expect_part(error_of<UsageError>([&] { while_loop([](Span) { return std::vector<Tensor>{}; }, body, {x}); }),
+              "the condition gives 0 tensors");
   const ScanFn step = [](Span c, Span) -> ScanStep { return {{c[0]}, {}}; };
   expect_part(error_of<UsageError>([&] { scan(step, {x}, {}); }), "expected at least one tensor in xs");
-  expect_part(error_of<UsageError>([&] { scan(step, {x}, {x, values({4}, 1)}); }), "tensor 1 of xs is [4] f32 cpu, tensor 0 [3] f32 cpu");
+  expect_part(error_of<UsageError>([&] { scan(step, {x}, {x, values({4}, 1)}); }),
+              "tensor 1 of xs is [4] f32 cpu, tensor 0 [3] f32 cpu");
 }
 
 }  // namespace

@@ -48,8 +48,9 @@ TEST(Cond, HeldTensorsAreReadAtEveryCall) {
 TEST(Cond, BranchesThatGiveWhatTheyWereGiven) {
   const Tensor w = values({2, 3}, 5);
   const auto fn = [&](const Tensor& p, const Tensor& x) {
-    return cond(p, [](Span in) { return std::vector<Tensor>{in[0], transpose(in[0], 0, 1), in[0]}; },
-                [&](Span in) { return std::vector<Tensor>{w, reshape(in[0], {3, 2}), exp(w)}; }, {x});
+    return cond(
+        p, [](Span in) { return std::vector<Tensor>{in[0], transpose(in[0], 0, 1), in[0]}; },
+        [&](Span in) { return std::vector<Tensor>{w, reshape(in[0], {3, 2}), exp(w)}; }, {x});
   };
   const auto f = compile(fn);
   const Tensor x = values({2, 3}, 1);
@@ -67,8 +68,9 @@ TEST(Cond, BranchesThatGiveWhatTheyWereGiven) {
 TEST(Cond, OperandsThatAreViews) {
   const auto fn = [](const Tensor& p, const Tensor& x) {
     const Tensor t = transpose(x, 0, 1), part = slice(x, 1, 1, 3), row = expand(select(x, 0, 2), {4, 6});
-    return cond(p, [](Span in) { return add(sum(in[0]), sum(mul(in[1], in[1]))); }, [&](Span in) { return sum(mul(in[2], part)); },
-                {t, part, slice(row, 1, 0, 2)})[0];
+    return cond(
+        p, [](Span in) { return add(sum(in[0]), sum(mul(in[1], in[1]))); },
+        [&](Span in) { return sum(mul(in[2], part)); }, {t, part, slice(row, 1, 0, 2)})[0];
   };
   const auto f = compile(fn);
   const Tensor base = values({3, 4, 6}, 1);
@@ -79,7 +81,9 @@ TEST(Cond, OperandsThatAreViews) {
 
 TEST(Cond, InPlaceWritesOutsideHappenInOrder) {
   const auto fn = [](const Tensor& p, const Tensor& x) {
-    const auto twice = [&] { return cond(p, [](Span in) { return mul(in[0], 2.0); }, [&](Span) { return add(x, 1.0); }, {x})[0]; };
+    const auto twice = [&] {
+      return cond(p, [](Span in) { return mul(in[0], 2.0); }, [&](Span) { return add(x, 1.0); }, {x})[0];
+    };
     const Tensor before = twice();
     add_(x, before);
     const Tensor after = twice();
@@ -99,12 +103,16 @@ TEST(Cond, InPlaceWritesOutsideHappenInOrder) {
 TEST(Cond, BranchesNest) {
   const auto fn = [](const Tensor& a, const Tensor& b, const Tensor& x) {
     const Tensor h = tanh(x);
-    return cond(a, [&](Span in) {
-      return cond(b, [&](Span deep) { return mul(deep[0], h); }, [&](Span) { return sub(in[0], h); }, {exp(in[0])});
-    }, [&](Span in) {
-      const Tensor inner = add(in[0], x);
-      return cond(b, [&](Span) { return neg(inner); }, [](Span deep) { return deep[0]; }, {inner});
-    }, {sigmoid(x)})[0];
+    return cond(
+        a,
+        [&](Span in) {
+          return cond(b, [&](Span deep) { return mul(deep[0], h); }, [&](Span) { return sub(in[0], h); }, {exp(in[0])});
+        },
+        [&](Span in) {
+          const Tensor inner = add(in[0], x);
+          return cond(b, [&](Span) { return neg(inner); }, [](Span deep) { return deep[0]; }, {inner});
+        },
+        {sigmoid(x)})[0];
   };
   const auto f = compile(fn);
   const Tensor x = values({7}, 3);
@@ -128,8 +136,9 @@ TEST(Cond, HeldPredicatesEmptyOperandsAndOverlappingMemory) {
   Tensor flag = scalar(true);
   const Tensor base = values({10}, 3), held = slice(base, 0, 4, 6);
   const auto fn = [&](const Tensor& x, const Tensor& none) {
-    return cond(flag, [&](Span in) { return std::vector<Tensor>{mul(slice(in[0], 0, 1, 3), held), exp(in[1])}; },
-                [&](Span in) { return std::vector<Tensor>{neg(held), neg(in[1])}; }, {x, none});
+    return cond(
+        flag, [&](Span in) { return std::vector<Tensor>{mul(slice(in[0], 0, 1, 3), held), exp(in[1])}; },
+        [&](Span in) { return std::vector<Tensor>{neg(held), neg(in[1])}; }, {x, none});
   };
   const auto f = compile(fn);
   const Tensor x = slice(base, 0, 2, 7), none = values({0, 4}, 1);
@@ -157,7 +166,8 @@ TEST(Cond, ThreadsCallItAtOnce) {
 }
 
 TEST(Switch, RunsTheBranchOfTheIndex) {
-  const std::vector<TensorFn> branches = {[](Span in) { return exp(in[0]); }, [](Span in) { return in[0]; }, [](Span in) { return neg(in[0]); }};
+  const std::vector<TensorFn> branches = {[](Span in) { return exp(in[0]); }, [](Span in) { return in[0]; },
+                                          [](Span in) { return neg(in[0]); }};
   const auto fn = [&](const Tensor& i, const Tensor& x) { return switch_(i, branches, {x})[0]; };
   const auto f = compile(fn, {.name = "chooser"});
   const Tensor x = values({6}, 1);
@@ -193,8 +203,10 @@ TEST(Check, OnlyTheBranchThatRunsIsChecked) {
   };
   const auto free = [](Span in) { return neg(in[0]); };
   const Tensor bad = full({3}, -1.0);
-  const auto in_true = compile([&](const Tensor& p, const Tensor& x) { return cond(p, guarded("in true"), free, {x})[0]; });
-  const auto in_false = compile([&](const Tensor& p, const Tensor& x) { return cond(p, free, guarded("in false"), {x})[0]; });
+  const auto in_true =
+      compile([&](const Tensor& p, const Tensor& x) { return cond(p, guarded("in true"), free, {x})[0]; });
+  const auto in_false =
+      compile([&](const Tensor& p, const Tensor& x) { return cond(p, free, guarded("in false"), {x})[0]; });
   expect_same(in_true(scalar(false), bad), neg(bad));
   expect_same(in_false(scalar(true), bad), neg(bad));
   EXPECT_EQ(without_place(error_of<UsageError>([&] { in_true(scalar(true), bad); })), "in true");
@@ -203,12 +215,18 @@ TEST(Check, OnlyTheBranchThatRunsIsChecked) {
 
 TEST(Check, StaysWhenNobodyReadsTheBranch) {
   const auto f = compile([](const Tensor& p, const Tensor& x) {
-    cond(p, [&](Span) {
-      return cond(p, [&](Span) {
-        check(gt(x, 0.0), "deep inside");
-        return x;
-      }, [&](Span) { return x; });
-    }, [&](Span) { return x; });
+    cond(
+        p,
+        [&](Span) {
+          return cond(
+              p,
+              [&](Span) {
+                check(gt(x, 0.0), "deep inside");
+                return x;
+              },
+              [&](Span) { return x; });
+        },
+        [&](Span) { return x; });
     return exp(x);
   });
   const Tensor bad = full({3}, -1.0);

@@ -1,5 +1,5 @@
-// Cotangents of one value are summed in the order of its consumers in the program, whether or not some of them are inside a compiled
-// function (numerics contract, N5). The factors are such that every order has a sum of its own.
+// Cotangents of one value are summed in the order of its consumers in the program, whether or not some of them are
+// inside a compiled function (numerics contract, N5). The factors are such that every order has a sum of its own.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -27,7 +27,8 @@ const Tensor& factors(int i) {
 
 Tensor leaf() { return requires_grad_(normal({kNumel}, {.key = 5})); }
 
-// Runs `program(x, f)` with f eager and compiled, twice each, on a leaf and on a value that depends on one; all gradients agree bit by bit.
+// Runs `program(x, f)` with f eager and compiled, twice each, on a leaf and on a value that depends on one; all
+// gradients agree bit by bit.
 template <class F, class Program>
 void expect_equal_bits(const F& f, const Program& program) {
   for (const bool is_leaf : {true, false}) {
@@ -132,13 +133,16 @@ TEST(CotangentOrder, OfAResultThatIsAnOutputOfTheBackward) {
   };
   for (const bool outside : {false, true}) {
     const Tensor eager = gradient(f, outside), got = gradient(compiled, outside);
-    EXPECT_EQ(std::memcmp(eager.raw_data(), got.raw_data(), static_cast<size_t>(eager.nbytes())), 0) << to_string(eager) << " and, compiled, " << to_string(got);
+    EXPECT_EQ(std::memcmp(eager.raw_data(), got.raw_data(), static_cast<size_t>(eager.nbytes())), 0)
+        << to_string(eager) << " and, compiled, " << to_string(got);
   }
 }
 
 TEST(CotangentOrder, OfATensorThatIsAnArgumentAndHeld) {
   const Tensor held = leaf();
-  const auto f = [&](const Tensor& x) { return total({scaled(x, 0), scaled(held, 1), scaled(x, 2), scaled(held, 3), scaled(x, 4)}); };
+  const auto f = [&](const Tensor& x) {
+    return total({scaled(x, 0), scaled(held, 1), scaled(x, 2), scaled(held, 3), scaled(x, 4)});
+  };
   const auto compiled = compile(f, {.name = "inside"});
   const auto gradient = [&](const auto& inside) {
     set_grad(held, {});
@@ -146,11 +150,14 @@ TEST(CotangentOrder, OfATensorThatIsAnArgumentAndHeld) {
     return grad_of(held);
   };
   const Tensor eager = gradient(f), got = gradient(compiled);
-  EXPECT_EQ(std::memcmp(eager.raw_data(), got.raw_data(), static_cast<size_t>(eager.nbytes())), 0) << to_string(eager) << " and, compiled, " << to_string(got);
+  EXPECT_EQ(std::memcmp(eager.raw_data(), got.raw_data(), static_cast<size_t>(eager.nbytes())), 0)
+      << to_string(eager) << " and, compiled, " << to_string(got);
 }
 
 TEST(CotangentOrder, OfAnArgumentGivenTwice) {
-  const auto f = [](const Tensor& x, const Tensor& y) { return total({scaled(x, 0), scaled(y, 1), scaled(x, 2), scaled(y, 3)}); };
+  const auto f = [](const Tensor& x, const Tensor& y) {
+    return total({scaled(x, 0), scaled(y, 1), scaled(x, 2), scaled(y, 3)});
+  };
   const auto compiled = compile(f, {.name = "inside"});
   const auto gradient = [&](const auto& inside) {
     const Tensor w = leaf();
@@ -158,7 +165,8 @@ TEST(CotangentOrder, OfAnArgumentGivenTwice) {
     return grad_of(w);
   };
   const Tensor eager = gradient(f), got = gradient(compiled);
-  EXPECT_EQ(std::memcmp(eager.raw_data(), got.raw_data(), static_cast<size_t>(eager.nbytes())), 0) << to_string(eager) << " and, compiled, " << to_string(got);
+  EXPECT_EQ(std::memcmp(eager.raw_data(), got.raw_data(), static_cast<size_t>(eager.nbytes())), 0)
+      << to_string(eager) << " and, compiled, " << to_string(got);
 }
 
 // Two calls in a row: what one gives the other takes, and both use it several times.
@@ -173,7 +181,8 @@ TEST(CotangentOrder, OfAResultThatAnotherCallTakes) {
   });
 }
 
-// Outside of the function nobody has the whole cotangent of such a result: a hook and grad() say so, unless only the outside counts.
+// Outside of the function nobody has the whole cotangent of such a result: a hook and grad() say so, unless only the
+// outside counts.
 TEST(CotangentOrder, HooksAndGradOfAResultUsedInsideAreRefused) {
   factors(0);  // made before anything is traced
   const auto f = [](const Tensor& x) {
@@ -192,7 +201,8 @@ TEST(CotangentOrder, HooksAndGradOfAResultUsedInsideAreRefused) {
   const std::string refused = "result 0 is also used inside it, so its complete cotangent is not known outside";
   {
     const Tensors r = compiled(leaf());
-    EXPECT_NE(message([&] { grad(Tensors{add(r[1], sum(scaled(r[0], 2)))}, Tensors{r[0]}); }).find(refused), std::string::npos);
+    EXPECT_NE(message([&] { grad(Tensors{add(r[1], sum(scaled(r[0], 2)))}, Tensors{r[0]}); }).find(refused),
+              std::string::npos);
   }
   {
     const Tensors r = compiled(leaf());
@@ -202,7 +212,8 @@ TEST(CotangentOrder, HooksAndGradOfAResultUsedInsideAreRefused) {
   const auto of_the_outside = [&](const auto& inside) {
     const Tensors r = inside(leaf());
     const BackwardOptions again{.retain_graph = true};
-    return to_string(grad(Tensors{sum(scaled(r[0], 2))}, Tensors{r[0]}, {}, again)[0]) + to_string(grad(Tensors{sum(scaled(r[2], 2))}, Tensors{r[2]}, {}, again)[0]);
+    return to_string(grad(Tensors{sum(scaled(r[0], 2))}, Tensors{r[0]}, {}, again)[0]) +
+           to_string(grad(Tensors{sum(scaled(r[2], 2))}, Tensors{r[2]}, {}, again)[0]);
   };
   EXPECT_EQ(of_the_outside(f), of_the_outside(compiled));
 }

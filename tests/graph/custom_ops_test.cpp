@@ -15,22 +15,29 @@ using graph_test::expect_same;
 using graph_test::values;
 
 // Its input becomes a tensor of twice the rows: each element and its negative.
-const OpDef kUnfold{.name = "custom_unfold", .num_inputs = 1, .becomes = {0, -1, -1, -1},
-                    .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), {call[0].extent(0) * 2}); },
-                    .kernel =
-                        [](const OpCall& call, std::span<const Tensor> outputs) {
-                          const Tensor x = to_contiguous(call[0]);
-                          for (int64_t i = 0; i < x.numel(); ++i) {
-                            outputs[0].data<float>()[2 * i] = x.data<float>()[i];
-                            outputs[0].data<float>()[2 * i + 1] = -x.data<float>()[i];
-                          }
-                        }};
+const OpDef kUnfold{
+    .name = "custom_unfold",
+    .num_inputs = 1,
+    .becomes = {0, -1, -1, -1},
+    .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), {call[0].extent(0) * 2}); },
+    .kernel =
+        [](const OpCall& call, std::span<const Tensor> outputs) {
+          const Tensor x = to_contiguous(call[0]);
+          for (int64_t i = 0; i < x.numel(); ++i) {
+            outputs[0].data<float>()[2 * i] = x.data<float>()[i];
+            outputs[0].data<float>()[2 * i + 1] = -x.data<float>()[i];
+          }
+        }};
 // Its first input becomes a view of its second: same shape, other memory.
-const OpDef kTake{.name = "custom_take", .num_inputs = 2, .becomes = {0, -1, -1, -1},
-                  .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[1].dtype(), call[1].sizes()); },
-                  .view = [](const OpCall& call) { return call[1].view_as(call[1].extents(), call[1].strides(), call[1].offset()); }};
+const OpDef kTake{
+    .name = "custom_take",
+    .num_inputs = 2,
+    .becomes = {0, -1, -1, -1},
+    .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[1].dtype(), call[1].sizes()); },
+    .view = [](const OpCall& call) { return call[1].view_as(call[1].extents(), call[1].strides(), call[1].offset()); }};
 // Writes its input and does not say so.
-const OpDef kLiar{.name = "custom_liar", .num_inputs = 1,
+const OpDef kLiar{.name = "custom_liar",
+                  .num_inputs = 1,
                   .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); },
                   .kernel =
                       [](const OpCall& call, std::span<const Tensor> outputs) {
@@ -88,7 +95,8 @@ TEST(CustomOps, AHeldTensorWhoseMemoryIsExchangedAtEveryCall) {
 TEST(CustomOps, UndeclaredWritesAreFoundWhenLookedFor) {
   if (!EffectCheck::is_on()) {
     // The variable is read once a process: the test runs itself again with it.
-    const std::string again = "TUTTI_CHECK_EFFECTS=1 '" + testing::internal::GetArgvs()[0] + "' --gtest_filter=CustomOps.Undeclared* > /dev/null";
+    const std::string again = "TUTTI_CHECK_EFFECTS=1 '" + testing::internal::GetArgvs()[0] +
+                              "' --gtest_filter=CustomOps.Undeclared* > /dev/null";
     EXPECT_EQ(std::system(again.c_str()), 0);
     return;
   }
@@ -98,7 +106,8 @@ TEST(CustomOps, UndeclaredWritesAreFoundWhenLookedFor) {
       compiled ? f(values({4}, 1)) : call_op(kLiar, {}, values({4}, 1));
       FAIL() << "not found";
     } catch (const UsageError& e) {
-      EXPECT_NE(std::string(e.what()).find("custom_liar: its kernel wrote the elements of input 0"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("custom_liar: its kernel wrote the elements of input 0"), std::string::npos)
+          << e.what();
     }
   }
 }

@@ -7,8 +7,8 @@
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/comparison.h"
-#include "tutti/ops/dropout.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/dropout.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/reduction.h"
@@ -97,7 +97,8 @@ TEST(DoubleBackward, AfterAWriteToWhatTheFunctionReads) {
       const NoGradScope no_grad;
       mul_(written, 2.0);
     }
-    expect_part(error_of<UsageError>([&] { grad(outputs, leaves, {}, {.create_graph = true}); }), "was changed in place after the forward");
+    expect_part(error_of<UsageError>([&] { grad(outputs, leaves, {}, {.create_graph = true}); }),
+                "was changed in place after the forward");
   }
 }
 

@@ -43,7 +43,8 @@ std::string joined(const std::vector<std::string>& lines) {
 
 TEST(Epilogue, OfALinearLayerIsOneCallAndTheProductIsNowhere) {
   const Tensor x = values({70, 33}, 1), w = values({100, 33}, 2), bias = values({100}, 3);
-  const auto f = compile([](const Tensor& a, const Tensor& b, const Tensor& c) { return gelu(add(linear(a, b), c)); }, {.check_epilogues = true});
+  const auto f = compile([](const Tensor& a, const Tensor& b, const Tensor& c) { return gelu(add(linear(a, b), c)); },
+                         {.check_epilogues = true});
   expect_same(f(x, w, bias), gelu(add(linear(x, w), bias)));
   const graph::ExecutableStatistics s = f.statistics().last;
   EXPECT_EQ(s.kernels, 0);
@@ -82,23 +83,31 @@ TEST(Epilogue, EverySizeAndThreadCountHasTheSameBits) {
     const Tensor a = random() % 2 ? values({m, k}, 1, dtype) : transpose(values({k, m}, 1, dtype), 0, 1);
     const Tensor b = random() % 2 ? values({k, n}, 2, dtype) : transpose(values({n, k}, 2, dtype), 0, 1);
     const Tensor row = values({n}, 3, other), column = values({m, 1}, 4, other);
-    const Tensor residual = random() % 2 ? values({m, n}, 5, other) : slice(values({m, 2 * n + 1}, 5, other), 1, 1, 2 * n + 1, 2);
+    const Tensor residual =
+        random() % 2 ? values({m, n}, 5, other) : slice(values({m, 2 * n + 1}, 5, other), 1, 1, 2 * n + 1, 2);
     const uint32_t form = random() % 6;
-    const auto fn = [form](const Tensor& x, const Tensor& y, const Tensor& r, const Tensor& c, const Tensor& s) -> std::vector<Tensor> {
+    const auto fn = [form](const Tensor& x, const Tensor& y, const Tensor& r, const Tensor& c,
+                           const Tensor& s) -> std::vector<Tensor> {
       const Tensor product = matmul(x, y);
       switch (form) {
-        case 0: return {gelu(add(product, r))};
-        case 1: return {add(s, product), mul(product, c)};
-        case 2: return {product, silu(product)};
-        case 3: return {cast(relu(add(product, s)), DType::bf16), tanh(product)};
-        case 4: return {where(gt(product, 0.0), exp(neg(product)), c), sigmoid(mul(product, 0.5))};
+        case 0:
+          return {gelu(add(product, r))};
+        case 1:
+          return {add(s, product), mul(product, c)};
+        case 2:
+          return {product, silu(product)};
+        case 3:
+          return {cast(relu(add(product, s)), DType::bf16), tanh(product)};
+        case 4:
+          return {where(gt(product, 0.0), exp(neg(product)), c), sigmoid(mul(product, 0.5))};
         default: {
           add_(product, s);
           return {mul(product, product), product};
         }
       }
     };
-    SCOPED_TRACE(fmt::format("round {}: {} x {} x {}, {} and {}, form {}", round, m, n, k, name_of(dtype), name_of(other), form));
+    SCOPED_TRACE(fmt::format("round {}: {} x {} x {}, {} and {}, form {}", round, m, n, k, name_of(dtype),
+                             name_of(other), form));
     context.set_threads(1 + round % 4);
     const graph::ExecutableStatistics s = compare(fn, a, b, row, column, residual);
     if (m * n > 0) {
@@ -109,16 +118,32 @@ TEST(Epilogue, EverySizeAndThreadCountHasTheSameBits) {
 }
 
 TEST(Epilogue, OfBatchesViewsAndReshapes) {
-  const Tensor a = values({3, 4, 20, 9}, 1), b = values({3, 4, 9, 31}, 2), mask = values({20, 31}, 3), head = values({4, 1, 1}, 4);
-  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y, const Tensor& m, const Tensor& h) { return mul(add(matmul(x, y), m), h); }, a, b, mask, head).epilogues, 1);
+  const Tensor a = values({3, 4, 20, 9}, 1), b = values({3, 4, 9, 31}, 2), mask = values({20, 31}, 3),
+               head = values({4, 1, 1}, 4);
+  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y, const Tensor& m,
+                       const Tensor& h) { return mul(add(matmul(x, y), m), h); },
+                    a, b, mask, head)
+                .epilogues,
+            1);
   // Rows that are tokens of a batch, and positions that repeat in it.
   const Tensor tokens = values({2, 7, 12}, 5), w = values({30, 12}, 6), position = values({7, 30}, 7);
-  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y, const Tensor& p) { return add(linear(x, y), p); }, tokens, w, position).epilogues, 1);
+  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y, const Tensor& p) { return add(linear(x, y), p); }, tokens, w,
+                    position)
+                .epilogues,
+            1);
   // Columns that are heads.
   const Tensor scale = values({2, 7, 5, 6}, 8);
-  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y, const Tensor& s) { return mul(reshape(linear(x, y), {2, 7, 5, 6}), s); }, tokens, w, scale).epilogues, 1);
+  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y,
+                       const Tensor& s) { return mul(reshape(linear(x, y), {2, 7, 5, 6}), s); },
+                    tokens, w, scale)
+                .epilogues,
+            1);
   const Tensor p = values({11, 6}, 9), q = values({6, 13}, 10), r = values({13, 11}, 11);
-  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y, const Tensor& z) { return exp(add(transpose(matmul(x, y), 0, 1), z)); }, p, q, r).epilogues, 1);
+  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y,
+                       const Tensor& z) { return exp(add(transpose(matmul(x, y), 0, 1), z)); },
+                    p, q, r)
+                .epilogues,
+            1);
   EXPECT_EQ(compare([](const Tensor& x, const Tensor& y) { return exp(flatten(matmul(x, y))); }, p, q).epilogues, 1);
 }
 
@@ -139,7 +164,8 @@ TEST(Epilogue, JoinsWhenItReadsNothingOfTheSizeOfTheProduct) {
   const auto joins = [&](auto fn) {
     const auto f = compile(fn, {.check_epilogues = true});
     f(x, w, s, t);
-    if (f.statistics().last.epilogues == 0) expect_part(joined(f.statistics().last.apart), "it reads another operand of the output's size");
+    if (f.statistics().last.epilogues == 0)
+      expect_part(joined(f.statistics().last.apart), "it reads another operand of the output's size");
     return f.statistics().last.epilogues == 1;
   };
   using T = const Tensor&;
@@ -178,10 +204,15 @@ TEST(Epilogue, KeepsWhatABackwardReads) {
 
 TEST(Epilogue, WithRandomNumbersCountsElementsOfTheWhole) {
   const Tensor a = values({70, 8}, 1), b = values({8, 110}, 2), key_like = values({110, 70}, 3);
-  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y) { return dropout(matmul(x, y), 0.5, random_key("drop")); }, a, b).epilogues, 1);
+  EXPECT_EQ(
+      compare([](const Tensor& x, const Tensor& y) { return dropout(matmul(x, y), 0.5, random_key("drop")); }, a, b)
+          .epilogues,
+      1);
   // Its elements are numbered along the rows of the transpose: blocks have no such numbers.
-  const graph::ExecutableStatistics s = compare(
-      [](const Tensor& x, const Tensor& y, const Tensor& z) { return dropout(add(transpose(matmul(x, y), 0, 1), z), 0.5, random_key("drop")); }, a, b, key_like);
+  const graph::ExecutableStatistics s =
+      compare([](const Tensor& x, const Tensor& y,
+                 const Tensor& z) { return dropout(add(transpose(matmul(x, y), 0, 1), z), 0.5, random_key("drop")); },
+              a, b, key_like);
   EXPECT_EQ(s.epilogues, 0);
   expect_part(joined(s.apart), "it counts its elements in another order");
 }
@@ -193,20 +224,28 @@ TEST(Epilogue, KernelsThatCannotJoinStayWholeAndSayWhy) {
     EXPECT_EQ(s.epilogues, 0);
     expect_part(joined(s.apart), reason);
   };
-  stays([](const Tensor& x, const Tensor& y, const Tensor&) { return softmax(matmul(x, y), -1); }, "after matmul: it reduces rows");
-  stays([](const Tensor& x, const Tensor& y, const Tensor&) { return exp(slice(matmul(x, y), 0, 2, 9)); }, "its points are not the elements of the operand");
-  stays([](const Tensor& x, const Tensor& y, const Tensor&) {
-    const Tensor p = matmul(x, y);
-    return add(p, transpose(p, 0, 1));
-  }, "it takes the operand at several places");
-  stays([](const Tensor& x, const Tensor& y, const Tensor&) {
-    add_(x, matmul(x, y));
-    return x;
-  }, "it writes memory that the call reads");
-  stays([](const Tensor& x, const Tensor& y, const Tensor&) {
-    const Tensor p = matmul(x, y);
-    return add(p, cumsum(p, 0));
-  }, "a step between them needs the whole output");
+  stays([](const Tensor& x, const Tensor& y, const Tensor&) { return softmax(matmul(x, y), -1); },
+        "after matmul: it reduces rows");
+  stays([](const Tensor& x, const Tensor& y, const Tensor&) { return exp(slice(matmul(x, y), 0, 2, 9)); },
+        "its points are not the elements of the operand");
+  stays(
+      [](const Tensor& x, const Tensor& y, const Tensor&) {
+        const Tensor p = matmul(x, y);
+        return add(p, transpose(p, 0, 1));
+      },
+      "it takes the operand at several places");
+  stays(
+      [](const Tensor& x, const Tensor& y, const Tensor&) {
+        add_(x, matmul(x, y));
+        return x;
+      },
+      "it writes memory that the call reads");
+  stays(
+      [](const Tensor& x, const Tensor& y, const Tensor&) {
+        const Tensor p = matmul(x, y);
+        return add(p, cumsum(p, 0));
+      },
+      "a step between them needs the whole output");
 }
 
 TEST(Epilogue, OnePerCall) {
@@ -236,8 +275,10 @@ TEST(Epilogue, OfARecomputedProductStaysInItsRegion) {
 }
 
 TEST(Epilogue, ReportsADivisionByZero) {
-  const auto f = compile([](const Tensor& x, const Tensor& y, const Tensor& d) { return floordiv(cast(matmul(x, y), DType::i64), d); });
-  const Tensor a = values({70, 4}, 1), b = values({4, 60}, 2), ones = cast(full({60}, 1.0), DType::i64), zeros = cast(full({60}, 0.0), DType::i64);
+  const auto f = compile(
+      [](const Tensor& x, const Tensor& y, const Tensor& d) { return floordiv(cast(matmul(x, y), DType::i64), d); });
+  const Tensor a = values({70, 4}, 1), b = values({4, 60}, 2), ones = cast(full({60}, 1.0), DType::i64),
+               zeros = cast(full({60}, 0.0), DType::i64);
   expect_same(f(a, b, ones), floordiv(cast(matmul(a, b), DType::i64), ones));
   EXPECT_EQ(f.statistics().last.epilogues, 1);
   EXPECT_THROW(f(a, b, zeros), IntegerDivideByZero);
@@ -273,11 +314,13 @@ TEST(Epilogue, TracesNameAllOpsAndTheChoice) {
 }
 
 // Twice its input; its blocks have one wrong element when the input's first one is 1.
-const OpDef kDouble{.name = "test_double", .num_inputs = 1,
+const OpDef kDouble{.name = "test_double",
+                    .num_inputs = 1,
                     .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); },
                     .kernel =
                         [](const OpCall& call, std::span<const Tensor> outputs) {
-                          for (int64_t i = 0; i < call[0].numel(); ++i) outputs[0].data<float>()[i] = 2 * call[0].data<float>()[i];
+                          for (int64_t i = 0; i < call[0].numel(); ++i)
+                            outputs[0].data<float>()[i] = 2 * call[0].data<float>()[i];
                         },
                     .kernel_in_blocks =
                         [](const OpCall& call, std::span<const Tensor> outputs, const BlockPartners& partners) {

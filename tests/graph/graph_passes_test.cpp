@@ -4,8 +4,8 @@
 #include <random>
 
 #include "tests/graph/support/same.h"
-#include "tutti/autograd/checkpoint.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/checkpoint.h"
 #include "tutti/core/hash.h"
 #include "tutti/graph/access.h"
 #include "tutti/graph/compile.h"
@@ -50,12 +50,15 @@ TEST(MergeEqual, DoesNotLookBehindTheEndOfAList) {
 struct DumpAttrs {
   int64_t dim;
   double eps;
-  static constexpr auto fields() { return field_list(field::number<&DumpAttrs::dim>("dim"), field::number<&DumpAttrs::eps>("eps")); }
+  static constexpr auto fields() {
+    return field_list(field::number<&DumpAttrs::dim>("dim"), field::number<&DumpAttrs::eps>("eps"));
+  }
 };
 
 TEST(Dump, ShowsTheAttrsOfEachCall) {
   graph::Graph g;
-  const graph::Value x{.buffer = 0, .dtype = DType::f32, .sizes = {3}, .strides = {1}}, y{.buffer = 1, .dtype = DType::f32, .sizes = {3}, .strides = {1}};
+  const graph::Value x{.buffer = 0, .dtype = DType::f32, .sizes = {3}, .strides = {1}},
+      y{.buffer = 1, .dtype = DType::f32, .sizes = {3}, .strides = {1}};
   g.nodes.push_back({.op = &find_op("exp"), .attrs = Attrs::of(DumpAttrs{2, 0.5}), .inputs = {x}, .outputs = {y}});
   g.nodes.push_back({.op = &find_op("exp"), .inputs = {x}, .outputs = {y}});
   const std::string text = graph::to_string(g);
@@ -66,7 +69,8 @@ TEST(Dump, ShowsTheAttrsOfEachCall) {
 TEST(Dump, ExplainsCallsWithTheirAttrs) {
   const auto f = compile([](const Tensor& x) { return matmul(x, x); });
   f(values({5, 5}, 1));
-  EXPECT_NE(f.explain().find("{out_dtype: f32, axis: 0, is_broadcast: [false, false]}"), std::string::npos) << f.explain();
+  EXPECT_NE(f.explain().find("{out_dtype: f32, axis: 0, is_broadcast: [false, false]}"), std::string::npos)
+      << f.explain();
 }
 
 TEST(PlanMemory, WhatLivesTogetherDoesNotOverlap) {
@@ -76,7 +80,8 @@ TEST(PlanMemory, WhatLivesTogetherDoesNotOverlap) {
     const size_t count = random() % 30;
     for (size_t i = 0; i < count; ++i) {
       const auto first = static_cast<int32_t>(random() % 20);
-      lifetimes.push_back({static_cast<int64_t>(random() % 5 == 0 ? 0 : random() % 1000), first, first + static_cast<int32_t>(random() % 5)});
+      lifetimes.push_back({static_cast<int64_t>(random() % 5 == 0 ? 0 : random() % 1000), first,
+                           first + static_cast<int32_t>(random() % 5)});
     }
     const graph::MemoryPlan plan = graph::plan_memory(lifetimes);
     EXPECT_LE(plan.total, plan.unplanned);
@@ -85,7 +90,8 @@ TEST(PlanMemory, WhatLivesTogetherDoesNotOverlap) {
       EXPECT_LE(plan.offsets[i] + lifetimes[i].nbytes, plan.total);
       for (size_t j = 0; j < i; ++j) {
         const bool together = lifetimes[i].first <= lifetimes[j].last && lifetimes[j].first <= lifetimes[i].last;
-        const bool apart = plan.offsets[i] + lifetimes[i].nbytes <= plan.offsets[j] || plan.offsets[j] + lifetimes[j].nbytes <= plan.offsets[i];
+        const bool apart = plan.offsets[i] + lifetimes[i].nbytes <= plan.offsets[j] ||
+                           plan.offsets[j] + lifetimes[j].nbytes <= plan.offsets[i];
         EXPECT_TRUE(!together || apart);
       }
     }
@@ -161,12 +167,14 @@ TEST(Fuse, AKernelNeverWaitsForItself) {
   EXPECT_EQ(f.statistics().last.kernels, 2) << f.explain();
 }
 
-// An op whose elements depend on where they stand does not share the kernel of the rows whose sums it reads: that counts the
-// elements of the rows.
+// An op whose elements depend on where they stand does not share the kernel of the rows whose sums it reads: that
+// counts the elements of the rows.
 TEST(Fuse, OpsThatCountTheirElementsTakeSumsOfRows) {
   int ops = 0;
   for (const OpDef* op : op_table()) {
-    if (op->samples == nullptr || op->num_inputs != 1 || op->recipe.build == nullptr || op->recipe.kind != codegen::LoopKind::pointwise) continue;
+    if (op->samples == nullptr || op->num_inputs != 1 || op->recipe.build == nullptr ||
+        op->recipe.kind != codegen::LoopKind::pointwise)
+      continue;
     for (const Sample& sample : op->samples()) {
       const Tensor& like = sample.inputs[0];
       if (!is_floating(like.dtype()) || like.numel() < 2) continue;
@@ -182,7 +190,9 @@ TEST(Fuse, OpsThatCountTheirElementsTakeSumsOfRows) {
     }
   }
   EXPECT_GE(ops, 1);
-  const auto normed = [](const Tensor& t) { return mul(t, dropout(sum(t, {.dims = {-1}, .keepdim = true}), 0.5, {.key = 7})); };
+  const auto normed = [](const Tensor& t) {
+    return mul(t, dropout(sum(t, {.dims = {-1}, .keepdim = true}), 0.5, {.key = 7}));
+  };
   graph_test::expect_same(compile(normed)(values({12, 40}, 2)), normed(values({12, 40}, 2)));
 }
 

@@ -19,7 +19,8 @@ Tensor experts(const Tensor& x, const Tensor& gate, const Tensor& up, const Tens
 }
 
 TEST(CompiledGroupedMm, HasTheBitsOfEagerForAnyGroups) {
-  const Tensor x = values({20, 24}, 1), gate = values({3, 24, 40}, 2), up = values({3, 24, 40}, 3), down = values({3, 40, 24}, 4);
+  const Tensor x = values({20, 24}, 1), gate = values({3, 24, 40}, 2), up = values({3, 24, 40}, 3),
+               down = values({3, 40, 24}, 4);
   const auto f = compile(experts);
   for (const std::vector<int64_t>& ends : {std::vector<int64_t>{7, 12, 20}, {0, 0, 20}, {3, 3, 5}, {0, 0, 0}})
     expect_same(f(x, gate, up, down, Tensor::of(ends)), experts(x, gate, up, down, Tensor::of(ends)));

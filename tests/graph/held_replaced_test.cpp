@@ -1,5 +1,6 @@
-// Tensors that a function holds and that its program replaces: a call does what an eager run does, however they are replaced,
-// wherever they are read, and whoever else owns the old ones. Where no Tensor object tells of it, the function is looked at.
+// Tensors that a function holds and that its program replaces: a call does what an eager run does, however they are
+// replaced, wherever they are read, and whoever else owns the old ones. Where no Tensor object tells of it, the
+// function is looked at.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -85,51 +86,72 @@ const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
       {"by sizes", [](const Held& h, const Tensor& x) { return sum_of(h, x); }},
       {"fixed sizes", [](const Held& h, const Tensor& x) { return sum_of(h, x); }, {.sizes = Options::Sizes::fixed}},
-      {"sizes that are asked for", [](const Held& h, const Tensor& x) { return mul(sum_of(h, x), static_cast<double>(x.extent(0))); }},
-      {"views and copies", [](const Held& h, const Tensor& x) {
+      {"sizes that are asked for",
+       [](const Held& h, const Tensor& x) { return mul(sum_of(h, x), static_cast<double>(x.extent(0))); }},
+      {"views and copies",
+       [](const Held& h, const Tensor& x) {
          const Tensor w = detach(h.variable), b = Tensor(h.model.bias);
-         return sum_of(h, add(mul(x, flip(slice(w, 0, 0, kWidth))), add(unsqueeze(b, 0), Tensor::of<float>({1, 2, 3}))));
+         return sum_of(h,
+                       add(mul(x, flip(slice(w, 0, 0, kWidth))), add(unsqueeze(b, 0), Tensor::of<float>({1, 2, 3}))));
        }},
-      {"gradients inside", [](const Held& h, const Tensor& x) {
+      {"gradients inside",
+       [](const Held& h, const Tensor& x) {
          const Tensor loss[] = {sum(mul(sum_of(h, x), x))};
          Tensor y = detach(loss[0]);
          for (const Tensor& g : grad(loss, h.leaves())) y = add(mul(y, 0.5), g);
          return y;
        }},
-      {"backward inside", [](const Held& h, const Tensor& x) {
+      {"backward inside",
+       [](const Held& h, const Tensor& x) {
          const Tensor loss = sum(mul(sum_of(h, x), x));
          backward(loss);
          return detach(loss);
        }},
-      {"a hook", [](const Held& h, const Tensor& x) {
+      {"a hook",
+       [](const Held& h, const Tensor& x) {
          const Tensor y = exp(mul(sum_of(h, x), 0.125));
          register_hook(y, [&h](const Tensor& g) { return sum_of(h, g); });
          return mul(y, x);
        }},
-      {"a hook alone", [](const Held& h, const Tensor& x) {
+      {"a hook alone",
+       [](const Held& h, const Tensor& x) {
          const Tensor p = requires_grad_(mul(x, 0.5)), y = exp(p);
          register_hook(y, [&h](const Tensor& g) { return detach(sum_of(h, g)); });
          return grad(std::vector{sum(y)}, std::vector{p})[0];
        }},
-      {"cond", [](const Held& h, const Tensor& x) {
-         return cond(gt(sum(x), 0.0), [&](Span in) { return sum_of(h, in[0]); }, [&](Span in) { return neg(sum_of(h, in[0])); }, {x})[0];
+      {"cond",
+       [](const Held& h, const Tensor& x) {
+         return cond(
+             gt(sum(x), 0.0), [&](Span in) { return sum_of(h, in[0]); }, [&](Span in) { return neg(sum_of(h, in[0])); },
+             {x})[0];
        }},
-      {"while_loop", [](const Held& h, const Tensor& x) {
+      {"while_loop",
+       [](const Held& h, const Tensor& x) {
          const NoGradScope no_grad;
-         return while_loop([](Span c) { return lt(c[0], 3); }, [&](Span c) { return std::vector{add(c[0], 1), sum_of(h, c[1])}; }, {Tensor::scalar<int64_t>(0), x})[1];
+         return while_loop([](Span c) { return lt(c[0], 3); },
+                           [&](Span c) { return std::vector{add(c[0], 1), sum_of(h, c[1])}; },
+                           {Tensor::scalar<int64_t>(0), x})[1];
        }},
-      {"scan", [](const Held& h, const Tensor& x) {
+      {"scan",
+       [](const Held& h, const Tensor& x) {
          const NoGradScope no_grad;
          const Tensor rows = expand(unsqueeze(x, 0), {20, x.size(0), kWidth});
-         return scan([&](Span c, Span in) { return ScanStep{{mul(sum_of(h, in[0]), c[0])}, {}}; }, {ones({x.extent(0), kWidth})}, {rows}).carried[0];
+         return scan([&](Span c, Span in) { return ScanStep{{mul(sum_of(h, in[0]), c[0])}, {}}; },
+                     {ones({x.extent(0), kWidth})}, {rows})
+             .carried[0];
        }},
       {"random numbers", [](const Held& h, const Tensor& x) { return dropout(sum_of(h, x), 0.5, random_key("held")); }},
-      {"segments", [](const Held& h, const Tensor& x) {
+      {"segments",
+       [](const Held& h, const Tensor& x) {
          const Tensor y = sum_of(h, x);
          return sum_of(h, gt(sum(y), 0.0).item_int() != 0 ? mul(y, 2.0) : y);
-       }, {.on_break = Options::OnBreak::segment}},
-      {"does not wait", [](const Held& h, const Tensor& x) { return sum_of(h, x); }, {.first_call = Options::FirstCall::runs_eager}},
-      {"without gradients", [](const Held& h, const Tensor& x) {
+       },
+       {.on_break = Options::OnBreak::segment}},
+      {"does not wait",
+       [](const Held& h, const Tensor& x) { return sum_of(h, x); },
+       {.first_call = Options::FirstCall::runs_eager}},
+      {"without gradients",
+       [](const Held& h, const Tensor& x) {
          const NoGradScope no_grad;
          return sum_of(h, x);
        }},
@@ -175,7 +197,8 @@ TEST(HeldReplaced, WhateverReadsItAndHoweverItIsReplaced) {
   for (const Kind& kind : kinds()) {
     for (size_t w = 0; w < ways().size(); ++w) {
       if (!ways()[w].is_seen) continue;
-      run_replacing(kind, ways()[w], kind.options, 1 + static_cast<int>(w) % 5, [](int, auto call, const auto& expected) { expect_equal(call(), expected); });
+      run_replacing(kind, ways()[w], kind.options, 1 + static_cast<int>(w) % 5,
+                    [](int, auto call, const auto& expected) { expect_equal(call(), expected); });
       if (HasFailure()) return;
     }
   }
@@ -187,7 +210,8 @@ TEST(HeldReplaced, EverythingIsFoundWhenEveryCallIsLookedAt) {
       if (way.is_seen) continue;
       Options options = kind.options;
       options.look = Options::Look::every_call;
-      run_replacing(kind, way, options, 3, [](int, auto call, const auto& expected) { expect_equal(call(), expected); });
+      run_replacing(kind, way, options, 3,
+                    [](int, auto call, const auto& expected) { expect_equal(call(), expected); });
       if (HasFailure()) return;
     }
   }
@@ -219,8 +243,8 @@ TEST(HeldReplaced, WhatNoTensorObjectTellsOfIsAnErrorAtTheNextLook) {
   }
 }
 
-// A vector that grows moves its elements when its capacity is used up, and then the Tensor objects tell of it at once. Growth within
-// the capacity moves none: the next look finds it.
+// A vector that grows moves its elements when its capacity is used up, and then the Tensor objects tell of it at once.
+// Growth within the capacity moves none: the next look finds it.
 TEST(HeldReplaced, AVectorThatGrowsIsSeenAtTheNextCallIfItMoves) {
   std::vector<Tensor> list;
   list.reserve(1);
@@ -233,7 +257,8 @@ TEST(HeldReplaced, AVectorThatGrowsIsSeenAtTheNextCallIfItMoves) {
   };
   const auto f = compile([&](const Tensor& x) { return sum_of_list(x); }, {.name = "sum"});
   for (int call = 1; call <= 16; ++call) {
-    const bool moves = call == 5 || call == 7, stays = call == 11;  // the trace of call 7 is looked at in calls 8, 10 and 14
+    const bool moves = call == 5 || call == 7,
+               stays = call == 11;  // the trace of call 7 is looked at in calls 8, 10 and 14
     if (moves) list.shrink_to_fit();
     if (stays) list.reserve(8), f(values({2, kWidth}, 1));  // a move without growth costs a look and no trace
     if (moves || stays) list.push_back(leaf(static_cast<uint64_t>(call)));
@@ -261,7 +286,9 @@ TEST(HeldReplaced, TheReasonNamesTensorOpAndLine) {
   }
   EXPECT_EQ(f.statistics().compiles, 2);
   expect_part(f.explain(), "a tensor [4, 3] f32 cpu that it holds, first read by matmul at held_replaced_test.cpp:");
-  expect_part(f.explain(), "was replaced by another one, [4, 3] f32 cpu; write it in place to keep what was compiled, or pass it as an argument");
+  expect_part(f.explain(),
+              "was replaced by another one, [4, 3] f32 cpu; write it in place to keep what was compiled, or pass it as "
+              "an argument");
   const std::string text = error_of<RecompileLimit>([&] {
     for (int i = 0; i < 5; ++i) w = add(w, 1.0), f(values({2, 4}, 1));
   });
@@ -324,7 +351,8 @@ TEST(HeldReplaced, GradientsOfGradientsRefuseATensorThatIsAnotherOneNow) {
     for (int call = 0; call < calls; ++call) y = f(x);
     w = leaf(9);
     const Tensor outputs[] = {y}, inputs[] = {x};
-    expect_part(error_of<UsageError>([&] { grad(outputs, inputs, {}, {.create_graph = true}); }), "a tensor that it holds was replaced by another one after the forward");
+    expect_part(error_of<UsageError>([&] { grad(outputs, inputs, {}, {.create_graph = true}); }),
+                "a tensor that it holds was replaced by another one after the forward");
   }
 }
 
@@ -377,7 +405,8 @@ TEST(HeldReplaced, ThreadsSeeItAtTheirNextCall) {
     const Tensor expected = fn(values({4, 8}, 2));
     std::vector<Tensor> got(4);
     std::vector<std::thread> threads;
-    for (Tensor& result : got) threads.emplace_back([&] { result = f(values({4, 8}, 2)), result = f(values({4, 8}, 2)); });
+    for (Tensor& result : got)
+      threads.emplace_back([&] { result = f(values({4, 8}, 2)), result = f(values({4, 8}, 2)); });
     for (std::thread& t : threads) t.join();
     for (const Tensor& result : got) expect_same(result, expected);
   }

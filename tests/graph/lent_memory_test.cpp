@@ -1,4 +1,5 @@
-// Memory that is lent to compiled functions, as the copies of parameters are that ranks gather: when a call asks for it, and when it gives it back.
+// Memory that is lent to compiled functions, as the copies of parameters are that ranks gather: when a call asks for
+// it, and when it gives it back.
 #include "tutti/tensor/lent_memory.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,8 @@ using namespace graph_test;
 // Lends a matrix, whose elements it keeps elsewhere meanwhile.
 class Library final : public MemoryLender {
  public:
-  Library(char name, const Tensor& t, bool takes_back, std::string& log) : name_(name), tensor_(t), kept_(clone(t)), takes_back_(takes_back), log_(log) {
+  Library(char name, const Tensor& t, bool takes_back, std::string& log)
+      : name_(name), tensor_(t), kept_(clone(t)), takes_back_(takes_back), log_(log) {
     set_lender(tensor_, this);
     tensor_.storage()->release_memory();
   }
@@ -62,15 +64,18 @@ struct Chain {
   }
   // One graph with forward and backward.
   auto step() const {
-    return compile([this](const Tensor& x) {
-      const Tensor loss = forward(x);
-      backward(loss);
-      return detach(loss);
-    }, {.name = "step"});
+    return compile(
+        [this](const Tensor& x) {
+          const Tensor loss = forward(x);
+          backward(loss);
+          return detach(loss);
+        },
+        {.name = "step"});
   }
   std::vector<std::unique_ptr<Library>> lend(bool takes_back, std::string& log) {
     std::vector<std::unique_ptr<Library>> libraries;
-    for (size_t i = 0; i < weights.size(); ++i) libraries.push_back(std::make_unique<Library>(static_cast<char>('a' + i), weights[i], takes_back, log));
+    for (size_t i = 0; i < weights.size(); ++i)
+      libraries.push_back(std::make_unique<Library>(static_cast<char>('a' + i), weights[i], takes_back, log));
     return libraries;
   }
   std::vector<Tensor> weights;
@@ -130,11 +135,13 @@ TEST(LentMemory, OfTensorsThatTakeTurnsStays) {
   Chain chain;
   std::string log;
   const auto libraries = chain.lend(true, log);
-  const auto turns = compile([&](const Tensor& x) {
-    Tensor y = x;
-    for (int i = 0; i < 3; ++i) y = tanh(matmul(tanh(matmul(y, chain.weights[0])), chain.weights[1]));
-    return sum(y);
-  }, {.name = "turns"});
+  const auto turns = compile(
+      [&](const Tensor& x) {
+        Tensor y = x;
+        for (int i = 0; i < 3; ++i) y = tanh(matmul(tanh(matmul(y, chain.weights[0])), chain.weights[1]));
+        return sum(y);
+      },
+      {.name = "turns"});
   turns(values({3, kSide}, 9));
   EXPECT_EQ(log, "+a +b -a -b ");
 }

@@ -23,7 +23,8 @@ TEST(CompiledLookups, BagsAndTheirGradients) {
     };
     const auto f = compile(fn);
     for (const int64_t entries : {30, 17}) {
-      const Tensor table = values({20, 9}, 1), indices = picks({entries}, 20, 5), offsets = Tensor::of<int64_t>({0, 4, 4, 16});
+      const Tensor table = values({20, 9}, 1), indices = picks({entries}, 20, 5),
+                   offsets = Tensor::of<int64_t>({0, 4, 4, 16});
       requires_grad_(table);
       expect_same(f(table, indices, offsets), fn(table, indices, offsets));
     }
@@ -52,7 +53,9 @@ TEST(CompiledLookups, GradientsInRowsAndTheirStep) {
 TEST(CompiledDraws, OfSeveralKeysInOneKernelHaveTheirOwnBlocks) {
   for (const int64_t shift : {0, 4, 1, 6}) {
     const RandomKey a{.key = 1, .first_index = 2}, b{.key = 2, .first_index = 2 + shift};
-    const auto fn = [=](const Tensor& x) { return mul(dropout(x, 0.3, a), add(dropout(x, 0.5, b), normal(x.sizes(), a))); };
+    const auto fn = [=](const Tensor& x) {
+      return mul(dropout(x, 0.3, a), add(dropout(x, 0.5, b), normal(x.sizes(), a)));
+    };
     const auto f = compile(fn);
     const Tensor x = values({13, 77}, 1);
     expect_same(f(x), fn(x));

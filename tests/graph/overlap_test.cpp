@@ -1,4 +1,5 @@
-// Writes to views that overlap themselves are refused by every op that writes, eager and compiled, and nothing is written.
+// Writes to views that overlap themselves are refused by every op that writes, eager and compiled, and nothing is
+// written.
 #include "tutti/tensor/overlap.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +42,8 @@ Tensor overlapping(const Tensor& t, const Way& way) {
 }
 
 void expect_refused(const OpDef& op, const Tensors& inputs, const Attrs& attrs, const Tensor& target) {
-  const Tensor memory = target.view_as({target.storage()->nbytes() / itemsize(target.dtype())}, {1}, 0), before = clone(memory);
+  const Tensor memory = target.view_as({target.storage()->nbytes() / itemsize(target.dtype())}, {1}, 0),
+               before = clone(memory);
   const uint32_t version = target.version();
   const auto call = [&](const Tensors& a) {
     Tensors outputs(static_cast<size_t>(op.num_outputs));
@@ -88,10 +90,10 @@ TEST(Overlap, EveryOpThatWritesRefusesIt) {
 
 TEST(Overlap, ViewsThatDoNotOverlapAreWritten) {
   const auto fn = [](const Tensor& x) {
-    add_(unfold(x, 0, 2, 3), 1.0);                    // windows apart
+    add_(unfold(x, 0, 2, 3), 1.0);  // windows apart
     const Tensor y = clone(x);
-    mul_(as_strided(y, {3, 2}, {2, 3}), 2.0);         // interleaved, each element once
-    fill_(as_strided(y, {1, 4}, {0, 3}), 7.0);        // a dim of one element
+    mul_(as_strided(y, {3, 2}, {2, 3}), 2.0);   // interleaved, each element once
+    fill_(as_strided(y, {1, 4}, {0, 3}), 7.0);  // a dim of one element
     return y;
   };
   const Tensor a = values({12}, 1), b = values({12}, 1);
@@ -101,7 +103,8 @@ TEST(Overlap, ViewsThatDoNotOverlapAreWritten) {
 
 TEST(Overlap, ViewsByPositionOfAnArgumentAreRefusedInCompiledFunctions) {
   const auto f = compile([](const Tensor& x) { return mul(as_strided(x, {2}, {1}), 1.0); });
-  for (const Tensor& x : {values({4}, 1), slice(values({8}, 1), 0, 4, 8)}) expect_part(error_of<CaptureError>([&] { f(x); }), "TUTTI-CAPTURE-036");
+  for (const Tensor& x : {values({4}, 1), slice(values({8}, 1), 0, 4, 8)})
+    expect_part(error_of<CaptureError>([&] { f(x); }), "TUTTI-CAPTURE-036");
 }
 
 TEST(Overlap, AViewThatTheFunctionMakesIsRefusedWithTheErrorOfAnEagerRun) {

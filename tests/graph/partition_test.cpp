@@ -25,7 +25,8 @@ using graph_test::values;
 constexpr double kBudgets[] = {0.0, 0.2, 0.5, 0.8, 1.0};
 
 // The cheapest set of vertices that leaves no path from a source to a sink, by trying all.
-int64_t cheapest(const std::vector<int64_t>& costs, const std::vector<std::pair<size_t, size_t>>& edges, uint32_t sources, uint32_t sinks) {
+int64_t cheapest(const std::vector<int64_t>& costs, const std::vector<std::pair<size_t, size_t>>& edges,
+                 uint32_t sources, uint32_t sinks) {
   int64_t best = std::numeric_limits<int64_t>::max();
   for (uint32_t cut = 0; cut < 1u << costs.size(); ++cut) {
     int64_t cost = 0;
@@ -67,7 +68,8 @@ TEST(MinCut, IsTheCheapestOfAll) {
     int64_t cost = 0;
     for (size_t v = 0; v < count; ++v) cost += sides[v] == MinCut::Side::cut ? costs[v] : 0;
     EXPECT_EQ(cost, cut.cost()) << "round " << round;
-    for (const auto& [a, b] : edges) EXPECT_FALSE(sides[a] == MinCut::Side::source && sides[b] == MinCut::Side::sink) << "round " << round;
+    for (const auto& [a, b] : edges)
+      EXPECT_FALSE(sides[a] == MinCut::Side::source && sides[b] == MinCut::Side::sink) << "round " << round;
   }
 }
 
@@ -89,7 +91,8 @@ Tensor layers(const Tensor& input, std::span<const Tensor> weights) {
 }
 
 std::vector<Tensor> layer_arguments() {
-  std::vector<Tensor> list = {values({24, 32}, 1), values({32}, 2), values({32, 48}, 3), values({32, 48}, 4), values({48, 32}, 5)};
+  std::vector<Tensor> list = {values({24, 32}, 1), values({32}, 2), values({32, 48}, 3), values({32, 48}, 4),
+                              values({48, 32}, 5)};
   for (const Tensor& t : list) requires_grad_(t);
   return list;
 }
@@ -137,7 +140,8 @@ TEST(Partition, TheBudgetIsKept) {
   };
   const auto most = static_cast<double>(kept(1.0));
   EXPECT_GT(most, 0);
-  for (const double budget : kBudgets) EXPECT_LE(static_cast<double>(kept(budget)), budget * most + 1) << "budget " << budget;
+  for (const double budget : kBudgets)
+    EXPECT_LE(static_cast<double>(kept(budget)), budget * most + 1) << "budget " << budget;
 }
 
 // What is recomputed lives as well: a whole chain of layers that runs again at once would take what keeping it takes.
@@ -224,10 +228,14 @@ TEST(Partition, AnArgumentThatOnlyTheForwardReadsMayChangeBeforeTheBackward) {
 
 int runs = 0;
 // A kernel that nobody has promised anything about.
-const OpDef kCounted{.name = "counted", .num_inputs = 1,
-                     .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); },
-                     .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = mul(c.grads[0], c.outputs[0]); }, .saves_outputs = 1},
-                     .kernel = [](const OpCall& call, std::span<const Tensor> outputs) { ++runs, copy_elements(outputs[0], to_contiguous(call[0])); }};
+const OpDef kCounted{
+    .name = "counted",
+    .num_inputs = 1,
+    .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); },
+    .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = mul(c.grads[0], c.outputs[0]); },
+                 .saves_outputs = 1},
+    .kernel = [](const OpCall& call,
+                 std::span<const Tensor> outputs) { ++runs, copy_elements(outputs[0], to_contiguous(call[0])); }};
 
 // Only the gradients are wanted: what the backward computes again, the forward computes for nobody.
 TEST(Partition, AForwardThatNobodyReadsAnyMoreDoesNotRun) {
@@ -244,13 +252,16 @@ TEST(Partition, AForwardThatNobodyReadsAnyMoreDoesNotRun) {
     const auto f = compile(fn, {.activation_memory_budget = budget});
     const std::vector<Tensor> got = f(x, w, v);
     for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
-    if (calls > 0) { EXPECT_EQ(f.statistics().last.calls, calls) << f.explain(); }
+    if (calls > 0) {
+      EXPECT_EQ(f.statistics().last.calls, calls) << f.explain();
+    }
     calls = f.statistics().last.calls;
   }
 }
 
 TEST(Partition, AKernelThatPromisesNothingRunsOnce) {
-  const auto f = compile([](const Tensor& x) { return sum(call_op(kCounted, {}, mul(x, 2.0))); }, {.activation_memory_budget = 0});
+  const auto f =
+      compile([](const Tensor& x) { return sum(call_op(kCounted, {}, mul(x, 2.0))); }, {.activation_memory_budget = 0});
   const Tensor x = values({16}, 1);
   requires_grad_(x);
   runs = 0;
@@ -274,7 +285,8 @@ TEST(Partition, BudgetsOutsideOfZeroToOneAreRefused) {
 }
 
 TEST(Partition, RandomProgramsHaveEqualGradientsAtEveryBudget) {
-  for (const double budget : kBudgets) EXPECT_EQ(graph_test::first_gradient_difference(1, 60, budget), "") << "budget " << budget;
+  for (const double budget : kBudgets)
+    EXPECT_EQ(graph_test::first_gradient_difference(1, 60, budget), "") << "budget " << budget;
 }
 
 }  // namespace

@@ -64,23 +64,36 @@ TEST(Prologue, EverySizeAndThreadCountHasTheSameBits) {
     const DType dtype = dtypes[random() % std::size(dtypes)], other = dtypes[random() % std::size(dtypes)];
     const bool turned = random() % 3 == 0;  // as in the gradient of a weight
     const Extents rows = turned ? Extents{k, m} : Extents{m, k};
-    const Tensor x = values(rows, 1, dtype), y = random() % 2 ? values(rows, 2, other) : transpose(values({rows[1], rows[0]}, 2, other), 0, 1);
-    const Tensor row = values({rows[1]}, 3, other), b = random() % 2 ? values({k, n}, 4, dtype) : transpose(values({n, k}, 4, dtype), 0, 1);
+    const Tensor x = values(rows, 1, dtype),
+                 y = random() % 2 ? values(rows, 2, other) : transpose(values({rows[1], rows[0]}, 2, other), 0, 1);
+    const Tensor row = values({rows[1]}, 3, other),
+                 b = random() % 2 ? values({k, n}, 4, dtype) : transpose(values({n, k}, 4, dtype), 0, 1);
     const uint32_t form = random() % 5;
     const bool followed = random() % 2;
     const auto fn = [=](const Tensor& p, const Tensor& q, const Tensor& r, const Tensor& w) -> std::vector<Tensor> {
       Tensor a;
       switch (form) {
-        case 0: a = mul(silu(p), q); break;
-        case 1: a = cast(add(p, r), DType::bf16); break;
-        case 2: a = where(gt(q, 0.0), exp(neg(p)), r); break;
-        case 3: a = cast(p, DType::f64); break;
-        default: a = add_(gelu(p), 1.0); break;
+        case 0:
+          a = mul(silu(p), q);
+          break;
+        case 1:
+          a = cast(add(p, r), DType::bf16);
+          break;
+        case 2:
+          a = where(gt(q, 0.0), exp(neg(p)), r);
+          break;
+        case 3:
+          a = cast(p, DType::f64);
+          break;
+        default:
+          a = add_(gelu(p), 1.0);
+          break;
       }
       const Tensor product = matmul(turned ? transpose(a, 0, 1) : a, w);
       return {followed ? relu(product) : product};
     };
-    SCOPED_TRACE(fmt::format("round {}: {} x {} x {}, {} and {}, form {}{}", round, m, n, k, name_of(dtype), name_of(other), form, turned ? ", transposed" : ""));
+    SCOPED_TRACE(fmt::format("round {}: {} x {} x {}, {} and {}, form {}{}", round, m, n, k, name_of(dtype),
+                             name_of(other), form, turned ? ", transposed" : ""));
     context.set_threads(1 + round % 4);
     const graph::ExecutableStatistics s = compare(fn, x, y, row, b);
     const bool is_identity = form == 3 && dtype == DType::f64;
@@ -94,9 +107,14 @@ TEST(Prologue, EverySizeAndThreadCountHasTheSameBits) {
 
 TEST(Prologue, OfManyRowsAndALongContraction) {
   RankContext& context = RankContext::current();
-  const Tensor x = values({1500, 900}, 1), w = values({40, 900}, 2), long_x = values({70, 40000}, 3), v = values({40000, 300}, 4);
-  const auto fn = [](const Tensor& a, const Tensor& b) -> std::vector<Tensor> { return {linear(mul(sigmoid(a), a), b)}; };
-  const auto turned = [](const Tensor& a, const Tensor& b) -> std::vector<Tensor> { return {matmul(transpose(exp(a), 0, 1), b)}; };
+  const Tensor x = values({1500, 900}, 1), w = values({40, 900}, 2), long_x = values({70, 40000}, 3),
+               v = values({40000, 300}, 4);
+  const auto fn = [](const Tensor& a, const Tensor& b) -> std::vector<Tensor> {
+    return {linear(mul(sigmoid(a), a), b)};
+  };
+  const auto turned = [](const Tensor& a, const Tensor& b) -> std::vector<Tensor> {
+    return {matmul(transpose(exp(a), 0, 1), b)};
+  };
   const auto plain = [](const Tensor& a, const Tensor& b) -> std::vector<Tensor> { return {matmul(exp(a), b)}; };
   for (const int threads : {1, 3}) {
     context.set_threads(threads);
@@ -113,21 +131,37 @@ TEST(Prologue, OfManyRowsAndALongContraction) {
 
 TEST(Prologue, OfBatchesViewsAndReshapes) {
   const Tensor a = values({3, 4, 20, 9}, 1), b = values({3, 4, 9, 31}, 2), scale = values({4, 1, 9}, 3);
-  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y, const Tensor& s) -> std::vector<Tensor> { return {matmul(mul(x, s), y)}; }, a, b, scale).prologues, 1);
+  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y,
+                       const Tensor& s) -> std::vector<Tensor> { return {matmul(mul(x, s), y)}; },
+                    a, b, scale)
+                .prologues,
+            1);
   const Tensor tokens = values({2, 7, 12}, 5), w = values({30, 12}, 6), position = values({7, 12}, 7);
-  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y, const Tensor& p) -> std::vector<Tensor> { return {linear(add(x, p), y)}; }, tokens, w, position).prologues, 1);
+  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y,
+                       const Tensor& p) -> std::vector<Tensor> { return {linear(add(x, p), y)}; },
+                    tokens, w, position)
+                .prologues,
+            1);
   // Columns that are heads.
   const Tensor heads = values({2, 7, 3, 4}, 8);
-  EXPECT_EQ(compare([](const Tensor& x, const Tensor& y) -> std::vector<Tensor> { return {linear(reshape(exp(x), {2, 7, 12}), y)}; }, heads, w).prologues, 1);
+  EXPECT_EQ(compare([](const Tensor& x,
+                       const Tensor& y) -> std::vector<Tensor> { return {linear(reshape(exp(x), {2, 7, 12}), y)}; },
+                    heads, w)
+                .prologues,
+            1);
   // An operand that repeats, and one that is read in pieces.
   const Tensor column = values({9, 1}, 9), wide = values({9, 40}, 10);
-  compare([](const Tensor& x, const Tensor& y) -> std::vector<Tensor> { return {linear(expand(exp(x), {9, 12}), y)}; }, column, w);
-  compare([](const Tensor& x, const Tensor& y) -> std::vector<Tensor> { return {linear(slice(exp(x), 1, 3, 15), y)}; }, wide, w);
+  compare([](const Tensor& x, const Tensor& y) -> std::vector<Tensor> { return {linear(expand(exp(x), {9, 12}), y)}; },
+          column, w);
+  compare([](const Tensor& x, const Tensor& y) -> std::vector<Tensor> { return {linear(slice(exp(x), 1, 3, 15), y)}; },
+          wide, w);
 }
 
 TEST(Prologue, WithAnEpilogueReadsAndWritesItsOwnMemory) {
   const Tensor gate = values({90, 40}, 1), up = values({90, 40}, 2), w = values({40, 40}, 3);
-  const auto fn = [](const Tensor& g, const Tensor& u, const Tensor& b) -> std::vector<Tensor> { return {tanh(linear(mul(silu(g), u), b))}; };
+  const auto fn = [](const Tensor& g, const Tensor& u, const Tensor& b) -> std::vector<Tensor> {
+    return {tanh(linear(mul(silu(g), u), b))};
+  };
   const auto s = compare(fn, gate, up, w);
   EXPECT_EQ(s.prologues, 1);
   EXPECT_EQ(s.epilogues, 1);
@@ -153,12 +187,24 @@ TEST(Prologue, WhatTheEpilogueReadsIsMade) {
   };
   const char *operand = "the call's epilogue reads it too", *stored = "something else reads what it stores beside";
   using T = const Tensor&;
-  reads([](T a, T b) { const Tensor e = exp(a); return mul(matmul(e, b), e); }, Epilogues::all, operand);
-  reads([](T a, T b) { const Tensor e = exp(a); return mul(matmul(e, b), slice(e, 0, 89, 90)); }, Epilogues::saving, operand);
-  reads([](T a, T b) {
-    const Tensor e = exp(a), beside = mul(a, e);
-    return add(matmul(e, b), sub(beside, 1.0));
-  }, Epilogues::all, stored);
+  reads(
+      [](T a, T b) {
+        const Tensor e = exp(a);
+        return mul(matmul(e, b), e);
+      },
+      Epilogues::all, operand);
+  reads(
+      [](T a, T b) {
+        const Tensor e = exp(a);
+        return mul(matmul(e, b), slice(e, 0, 89, 90));
+      },
+      Epilogues::saving, operand);
+  reads(
+      [](T a, T b) {
+        const Tensor e = exp(a), beside = mul(a, e);
+        return add(matmul(e, b), sub(beside, 1.0));
+      },
+      Epilogues::all, stored);
 }
 
 TEST(Prologue, KernelsThatCannotJoinStayWholeAndSayWhy) {
@@ -173,19 +219,26 @@ TEST(Prologue, KernelsThatCannotJoinStayWholeAndSayWhy) {
   using T = const Tensor&;
   using Results = std::vector<Tensor>;
   stays([](T x, T, T y) -> Results { return {linear(softmax(x, -1), y)}; }, "it reduces rows");
-  stays([](T x, T, T y) -> Results {
-    const Tensor e = exp(x);
-    return {matmul(e, transpose(e, 0, 1)), y};
-  }, "exp before matmul: the call reads it as another operand too");
-  stays([](T x, T, T y) -> Results {
-    const Tensor e = exp(x);
-    return {linear(neg(e), y), e};
-  }, "something else reads what it stores beside");
-  stays([](T x, T, T y) -> Results {
-    const Tensor t = tanh(x);
-    return {matmul(add(t, 1.0), transpose(t, 0, 1)), y};
-  }, "add_scalar before matmul: something else reads what it stores beside");
-  stays([](T x, T, T y) -> Results { return {matmul(slice(exp(x), 0, 2, 9), y)}; }, "its points are not the elements of the operand");
+  stays(
+      [](T x, T, T y) -> Results {
+        const Tensor e = exp(x);
+        return {matmul(e, transpose(e, 0, 1)), y};
+      },
+      "exp before matmul: the call reads it as another operand too");
+  stays(
+      [](T x, T, T y) -> Results {
+        const Tensor e = exp(x);
+        return {linear(neg(e), y), e};
+      },
+      "something else reads what it stores beside");
+  stays(
+      [](T x, T, T y) -> Results {
+        const Tensor t = tanh(x);
+        return {matmul(add(t, 1.0), transpose(t, 0, 1)), y};
+      },
+      "add_scalar before matmul: something else reads what it stores beside");
+  stays([](T x, T, T y) -> Results { return {matmul(slice(exp(x), 0, 2, 9), y)}; },
+        "its points are not the elements of the operand");
   const auto draws = compile([](T x, T y) { return linear(dropout(x, 0.5), y); });
   static_cast<void>(draws(a, w));
   expect_part(draws.explain(), "it draws random numbers");
@@ -233,10 +286,12 @@ TEST(Prologue, MemoryThatIsWrittenLaterIsReadBefore) {
   expect_same(v, v2);
 }
 
-// The forward of a gated layer, and the gradient of its weight, which reads the same operand transposed. The weight is [in, out]:
-// the gradient of one that lies [out, in], as that of linear() does, has the operand on the right.
+// The forward of a gated layer, and the gradient of its weight, which reads the same operand transposed. The weight is
+// [in, out]: the gradient of one that lies [out, in], as that of linear() does, has the operand on the right.
 TEST(Prologue, InATrainingStepBothPasses) {
-  const auto fn = [](const Tensor& g, const Tensor& u, const Tensor& w) { return sum(mul(matmul(mul(silu(g), u), w), 3.0)); };
+  const auto fn = [](const Tensor& g, const Tensor& u, const Tensor& w) {
+    return sum(mul(matmul(mul(silu(g), u), w), 3.0));
+  };
   const std::vector<Tensor> leaves{values({64, 32}, 1), values({64, 32}, 2), values({32, 24}, 3)};
   const auto gradients = [&](const auto& step) {
     for (const Tensor& t : leaves) requires_grad_(t), set_grad(t, {});
@@ -254,7 +309,9 @@ TEST(Prologue, InATrainingStepBothPasses) {
 }
 
 TEST(Prologue, ReportsADivisionByZero) {
-  const auto fn = [](const Tensor& x, const Tensor& d, const Tensor& w) { return matmul(cast(floordiv(x, d), DType::f32), w); };
+  const auto fn = [](const Tensor& x, const Tensor& d, const Tensor& w) {
+    return matmul(cast(floordiv(x, d), DType::f32), w);
+  };
   const auto f = compile(fn);
   const Tensor x = cast(values({6, 4}, 1), DType::i32), w = values({4, 3}, 2);
   expect_same(f(x, full({6, 4}, 2, DType::i32), w), fn(x, full({6, 4}, 2, DType::i32), w));

@@ -70,15 +70,17 @@ TEST(Provenance, AFusedKernelNamesItsOpsLinesAndCommonModule) {
 TEST(Provenance, BackwardAndCallsKnowPhaseModuleAndGraph) {
   const Tensor x = values({8, 16}, 1), w = values({16, 4}, 2);
   requires_grad_(w);
-  const auto step = compile([w](const Tensor& input) {
-    Tensor loss;
-    {
-      const ModuleScope module("head");
-      loss = sum(gelu(matmul(input, w)));
-    }
-    const Tensor outputs[] = {loss}, inputs[] = {w};
-    return grad(outputs, inputs)[0];
-  }, {.name = "step"});
+  const auto step = compile(
+      [w](const Tensor& input) {
+        Tensor loss;
+        {
+          const ModuleScope module("head");
+          loss = sum(gelu(matmul(input, w)));
+        }
+        const Tensor outputs[] = {loss}, inputs[] = {w};
+        return grad(outputs, inputs)[0];
+      },
+      {.name = "step"});
   step(x);
   int forward = 0, backward = 0;
   for (const TraceEvent& e : kernels_of([&] { step(x); })) {
@@ -123,15 +125,21 @@ TEST(Provenance, KernelsNameTheLineThatCalledTheOp) {
   const std::vector<TraceEvent> kernels = kernels_of([&] { backward(sum(f(x, w))); });
   std::set<std::string> named;
   for (const TraceEvent& event : kernels) {
-    const std::string key = event.kernel->info.graph_key == "eager" && event.context.graph_key != nullptr ? event.context.graph_key : event.kernel->info.graph_key;
+    const std::string key = event.kernel->info.graph_key == "eager" && event.context.graph_key != nullptr
+                                ? event.context.graph_key
+                                : event.kernel->info.graph_key;
     if (key == "eager") continue;  // the sum outside
-    const std::vector<std::string>& stack = event.kernel->info.stack.empty() && event.context.place ? event.context.place->stack : event.kernel->info.stack;
+    const std::vector<std::string>& stack =
+        event.kernel->info.stack.empty() && event.context.place ? event.context.place->stack : event.kernel->info.stack;
     ASSERT_FALSE(stack.empty()) << event.name;
     const std::string first = event.kernel->info.ops[0].name, op = first.substr(0, first.find("_backward"));
     for (const char* call : {"matmul", "softmax", "cumsum"}) {
       if (op != call) continue;
-      EXPECT_NE(text_of(stack[0]).find(call), std::string::npos) << event.name << " names " << stack[0] << ": " << text_of(stack[0]);
-      named.insert(op + (event.context.phase == TracePhase::backward || event.kernel->info.phase == TracePhase::backward ? "'" : ""));
+      EXPECT_NE(text_of(stack[0]).find(call), std::string::npos)
+          << event.name << " names " << stack[0] << ": " << text_of(stack[0]);
+      named.insert(op + (event.context.phase == TracePhase::backward || event.kernel->info.phase == TracePhase::backward
+                             ? "'"
+                             : ""));
     }
   }
   for (const char* op : {"matmul", "matmul'", "softmax", "softmax'", "cumsum"}) EXPECT_TRUE(named.count(op)) << op;

@@ -40,7 +40,9 @@ void expect_all_same(const std::vector<Tensor>& got, const std::vector<Tensor>& 
 }
 
 TEST(RandomKeys, EachCallDrawsTheNextAnonymousKeys) {
-  const auto fn = [](const Tensor& x) { return std::vector{add(dropout(exp(x), 0.5), normal({6}, next_random_key())), randint(0, 99, {4})}; };
+  const auto fn = [](const Tensor& x) {
+    return std::vector{add(dropout(exp(x), 0.5), normal({6}, next_random_key())), randint(0, 99, {4})};
+  };
   const auto f = compile(fn);
   const auto run = [](auto&& g) { return drawn([&](uint64_t) { return g(values({5, 6}, 1)); }); };
   const auto got = run(f);
@@ -50,7 +52,9 @@ TEST(RandomKeys, EachCallDrawsTheNextAnonymousKeys) {
 }
 
 TEST(RandomKeys, TheGradientHasTheMaskOfItsForward) {
-  const auto fn = [](const Tensor& x, const Tensor& w) { return sum(mul(dropout(matmul(x, w), 0.4), dropout(x, 0.3))); };
+  const auto fn = [](const Tensor& x, const Tensor& w) {
+    return sum(mul(dropout(matmul(x, w), 0.4), dropout(x, 0.3)));
+  };
   const auto f = compile(fn);
   const auto run = [](auto&& g) {
     return drawn([&](uint64_t seed) {
@@ -81,14 +85,17 @@ TEST(RandomKeys, OneThatIsAnArgumentChangesWithoutCompiling) {
 TEST(RandomKeys, SizesThatVary) {
   const auto fn = [](const Tensor& x) { return std::vector{dropout(x, 0.5)}; };
   const auto f = compile(fn);
-  const auto run = [](auto&& g) { return drawn([&](uint64_t i) { return g(values({static_cast<int64_t>(i) + 2, 3}, 1)); }, 8); };
+  const auto run = [](auto&& g) {
+    return drawn([&](uint64_t i) { return g(values({static_cast<int64_t>(i) + 2, 3}, 1)); }, 8);
+  };
   expect_all_same(run(f), run(fn));
   EXPECT_GE(f.statistics().members, 5);
 }
 
 TEST(RandomKeys, RecomputedRegionsDrawTheSameAgain) {
   const auto fn = [](const Tensor& x) {
-    return checkpoint([](std::span<const Tensor> in) { return mul(dropout(exp(in[0]), 0.5), in[0]); }, std::span(&x, 1));
+    return checkpoint([](std::span<const Tensor> in) { return mul(dropout(exp(in[0]), 0.5), in[0]); },
+                      std::span(&x, 1));
   };
   const auto run = [](auto&& g) {
     return drawn([&](uint64_t seed) {
@@ -109,13 +116,15 @@ TEST(RandomKeys, SegmentsGoOnDrawing) {
   };
   const auto f = compile(fn, {.on_break = CompileOptions::OnBreak::segment});
   const auto run = [](auto&& g) {
-    return drawn([&](uint64_t seed) {
-      const Tensor x = values({9}, seed);
-      requires_grad_(x);
-      const Tensor y = g(x);
-      backward(sum(y));
-      return std::vector{detach(y), grad_of(x)};
-    }, 10);
+    return drawn(
+        [&](uint64_t seed) {
+          const Tensor x = values({9}, seed);
+          requires_grad_(x);
+          const Tensor y = g(x);
+          backward(sum(y));
+          return std::vector{detach(y), grad_of(x)};
+        },
+        10);
   };
   expect_all_same(run(f), run(fn));
   EXPECT_EQ(f.statistics().continuations, 2);
@@ -165,7 +174,9 @@ std::vector<Tensor> of_shards(const F& f, int64_t size_step = 0) {
 TEST(RandomKeys, OfADrawScopeAreThoseOfTheModulesInTheFunction) {
   const auto expected = of_shards(with_modules);
   expect_all_same(of_shards(compile(with_modules)), expected);
-  const auto region = [f = compile(with_modules)](const Tensor& x) { return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1)); };
+  const auto region = [f = compile(with_modules)](const Tensor& x) {
+    return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1));
+  };
   expect_all_same(of_shards(region), expected);
   EXPECT_NE(to_string(expected[0]), to_string(expected[2])) << "the callers have masks of their own";
 }
@@ -186,27 +197,36 @@ TEST(RandomKeys, OfADrawScopeInFunctionsOfManySizesAndInSegments) {
 TEST(RandomKeys, VerifiedCallsDrawOnceInADrawScope) {
   const auto expected = of_shards(with_modules);
   expect_all_same(of_shards(compile(with_modules, {.verify = 1})), expected);
-  const auto region = [f = compile(with_modules, {.verify = 1})](const Tensor& x) { return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1)); };
+  const auto region = [f = compile(with_modules, {.verify = 1})](const Tensor& x) {
+    return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1));
+  };
   expect_all_same(of_shards(region), expected);
 }
 
 TEST(RandomKeys, WhatCannotBeDrawn) {
   const Tensor x = values({4}, 1);
-  const auto branch = compile([](const Tensor& t) { return cond(gt(sum(t), 0.0), [](auto in) { return dropout(in[0], 0.5); }, [](auto in) { return neg(in[0]); }, {t})[0]; });
+  const auto branch = compile([](const Tensor& t) {
+    return cond(
+        gt(sum(t), 0.0), [](auto in) { return dropout(in[0], 0.5); }, [](auto in) { return neg(in[0]); }, {t})[0];
+  });
   expect_part(error_of<CaptureError>([&] { branch(x); }), "TUTTI-CAPTURE-034");
   const auto inside = compile([](const Tensor& t, const RandomKey& key) {
-    return cond(gt(sum(t), 0.0), [&](auto in) { return dropout(in[0], 0.5, key); }, [](auto in) { return neg(in[0]); }, {t})[0];
+    return cond(
+        gt(sum(t), 0.0), [&](auto in) { return dropout(in[0], 0.5, key); }, [](auto in) { return neg(in[0]); }, {t})[0];
   });
   expect_part(error_of<CaptureError>([&] { inside(x, RandomKey{.key = 1}); }), "with a key of the function around it");
   const auto changed = compile([](const Tensor& t, RandomKey key) {
     ++key.step;
     return dropout(t, 0.5, key);
   });
-  expect_part(error_of<CaptureError>([&] { changed(x, RandomKey{.key = 1}); }), "changed the key, the step or the virtual shard");
+  expect_part(error_of<CaptureError>([&] { changed(x, RandomKey{.key = 1}); }),
+              "changed the key, the step or the virtual shard");
 }
 
 TEST(RandomKeys, RegionsHaveTheMaskOfTheirForwardEvenIfOthersDrawBetween) {
-  const auto fn = [](const Tensor& x) { return checkpoint([](Span in) { return dropout(in[0], 0.5); }, std::span(&x, 1)); };
+  const auto fn = [](const Tensor& x) {
+    return checkpoint([](Span in) { return dropout(in[0], 0.5); }, std::span(&x, 1));
+  };
   const auto run = [](auto&& g) {
     return drawn([&](uint64_t) {
       const Tensor x = full({64}, 1.0);
@@ -219,7 +239,10 @@ TEST(RandomKeys, RegionsHaveTheMaskOfTheirForwardEvenIfOthersDrawBetween) {
   };
   const auto expected = run(fn);
   expect_all_same(run(compile(fn)), expected);
-  expect_all_same(run([f = compile(fn)](const Tensor& x) { return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1)); }), expected);
+  expect_all_same(run([f = compile(fn)](const Tensor& x) {
+                    return checkpoint([&](Span in) { return f(in[0]); }, std::span(&x, 1));
+                  }),
+                  expected);
 }
 
 TEST(RandomKeys, AChangedKeyIsNoArgument) {
@@ -240,8 +263,10 @@ TEST(RandomKeys, AChangedKeyIsNoArgument) {
     return dropout(t, 0.5, key);
   });
   expect_part(error_of<CaptureError>([&] { drawn_then_changed(values({4}, 1)); }), "TUTTI-CAPTURE-034");
-  const auto returned = compile([](const Tensor& t, const RandomKey& key) { return std::pair(dropout(t, 0.5, key), key); });
-  expect_part(error_of<CaptureError>([&] { returned(values({4}, 1), RandomKey{.key = 1}); }), "TUTTI-CAPTURE-034 the function returns a RandomKey");
+  const auto returned =
+      compile([](const Tensor& t, const RandomKey& key) { return std::pair(dropout(t, 0.5, key), key); });
+  expect_part(error_of<CaptureError>([&] { returned(values({4}, 1), RandomKey{.key = 1}); }),
+              "TUTTI-CAPTURE-034 the function returns a RandomKey");
 }
 
 }  // namespace

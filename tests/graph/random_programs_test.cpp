@@ -12,7 +12,9 @@ TEST(RandomPrograms, EagerAndCompiledHaveEqualBits) {
   EXPECT_GT(failures, 50);  // of 1800 calls
 }
 
-TEST(RandomPrograms, OneResultOfSeveralHasTheGradientsOfAnEagerRun) { EXPECT_EQ(graph_test::first_partial_difference(1, 150), ""); }
+TEST(RandomPrograms, OneResultOfSeveralHasTheGradientsOfAnEagerRun) {
+  EXPECT_EQ(graph_test::first_partial_difference(1, 150), "");
+}
 
 TEST(RandomPrograms, ThoseThatReadOnTheWayHaveEqualBitsInSegments) {
   int64_t continuations = 0;

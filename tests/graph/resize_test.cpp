@@ -28,9 +28,12 @@ TEST(ResizeStorage, GivesMemoryBackAndTakesItAgain) {
   resize_storage_(t, full);
   fill_(t, 2.0);
   expect_same(view, full_like(values({64}, 1), 2.0));
-  expect_part(error_of<UsageError>([&] { resize_storage_(t, 12); }), "12 bytes for the storage of [64, 64] f32 cpu, which has 16384; expected 0 or 16384");
+  expect_part(error_of<UsageError>([&] { resize_storage_(t, 12); }),
+              "12 bytes for the storage of [64, 64] f32 cpu, which has 16384; expected 0 or 16384");
   std::vector<float> mine(4);
-  expect_part(error_of<UsageError>([&] { resize_storage_(Tensor::from_memory(mine.data(), {4}, DType::f32, [] {}), 0); }), "belongs to somebody else");
+  expect_part(
+      error_of<UsageError>([&] { resize_storage_(Tensor::from_memory(mine.data(), {4}, DType::f32, [] {}), 0); }),
+      "belongs to somebody else");
 }
 
 // Whole while it is used: taken, gathered into, used, given back.

@@ -183,7 +183,8 @@ TEST(Segments, WholeSmallTensorsCanBeRead) {
     return sums;
   };
   const auto f = compile(fn, kSegments);
-  for (const auto& counts : {Tensor::of<int64_t>({2, 3, 1}), Tensor::of<int64_t>({0, 6, 0}), Tensor::of<int64_t>({2, 3, 1})}) {
+  for (const auto& counts :
+       {Tensor::of<int64_t>({2, 3, 1}), Tensor::of<int64_t>({0, 6, 0}), Tensor::of<int64_t>({2, 3, 1})}) {
     const auto got = f(counts, values({6, 3}, 1)), expected = fn(counts, values({6, 3}, 1));
     for (size_t i = 0; i < expected.size(); ++i) expect_same(got[i], expected[i]);
   }
@@ -254,13 +255,16 @@ TEST(Segments, AFunctionThatDoesSomethingElseWhenItRunsAgain) {
         return is_true(gt(sum(y), 0.0)) ? y : x;
       },
       kSegments);
-  expect_part(error_of<CaptureError>([&] { f(values({3}, 1)); }), "TUTTI-CAPTURE-033 'reader' does not do the same up to read 0");
+  expect_part(error_of<CaptureError>([&] { f(values({3}, 1)); }),
+              "TUTTI-CAPTURE-033 'reader' does not do the same up to read 0");
 }
 
 TEST(Segments, ReadingInABranchIsAnError) {
   const auto f = compile(
       [](const Tensor& x) {
-        return cond(gt(sum(x), 0.0), [](auto in) { return mul(in[0], sum(in[0]).item()); }, [](auto in) { return neg(in[0]); }, {x})[0];
+        return cond(
+            gt(sum(x), 0.0), [](auto in) { return mul(in[0], sum(in[0]).item()); }, [](auto in) { return neg(in[0]); },
+            {x})[0];
       },
       kSegments);
   expect_part(error_of<CaptureError>([&] { f(values({3}, 1)); }), "TUTTI-CAPTURE-012");
@@ -294,7 +298,8 @@ TEST(Segments, HeldLeavesGatherGradientsFromCallToCall) {
 
 TEST(Segments, WhatIsReadIsForTheHost) {
   const auto used = compile([](const Tensor& x) { return mul(to_contiguous(exp(x)), x); }, kSegments);
-  expect_part(error_of<CaptureError>([&] { used(values({3}, 1)); }), "uses what it read of a tensor, [3] f32 cpu, in an op or as a result");
+  expect_part(error_of<CaptureError>([&] { used(values({3}, 1)); }),
+              "uses what it read of a tensor, [3] f32 cpu, in an op or as a result");
   const auto returned = compile([](const Tensor& x) { return to_contiguous(x); }, kSegments);
   expect_part(error_of<CaptureError>([&] { returned(values({3}, 1)); }), "uses what it read of a tensor");
   // The host may write to it, which changes no later answer.
@@ -317,7 +322,8 @@ TEST(Segments, ReadingInARegionThatTheBackwardComputesAgain) {
     expect_same(compile(fn, kSegments)(x), fn(x));
   }
   requires_grad_(x);
-  expect_part(error_of<CaptureError>([&] { compile(fn, kSegments)(x); }), "'reader' reads elements in what its backward computes again");
+  expect_part(error_of<CaptureError>([&] { compile(fn, kSegments)(x); }),
+              "'reader' reads elements in what its backward computes again");
 }
 
 TEST(Segments, WhatIsCarriedHasTheSizeThatItHad) {

@@ -1,4 +1,5 @@
-// Selections, scans and pooling inside compiled functions, with their gradients and in several sizes: the bits of an eager run.
+// Selections, scans and pooling inside compiled functions, with their gradients and in several sizes: the bits of an
+// eager run.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -15,7 +16,8 @@ using graph_test::expect_same;
 using graph_test::values;
 
 // fn and the gradient of the sum of squares of its result, compiled and eager, for tensors of growing rows.
-void expect_compiled(const char* name, const std::function<Tensor(const Tensor&)>& fn, const std::function<Extents(int64_t)>& sizes) {
+void expect_compiled(const char* name, const std::function<Tensor(const Tensor&)>& fn,
+                     const std::function<Extents(int64_t)>& sizes) {
   SCOPED_TRACE(name);
   const auto both = [&](const Tensor& x) {
     const Tensor y = fn(mul(x, 1.5)), inputs[] = {x}, outputs[] = {sum(mul(y, y))};
@@ -39,7 +41,8 @@ TEST(CompiledSelections, HaveTheBitsOfEagerOnes) {
     expect_compiled("nanmedian of lines", [=](const Tensor& x) { return nanmedian(x, dim, true).values; }, matrix);
     expect_compiled("kthvalue", [=](const Tensor& x) { return kthvalue(x, 2, dim).values; }, matrix);
     expect_compiled("mode", [=](const Tensor& x) { return mode(x, dim, true).values; }, matrix);
-    expect_compiled("index", [=](const Tensor& x) { return add(sum(x), cast(median(x, dim).indices, DType::f32)); }, matrix);
+    expect_compiled(
+        "index", [=](const Tensor& x) { return add(sum(x), cast(median(x, dim).indices, DType::f32)); }, matrix);
   }
 }
 
@@ -47,7 +50,8 @@ TEST(CompiledScans, HaveTheBitsOfEagerOnes) {
   const auto matrix = [](int64_t n) { return Extents{n, 5}; };
   for (const int64_t dim : {0, 1}) {
     expect_compiled("logcumsumexp", [=](const Tensor& x) { return logcumsumexp(x, dim); }, matrix);
-    expect_compiled("decayed_cumsum", [=](const Tensor& x) { return decayed_cumsum(x, sigmoid(x), dim, dim == 1); }, matrix);
+    expect_compiled(
+        "decayed_cumsum", [=](const Tensor& x) { return decayed_cumsum(x, sigmoid(x), dim, dim == 1); }, matrix);
     expect_compiled("cumprod", [=](const Tensor& x) { return cumprod(x, dim); }, matrix);
     expect_compiled("cummax", [=](const Tensor& x) { return cummax(x, dim).first; }, matrix);
   }
@@ -55,8 +59,12 @@ TEST(CompiledScans, HaveTheBitsOfEagerOnes) {
 
 TEST(CompiledPooling, HasTheBitsOfEagerPooling) {
   const auto images = [](int64_t n) { return Extents{n, 2, 7, 6}; };
-  expect_compiled("max_pool2d", [](const Tensor& x) { return max_pool2d(x, {.kernel = {3}, .stride = {2}, .padding = {1}}); }, images);
-  expect_compiled("avg_pool2d", [](const Tensor& x) { return avg_pool2d(x, {.kernel = {5}, .stride = {1}, .padding = {2}}); }, images);
+  expect_compiled(
+      "max_pool2d", [](const Tensor& x) { return max_pool2d(x, {.kernel = {3}, .stride = {2}, .padding = {1}}); },
+      images);
+  expect_compiled(
+      "avg_pool2d", [](const Tensor& x) { return avg_pool2d(x, {.kernel = {5}, .stride = {1}, .padding = {2}}); },
+      images);
   expect_compiled("adaptive_max_pool2d", [](const Tensor& x) { return adaptive_max_pool2d(x, {3}); }, images);
   expect_compiled("adaptive_avg_pool2d", [](const Tensor& x) { return adaptive_avg_pool2d(x, {-1, 4}); }, images);
 }

@@ -51,7 +51,8 @@ TEST(Slots, WrittenInPlaceNeedNoCompilation) {
 
 TEST(Slots, GetGradientsWhereverTheirTensorIs) {
   const auto slot = std::make_shared<Slot>(requires_grad_(Tensor::of<float>({2})));
-  const auto f = compile([slot](const Tensor& x) { return sum(mul(x, mul(read_slot(slot), read_slot(slot)))); }, {.name = "squared"});
+  const auto f = compile([slot](const Tensor& x) { return sum(mul(x, mul(read_slot(slot), read_slot(slot)))); },
+                         {.name = "squared"});
   const Tensor x = Tensor::of<float>({10});
   for (int i = 1; i < 5; ++i) {
     slot->tensor = requires_grad_(Tensor::of<float>({static_cast<float>(i)}));
@@ -77,11 +78,13 @@ TEST(Slots, ThatFailSaySoInTheCaller) {
 
 TEST(Slots, MayNotBeReplacedByTheFunctionThatReadsThem) {
   const auto slot = std::make_shared<Slot>(Tensor::of<float>({2}));
-  const auto f = compile([slot](const Tensor& x) {
-    const Tensor y = mul(x, read_slot(slot));
-    slot->tensor = Tensor::of<float>({3});
-    return mul(y, read_slot(slot));
-  }, {.name = "replacing"});
+  const auto f = compile(
+      [slot](const Tensor& x) {
+        const Tensor y = mul(x, read_slot(slot));
+        slot->tensor = Tensor::of<float>({3});
+        return mul(y, read_slot(slot));
+      },
+      {.name = "replacing"});
   try {
     f(Tensor::of<float>({1}));
     FAIL();

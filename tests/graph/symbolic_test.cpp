@@ -45,11 +45,13 @@ TEST(Symbolic, ASecondSizeMakesAFamilyAndFurtherOnesAreItsMembers) {
 
 // A transformer block's worth of ops.
 struct Layer {
-  Tensor wq = values({8, 8}, 11), wk = values({8, 4}, 12), wv = values({8, 4}, 13), wo = values({8, 8}, 14), norm = values({8}, 15);
+  Tensor wq = values({8, 8}, 11), wk = values({8, 4}, 12), wv = values({8, 4}, 13), wo = values({8, 8}, 14),
+         norm = values({8}, 15);
   Tensor operator()(const Tensor& x) const {
     const SymInt B = x.size(0), T = x.size(1);
     const Tensor n = rms_norm(x, norm, 1e-6);
-    const Tensor q = reshape(matmul(n, wq), {B, T, 2, 4}), k = reshape(matmul(n, wk), {B, T, 1, 4}), v = reshape(matmul(n, wv), {B, T, 1, 4});
+    const Tensor q = reshape(matmul(n, wq), {B, T, 2, 4}), k = reshape(matmul(n, wk), {B, T, 1, 4}),
+                 v = reshape(matmul(n, wv), {B, T, 1, 4});
     const Tensor a = reshape(sdpa(q, k, v, {.causal = true}), {B * T, 8});
     return add(x, reshape(matmul(a, wo), {B, T, 8}));
   }
@@ -103,7 +105,8 @@ TEST(Symbolic, SizesAsNumbersMasksAndPositions) {
     const Tensor mask = tril_mask(T, T), positions = arange(T);
     const Tensor scores = add(x, cast(positions, DType::f32));
     const Tensor half = slice(scores, 1, 0, floordiv(T, 2));
-    return std::tuple(mul(scores, T), sum(half, {.dims = {1}}), cat({half, half}, 1), truediv(cast(mask, DType::f32), T));
+    return std::tuple(mul(scores, T), sum(half, {.dims = {1}}), cat({half, half}, 1),
+                      truediv(cast(mask, DType::f32), T));
   };
   const auto f = compile(fn);
   for (int64_t t = 3; t < 10; ++t) {
@@ -128,10 +131,12 @@ TEST(Symbolic, ABranchOnASizeIsAGuard) {
 TEST(Symbolic, EqualSizesAreSeparateSymbolsUntilAnOpNeedsThemEqual) {
   const auto outer = [](const Tensor& a, const Tensor& b) { return mul(reshape(a, {-1, 1}), b); };
   const auto f = compile(outer, {.dynamic = {dynamic(0, 0), dynamic(1, 0)}});
-  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{4, 4}, {4, 7}, {9, 3}}) expect_same(f(values({m}, 1), values({n}, 2)), outer(values({m}, 1), values({n}, 2)));
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{4, 4}, {4, 7}, {9, 3}})
+    expect_same(f(values({m}, 1), values({n}, 2)), outer(values({m}, 1), values({n}, 2)));
   EXPECT_EQ(f.statistics().compiles, 1) << f.explain();
 
-  const auto g = compile([](const Tensor& a, const Tensor& b) { return add(a, b); }, {.dynamic = {dynamic(0, 0), dynamic(1, 0)}});
+  const auto g =
+      compile([](const Tensor& a, const Tensor& b) { return add(a, b); }, {.dynamic = {dynamic(0, 0), dynamic(1, 0)}});
   g(values({4}, 1), values({4}, 2)), g(values({5}, 1), values({5}, 2));
   EXPECT_EQ(g.statistics().compiles, 1) << g.explain();
   EXPECT_THROW(g(values({4}, 1), values({5}, 2)), UsageError);
@@ -173,7 +178,8 @@ TEST(Symbolic, ASizeThatIsAnArgument) {
   const auto g = compile(fn, {.name = "rows", .dynamic = {dynamic(-1, 0, 2, 8)}});
   g(values({24}, 1), SymInt(2)), g(values({24}, 1), SymInt(8));
   EXPECT_EQ(g.statistics().compiles, 1);
-  expect_part(error_of<UsageError>([&] { g(values({24}, 1), SymInt(12)); }), "'rows': size argument 0 is 12, declared as dynamic from 2 to 8");
+  expect_part(error_of<UsageError>([&] { g(values({24}, 1), SymInt(12)); }),
+              "'rows': size argument 0 is 12, declared as dynamic from 2 to 8");
 }
 
 TEST(Symbolic, NumbersThatDependOnSizes) {
@@ -193,7 +199,8 @@ TEST(Symbolic, NumbersThatDependOnSizes) {
 TEST(Symbolic, ZeroAndOneStayWhatTheyAre) {
   const auto fn = [](const Tensor& x, const Tensor& y) { return sum(add(x, y), {.dims = {0}}); };
   const auto f = compile(fn);
-  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{2, 2}, {3, 3}, {1, 5}, {1, 6}, {4, 4}, {0, 0}, {5, 1}, {1, 1}, {7, 7}})
+  for (const auto& [m, n] :
+       {std::pair<int64_t, int64_t>{2, 2}, {3, 3}, {1, 5}, {1, 6}, {4, 4}, {0, 0}, {5, 1}, {1, 1}, {7, 7}})
     expect_same(f(values({m, 3}, 1), values({n, 3}, 2)), fn(values({m, 3}, 1), values({n, 3}, 2)));
 }
 
@@ -220,9 +227,11 @@ TEST(Symbolic, ADeclaredRangeMayIncludeZeroAndOne) {
 }
 
 TEST(SymbolicErrors, DeclaredRangesAreHeld) {
-  const auto f = compile([](const Tensor& x) { return exp(x); }, {.name = "ranged", .dynamic = {dynamic(0, 0, 4, 64, 4)}});
+  const auto f =
+      compile([](const Tensor& x) { return exp(x); }, {.name = "ranged", .dynamic = {dynamic(0, 0, 4, 64, 4)}});
   f(values({8}, 1)), f(values({64}, 1));
-  expect_part(error_of<UsageError>([&] { f(values({68}, 1)); }), "'ranged': dim 0 of tensor 0 is 68, declared as dynamic from 4 to 64 in multiples of 4");
+  expect_part(error_of<UsageError>([&] { f(values({68}, 1)); }),
+              "'ranged': dim 0 of tensor 0 is 68, declared as dynamic from 4 to 64 in multiples of 4");
   EXPECT_THROW(f(values({10}, 1)), UsageError);
   EXPECT_EQ(f.statistics().compiles, 1);
   const auto none = compile([](const Tensor& x) { return exp(x); }, {.dynamic = {dynamic(1, 0)}});
@@ -237,7 +246,8 @@ TEST(SymbolicErrors, ACallThatIsWrongInAnyCaseLeavesNothingBehind) {
   using OnLimit = CompileOptions::OnLimit;
   const auto fn = [](const Tensor& a, const Tensor& b) { return add(a, b); };
   const auto f = compile(fn);
-  const auto g = compile(fn, {.recompile_limit = 1, .on_limit = OnLimit::generalize, .sizes = CompileOptions::Sizes::fixed});
+  const auto g =
+      compile(fn, {.recompile_limit = 1, .on_limit = OnLimit::generalize, .sizes = CompileOptions::Sizes::fixed});
   for (const auto& h : {f, g}) {
     h(values({4}, 1), values({4}, 2));
     EXPECT_THROW(h(values({4}, 1), values({5}, 2)), UsageError);
@@ -250,16 +260,22 @@ TEST(SymbolicErrors, ACallThatIsWrongInAnyCaseLeavesNothingBehind) {
 TEST(SymbolicErrors, SizesOfATraceInAnother) {
   SymInt kept;
   SymFloat kept_number;
-  compile([&](const Tensor& x) {
-    kept = x.size(0) + 7;
-    kept_number = SymFloat(kept) * 0.5;
-    return exp(x);
-  }, {.dynamic = {dynamic(0, 0)}})(values({4}, 1));
+  compile(
+      [&](const Tensor& x) {
+        kept = x.size(0) + 7;
+        kept_number = SymFloat(kept) * 0.5;
+        return exp(x);
+      },
+      {.dynamic = {dynamic(0, 0)}})(values({4}, 1));
   EXPECT_EQ(kept.to_string(), "<symbol of an ended trace>");
   for (const bool number : {false, true}) {
-    const auto f = compile([&](const Tensor& x) { return mul(add(x, SymFloat(x.size(0) * 2 + 1)), number ? kept_number : SymFloat(kept)); },
-                           {.dynamic = {dynamic(0, 0)}});
-    expect_part(error_of<UsageError>([&] { f(values({9}, 1)); }), "a symbolic size was used in another trace than its own");
+    const auto f = compile(
+        [&](const Tensor& x) {
+          return mul(add(x, SymFloat(x.size(0) * 2 + 1)), number ? kept_number : SymFloat(kept));
+        },
+        {.dynamic = {dynamic(0, 0)}});
+    expect_part(error_of<UsageError>([&] { f(values({9}, 1)); }),
+                "a symbolic size was used in another trace than its own");
   }
 }
 
@@ -270,7 +286,8 @@ TEST(SymbolicErrors, MoreDeclaredSizesThanSixtyFour) {
     tensors.push_back(values({i + 2}, 1));
     dims.push_back(dynamic(i, 0));
   }
-  const auto f = compile([](const std::vector<Tensor>& t) { return mul(t[69], static_cast<double>(t[69].extent(0))); }, {.dynamic = dims});
+  const auto f = compile([](const std::vector<Tensor>& t) { return mul(t[69], static_cast<double>(t[69].extent(0))); },
+                         {.dynamic = dims});
   expect_part(error_of<CaptureError>([&] { f(tensors); }), "s69 = dim 0 of tensor 69");
 }
 

@@ -38,7 +38,8 @@ TEST(CompileThreads, OneThreadCompilesForAll) {
   });
   std::vector<Tensor> results(8);
   on_threads(8, [&](int i) {
-    for (int call = 0; call < 20; ++call) results[static_cast<size_t>(i)] = f(values({17, 33}, static_cast<uint64_t>(i)));
+    for (int call = 0; call < 20; ++call)
+      results[static_cast<size_t>(i)] = f(values({17, 33}, static_cast<uint64_t>(i)));
   });
   EXPECT_EQ(traces, 1 + f.statistics().looks);
   EXPECT_LE(f.statistics().looks, 7);  // at calls 2, 4, ..., 128

@@ -64,11 +64,13 @@ TEST(Verify, ANumberOfTheHostThatChangesIsFound) {
 
 TEST(Verify, AWriteThatTheTraceDidNotMakeIsFound) {
   bool writes = false;
-  const auto f = compile([&](const Tensor& x) {
-    const Tensor y = add(x, 1.0);
-    if (writes) add_(x, 1.0);
-    return y;
-  }, {.verify = 1});
+  const auto f = compile(
+      [&](const Tensor& x) {
+        const Tensor y = add(x, 1.0);
+        if (writes) add_(x, 1.0);
+        return y;
+      },
+      {.verify = 1});
   f(values({4}, 1)), f(values({4}, 1));
   writes = true;
   expect_part(error_of<CaptureError>([&] { f(values({4}, 1)); }), "argument 0 has ");
@@ -166,7 +168,8 @@ TEST(FirstCall, RunsEagerlyWhileKernelsAreCompiled) {
 
 TEST(FirstCall, AFunctionThatIsDroppedWaitsForItsKernels) {
   for (int i = 0; i < 20; ++i) {
-    const auto f = compile([i](const Tensor& x) { return exp(add(x, i)); }, {.first_call = CompileOptions::FirstCall::runs_eager});
+    const auto f =
+        compile([i](const Tensor& x) { return exp(add(x, i)); }, {.first_call = CompileOptions::FirstCall::runs_eager});
     expect_same(f(values({8}, 1)), exp(add(values({8}, 1), i)));
   }
 }

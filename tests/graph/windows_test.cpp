@@ -15,7 +15,8 @@ using graph_test::values;
 TEST(CompiledWindows, ConvolutionsPoolingAndTheirGradients) {
   const auto fn = [](const Tensor& x, const Tensor& w, const Tensor& bias) {
     const Tensor y = silu(conv2d(x, w, bias, {.padding = {1}}));
-    const Tensor z = add(max_pool2d(y, {.kernel = {3}, .stride = {2}, .padding = {1}}), avg_pool2d(y, {.kernel = {2}, .ceil_mode = true}));
+    const Tensor z = add(max_pool2d(y, {.kernel = {3}, .stride = {2}, .padding = {1}}),
+                         avg_pool2d(y, {.kernel = {2}, .ceil_mode = true}));
     const Tensor inputs[] = {x, w, bias}, outputs[] = {sum(mul(z, adaptive_avg_pool2d(z, {1})))};
     return grad(outputs, inputs);
   };

@@ -92,7 +92,9 @@ TEST(WrapperMetadata, IsAGuardAndSoIsAnInnerTensorThatAppears) {
 
 // The outer geometry is a function of the inner tensors of each call, never that of the trace.
 TEST(WrapperMetadata, OuterSizesFollowTheInnerTensors) {
-  const auto fn = [](const Quantized& q, const Tensor& x) { return mul(matmul(x, q.dequantized()), truediv(SymInt(1), q.size(0))); };
+  const auto fn = [](const Quantized& q, const Tensor& x) {
+    return mul(matmul(x, q.dequantized()), truediv(SymInt(1), q.size(0)));
+  };
   const auto f = compile(fn);
   for (int64_t n = 3; n < 9; ++n) {
     for (const bool columns : {false, true}) {

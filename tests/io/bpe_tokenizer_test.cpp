@@ -28,8 +28,8 @@ Json small_tokenizer() {
   vocab["\u0120the"] = 258;
   vocab["in"] = 259;
   const auto added = [](int32_t id, const char* content, bool special) {
-    return Json{{"id", id},         {"content", content},  {"single_word", false}, {"lstrip", false},
-                {"rstrip", false},  {"normalized", false}, {"special", special}};
+    return Json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", special}};
   };
   return {{"added_tokens", {added(kEndOfText, "<|endoftext|>", true), added(261, "<|endoftext|>>", false)}},
           {"normalizer", nullptr},
@@ -220,7 +220,8 @@ TEST(BpeTokenizer, SaysWhereJsonIsMalformed) {
     BpeTokenizer::parse(text.substr(0, 100), "cut.json");
     FAIL() << "half a file was accepted";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("cut.json:1:101: byte 101: not JSON: "), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("cut.json:1:101: byte 101: not JSON: "), std::string::npos)
+        << error.what();
   }
 }
 

@@ -9,9 +9,7 @@
 namespace tutti {
 namespace {
 
-TEST(ByteNgram, IsUniformBeforeItHasSeenAnything) {
-  EXPECT_NEAR(ByteNgram().bits("abc"), 4 * std::log2(257.0), 1e-9);
-}
+TEST(ByteNgram, IsUniformBeforeItHasSeenAnything) { EXPECT_NEAR(ByteNgram().bits("abc"), 4 * std::log2(257.0), 1e-9); }
 
 TEST(ByteNgram, FollowsTheFormula) {
   ByteNgram model;
@@ -28,7 +26,8 @@ TEST(ByteNgram, FollowsTheFormula) {
 TEST(ByteNgram, GivesProbabilitiesThatAddUpToOne) {
   ByteNgram model;
   for (const std::string& document : testing::sample_documents(5)) model.add(document);
-  for (const auto& [before_last, last] : {std::pair<size_t, size_t>{'t', 'h'}, {ByteNgram::kDocumentEnd, 't'}, {0, 255}}) {
+  for (const auto& [before_last, last] :
+       {std::pair<size_t, size_t>{'t', 'h'}, {ByteNgram::kDocumentEnd, 't'}, {0, 255}}) {
     double sum = 0;
     for (size_t next = 0; next < ByteNgram::kSymbols; ++next) sum += model.probability(before_last, last, next);
     EXPECT_NEAR(sum, 1.0, 1e-12);

@@ -50,14 +50,16 @@ struct Format {
   const char* tensor;  // what the message names besides the file
 };
 const Format kFormats[] = {
-    {"a.safetensors", safetensors_of, [](const std::string& path) { SafetensorsFile(path).tensor("weights"); }, "'weights'"},
+    {"a.safetensors", safetensors_of, [](const std::string& path) { SafetensorsFile(path).tensor("weights"); },
+     "'weights'"},
     {"a.npy", npy_of, [](const std::string& path) { read_npy(path); }, "shape"},
 };
 
 // A tensor without elements has strides, which are products of its other sizes.
 TEST(HeadersOfTensors, WhoseSizesDoNotFitAreRefusedByFileAndTensorWhereverAZeroStands) {
   TemporaryFolder folder;
-  const std::vector<std::string> huge = {"4611686018427387904, 4611686018427387904", "9223372036854775807", "4294967296, 4294967296", "2147483648, 2147483648, 2"};
+  const std::vector<std::string> huge = {"4611686018427387904, 4611686018427387904", "9223372036854775807",
+                                         "4294967296, 4294967296", "2147483648, 2147483648, 2"};
   for (const Format& format : kFormats) {
     for (const std::string& sizes : huge) {
       for (const std::string& shape : {sizes + ", 0", "0, " + sizes, "0, " + sizes + ", 0", sizes}) {
@@ -80,22 +82,29 @@ TEST(IndexOfTensors, NamesFilesInItsFolderOnly) {
   TemporaryFolder folder;
   const std::vector<std::pair<std::string, Tensor>> tensors = {{"w", Tensor::empty({2}, DType::f32)}};
   folder.write("inner/x", "");
-  for (const char* file : {"real.safetensors", "inner/real.safetensors", "inner/x.safetensors"}) write_safetensors(folder / file, tensors);
-  for (const std::string& name : {""s, "."s, ".."s, "../real.safetensors"s, "x/../real.safetensors"s, folder / "real.safetensors", "real.safetensors\0"s, "real.safetensors\0.other"s, "\0real.safetensors"s,
-                                  "inner/"s, "./x.safetensors"s}) {
-    const std::string index = folder.write("inner/model.safetensors.index.json", "{\"weight_map\": {\"w\": " + json_quoted(name) + "}}");
+  for (const char* file : {"real.safetensors", "inner/real.safetensors", "inner/x.safetensors"})
+    write_safetensors(folder / file, tensors);
+  for (const std::string& name :
+       {""s, "."s, ".."s, "../real.safetensors"s, "x/../real.safetensors"s, folder / "real.safetensors",
+        "real.safetensors\0"s, "real.safetensors\0.other"s, "\0real.safetensors"s, "inner/"s, "./x.safetensors"s}) {
+    const std::string index =
+        folder.write("inner/model.safetensors.index.json", "{\"weight_map\": {\"w\": " + json_quoted(name) + "}}");
     const std::string message = refusal_of([&] { SafetensorsShards{index}; });
     EXPECT_EQ(message.find(index), 0u) << json_quoted(name) << ": " << message;
-    EXPECT_NE(message.find("expected the name of a file in the folder of the index, found " + json_quoted(name)), std::string::npos) << message;
+    EXPECT_NE(message.find("expected the name of a file in the folder of the index, found " + json_quoted(name)),
+              std::string::npos)
+        << message;
   }
-  const std::string index = folder.write("inner/model.safetensors.index.json", "{\"weight_map\": {\"w\": \"x.safetensors\"}}");
+  const std::string index =
+      folder.write("inner/model.safetensors.index.json", "{\"weight_map\": {\"w\": \"x.safetensors\"}}");
   EXPECT_EQ(refusal_of([&] { SafetensorsShards{index}; }), "accepted");
 }
 
 TEST(MappedFile, RefusesANameWithAZeroByte) {
   TemporaryFolder folder;
   const std::string path = folder.write("a", "text");
-  EXPECT_NE(refusal_of([&] { MappedFile(path + "\0b"s); }).find("of its name is zero, where the system ends a name"), std::string::npos);
+  EXPECT_NE(refusal_of([&] { MappedFile(path + "\0b"s); }).find("of its name is zero, where the system ends a name"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -17,7 +17,9 @@ using testing::gzip_of;
 using testing::TemporaryFolder;
 using Documents = std::vector<std::string>;
 
-TextDocuments read(const std::string& path, const TextSourceOptions& options = {}) { return read_counted_documents(Documents{path}, options); }
+TextDocuments read(const std::string& path, const TextSourceOptions& options = {}) {
+  return read_counted_documents(Documents{path}, options);
+}
 
 std::string refusal_of(const std::string& path, const TextSourceOptions& options = {}) {
   try {
@@ -46,12 +48,14 @@ std::string noise(size_t nbytes) {
 
 // Text of words, with line ends within.
 Documents sample_documents(int count) {
-  static const char* const kWords[] = {"the", "lark", "sings", "above", "a", "field", "of", "barley", "and", "wind", "moves", "its", "grey", "water", "slowly", "then", "rests"};
+  static const char* const kWords[] = {"the",  "lark",  "sings", "above", "a",     "field",  "of",   "barley", "and",
+                                       "wind", "moves", "its",   "grey",  "water", "slowly", "then", "rests"};
   Numbers numbers{7};
   Documents documents;
   for (int i = 0; i < count; ++i) {
     std::string text;
-    for (uint64_t words = 5 + numbers.next(40); words > 0; --words) text += std::string(kWords[numbers.next(std::size(kWords))]) + (numbers.next(9) == 0 ? ".\n" : " ");
+    for (uint64_t words = 5 + numbers.next(40); words > 0; --words)
+      text += std::string(kWords[numbers.next(std::size(kWords))]) + (numbers.next(9) == 0 ? ".\n" : " ");
     documents.push_back(text);
   }
   return documents;
@@ -62,7 +66,8 @@ std::string at(size_t place, const std::string& text) { return std::string(place
 // The first bytes of the formats' specifications.
 const std::pair<std::string, std::string> kBinaries[] = {
     {"\xfd"
-     "7zXZ\0\0\4"s, "xz data; uncompress it first: xz -d"},
+     "7zXZ\0\0\4"s,
+     "xz data; uncompress it first: xz -d"},
     {"\x28\xb5\x2f\xfd\4\0"s, "zstd data; uncompress it first: zstd -d"},
     {"BZh91AY&SY", "bzip2 data"},
     {"\x04\x22\x4d\x18\x64", "lz4 data"},
@@ -80,7 +85,8 @@ const std::pair<std::string, std::string> kBinaries[] = {
     {"\xff\xd8\xff\xe0", "a picture"},
     {"GIF89a", "a picture"},
     {"\x7f"
-     "ELF\2", "a program"},
+     "ELF\2",
+     "a program"},
     {"\xff\xfeT\0e\0x\0t\0"s, "UTF-16 text; convert it to UTF-8"},
     {"\xfe\xff\0T\0e\0x\0t"s, "UTF-16 text"},
     {"T\0e\0x\0t\0"s, "no text: byte 1 is zero"},
@@ -108,9 +114,17 @@ TEST(BinaryData, IsRefusedByItsFormatUnderAnyNameAndReadWhenAskedFor) {
 
 TEST(BinaryData, IsNoTextOfPeople) {
   TemporaryFolder folder;
-  const std::string texts[] = {"Zwölf Boxkämpfer\n", "\xd0\x96\xd1\x83\xd0\xba", "Latin-1: \xe4\xf6\xfc\n", "\xef\xbb\xbfwith a mark", "bold: o\bo\n", "\x1b[1mcolours\x1b[0m\n", "PKZIP, BZip and PARIS", "a\r\n\f\v\tb",
+  const std::string texts[] = {"Zwölf Boxkämpfer\n",
+                               "\xd0\x96\xd1\x83\xd0\xba",
+                               "Latin-1: \xe4\xf6\xfc\n",
+                               "\xef\xbb\xbfwith a mark",
+                               "bold: o\bo\n",
+                               "\x1b[1mcolours\x1b[0m\n",
+                               "PKZIP, BZip and PARIS",
+                               "a\r\n\f\v\tb",
                                at(70'000, "a zero behind the head: \0"s)};
-  for (const std::string& text : texts) EXPECT_EQ(read(folder.write("a.txt", text)).counts.nbytes, static_cast<int64_t>(text.size())) << text;
+  for (const std::string& text : texts)
+    EXPECT_EQ(read(folder.write("a.txt", text)).counts.nbytes, static_cast<int64_t>(text.size())) << text;
 }
 
 TEST(TextCounts, TellWhatWasReadAndWhatWasSkipped) {
@@ -123,7 +137,8 @@ TEST(TextCounts, TellWhatWasReadAndWhatWasSkipped) {
   const TextCounts counts = read(folder / "data").counts;
   EXPECT_EQ(counts, (TextCounts{.files = 5, .documents = 4, .nbytes = 3 + 3 + 5 + 16, .skipped = 4}));
   EXPECT_EQ(describe(counts), "read 5 files, 4 documents, 27 bytes, skipped 4 without text");
-  EXPECT_EQ(describe(TextCounts{.files = 1, .documents = 1, .nbytes = 1}), "read 1 file, 1 document, 1 byte, skipped 0 without text");
+  EXPECT_EQ(describe(TextCounts{.files = 1, .documents = 1, .nbytes = 1}),
+            "read 1 file, 1 document, 1 byte, skipped 0 without text");
 }
 
 TEST(TextField, IsTheOneThatIsNamed) {
@@ -131,11 +146,16 @@ TEST(TextField, IsTheOneThatIsNamed) {
   const std::string path = folder.write("a.jsonl", "{\"text\": \"no\", \"content\": \"yes\"}\n");
   EXPECT_EQ(read(path, {.text_field = "content"}).documents, Documents{"yes"});
   EXPECT_EQ(refusal_of(path, {.text_field = "body"}),
-            path + ":1: has no 'body'; its keys are \"text\", \"content\". Name the one that holds the text: data.text_field, or --text-field of tutti tokenizer train");
+            path +
+                ":1: has no 'body'; its keys are \"text\", \"content\". Name the one that holds the text: "
+                "data.text_field, or --text-field of tutti tokenizer train");
   std::string many = "{";
   for (int i = 0; i < 30; ++i) many += "\"k" + std::to_string(i) + "\\u001b\": 1, ";
-  EXPECT_NE(refusal_of(folder.write("b.jsonl", "{\"text\": \"\"}\n" + many + "\"z\": 2}")).find("b.jsonl:2: has no 'text'; its keys are \"k0\\u001b\", "), std::string::npos);
-  EXPECT_NE(refusal_of(folder / "b.jsonl").find(" and 19 more. Name"), std::string::npos) << refusal_of(folder / "b.jsonl");
+  EXPECT_NE(refusal_of(folder.write("b.jsonl", "{\"text\": \"\"}\n" + many + "\"z\": 2}"))
+                .find("b.jsonl:2: has no 'text'; its keys are \"k0\\u001b\", "),
+            std::string::npos);
+  EXPECT_NE(refusal_of(folder / "b.jsonl").find(" and 19 more. Name"), std::string::npos)
+      << refusal_of(folder / "b.jsonl");
   EXPECT_NE(refusal_of(folder.write("c.jsonl", "{}")).find("it has no keys at all"), std::string::npos);
 }
 
@@ -152,7 +172,11 @@ TEST(CompressedText, GivesTheDocumentsOfPlainText) {
     plain += samples[i] + (i % 7 == 0 ? "\n\n" : " ");
   }
   ASSERT_GT(plain.size(), size_t{1} << 20) << "more than one piece";
-  const std::pair<std::string, std::string> kinds[] = {{"a.jsonl", lines}, {"a.dict", dict}, {"a.txt", plain}, {"b.txt", plain.substr(0, 64 << 10)}, {"c.txt", plain.substr(0, (64 << 10) + 1)},
+  const std::pair<std::string, std::string> kinds[] = {{"a.jsonl", lines},
+                                                       {"a.dict", dict},
+                                                       {"a.txt", plain},
+                                                       {"b.txt", plain.substr(0, 64 << 10)},
+                                                       {"c.txt", plain.substr(0, (64 << 10) + 1)},
                                                        {"d.jsonl", lines + "{\"text\": \"the last line has no end\"}"}};
   for (const auto& [name, text] : kinds) {
     const TextDocuments whole = read(folder.write(name, text));
@@ -205,7 +229,8 @@ TEST(CompressedText, TakesNoMemoryForItsSize) {
     const std::vector<std::string> files = {folder.write(name, packed)};
     int64_t seen = 0;
     const int64_t mib = growth_mib([&] {
-      const TextCounts counts = for_each_document(files, [&](std::string_view document) { seen += static_cast<int64_t>(document.size()); });
+      const TextCounts counts =
+          for_each_document(files, [&](std::string_view document) { seen += static_cast<int64_t>(document.size()); });
       if (counts.nbytes < nbytes * 9 / 10) _exit(1);
     });
     EXPECT_LT(mib, 24 + static_cast<int64_t>(packed.size() >> 20)) << name;
@@ -236,13 +261,18 @@ TEST(HostileText, IsRefusedByNameBeforeItTakesMuchMemory) {
       {"bomb.txt.gz", gib, "expands to more than 256 times its size"},
       {"bomb.jsonl.gz", gib, "expands to more than 256 times its size"},
       {"bomb.dict.gz", gib, "expands to more than 256 times its size"},
-      {"line.jsonl.gz", gzip_of("{\"text\": \"" + std::string(64 << 20, 'a')), ":1: the line has more than 4194304 bytes", short_lines},
-      {"line.jsonl", "{}"s.replace(1, 0, "\"text\": \"" + std::string(64 << 20, 'a') + "\""), ":1: the line has more than 4194304 bytes", short_lines},
-      {"second.jsonl", "{\"text\": \"one\"}\n" + std::string(5 << 20, ' ') + "{}", ":2: the line has more than 4194304 bytes", short_lines},
-      {"numbers.jsonl", "[" + std::string(32 << 20, '1') + "]", ":1: the line has more than 4194304 bytes", short_lines},
+      {"line.jsonl.gz", gzip_of("{\"text\": \"" + std::string(64 << 20, 'a')),
+       ":1: the line has more than 4194304 bytes", short_lines},
+      {"line.jsonl", "{}"s.replace(1, 0, "\"text\": \"" + std::string(64 << 20, 'a') + "\""),
+       ":1: the line has more than 4194304 bytes", short_lines},
+      {"second.jsonl", "{\"text\": \"one\"}\n" + std::string(5 << 20, ' ') + "{}",
+       ":2: the line has more than 4194304 bytes", short_lines},
+      {"numbers.jsonl", "[" + std::string(32 << 20, '1') + "]", ":1: the line has more than 4194304 bytes",
+       short_lines},
       {"values.jsonl", "{\"text\": \"a\", \"n\": [" + repeated("1,", 24 << 20) + "1]}", ":1: more than 1048576 values"},
       {"keys.jsonl", "[" + repeated("{},", 16 << 20) + "{}]", ":1: more than 1048576 values"},
-      {"entry.dict", "Head\n" + std::string(64 << 20, '\n'), ": the entry that ends here has more than 4194304 bytes", short_lines},
+      {"entry.dict", "Head\n" + std::string(64 << 20, '\n'), ": the entry that ends here has more than 4194304 bytes",
+       short_lines},
       {"line.dict", "Head\n   " + std::string(64 << 20, 'a'), ":2: the line has more than 4194304 bytes", short_lines},
   };
   for (const Case& c : cases) {
@@ -266,7 +296,8 @@ TEST(HostileText, IsRefusedByNameBeforeItTakesMuchMemory) {
 TEST(HostileText, OfTheLongestLineIsTaken) {
   TemporaryFolder folder;
   const std::string line = "{\"text\": \"" + std::string(100, 'a') + "\"}";
-  const TextSourceOptions exact{.longest_nbytes = static_cast<int64_t>(line.size())}, less{.longest_nbytes = static_cast<int64_t>(line.size()) - 1};
+  const TextSourceOptions exact{.longest_nbytes = static_cast<int64_t>(line.size())},
+      less{.longest_nbytes = static_cast<int64_t>(line.size()) - 1};
   for (const std::string& text : {line, line + "\n", line + "\n" + line}) {
     for (const bool is_packed : {false, true}) {
       const std::string path = folder.write("a.jsonl", is_packed ? gzip_of(text) : text);

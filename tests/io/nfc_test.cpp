@@ -23,8 +23,8 @@ TEST(Nfc, ComposesMarks) {
 
 // The examples of Unicode Standard Annex 15, figures 3 to 5.
 TEST(Nfc, FollowsTheAnnexOnSingletonsAndOrder) {
-  EXPECT_EQ(nfc("\u212b"), "\u00c5");        // angstrom sign
-  EXPECT_EQ(nfc("\u2126"), "\u03a9");        // ohm sign
+  EXPECT_EQ(nfc("\u212b"), "\u00c5");  // angstrom sign
+  EXPECT_EQ(nfc("\u2126"), "\u03a9");  // ohm sign
   EXPECT_EQ(nfc("\u1e9b\u0323"), "\u1e9b\u0323");
   EXPECT_EQ(nfc("d\u0307\u0323"), "\u1e0d\u0307");
   EXPECT_EQ(nfc("q\u0307\u0323"), "q\u0323\u0307");
@@ -41,7 +41,9 @@ TEST(Nfc, ComposesHangul) {
 }
 
 TEST(Nfc, KeepsInvalidBytesAndNormalizesAroundThem) {
-  EXPECT_EQ(nfc("e\u0301\xff" "e\u0301\xe2\x82"), "\u00e9\xff\u00e9\xe2\x82");
+  EXPECT_EQ(nfc("e\u0301\xff"
+                "e\u0301\xe2\x82"),
+            "\u00e9\xff\u00e9\xe2\x82");
 }
 
 TEST(Nfc, IsIdempotent) {

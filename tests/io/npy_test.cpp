@@ -51,8 +51,8 @@ int64_t element(const Tensor& t, int64_t i, int64_t j) {
 
 TEST(Npy, RoundTripsEveryTypeNumPyHas) {
   TemporaryFolder folder;
-  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::i64, DType::i32, DType::i16, DType::i8, DType::u8,
-                            DType::boolean}) {
+  for (const DType dtype :
+       {DType::f64, DType::f32, DType::f16, DType::i64, DType::i32, DType::i16, DType::i8, DType::u8, DType::boolean}) {
     const Tensor tensor = Tensor::empty({2, 3}, dtype);
     for (int64_t i = 0; i < 6; ++i) {
       store_from_double(static_cast<char*>(tensor.raw_data()) + i * itemsize(dtype), dtype, static_cast<double>(i));

@@ -30,7 +30,8 @@ TEST(RegexSplit, CutsEnglishAsQwenDoes) {
 }
 
 TEST(RegexSplit, KnowsUnicodeLetters) {
-  EXPECT_EQ(pieces_of(RegexSplitter(kQwenSplitPattern), "\u00fcber \u4e2d\u6587"), (Pieces{"\u00fcber", " \u4e2d\u6587"}));
+  EXPECT_EQ(pieces_of(RegexSplitter(kQwenSplitPattern), "\u00fcber \u4e2d\u6587"),
+            (Pieces{"\u00fcber", " \u4e2d\u6587"}));
 }
 
 TEST(RegexSplit, KeepsTheStretchesBetweenMatches) {
@@ -39,7 +40,10 @@ TEST(RegexSplit, KeepsTheStretchesBetweenMatches) {
 }
 
 TEST(RegexSplit, MakesPiecesOfInvalidBytes) {
-  EXPECT_EQ(pieces_of(RegexSplitter(kQwenSplitPattern), "ab\xff\xfe" "cd\xe2\x82"), (Pieces{"ab", "\xff\xfe", "cd", "\xe2\x82"}));
+  EXPECT_EQ(pieces_of(RegexSplitter(kQwenSplitPattern),
+                      "ab\xff\xfe"
+                      "cd\xe2\x82"),
+            (Pieces{"ab", "\xff\xfe", "cd", "\xe2\x82"}));
 }
 
 TEST(RegexSplit, LosesNoByte) {

@@ -36,10 +36,10 @@ void expect_refused(const std::string& json, size_t data_nbytes, std::string_vie
 std::string one(const std::string& rest) { return "{\"x\":{" + rest + "}}"; }
 
 TEST(SafetensorsHeader, ReadsTensorsInTheOrderOfTheirData) {
-  const SafetensorsHeader header = parse(file_of(
-      R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,1],"data_offsets":[2,10]},)"
-      R"("a":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}   )",
-      10));
+  const SafetensorsHeader header =
+      parse(file_of(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,1],"data_offsets":[2,10]},)"
+                    R"("a":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}   )",
+                    10));
   ASSERT_EQ(header.entries.size(), 2u);
   EXPECT_EQ(header.entries[0].name, "a");
   EXPECT_EQ(header.entries[0].dtype, DType::bf16);
@@ -50,7 +50,8 @@ TEST(SafetensorsHeader, ReadsTensorsInTheOrderOfTheirData) {
 TEST(SafetensorsHeader, ReadsAFileWithoutTensors) { EXPECT_TRUE(parse(file_of("{}", 0)).entries.empty()); }
 
 TEST(SafetensorsHeader, KnowsEveryDtype) {
-  for (const char* name : {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16", "I8", "U8", "BOOL"}) {
+  for (const char* name :
+       {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16", "I8", "U8", "BOOL"}) {
     const auto parsed = parse(file_of(one(fmt::format(R"("dtype":"{}","shape":[0],"data_offsets":[0,0])", name)), 0));
     EXPECT_EQ(safetensors_name_of(parsed.entries[0].dtype), name);
   }
@@ -81,15 +82,17 @@ TEST(SafetensorsHeader, RefusesDataThatBelongsToNoTensor) {
 }
 
 TEST(SafetensorsHeader, RefusesTensorsThatOverlap) {
-  expect_refused(R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
-                 3, "inside the tensor before it");
+  expect_refused(
+      R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
+      "inside the tensor before it");
 }
 
 TEST(SafetensorsHeader, RefusesOffsetsOutsideTheFile) {
   expect_refused(one(R"("dtype":"U8","shape":[9],"data_offsets":[0,9])"), 8, "[0, 9) of 8 bytes");
   expect_refused(one(R"("dtype":"U8","shape":[0],"data_offsets":[3,2])"), 8, "[3, 2)");
   expect_refused(one(R"("dtype":"U8","shape":[0],"data_offsets":[-1,2])"), 8, "x.data_offsets[0]: is -1");
-  expect_refused(one(R"("dtype":"U8","shape":[0],"data_offsets":[0,18446744073709551615])"), 8, "x.data_offsets[1]: is 18446744073709551615");
+  expect_refused(one(R"("dtype":"U8","shape":[0],"data_offsets":[0,18446744073709551615])"), 8,
+                 "x.data_offsets[1]: is 18446744073709551615");
   expect_refused(one(R"("dtype":"U8","shape":[0],"data_offsets":[0])"), 8, "expected [begin, end]");
 }
 
@@ -104,7 +107,8 @@ TEST(SafetensorsHeader, RefusesLengthsThatDoNotFitTheShape) {
 TEST(SafetensorsHeader, RefusesRepeatedKeys) {
   const std::string x = R"("x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
   expect_refused("{" + x + "," + x + "}", 2, "header: has the key 'x' twice");
-  expect_refused(one(R"("dtype":"U8","dtype":"I8","shape":[2],"data_offsets":[0,2])"), 2, "header: x: has the key 'dtype' twice");
+  expect_refused(one(R"("dtype":"U8","dtype":"I8","shape":[2],"data_offsets":[0,2])"), 2,
+                 "header: x: has the key 'dtype' twice");
   // The same key in two tensors is no repeat.
   EXPECT_EQ(message_of(file_of("{" + x + R"(,"y":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})", 2)), "accepted");
 }
@@ -113,7 +117,8 @@ TEST(SafetensorsHeader, RefusesWhatIsNotADescription) {
   expect_refused("[]", 0, "header: is an array of 0, expected an object");
   expect_refused("{\"x\"", 0, "header:1:5: byte 5: not JSON");
   expect_refused(R"({"x":1})", 0, "x: is 1, expected an array or object");
-  expect_refused(one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4],"more":1)"), 4, "x: has 4 keys, expected exactly dtype, shape and data_offsets");
+  expect_refused(one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4],"more":1)"), 4,
+                 "x: has 4 keys, expected exactly dtype, shape and data_offsets");
   expect_refused(one(R"("dtype":"C64","shape":[1],"data_offsets":[0,8])"), 8, "x.dtype: is \"C64\"; known are F64");
   expect_refused(R"({"__metadata__":{"a":1}})", 0, "__metadata__.a: is 1, expected a string");
   expect_refused(R"({"__metadata__":[]})", 0, "__metadata__: is an array of 0");

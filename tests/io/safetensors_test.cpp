@@ -79,7 +79,8 @@ TEST(Safetensors, ViewsAreReadOnlyAndOutliveTheFileObject) {
 
 TEST(Safetensors, CopiesDataThatIsNotAligned) {
   TemporaryFolder folder;
-  const std::string json = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})";
+  const std::string json =
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})";
   const uint64_t length = json.size();
   const float value = 1.5f;
   std::string bytes(reinterpret_cast<const char*>(&length), 8);

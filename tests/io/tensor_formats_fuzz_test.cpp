@@ -36,8 +36,15 @@ int64_t sum_of(const Tensor& tensor) {
 }
 
 std::string replaced_number(std::string bytes, std::mt19937& random) {
-  static const char* const kNumbers[] = {"0", "-1", "1", "7", "9223372036854775807", "18446744073709551615",
-                                         "4611686018427387904", "1e5", "99999999999999999999999"};
+  static const char* const kNumbers[] = {"0",
+                                         "-1",
+                                         "1",
+                                         "7",
+                                         "9223372036854775807",
+                                         "18446744073709551615",
+                                         "4611686018427387904",
+                                         "1e5",
+                                         "99999999999999999999999"};
   const size_t at = bytes.find_first_of("0123456789", 8 + random() % (bytes.size() - 8));
   if (at == std::string::npos) return bytes;
   const size_t end = bytes.find_first_not_of("0123456789", at);
@@ -58,7 +65,8 @@ TEST(TensorFormatsFuzz, SafetensorsReadsOrRaises) {
     std::string damaged = i % 2 == 0 ? mutated(whole, random) : replaced_number(whole, random);
     if (i % 4 == 1 && damaged.size() > 8) {
       // Keep the length right, so that the damage behind it is reached.
-      const uint64_t length = damaged.size() - (whole.size() - (8 + *reinterpret_cast<const uint64_t*>(whole.data()))) - 8;
+      const uint64_t length =
+          damaged.size() - (whole.size() - (8 + *reinterpret_cast<const uint64_t*>(whole.data()))) - 8;
       damaged.replace(0, 8, std::string(reinterpret_cast<const char*>(&length), 8));
     }
     accepted += accepts([&] {

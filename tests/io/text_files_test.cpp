@@ -36,8 +36,7 @@ TEST(TextFiles, ListAFolderInSortedOrderWithoutHiddenEntries) {
   folder.write("a.txt", "");
   folder.write(".hidden", "");
   folder.write(".git/config", "");
-  EXPECT_EQ(expand_text_paths(Paths{folder.path()}),
-            (Paths{folder / "a.txt", folder / "b.txt", folder / "sub/a.txt"}));
+  EXPECT_EQ(expand_text_paths(Paths{folder.path()}), (Paths{folder / "a.txt", folder / "b.txt", folder / "sub/a.txt"}));
 }
 
 TEST(TextFiles, ExpandGlobsInSortedOrder) {

@@ -34,7 +34,9 @@ TEST(TextSource, MakesOneDocumentOfASmallFile) {
 
 TEST(TextSource, KeepsInvalidUtf8) {
   TemporaryFolder folder;
-  const std::string bytes("a\xff\xfe\0b", 5), latin1 = "Gr\xfc\xdf" "e";
+  const std::string bytes("a\xff\xfe\0b", 5), latin1 =
+                                                  "Gr\xfc\xdf"
+                                                  "e";
   EXPECT_EQ(read(folder.write("a.txt", latin1)), Documents{latin1});
   EXPECT_EQ(read(folder.write("a.bin", bytes), {.reads_binary = true}), Documents{bytes});
 }
@@ -81,15 +83,21 @@ TEST(TextSource, NamesFileAndLineOfMalformedJson) {
 
 TEST(TextSource, SaysWhatAJsonLineLacks) {
   TemporaryFolder folder;
-  EXPECT_NE(message_of<UsageError>(folder.write("a.jsonl", "{\"txt\": \"\"}")).find("a.jsonl:1: has no 'text'"), std::string::npos);
-  EXPECT_NE(message_of<UsageError>(folder.write("b.jsonl", "[1]")).find("b.jsonl:1: is an array of 1, expected an object"), std::string::npos);
-  EXPECT_NE(message_of<UsageError>(folder.write("c.jsonl", "{\"text\": 1}")).find("c.jsonl:1: text: is 1, expected a string"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>(folder.write("a.jsonl", "{\"txt\": \"\"}")).find("a.jsonl:1: has no 'text'"),
+            std::string::npos);
+  EXPECT_NE(
+      message_of<UsageError>(folder.write("b.jsonl", "[1]")).find("b.jsonl:1: is an array of 1, expected an object"),
+      std::string::npos);
+  EXPECT_NE(
+      message_of<UsageError>(folder.write("c.jsonl", "{\"text\": 1}")).find("c.jsonl:1: text: is 1, expected a string"),
+      std::string::npos);
 }
 
 TEST(TextSource, MakesADocumentOfEachDictEntry) {
   TemporaryFolder folder;
   const std::string dict =
-      "\n\n00-database-url\n   somewhere\n\nLark \\Lark\\ n.\n   A bird.\n\n   Note: sings.\n\n\nLarker\n   One who larks.\n";
+      "\n\n00-database-url\n   somewhere\n\nLark \\Lark\\ n.\n   A bird.\n\n   Note: sings.\n\n\nLarker\n   One who "
+      "larks.\n";
   EXPECT_EQ(read(folder.write("a.dict.dz", gzip_of(dict))),
             (Documents{"Lark \\Lark\\ n.\n   A bird.\n\n   Note: sings.\n", "Larker\n   One who larks.\n"}));
 }

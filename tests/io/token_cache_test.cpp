@@ -122,11 +122,13 @@ TEST_F(TokenCache, TokenizesAnewForAnotherTokenizer) {
 // The names of cache files are hashes.
 TEST_F(TokenCache, IsNotTakenForThatOfOtherDataOfTheSameName) {
   const CollidingHashesForTests colliding;
-  const std::vector<std::string> others = {folder.write("data/c.txt", "third"), folder.write("data/d.txt", "fourth one")};
+  const std::vector<std::string> others = {folder.write("data/c.txt", "third"),
+                                           folder.write("data/d.txt", "fourth one")};
   for (int round = 0; round < 2; ++round) {
     EXPECT_EQ(text_of(open(tokenizer), 0), "first");
     EXPECT_EQ(text_of(open_token_corpus(others, tokenizer, folder / "cache"), 0), "third");
-    EXPECT_EQ(text_of(open_token_corpus(std::vector{paths[0], others[1]}, tokenizer, folder / "cache"), 1), "fourth one");
+    EXPECT_EQ(text_of(open_token_corpus(std::vector{paths[0], others[1]}, tokenizer, folder / "cache"), 1),
+              "fourth one");
     EXPECT_EQ(open_token_corpus(paths, tokenizer, folder / "cache", {.section_nbytes = 64}).document_count(), 2);
   }
   EXPECT_EQ(cache_file_count(), 1);
@@ -182,20 +184,25 @@ TEST_F(TokenCache, TokenizesAnewWhereAForgedFileLeadsOutside) {
     std::memcpy(bytes.data() + kHeader + at, &value, sizeof value);
     uint64_t label_nbytes = 0;
     std::memcpy(&label_nbytes, bytes.data() + kLabelNbytes, sizeof label_nbytes);
-    const std::string_view body = std::string_view(bytes).substr(kHeader), label = body.substr(body.size() - label_nbytes);
+    const std::string_view body = std::string_view(bytes).substr(kHeader),
+                           label = body.substr(body.size() - label_nbytes);
     const std::string_view tokens = body.substr(kOffsets, body.size() - label_nbytes - kOffsets);
-    const uint64_t checksum = hash64(label, hash64(tokens, hash64(body.substr(0, kOffsets), hash64(std::string_view(bytes).substr(kCounts, kHeader - kCounts)))));
+    const uint64_t checksum =
+        hash64(label, hash64(tokens, hash64(body.substr(0, kOffsets),
+                                            hash64(std::string_view(bytes).substr(kCounts, kHeader - kCounts)))));
     std::memcpy(bytes.data() + kChecksum, &checksum, sizeof checksum);
     return bytes;
   };
   ASSERT_EQ(forge(0, int64_t{0}), whole) << "the format of the file is another one";
   std::vector<std::string> forged;
-  for (const int64_t offset : {int64_t{-1}, int64_t{1}, int64_t{14}, int64_t{16}, int64_t{1} << 40, INT64_MIN, INT64_MAX}) {
+  for (const int64_t offset :
+       {int64_t{-1}, int64_t{1}, int64_t{14}, int64_t{16}, int64_t{1} << 40, INT64_MIN, INT64_MAX}) {
     for (size_t document = 0; document <= 2; ++document) {
       if (document != 1 || offset < 0 || offset > 15) forged.push_back(forge(document * 8, offset));
     }
   }
-  for (const int32_t id : {-1, static_cast<int>(tokenizer.vocab_size()), INT32_MIN, INT32_MAX}) forged.push_back(forge(kOffsets + 20, id));
+  for (const int32_t id : {-1, static_cast<int>(tokenizer.vocab_size()), INT32_MIN, INT32_MAX})
+    forged.push_back(forge(kOffsets + 20, id));
   for (size_t i = 0; i < forged.size(); ++i) {
     folder.write(name, forged[i]);
     const TokenCorpus corpus = open(tokenizer);

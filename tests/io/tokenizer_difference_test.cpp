@@ -59,7 +59,8 @@ TEST(TokenizerFolder, TakesMarkersAsTextOrAsObjects) {
   with_markers(std::nullopt, std::nullopt)->save(folder / "tokenizer.json");
   const Json object = {{"__type", "AddedToken"}, {"content", "</s>"}, {"lstrip", false}, {"normalized", false}};
   for (const Json& eos : {Json("</s>"), object}) {
-    folder.write("tokenizer_config.json", Json{{"bos_token", "<s>"}, {"eos_token", eos}, {"model_max_length", 4096}}.dump());
+    folder.write("tokenizer_config.json",
+                 Json{{"bos_token", "<s>"}, {"eos_token", eos}, {"model_max_length", 4096}}.dump());
     const auto read = BpeTokenizer::load(folder / "tokenizer.json");
     const testing::TemporaryFolder copy;
     read->save_with_markers(copy.path());
@@ -73,13 +74,16 @@ TEST(TokenizerDifference, NamesWhatDiffersFirst) {
   const auto plain = with_markers(std::nullopt, 300);
   EXPECT_EQ(first_difference(*plain, ByteTokenizer()), "it had 305 tokens, and has 258");
   EXPECT_EQ(first_difference(*plain, *with_markers(300, 300)), "its BOS was none, and is token 300 '<s>'");
-  EXPECT_EQ(first_difference(*plain, *with_markers(std::nullopt, 301)), "its EOS was token 300 '<s>', and is token 301 '</s>'");
+  EXPECT_EQ(first_difference(*plain, *with_markers(std::nullopt, 301)),
+            "its EOS was token 300 '<s>', and is token 301 '</s>'");
   BpeModel other = model_with_markers();
   other.eos_id = 300;
   std::swap(other.merges[0], other.merges[1]);
-  EXPECT_EQ(first_difference(*plain, BpeTokenizer(other)), "its tokens are the same, and it splits or merges text in another way");
+  EXPECT_EQ(first_difference(*plain, BpeTokenizer(other)),
+            "its tokens are the same, and it splits or merges text in another way");
   other.added_tokens.back().content = "<|another|>";
-  EXPECT_EQ(first_difference(*plain, BpeTokenizer(other)), "one of its tokens was token 304 '<|behind|>', and is token 304 '<|another|>'");
+  EXPECT_EQ(first_difference(*plain, BpeTokenizer(other)),
+            "one of its tokens was token 304 '<|behind|>', and is token 304 '<|another|>'");
 }
 
 }  // namespace

@@ -143,7 +143,9 @@ TEST(FdPassing, NoticesARankThatDiedAfterItsHello) {
     // A visitor that says hello and hangs up.
     UniqueFd connection;
     ASSERT_EQ(connect_to(name, in(1s), connection), 0);
-    ASSERT_EQ(send_packet(connection.get(), {.kind = FdPacketKind::hello, .rank = 1, .size = 3, .root = 0}, name, {}, in(1s)), 0);
+    ASSERT_EQ(
+        send_packet(connection.get(), {.kind = FdPacketKind::hello, .rank = 1, .size = 3, .root = 0}, name, {}, in(1s)),
+        0);
   });
   EXPECT_NE(seen.find("rank 1 (pid "), std::string::npos) << seen;
   EXPECT_NE(seen.find("is gone: it died or gave up"), std::string::npos) << seen;

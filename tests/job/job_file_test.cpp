@@ -54,7 +54,8 @@ TEST(JobFile, SharesStateThatStaysWhenARankIsGone) {
   EXPECT_EQ(next->text(), "");
   launcher->leave_text("for those who join");
   EXPECT_EQ(next->text(), "for those who join");
-  EXPECT_NE(message_of([&] { next->map_state(200'000); }).find("100000 bytes, and 200000 are wanted"), std::string::npos);
+  EXPECT_NE(message_of([&] { next->map_state(200'000); }).find("100000 bytes, and 200000 are wanted"),
+            std::string::npos);
 }
 
 TEST(JobFile, RefusesWhatIsNoJob) {

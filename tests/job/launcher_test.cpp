@@ -48,15 +48,16 @@ Outcome launch_and_capture(const LaunchOptions& options) {
 TEST(ForeignText, ControlsNoTerminal) {
   EXPECT_EQ(printable("host7\x1b[2J\x07\r\n\x7f"), "host7\\x1b[2J\\x07\\x0d\\x0a\\x7f");
   EXPECT_EQ(printable("a\tb \xc3\xa4 \xe2\x82\xac"), "a\tb \xc3\xa4 \xe2\x82\xac");
-  EXPECT_EQ(printable("\xc2\x9b" "2J \xc2\xa0"), "\\xc2\\x9b" "2J \xc2\xa0");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "2J \xc2\xa0"),
+            "\\xc2\\x9b"
+            "2J \xc2\xa0");
   EXPECT_EQ(printable(""), "");
   EXPECT_EQ(printable_lines("one\ntwo\r\x1b[2J\n"), "one\ntwo\\x0d\\x1b[2J\n");
   EXPECT_EQ(describe(1, {.pid = 7, .host = "h\x1b[2J"}), "rank 1 (pid 7 on h\\x1b[2J)");
 }
 
-TEST(Launcher, ReturnsZeroWhenAllRanksSucceed) {
-  EXPECT_EQ(launch_and_capture(shell(3, "exit 0")).status, 0);
-}
+TEST(Launcher, ReturnsZeroWhenAllRanksSucceed) { EXPECT_EQ(launch_and_capture(shell(3, "exit 0")).status, 0); }
 
 TEST(Launcher, RanksReduceOverSharedMemory) {
   for (const int ranks : {1, 2, 3, 5}) {
@@ -74,10 +75,13 @@ TEST(Launcher, TellsRanksTheirPlaceAsTorchrunDoes) {
 TEST(Launcher, TellsRanksWhatTorchrunTells) {
   unsetenv("OMP_NUM_THREADS");
   unsetenv("TUTTI_THREADS");
-  const Outcome outcome = launch_and_capture(shell(
-      2, "test $RANK = 0 || echo $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT "
-         "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID $OMP_NUM_THREADS; test $MASTER_ADDR = 127.0.0.1 && test $MASTER_PORT -gt 0 && test $MASTER_PORT != $TUTTI_STORE_PORT && "
-         "test $TORCHELASTIC_USE_AGENT_STORE = False"));
+  const Outcome outcome =
+      launch_and_capture(shell(2,
+                               "test $RANK = 0 || echo $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME $ROLE_RANK "
+                               "$ROLE_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT "
+                               "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID $OMP_NUM_THREADS; test $MASTER_ADDR = "
+                               "127.0.0.1 && test $MASTER_PORT -gt 0 && test $MASTER_PORT != $TUTTI_STORE_PORT && "
+                               "test $TORCHELASTIC_USE_AGENT_STORE = False"));
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.err, "[rank 1] 0 1 default 1 2 0 0 none 1\n");
 }
@@ -86,8 +90,10 @@ TEST(Launcher, WhatTheUserHasSetIsKept) {
   const auto set = [](const char* name) { return std::string_view(name) != "TORCH_NCCL_ASYNC_ERROR_HANDLING"; };
   const auto unset = [](const char*) { return false; };
   EXPECT_EQ(rank_defaults(2, 8, set), (std::vector<std::string>{"TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
-  EXPECT_EQ(rank_defaults(2, 8, unset), (std::vector<std::string>{"TUTTI_THREADS=4", "OMP_NUM_THREADS=1", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
-  EXPECT_EQ(rank_defaults(1, 8, unset), (std::vector<std::string>{"TUTTI_THREADS=8", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
+  EXPECT_EQ(rank_defaults(2, 8, unset),
+            (std::vector<std::string>{"TUTTI_THREADS=4", "OMP_NUM_THREADS=1", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
+  EXPECT_EQ(rank_defaults(1, 8, unset),
+            (std::vector<std::string>{"TUTTI_THREADS=8", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1"}));
   EXPECT_EQ(rank_defaults(9, 8, unset)[0], "TUTTI_THREADS=1");
 }
 
@@ -117,7 +123,8 @@ TEST(Launcher, ReportsTheRankThatFailedAndEndsTheOthers) {
 }
 
 TEST(Launcher, LetsTheOthersSayWhatTheyKnowBeforeEndingThem) {
-  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 1 && exit 7; sleep 0.05; echo the cause >&2; exit 2"));
+  const Outcome outcome =
+      launch_and_capture(shell(2, "test $RANK = 1 && exit 7; sleep 0.05; echo the cause >&2; exit 2"));
   EXPECT_NE(outcome.err.find("the cause"), std::string::npos) << outcome.err;
 }
 
@@ -134,7 +141,8 @@ TEST(Launcher, BlamesTheKilledRankAndNotThoseThatNoticed) {
 }
 
 TEST(Launcher, PrintsTheLastLinesOfTheRankThatFailed) {
-  const Outcome outcome = launch_and_capture(shell(2, "test $RANK = 0 && exec sleep 100; for i in $(seq 30); do echo line $i >&2; done; printf end >&2; exit 4"));
+  const Outcome outcome = launch_and_capture(shell(
+      2, "test $RANK = 0 && exec sleep 100; for i in $(seq 30); do echo line $i >&2; done; printf end >&2; exit 4"));
   const size_t end = outcome.err.find("exited with status 4\nits last lines on stderr:\n  line 12\n");
   EXPECT_NE(end, std::string::npos) << outcome.err;
   EXPECT_TRUE(outcome.err.ends_with("  line 30\n  end\n")) << outcome.err;
@@ -147,8 +155,11 @@ TEST(Launcher, AnErrorThatNobodyCatchesIsNotBlamedBeforeItsCause) {
 
 TEST(Launcher, StartsAllRanksAgainWhileRestartsAreLeft) {
   TemporaryFolder folder;
-  LaunchOptions options = shell(2, "echo $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS $TUTTI_STORE_PORT $TUTTI_JOB_KEY >> " + folder.file("log") +
-                                       ".$RANK; test $RANK = 0 || test $TORCHELASTIC_RESTART_COUNT = 2 || exit 5; test $TORCHELASTIC_RESTART_COUNT = 2 || exec sleep 100");
+  LaunchOptions options =
+      shell(2, "echo $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS $TUTTI_STORE_PORT $TUTTI_JOB_KEY >> " +
+                   folder.file("log") +
+                   ".$RANK; test $RANK = 0 || test $TORCHELASTIC_RESTART_COUNT = 2 || exit 5; test "
+                   "$TORCHELASTIC_RESTART_COUNT = 2 || exec sleep 100");
   options.max_restarts = 3;
   options.notice = std::chrono::milliseconds(10);
   const Outcome outcome = launch_and_capture(options);
@@ -216,7 +227,9 @@ TEST(Launcher, EndsWhatARankHasStartedToo) {
 }
 
 TEST(Launcher, LeavesNoDescriptorAndNoChildBehind) {
-  const auto count = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()); };
+  const auto count = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
   const auto before = count();
   LaunchOptions options = shell(3, "echo x; test $RANK = 1 && exit 3; exec sleep 100");
   options.notice = std::chrono::milliseconds(10);
@@ -278,7 +291,8 @@ TEST(RankOutput, ARankThatWritesWithoutEndIsReadInPortions) {
 // The kernel keeps a process that is traced to its end, as it keeps one that waits for a file server.
 TEST(Launcher, GoesWithoutARankThatSigkillDoesNotEnd) {
   TemporaryFolder folder;
-  LaunchOptions options = shell(1, "echo $$ > " + folder.file("new") + "; mv " + folder.file("new") + " " + folder.file("pid") + "; exec sleep 100");
+  LaunchOptions options = shell(1, "echo $$ > " + folder.file("new") + "; mv " + folder.file("new") + " " +
+                                       folder.file("pid") + "; exec sleep 100");
   options.all_prefixed = true;  // else the rank that is left would keep the pipe of the test open
   options.unkillable_after = std::chrono::milliseconds(300);
   pid_t rank = 0;
@@ -292,8 +306,11 @@ TEST(Launcher, GoesWithoutARankThatSigkillDoesNotEnd) {
     }
   });
   EXPECT_EQ(outcome.status, 130) << outcome.err;
-  EXPECT_NE(outcome.err.find("tutti: rank 0 (pid " + std::to_string(rank) + ") has not ended within 0.3 s of SIGKILL, and the launcher ends without it; 'cat /proc/" + std::to_string(rank) + "/stack'"),
-            std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("tutti: rank 0 (pid " + std::to_string(rank) +
+                             ") has not ended within 0.3 s of SIGKILL, and the launcher ends without it; 'cat /proc/" +
+                             std::to_string(rank) + "/stack'"),
+            std::string::npos)
+      << outcome.err;
   ptrace(PTRACE_DETACH, rank, nullptr, nullptr);
 }
 
@@ -311,10 +328,13 @@ TEST(Launcher, PassesOtherSignalsOn) {
 }
 
 TEST(Launcher, FailuresAfterTheSecondInterruptAreTheUsersWish) {
-  // Two that arrive together are one: rank 0 waits for the first before it sends the second, and rank 1 ends with either.
-  const Outcome outcome = launch_and_capture(shell(
-      2, "n=0; trap 'n=$((n+1)); test $RANK = 1 && exit 0; test $n = 2 && exit 1' INT; "
-         "test $RANK = 0 && { kill -INT $PPID; while test $n = 0; do sleep 0.01; done; kill -INT $PPID; }; while :; do sleep 0.01; done"));
+  // Two that arrive together are one: rank 0 waits for the first before it sends the second, and rank 1 ends with
+  // either.
+  const Outcome outcome =
+      launch_and_capture(shell(2,
+                               "n=0; trap 'n=$((n+1)); test $RANK = 1 && exit 0; test $n = 2 && exit 1' INT; "
+                               "test $RANK = 0 && { kill -INT $PPID; while test $n = 0; do sleep 0.01; done; kill -INT "
+                               "$PPID; }; while :; do sleep 0.01; done"));
   EXPECT_EQ(outcome.status, 130) << outcome.err;
 }
 
@@ -369,7 +389,8 @@ TEST(TieToLauncher, RefusesALauncherThatIsGone) {
 
 // `tutti launch -- sh -c "a; b"`: the shell is the launcher's child, the program is the shell's.
 TEST(TieToLauncher, AScriptMayStandBetween) {
-  const Outcome outcome = launch_and_capture(shell(2, "TUTTI_TEST_RANK_PROGRAM=sum " + std::string(TUTTI_BINARY_DIR) + "/job_test; exit $?"));
+  const Outcome outcome = launch_and_capture(
+      shell(2, "TUTTI_TEST_RANK_PROGRAM=sum " + std::string(TUTTI_BINARY_DIR) + "/job_test; exit $?"));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
 }
 
@@ -382,7 +403,8 @@ LaunchOptions surviving(int ranks, const std::string& script) {
 }
 
 TEST(Launcher, LetsTheOthersGoOnWhenASignalKillsARank) {
-  const Outcome outcome = launch_and_capture(surviving(3, "test $RANK = 1 && kill -KILL $$; sleep 0.2; test -n \"$TUTTI_JOB_FILE\" && echo went on"));
+  const Outcome outcome = launch_and_capture(
+      surviving(3, "test $RANK = 1 && kill -KILL $$; sleep 0.2; test -n \"$TUTTI_JOB_FILE\" && echo went on"));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("was killed by SIGKILL; 2 ranks go on without it"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("[rank 2] went on"), std::string::npos) << outcome.err;
@@ -401,7 +423,9 @@ TEST(Launcher, AnErrorOfARankEndsTheOthersAlsoWhereRanksAreSurvived) {
 }
 
 TEST(Launcher, StartsAReplacementWhileRestartsAreLeft) {
-  LaunchOptions options = surviving(2, "test $RANK = 1 && test $TORCHELASTIC_RESTART_COUNT -lt 2 && kill -KILL $$; test $RANK = 1 && echo third; sleep 0.5");
+  LaunchOptions options = surviving(2,
+                                    "test $RANK = 1 && test $TORCHELASTIC_RESTART_COUNT -lt 2 && kill -KILL $$; test "
+                                    "$RANK = 1 && echo third; sleep 0.5");
   options.max_restarts = 2;
   const Outcome outcome = launch_and_capture(options);
   EXPECT_EQ(outcome.status, 0) << outcome.err;

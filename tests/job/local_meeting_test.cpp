@@ -16,7 +16,8 @@ namespace {
 using std::chrono::milliseconds;
 
 LocalMeetingPlace place_of_this_test() {
-  return {.name = fmt::format("tutti/test/{}", fresh_path("door")), .people = "the ranks that a test (pid 1) has started"};
+  return {.name = fmt::format("tutti/test/{}", fresh_path("door")),
+          .people = "the ranks that a test (pid 1) has started"};
 }
 
 TEST(LocalMeeting, EachRankIsGivenPortAndKey) {
@@ -65,7 +66,8 @@ TEST(LocalMeeting, TheLauncherIsFoundBehindShells) {
 bool has_mpirun() { return run_command("command -v mpirun").exit_code == 0; }
 
 std::string mpirun(const std::string& command) {
-  return fmt::format("timeout 100 mpirun {} --oversubscribe -x TUTTI_TEST_RANK_PROGRAM=sum {}", geteuid() == 0 ? "--allow-run-as-root" : "", command);
+  return fmt::format("timeout 100 mpirun {} --oversubscribe -x TUTTI_TEST_RANK_PROGRAM=sum {}",
+                     geteuid() == 0 ? "--allow-run-as-root" : "", command);
 }
 
 const std::string kProgram = TUTTI_BINARY_DIR "/job_test";
@@ -87,7 +89,8 @@ TEST(LocalMeeting, ProgramsInTurnAndBehindShellsDoNotMix) {
 TEST(LocalMeeting, JobsAtTheSameTimeDoNotMix) {
   if (!has_mpirun()) return;
   std::vector<std::future<CommandResult>> jobs;
-  for (int job = 0; job < 3; ++job) jobs.push_back(std::async(std::launch::async, [] { return run_command(mpirun("-n 2 " + kProgram)); }));
+  for (int job = 0; job < 3; ++job)
+    jobs.push_back(std::async(std::launch::async, [] { return run_command(mpirun("-n 2 " + kProgram)); }));
   for (auto& job : jobs) {
     const CommandResult result = job.get();
     EXPECT_EQ(result.exit_code, 0) << result.output;

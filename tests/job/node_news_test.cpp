@@ -1,4 +1,5 @@
-// Launchers that wait for each other: for the plan, and for news. Whoever dies or falls silent in between is named, and nobody waits for ever.
+// Launchers that wait for each other: for the plan, and for news. Whoever dies or falls silent in between is named, and
+// nobody waits for ever.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -13,8 +14,8 @@
 #include <vector>
 
 #include "tutti/core/error.h"
-#include "tutti/job/launch/node_meeting.h"
 #include "tutti/job/launch/node_log.h"
+#include "tutti/job/launch/node_meeting.h"
 #include "tutti/job/launch/node_news.h"
 #include "tutti/job/store/hash_store.h"
 #include "tutti/job/store/prefix_store.h"
@@ -34,7 +35,8 @@ NodeMeeting::Plan plan_of(int nodes, int node) {
   NodeMeeting::Plan plan;
   plan.first.node = node;
   plan.first.nodes = nodes;
-  for (int n = 0; n < nodes; ++n) plan.nodes.push_back({.rank = n, .local_ranks = 1, .host = "host" + std::to_string(n), .pid = 100 + n});
+  for (int n = 0; n < nodes; ++n)
+    plan.nodes.push_back({.rank = n, .local_ranks = 1, .host = "host" + std::to_string(n), .pid = 100 + n});
   return plan;
 }
 
@@ -51,7 +53,9 @@ std::vector<NewsItem> news_until(NodeNews& news, const Done& done) {
   return all;
 }
 
-NewsItem notice(int node, const std::string& text) { return {.kind = NewsItem::Kind::notice, .node = node, .failure = {}, .notice = text}; }
+NewsItem notice(int node, const std::string& text) {
+  return {.kind = NewsItem::Kind::notice, .node = node, .failure = {}, .notice = text};
+}
 
 template <class Fn>
 std::string environment_error_of(const Fn& fn) {
@@ -146,9 +150,11 @@ TEST(NodeNews, ANodeThatDiedBetweenCountAndNewsIsLostAndTheOthersGoOn) {
   const NodeOptions options{.lost_after = milliseconds(300)};
   store->add("0/count", 1);
   NodeNews news(store->clone(), plan, options);
-  const auto items = news_until(news, [](const auto& all) { return !all.empty() && all.back().kind == NewsItem::Kind::ended; });
+  const auto items =
+      news_until(news, [](const auto& all) { return !all.empty() && all.back().kind == NewsItem::Kind::ended; });
   ASSERT_EQ(items.size(), 2u);
-  EXPECT_TRUE(says(items[0].failure.text, "node 1 (host1, launcher pid 101) has not given a sign of life")) << items[0].failure.text;
+  EXPECT_TRUE(says(items[0].failure.text, "node 1 (host1, launcher pid 101) has not given a sign of life"))
+      << items[0].failure.text;
   EXPECT_EQ(items[1].node, 1);
 }
 
@@ -162,7 +168,8 @@ TEST(NodeNews, ThatTheStoreDoesNotConfirmCutsTheNodeOff) {
   news.append({.kind = NewsItem::Kind::ended, .node = 1, .failure = {}});
   EXPECT_TRUE(news.is_cut_off());
   const auto lost = [](const auto& all) {
-    return std::any_of(all.begin(), all.end(), [](const NewsItem& item) { return item.failure.kind == LaunchFailure::Kind::lost; });
+    return std::any_of(all.begin(), all.end(),
+                       [](const NewsItem& item) { return item.failure.kind == LaunchFailure::Kind::lost; });
   };
   const auto items = news_until(news, lost);
   ASSERT_TRUE(lost(items));
@@ -204,7 +211,13 @@ struct ServerProcess {
 };
 
 LaunchOptions node_one(int port, milliseconds join, milliseconds lost_after) {
-  return {.nodes = {.min_nodes = 2, .max_nodes = 2, .node_rank = 1, .host = "127.0.0.1", .port = port, .join = join, .lost_after = lost_after}};
+  return {.nodes = {.min_nodes = 2,
+                    .max_nodes = 2,
+                    .node_rank = 1,
+                    .host = "127.0.0.1",
+                    .port = port,
+                    .join = join,
+                    .lost_after = lost_after}};
 }
 
 // Both waits at once, because each takes the time after which a server counts as gone.
@@ -232,8 +245,12 @@ TEST(NodeMeeting, AStoreThatStopsAnsweringIsNamedWhereverALauncherWaits) {
   EXPECT_LT(Clock::now() - begin, seconds(20));
   ASSERT_FALSE(items.empty());
   EXPECT_TRUE(news.is_cut_off());
-  EXPECT_TRUE(says(items[0].failure.text, "the launcher of node 0 (host0) no longer answers: store at tcp://127.0.0.1:")) << items[0].failure.text;
-  EXPECT_TRUE(says(said, "node 1: the launcher of node 0 at 127.0.0.1:" + std::to_string(server.port) + " is gone: store at tcp://")) << said;
+  EXPECT_TRUE(
+      says(items[0].failure.text, "the launcher of node 0 (host0) no longer answers: store at tcp://127.0.0.1:"))
+      << items[0].failure.text;
+  EXPECT_TRUE(says(
+      said, "node 1: the launcher of node 0 at 127.0.0.1:" + std::to_string(server.port) + " is gone: store at tcp://"))
+      << said;
   EXPECT_TRUE(says(said, "the server did not answer in time")) << said;
 }
 
@@ -243,7 +260,9 @@ TEST(NodeMeeting, APlanThatNeverComesHasADeadlineWithTheRemedy) {
   NodeMeeting meeting(options);
   NodeMeeting::Plan plan;
   const std::string said = environment_error_of([&] { meeting.meet(0, 2, [] { return true; }, plan); });
-  EXPECT_TRUE(says(said, "node 1: a store answers at 127.0.0.1:" + std::to_string(server.port()) + ", but the launcher of node 0 has not said within ")) << said;
+  EXPECT_TRUE(says(said, "node 1: a store answers at 127.0.0.1:" + std::to_string(server.port()) +
+                             ", but the launcher of node 0 has not said within "))
+      << said;
   EXPECT_TRUE(says(said, " s there who takes part, nor that it is there; see whether it still runs")) << said;
   EXPECT_TRUE(says(said, "start all nodes again, with a longer --rdzv-timeout on node 0")) << said;
 }
@@ -254,8 +273,10 @@ TEST(NodeMeeting, TheOthersWaitAsLongAsNodeZeroSays) {
   const LaunchOptions options = node_one(server.port(), milliseconds(100), milliseconds(100));
   TcpStore store({.port = server.port(), .job_key = ""});
   const auto record = [&](int join_ms) {
-    store.set("0/node/000000", "{\"host\": \"a\", \"join-ms\": " + std::to_string(join_ms) +
-                                   ", \"local\": 1, \"max-restarts\": 0, \"nnodes\": \"2\", \"node\": 0, \"pid\": 12, \"run-id\": \"\"}");
+    store.set(
+        "0/node/000000",
+        "{\"host\": \"a\", \"join-ms\": " + std::to_string(join_ms) +
+            ", \"local\": 1, \"max-restarts\": 0, \"nnodes\": \"2\", \"node\": 0, \"pid\": 12, \"run-id\": \"\"}");
   };
   record(1500);
   {

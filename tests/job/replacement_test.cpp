@@ -1,6 +1,6 @@
 // A replacement of a lost rank that cannot be started, for whatever reason, is reported, and the other ranks go on.
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -35,7 +35,8 @@ struct SurvivingJob {
   explicit SurvivingJob(const std::string& when_started_again) {
     std::ofstream(program()) << "#!/bin/sh\n"
                              << "test $TORCHELASTIC_RESTART_COUNT = 0 || { " << when_started_again << "; }\n"
-                             << "echo $$ > " << folder.file("pid") << ".$RANK.new; mv " << folder.file("pid") << ".$RANK.new " << folder.file("pid") << ".$RANK\n"
+                             << "echo $$ > " << folder.file("pid") << ".$RANK.new; mv " << folder.file("pid")
+                             << ".$RANK.new " << folder.file("pid") << ".$RANK\n"
                              << "while ! test -e " << folder.file("go") << "; do sleep 0.02; done\n";
     std::filesystem::permissions(program(), std::filesystem::perms::owner_all);
     launcher = fork();
@@ -44,7 +45,13 @@ struct SurvivingJob {
     if (err < 0 || dup2(err, STDERR_FILENO) < 0) _exit(99);
     close(err);
     try {
-      _exit(launch_local({.ranks = 3, .program = program(), .argv = {"rank"}, .all_prefixed = true, .announce = true, .max_restarts = 1, .survive_rank_loss = true}));
+      _exit(launch_local({.ranks = 3,
+                          .program = program(),
+                          .argv = {"rank"},
+                          .all_prefixed = true,
+                          .announce = true,
+                          .max_restarts = 1,
+                          .survive_rank_loss = true}));
     } catch (const Error& error) {
       std::fprintf(stderr, "%s\n", error.what());
       _exit(1);
@@ -85,9 +92,12 @@ TEST(Replacement, ThatCannotBeStartedIsReportedAndTheOthersGoOn) {
   const auto nothing = [](const SurvivingJob&) {};
   const Case cases[] = {
       {"no descriptors", "exit 0", [](const SurvivingJob& job) { limit(job.launcher, RLIMIT_NOFILE, 3); },
-       "tutti: rank 1 is not started again: cannot make a pipe for rank 1: Too many open files; the other ranks go on without it"},
-      {"no memory", "exit 0", [](const SurvivingJob& job) { limit(job.launcher, RLIMIT_AS, 1 << 20); }, "tutti: rank 1 is not started again: cannot start rank 1 ("},
-      {"no program", "exit 0", [](const SurvivingJob& job) { std::filesystem::remove(job.program()); }, "rank.sh): No such file or directory; the other ranks go on without it"},
+       "tutti: rank 1 is not started again: cannot make a pipe for rank 1: Too many open files; the other ranks go on "
+       "without it"},
+      {"no memory", "exit 0", [](const SurvivingJob& job) { limit(job.launcher, RLIMIT_AS, 1 << 20); },
+       "tutti: rank 1 is not started again: cannot start rank 1 ("},
+      {"no program", "exit 0", [](const SurvivingJob& job) { std::filesystem::remove(job.program()); },
+       "rank.sh): No such file or directory; the other ranks go on without it"},
       // The shells that run the old program keep it open.
       {"no interpreter", "exit 0",
        [](const SurvivingJob& job) {
@@ -96,10 +106,13 @@ TEST(Replacement, ThatCannotBeStartedIsReportedAndTheOthersGoOn) {
          std::filesystem::rename(job.folder.file("new"), job.program());
        },
        "rank.sh): No such file or directory; the other ranks go on without it"},
-      {"no permission", "exit 0", [](const SurvivingJob& job) { std::filesystem::permissions(job.program(), std::filesystem::perms::owner_read); },
+      {"no permission", "exit 0",
+       [](const SurvivingJob& job) { std::filesystem::permissions(job.program(), std::filesystem::perms::owner_read); },
        "rank.sh): Permission denied; the other ranks go on without it"},
-      {"it ends at once", "echo the reason >&2; exit 127", nothing, ") exited with status 127 before it had joined the others; 2 ranks go on without it\n    the reason\n"},
-      {"it aborts", "kill -ABRT $$", nothing, ") was killed by SIGABRT before it had joined the others; 2 ranks go on without it\n"},
+      {"it ends at once", "echo the reason >&2; exit 127", nothing,
+       ") exited with status 127 before it had joined the others; 2 ranks go on without it\n    the reason\n"},
+      {"it aborts", "kill -ABRT $$", nothing,
+       ") was killed by SIGABRT before it had joined the others; 2 ranks go on without it\n"},
   };
   for (const Case& c : cases) {
     const SurvivingJob job(c.when_started_again);

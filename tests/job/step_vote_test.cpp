@@ -23,7 +23,9 @@ constexpr auto kNever = [] { return false; };
 std::chrono::steady_clock::time_point soon() { return std::chrono::steady_clock::now() + 30s; }
 
 struct SharedArea {
-  SharedArea() : area(static_cast<StepVote::Area*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  SharedArea()
+      : area(static_cast<StepVote::Area*>(
+            mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~SharedArea() { munmap(area, 4096); }
   StepVote::Area* area;
 };
@@ -76,17 +78,20 @@ TEST(StepVote, ForkedRanksReadOneVerdictWhenOneIsKilled) {
     StepVote(*shared.area).begin(round);
     pid_t* const pids = reinterpret_cast<pid_t*>(shared.area + 1);
     int64_t* const read = reinterpret_cast<int64_t*>(pids + 4);
-    const std::vector<int> statuses = run_in_processes(4, [&](int rank) {
-      StepVote vote(*shared.area);
-      while (pids[3] == 0) std::this_thread::yield();
-      Liveness liveness({pids[0], pids[1], pids[2], pids[3]});
-      std::this_thread::sleep_for(std::chrono::microseconds(100 * ((rank + round) % 4)));
-      if (rank == 2 && round % 2 == 0) raise(SIGKILL);
-      vote.prepare(rank, 1, round + 1);
-      if (rank == 2) raise(SIGKILL);
-      const Verdict verdict = vote.decide(4, 1, round + 1, [&] { return liveness.find_dead() >= 0; }, soon());
-      read[rank] = static_cast<int64_t>(verdict.kind) * 1000 + verdict.step;
-    }, [&](int rank, pid_t pid) { pids[rank] = pid; });
+    const std::vector<int> statuses = run_in_processes(
+        4,
+        [&](int rank) {
+          StepVote vote(*shared.area);
+          while (pids[3] == 0) std::this_thread::yield();
+          Liveness liveness({pids[0], pids[1], pids[2], pids[3]});
+          std::this_thread::sleep_for(std::chrono::microseconds(100 * ((rank + round) % 4)));
+          if (rank == 2 && round % 2 == 0) raise(SIGKILL);
+          vote.prepare(rank, 1, round + 1);
+          if (rank == 2) raise(SIGKILL);
+          const Verdict verdict = vote.decide(4, 1, round + 1, [&] { return liveness.find_dead() >= 0; }, soon());
+          read[rank] = static_cast<int64_t>(verdict.kind) * 1000 + verdict.step;
+        },
+        [&](int rank, pid_t pid) { pids[rank] = pid; });
     for (const size_t rank : {0u, 1u, 3u}) EXPECT_EQ(statuses[rank], 0) << rank;
     EXPECT_EQ(read[0], read[1]);
     EXPECT_EQ(read[0], read[3]);

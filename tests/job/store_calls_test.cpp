@@ -51,8 +51,7 @@ class StoreCalls : public testing::Test {
   Maker maker_;
   Store& store_ = *maker_.store;
 };
-using Makers =
-    testing::Types<HashMaker, FileMaker, TcpMaker, TcpWithKeyMaker, PrefixOfHashMaker, PrefixOfTcpMaker>;
+using Makers = testing::Types<HashMaker, FileMaker, TcpMaker, TcpWithKeyMaker, PrefixOfHashMaker, PrefixOfTcpMaker>;
 TYPED_TEST_SUITE(StoreCalls, Makers);
 
 template <class E, class Fn>
@@ -194,8 +193,7 @@ TYPED_TEST(StoreCalls, QueuesKeepTheirOrderWhereThereAreAny) {
   EXPECT_EQ(this->store_.queue_pop("q"), "1");
   EXPECT_EQ(this->store_.queue_pop("q"), "");
   EXPECT_EQ(this->store_.queue_len("q"), 0);
-  const std::string text =
-      message_of<StoreTimeout>([&] { this->store_.queue_pop("q", true, milliseconds(20)); });
+  const std::string text = message_of<StoreTimeout>([&] { this->store_.queue_pop("q", true, milliseconds(20)); });
   EXPECT_NE(text.find("is still empty"), std::string::npos) << text;
   auto other = this->store_.clone();
   auto value = std::async(std::launch::async, [&] { return other->queue_pop("q"); });

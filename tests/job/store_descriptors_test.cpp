@@ -1,4 +1,5 @@
-// The server of a store leaves descriptors to the process it is part of, which needs them for pipes of ranks, logs and the like.
+// The server of a store leaves descriptors to the process it is part of, which needs them for pipes of ranks, logs and
+// the like.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -86,7 +87,8 @@ TEST(StoreDescriptors, StrangersDoNotTakeTheReserve) {
   const FewDescriptors server;
   std::vector<UniqueFd> strangers;
   std::string error;
-  for (int i = 0; i < 2 * kLimit; ++i) strangers.push_back(try_connect("127.0.0.1", server.port, StoreDeadline(seconds(20)), error));
+  for (int i = 0; i < 2 * kLimit; ++i)
+    strangers.push_back(try_connect("127.0.0.1", server.port, StoreDeadline(seconds(20)), error));
   TcpStore store({.port = server.port, .timeout = seconds(20), .job_key = kKey});
   store.set("k", "v");
   EXPECT_EQ(store.get("k"), "v");
@@ -97,7 +99,10 @@ TEST(StoreDescriptors, StrangersDoNotTakeTheReserve) {
 TEST(StoreDescriptors, ClientsWithTheKeyDoNotTakeTheReserve) {
   const FewDescriptors server;
   std::vector<std::unique_ptr<TcpStore>> clients;
-  const auto connect = [&](milliseconds timeout) { clients.push_back(std::make_unique<TcpStore>(TcpStoreOptions{.port = server.port, .timeout = timeout, .job_key = kKey})); };
+  const auto connect = [&](milliseconds timeout) {
+    clients.push_back(
+        std::make_unique<TcpStore>(TcpStoreOptions{.port = server.port, .timeout = timeout, .job_key = kKey}));
+  };
   // A busy machine may keep the first ones waiting, too.
   for (int refused = 0; refused < 3;) {
     ASSERT_LT(clients.size(), static_cast<size_t>(kLimit)) << "all of them were served";

@@ -1,4 +1,5 @@
-// The bounds of what one request to a store may cost: how many keys it names, and what one that waits costs those who change the table.
+// The bounds of what one request to a store may cost: how many keys it names, and what one that waits costs those who
+// change the table.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -38,8 +39,9 @@ Store::Keys numbered(size_t count) {
 TEST(StoreLimits, ACallNamesAtMost65536Keys) {
   const TemporaryFolder folder;
   TcpStoreServer server({.job_key = ""});
-  const std::vector<std::shared_ptr<Store>> stores = {std::make_shared<HashStore>(), std::make_shared<FileStore>(folder.file("store")),
-                                                      std::make_shared<TcpStore>(TcpStoreOptions{.port = server.port(), .job_key = ""})};
+  const std::vector<std::shared_ptr<Store>> stores = {
+      std::make_shared<HashStore>(), std::make_shared<FileStore>(folder.file("store")),
+      std::make_shared<TcpStore>(TcpStoreOptions{.port = server.port(), .job_key = ""})};
   const Store::Keys most = numbered(kMaxStoreKeys), more = numbered(kMaxStoreKeys + 1);
   const std::string wanted = "store: one call names 65537 keys, the limit is 65536; make several calls";
   for (const auto& store : stores) {
@@ -94,7 +96,8 @@ TEST(StoreLimits, AListThatIsTooLongIsAnErrorAndTheClientGoesOn) {
   const auto refused = [&](std::string frame, const std::string& what) {
     client.send_all(frame);
     const std::string answer = client.receive();
-    EXPECT_TRUE(says(answer, "store: one request has a list of 1000000 items, the limit is 65536; make several")) << what << ": " << answer;
+    EXPECT_TRUE(says(answer, "store: one request has a list of 1000000 items, the limit is 65536; make several"))
+        << what << ": " << answer;
     EXPECT_EQ(read_wire_header(answer).code, static_cast<uint8_t>(WireStatus::kUsageError)) << what;
   };
   refused(WireWriter(WireOp::kGet).put_u8(1).put_i64(0).put_list(many).finish(), "multi_get");
@@ -110,11 +113,17 @@ TEST(StoreLimits, AListThatIsTooLongIsAnErrorAndTheClientGoesOn) {
 // The requests of clients, without sockets.
 struct Requests {
   std::vector<std::pair<uint64_t, WireStatus>> replies;
-  StoreRequests requests{[this](uint64_t client, std::string frame) { replies.emplace_back(client, static_cast<WireStatus>(read_wire_header(frame).code)); }};
-  void call(uint64_t client, const std::string& frame) { requests.handle(client, static_cast<uint8_t>(frame[5]), std::string_view(frame).substr(kWireHeaderBytes)); }
+  StoreRequests requests{[this](uint64_t client, std::string frame) {
+    replies.emplace_back(client, static_cast<WireStatus>(read_wire_header(frame).code));
+  }};
+  void call(uint64_t client, const std::string& frame) {
+    requests.handle(client, static_cast<uint8_t>(frame[5]), std::string_view(frame).substr(kWireHeaderBytes));
+  }
   void set(const std::string& key) { call(1, WireWriter(WireOp::kSet).put_bytes(key).put_bytes("v").finish()); }
   void erase(const std::string& key) { call(1, WireWriter(WireOp::kDelete).put_bytes(key).finish()); }
-  void park(uint64_t client, const Store::Keys& keys) { call(client, WireWriter(WireOp::kGet).put_u8(1).put_i64(100'000).put_list(keys).finish()); }
+  void park(uint64_t client, const Store::Keys& keys) {
+    call(client, WireWriter(WireOp::kGet).put_u8(1).put_i64(100'000).put_list(keys).finish());
+  }
 };
 
 TEST(StoreLimits, AWaitThatIsLongDoesNotMakeChangesDear) {

@@ -21,13 +21,38 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kNames[] = {
-    "TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
-    "MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST",
-    "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "TUTTI_STORE_HOSTED", "TUTTI_STORE_PORT", "TORCHELASTIC_USE_AGENT_STORE",
-    "TUTTI_JOB_KEY", "TUTTI_JOB_KEY_FILE"};
+constexpr const char* kNames[] = {"TUTTI_RANK",
+                                  "TUTTI_WORLD_SIZE",
+                                  "TUTTI_LOCAL_RANK",
+                                  "TUTTI_LOCAL_WORLD_SIZE",
+                                  "RANK",
+                                  "WORLD_SIZE",
+                                  "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE",
+                                  "MASTER_ADDR",
+                                  "MASTER_PORT",
+                                  "OMPI_COMM_WORLD_RANK",
+                                  "OMPI_COMM_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_RANK",
+                                  "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                  "PMI_RANK",
+                                  "PMI_SIZE",
+                                  "MPI_LOCALRANKID",
+                                  "MPI_LOCALNRANKS",
+                                  "SLURM_PROCID",
+                                  "SLURM_NTASKS",
+                                  "SLURM_LOCALID",
+                                  "SLURM_JOB_NODELIST",
+                                  "SLURM_STEP_NODELIST",
+                                  "SLURM_JOB_ID",
+                                  "SLURM_STEP_ID",
+                                  "SLURM_STEP_NUM_NODES",
+                                  "SLURM_NNODES",
+                                  "TUTTI_STORE_HOSTED",
+                                  "TUTTI_STORE_PORT",
+                                  "TORCHELASTIC_USE_AGENT_STORE",
+                                  "TUTTI_JOB_KEY",
+                                  "TUTTI_JOB_KEY_FILE"};
 
 // An environment with these variables of launchers and no others.
 class StoreRendezvous : public testing::Test {
@@ -171,7 +196,8 @@ TEST_F(StoreRendezvous, ContradictionsAreErrors) {
   use({{"RANK", "one"}, {"WORLD_SIZE", "2"}});
   expect_part(usage_error([] { read_launch_place(); }), "RANK is 'one'");
   use({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
-  expect_part(usage_error([] { rendezvous("env://", {.rank = 0}); }), "the caller says rank 0 of 2, torchrun says rank 1");
+  expect_part(usage_error([] { rendezvous("env://", {.rank = 0}); }),
+              "the caller says rank 0 of 2, torchrun says rank 1");
 }
 
 TEST_F(StoreRendezvous, MissingVariablesAreNamed) {
@@ -191,7 +217,10 @@ TEST_F(StoreRendezvous, RankZeroServesUnlessTheLauncherDoes) {
   EXPECT_NE(rendezvous().server, nullptr);
   TcpStoreServer server({.job_key = ""});
   const std::string port = std::to_string(server.port());
-  use({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port},
+  use({{"RANK", "0"},
+       {"WORLD_SIZE", "2"},
+       {"MASTER_ADDR", "127.0.0.1"},
+       {"MASTER_PORT", port},
        {"TUTTI_STORE_HOSTED", "1"}});
   const Rendezvous hosted = rendezvous();
   EXPECT_EQ(hosted.server, nullptr);
@@ -201,10 +230,15 @@ TEST_F(StoreRendezvous, RankZeroServesUnlessTheLauncherDoes) {
 }
 
 TEST_F(StoreRendezvous, UnderTorchrunItsOwnStoreIsLeftAlone) {
-  std::map<std::string, std::string> variables = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"},
-                                                  {"MASTER_PORT", "29500"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+  std::map<std::string, std::string> variables = {{"RANK", "0"},
+                                                  {"WORLD_SIZE", "1"},
+                                                  {"MASTER_ADDR", "127.0.0.1"},
+                                                  {"MASTER_PORT", "29500"},
+                                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
   use(variables);
-  expect_part(usage_error([] { rendezvous(); }), "torchrun serves its own store at 127.0.0.1:29500, which speaks PyTorch's protocol and not Tutti's; set TUTTI_STORE_PORT to another free port");
+  expect_part(usage_error([] { rendezvous(); }),
+              "torchrun serves its own store at 127.0.0.1:29500, which speaks PyTorch's protocol and not Tutti's; set "
+              "TUTTI_STORE_PORT to another free port");
   for (const char* no : {"False", "0"}) {
     variables["TORCHELASTIC_USE_AGENT_STORE"] = no;  // rank 0 is to serve one
     use(variables);
@@ -220,19 +254,26 @@ TEST_F(StoreRendezvous, UnderTorchrunItsOwnStoreIsLeftAlone) {
 }
 
 TEST_F(StoreRendezvous, RanksOfOneHostNeedNoPort) {
-  std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  std::map<std::string, std::string> variables = {
+      {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
   use(variables);
   EXPECT_STREQ(read_meeting_point(*read_launch_place()).rank_variable, "OMPI_COMM_WORLD_RANK");
   variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
   use(variables);
-  expect_part(usage_error([] { read_meeting_point(*read_launch_place()); }), "MASTER_ADDR is not set; set it to the host of rank 0");
+  expect_part(usage_error([] { read_meeting_point(*read_launch_place()); }),
+              "MASTER_ADDR is not set; set it to the host of rank 0");
   variables["MASTER_ADDR"] = "node1";
   variables["MASTER_PORT"] = "7000";
   use(variables);
   EXPECT_EQ(read_meeting_point(*read_launch_place()).rank_variable, nullptr);
   use({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
   EXPECT_STREQ(read_meeting_point(*read_launch_place()).rank_variable, "PMI_RANK");
-  use({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_NODELIST", "node7"}, {"SLURM_JOB_ID", "5"}, {"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_NNODES", "3"}});
+  use({{"SLURM_PROCID", "1"},
+       {"SLURM_NTASKS", "4"},
+       {"SLURM_JOB_NODELIST", "node7"},
+       {"SLURM_JOB_ID", "5"},
+       {"SLURM_STEP_NUM_NODES", "1"},
+       {"SLURM_NNODES", "3"}});
   EXPECT_STREQ(read_meeting_point(*read_launch_place()).rank_variable, "SLURM_PROCID");
 }
 
@@ -243,7 +284,10 @@ TEST_F(StoreRendezvous, SlurmTellsHostAndPort) {
   EXPECT_EQ(slurm_first_host("rack[2,4]-node[10-12].site"), "rack2-node10.site");
   expect_part(usage_error([] { slurm_first_host("node[1-2"); }), "does not close");
   expect_part(usage_error([] { slurm_first_host(""); }), "names none");
-  use({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_NODELIST", "node[07-08]"}, {"SLURM_JOB_ID", "123456"},
+  use({{"SLURM_PROCID", "1"},
+       {"SLURM_NTASKS", "4"},
+       {"SLURM_JOB_NODELIST", "node[07-08]"},
+       {"SLURM_JOB_ID", "123456"},
        {"SLURM_STEP_ID", "2"}});
   const MeetingPoint point = read_meeting_point(*read_launch_place());
   EXPECT_EQ(point.host, "node07");

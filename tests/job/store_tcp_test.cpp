@@ -124,8 +124,7 @@ TEST(JobKey, ProofsDependOnKeySideAndBothNonces) {
 
 TEST(JobKey, AWrongKeyIsRefusedOnBothSides) {
   TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = kKey});
-  const std::string text =
-      message_of<UsageError>([&] { TcpStore({.port = server.port(), .job_key = kOtherKey}); });
+  const std::string text = message_of<UsageError>([&] { TcpStore({.port = server.port(), .job_key = kOtherKey}); });
   EXPECT_TRUE(contains(text, "refused this client: it has another job key")) << text;
   EXPECT_TRUE(contains(text, "TUTTI_JOB_KEY")) << text;
   ASSERT_TRUE(becomes_true([&] { return server.num_refused() == 1; }));
@@ -199,9 +198,7 @@ TEST(TcpStore, AServerThatGoesAwayIsNamed) {
   TcpStore store({.port = server->port(), .job_key = ""});
   const std::string address = fmt::format("tcp://127.0.0.1:{}", server->port());
   EXPECT_EQ(store.address(), address);
-  auto waiting = std::async(std::launch::async, [&] {
-    return message_of<EnvironmentError>([&] { store.get("k"); });
-  });
+  auto waiting = std::async(std::launch::async, [&] { return message_of<EnvironmentError>([&] { store.get("k"); }); });
   ASSERT_TRUE(becomes_true([&] { return server->num_clients() == 1; }));
   server.reset();
   const std::string text = waiting.get();
@@ -283,7 +280,8 @@ TEST(TcpStoreServer, AnOversizedAnnouncementIsRefusedBeforeItIsStored) {
 // The greeting and a change in one go, so that the client need not be there when they are read.
 std::string changes_in_one_go() {
   const Nonce nonce = make_nonce();
-  return WireWriter(WireOp::kHello).put_bytes({nonce.data(), nonce.size()}).put_u8(0).finish() + WireWriter(WireOp::kSet).put_bytes("forged").put_bytes("v").finish();
+  return WireWriter(WireOp::kHello).put_bytes({nonce.data(), nonce.size()}).put_u8(0).finish() +
+         WireWriter(WireOp::kSet).put_bytes("forged").put_bytes("v").finish();
 }
 
 TEST(TcpStoreServer, NamesOfKeysCommandNoTerminal) {
@@ -312,7 +310,8 @@ TEST(StoreAndOtherUsers, OnlyItsOwnUserIsServedWithoutAKey) {
       if (child == 0) {
         if (setuid(65534) != 0) _exit(2);
         const UniqueFd client = try_connect(address, server.port(), StoreDeadline(seconds(20)), error);
-        if (send(client.get(), frames.data(), frames.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(frames.size())) _exit(3);
+        if (send(client.get(), frames.data(), frames.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(frames.size()))
+          _exit(3);
         char byte;
         while (stays && recv(client.get(), &byte, 1, 0) > 0) {
         }
@@ -325,7 +324,10 @@ TEST(StoreAndOtherUsers, OnlyItsOwnUserIsServedWithoutAKey) {
       ASSERT_EQ(status, 0) << address;
       ASSERT_TRUE(becomes_true([&] { return server.num_refused() == 1; }));
       if (stays) {
-        EXPECT_TRUE(contains(server.last_refusal(), "without a job key the store serves its own user only, 0, and the client belongs to user 65534; with a key in TUTTI_JOB_KEY")) << server.last_refusal();
+        EXPECT_TRUE(contains(server.last_refusal(),
+                             "without a job key the store serves its own user only, 0, and the client belongs to user "
+                             "65534; with a key in TUTTI_JOB_KEY"))
+            << server.last_refusal();
       }
       TcpStore store({.host = address, .port = server.port(), .job_key = ""});
       EXPECT_EQ(store.num_keys(), 0) << address << (stays ? "" : ", and the client had left");
@@ -341,7 +343,9 @@ TEST(StoreWithoutLoopback, IsAnErrorAtOnceThatSaysHowToMendIt) {
     if (child == 0) {
       std::string text = "no error";
       if (unshare(CLONE_NEWNET) != 0) text = "unshare failed";
-      else text = message_of<EnvironmentError>([&] { TcpStore({.host = host, .port = 7, .timeout = seconds(600), .job_key = ""}); });
+      else
+        text = message_of<EnvironmentError>(
+            [&] { TcpStore({.host = host, .port = 7, .timeout = seconds(600), .job_key = ""}); });
       _exit(write(said[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
     }
     close(said[1]);
@@ -350,7 +354,10 @@ TEST(StoreWithoutLoopback, IsAnErrorAtOnceThatSaysHowToMendIt) {
     close(said[0]);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_NE(text.find("store: 127.0.0.1:7 cannot be reached, because the loopback interface of this host or container is down (Network is unreachable"), std::string::npos) << text;
+    EXPECT_NE(text.find("store: 127.0.0.1:7 cannot be reached, because the loopback interface of this host or "
+                        "container is down (Network is unreachable"),
+              std::string::npos)
+        << text;
     EXPECT_NE(text.find("bring it up: ip link set lo up"), std::string::npos) << text;
   }
 }
@@ -368,7 +375,8 @@ TEST(TcpStoreServer, OwnersAreReadFromTheTableOfSockets) {
   EXPECT_EQ(uid_in_socket_table(kTable, "0100007F:9C42", ""), std::nullopt);
 }
 
-// Strangers who greet and prove nothing take neither the descriptors of the process nor the turn of those who know the key.
+// Strangers who greet and prove nothing take neither the descriptors of the process nor the turn of those who know the
+// key.
 TEST(TcpStoreServer, StrangersHoldABoundedNumberOfConnections) {
   TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = kKey});
   constexpr int kStrangers = 5000;
@@ -385,7 +393,8 @@ TEST(TcpStoreServer, StrangersHoldABoundedNumberOfConnections) {
   }
   ASSERT_TRUE(becomes_true([&] { return server.num_refused() >= kStrangers - 4096; }));
   EXPECT_LE(server.num_clients(), 4097);
-  EXPECT_TRUE(contains(server.last_refusal(), "it was the slowest of 4097 that greeted at once")) << server.last_refusal();
+  EXPECT_TRUE(contains(server.last_refusal(), "it was the slowest of 4097 that greeted at once"))
+      << server.last_refusal();
   TcpStore second({.port = server.port(), .job_key = kKey});
   first.set("k", "v");
   EXPECT_EQ(second.get("k"), "v");

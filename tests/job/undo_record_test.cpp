@@ -16,7 +16,9 @@ namespace {
 constexpr int64_t kBytes = 4096;
 
 struct SharedPages {
-  SharedPages() : at(static_cast<std::byte*>(mmap(nullptr, 16 * kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  SharedPages()
+      : at(static_cast<std::byte*>(
+            mmap(nullptr, 16 * kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~SharedPages() { munmap(at, 16 * kBytes); }
   std::span<std::byte> page(int i) const { return {at + i * kBytes, static_cast<size_t>(kBytes)}; }
   std::byte* at;
@@ -41,8 +43,9 @@ TEST(UndoRecord, RestoresWhatItHasSaved) {
   EXPECT_EQ(record.held(), std::nullopt);
 }
 
-// A process steps a block (every word becomes its successor) and is killed in the middle of the save, of the write, or after it. Whoever comes
-// then restores what is held, and steps a block that was not marked as done: the result is the same every time.
+// A process steps a block (every word becomes its successor) and is killed in the middle of the save, of the write, or
+// after it. Whoever comes then restores what is held, and steps a block that was not marked as done: the result is the
+// same every time.
 TEST(UndoRecord, AWriterThatIsKilledAnywhereLeavesABlockThatCanBeFinished) {
   constexpr int kWords = kBytes / 4;
   for (int moment = 0; moment < 12; ++moment) {

@@ -14,7 +14,9 @@ namespace tutti::layouts {
 namespace {
 
 std::string refusal(const ModelConfig& config, const RunConfig& run, const Layout& layout) {
-  return message_of([&] { comm::run_ranks(layout.ranks(), [&](comm::ProcessGroup& world) { train_rank(config, run, layout, world); }); });
+  return message_of([&] {
+    comm::run_ranks(layout.ranks(), [&](comm::ProcessGroup& world) { train_rank(config, run, layout, world); });
+  });
 }
 
 void expect_refusal(const std::string& text, const std::string& what, const std::string& largest) {
@@ -32,7 +34,8 @@ TEST(Refusals, HeadsThatTheSumOverTheirElementsIsNotCutAt) {
   ModelConfig config = dense_config(DType::f32);
   config.heads = 3;
   config.kv_heads = 3;
-  expect_refusal(refusal(config, {}, {.tp = 2}), "cut at element 20, the sum over all 30 elements at 15", "heads that the ranks divide");
+  expect_refusal(refusal(config, {}, {.tp = 2}), "cut at element 20, the sum over all 30 elements at 15",
+                 "heads that the ranks divide");
 }
 
 TEST(Refusals, ACutInsideALeafOfAContraction) {
@@ -42,25 +45,29 @@ TEST(Refusals, ACutInsideALeafOfAContraction) {
   ModelConfig config = dense_config(DType::f32);
   config.kv_heads = 4;
   config.head_dim = 40;
-  expect_refusal(refusal(config, {}, {.tp = 4}), "layers.0.gate: 53 elements cannot be cut over 4 ranks", "powers of two up to 2");
+  expect_refusal(refusal(config, {}, {.tp = 4}), "layers.0.gate: 53 elements cannot be cut over 4 ranks",
+                 "powers of two up to 2");
 }
 
 TEST(Refusals, TokensBelowTheGrain) {
   const TinyLeaves leaves;
   const TokenGrainScope grain(8);
-  expect_refusal(refusal(dense_config(DType::f32), {.balance = 4}, {.cp = 4}), "tokens over context parallel ranks", "powers of two up to 2");
+  expect_refusal(refusal(dense_config(DType::f32), {.balance = 4}, {.cp = 4}), "tokens over context parallel ranks",
+                 "powers of two up to 2");
 }
 
 TEST(Refusals, MoreContextParallelRanksThanTheTokenOrderIsConfiguredFor) {
   const TinyLeaves leaves;
-  expect_refusal(refusal(dense_config(DType::f32), {}, {.cp = 4}), "context parallelism over 4 ranks", "this run has 2");
+  expect_refusal(refusal(dense_config(DType::f32), {}, {.cp = 4}), "context parallelism over 4 ranks",
+                 "this run has 2");
 }
 
 TEST(Refusals, ChunksOfARingThatBlocksOfKeysDoNotDivide) {
   const TinyLeaves leaves;
   for (const int64_t tokens : {8, 24, 40}) {
     const std::string chunk = fmt::format("{} keys in chunks of {}, and blocks have 4", tokens, tokens / 4);
-    expect_refusal(refusal(dense_config(DType::f32), {.tokens = tokens}, {.cp = 2, .ring = true}), "keys over chunks of a ring", chunk);
+    expect_refusal(refusal(dense_config(DType::f32), {.tokens = tokens}, {.cp = 2, .ring = true}),
+                   "keys over chunks of a ring", chunk);
   }
 }
 
@@ -99,7 +106,8 @@ TEST(Rules, PartialSumsRoundedBeforeTheyAreAddedGiveOtherBits) {
   const RankRecord one = run_one_rank(config, {});
   for (const std::string& transport : transports()) {
     const std::string found = differences(transport, one, config, {}, {.tp = 2, .rounds_partial_sums = true}, {});
-    for (const char* what : {"rank 0:\nloss of step 0: 1 of 1 elements differ", "rank 1:\nloss of step 0", "weight layers.0.down"})
+    for (const char* what :
+         {"rank 0:\nloss of step 0: 1 of 1 elements differ", "rank 1:\nloss of step 0", "weight layers.0.down"})
       EXPECT_NE(found.find(what), std::string::npos) << transport << ": " << found;
   }
 }

@@ -18,7 +18,9 @@ TEST(SequenceParallel, FourRanks) {
 }
 
 // Attention over tensor parallel ranks, experts on every rank for its own tokens.
-TEST(SequenceParallel, MixtureOfExperts) { check_layout(Model::moe, {.tp = 2, .sequence = true}, {.flops = 0.6, .parameters = 0.84}); }
+TEST(SequenceParallel, MixtureOfExperts) {
+  check_layout(Model::moe, {.tp = 2, .sequence = true}, {.flops = 0.6, .parameters = 0.84});
+}
 
 }  // namespace
 }  // namespace tutti::layouts

@@ -6,7 +6,9 @@ namespace tutti::layouts {
 namespace {
 
 // 53 inner features and 131 classes split 27 | 26 and 66 | 65; norm weights are on every rank.
-TEST(TensorParallel, TwoRanksCutHeadsFeaturesAndClasses) { check_layout(Model::dense, {.tp = 2}, {.flops = 0.51, .parameters = 0.52}); }
+TEST(TensorParallel, TwoRanksCutHeadsFeaturesAndClasses) {
+  check_layout(Model::dense, {.tp = 2}, {.flops = 0.51, .parameters = 0.52});
+}
 
 TEST(TensorParallel, FourRanksCutTheHalvesAgain) {
   const TinyLeaves leaves;

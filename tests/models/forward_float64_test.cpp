@@ -1,4 +1,5 @@
-// The logits of committed tiny checkpoints, dense and with experts, against an independent float64 forward (forward_float64.py).
+// The logits of committed tiny checkpoints, dense and with experts, against an independent float64 forward
+// (forward_float64.py).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,8 +25,16 @@ struct Checkpoint {
 void PrintTo(const Checkpoint& c, std::ostream* out) { *out << c.name; }
 
 Qwen3Config tiny() {
-  return {.flavor = "tiny", .dim = 24, .layers = 2, .heads = 4, .kv_heads = 2, .ffn_dim = 40, .vocab = 37, .tied_embeddings = true,
-          .head_dim = 8, .init_std = 0.3};
+  return {.flavor = "tiny",
+          .dim = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .ffn_dim = 40,
+          .vocab = 37,
+          .tied_embeddings = true,
+          .head_dim = 8,
+          .init_std = 0.3};
 }
 
 Qwen3Config tiny_moe() {
@@ -35,9 +44,11 @@ Qwen3Config tiny_moe() {
 }
 
 class ForwardFloat64 : public testing::TestWithParam<Checkpoint> {};
-INSTANTIATE_TEST_SUITE_P(Of, ForwardFloat64, testing::Values(Checkpoint{"dense", TUTTI_SOURCE_DIR "/tests/golden/tiny_qwen3/", tiny(), 0.05},
-                                                             Checkpoint{"experts", TUTTI_SOURCE_DIR "/tests/golden/tiny_qwen3_moe/", tiny_moe(), 0.1}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Of, ForwardFloat64,
+    testing::Values(Checkpoint{"dense", TUTTI_SOURCE_DIR "/tests/golden/tiny_qwen3/", tiny(), 0.05},
+                    Checkpoint{"experts", TUTTI_SOURCE_DIR "/tests/golden/tiny_qwen3_moe/", tiny_moe(), 0.1}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // Weights are large enough that attention is not flat, and no norm has weight 1.
 void make_checkpoint(const Checkpoint& at) {
@@ -48,15 +59,20 @@ void make_checkpoint(const Checkpoint& at) {
   for (const nn::NamedParameter& p : model.named_parameters()) {
     const Tensor master = p.parameter.master();
     if (master.ndim() == 1) {
-      for (int64_t i = 0; i < master.numel(); ++i) master.data<float>()[i] = 1.0f + 0.5f * static_cast<float>(std::sin(3.0 * static_cast<double>(i) + 1));
+      for (int64_t i = 0; i < master.numel(); ++i)
+        master.data<float>()[i] = 1.0f + 0.5f * static_cast<float>(std::sin(3.0 * static_cast<double>(i) + 1));
     }
     tensors.emplace_back(p.name, detach(master));
   }
   const Qwen3Config& c = at.config;
-  std::map<std::string, std::string> metadata{{"layers", std::to_string(c.layers)}, {"heads", std::to_string(c.heads)}, {"kv_heads", std::to_string(c.kv_heads)},
-                                              {"head_dim", std::to_string(c.head_dim)}, {"rope_theta", fmt::format("{}", c.rope_theta)},
+  std::map<std::string, std::string> metadata{{"layers", std::to_string(c.layers)},
+                                              {"heads", std::to_string(c.heads)},
+                                              {"kv_heads", std::to_string(c.kv_heads)},
+                                              {"head_dim", std::to_string(c.head_dim)},
+                                              {"rope_theta", fmt::format("{}", c.rope_theta)},
                                               {"norm_eps", fmt::format("{}", c.norm_eps)}};
-  if (c.experts > 0) metadata.insert({{"experts", std::to_string(c.experts)}, {"active_experts", std::to_string(c.active_experts)}});
+  if (c.experts > 0)
+    metadata.insert({{"experts", std::to_string(c.experts)}, {"active_experts", std::to_string(c.active_experts)}});
   write_safetensors(at.path("model.safetensors"), nn::published(tensors), metadata);
 }
 

@@ -1,4 +1,5 @@
-// A published model is loaded only into a model that computes what its config.json says: every key that changes the maths is compared, and nothing is loaded where one differs.
+// A published model is loaded only into a model that computes what its config.json says: every key that changes the
+// maths is compared, and nothing is loaded where one differs.
 #include "tutti/models/published_config.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +56,8 @@ Json published_json(const Qwen3Config& c) {
             {"output_router_logits", "true"},
             {"router_aux_loss_coef", "0.3"}};
   if (c.experts == 0) return json;
-  json["model_type"] = "\"qwen3_moe\"", json["architectures"] = "[\"Qwen3MoeForCausalLM\"]", json["intermediate_size"] = "6144";
+  json["model_type"] = "\"qwen3_moe\"", json["architectures"] = "[\"Qwen3MoeForCausalLM\"]",
+  json["intermediate_size"] = "6144";
   json["moe_intermediate_size"] = std::to_string(c.ffn_dim);
   json["num_experts"] = std::to_string(c.experts);
   json["num_experts_per_tok"] = std::to_string(c.active_experts);
@@ -90,19 +92,25 @@ void PrintTo(const Class& c, std::ostream* out) { *out << c.flavor; }
 
 // What files of either class may say otherwise, each with what the error says.
 std::vector<Change> changes(const Class& of_class, const Qwen3Config& c) {
-  const auto other = [](const std::string& key, const std::string& value, const auto& of_model) { return Change{{{key, value}}, fmt::format("{}: {}, the model has {}", key, value, of_model)}; };
+  const auto other = [](const std::string& key, const std::string& value, const auto& of_model) {
+    return Change{{{key, value}}, fmt::format("{}: {}, the model has {}", key, value, of_model)};
+  };
   const auto missing = [](const std::string& key, const auto& means, const auto& of_model) {
     return Change{{{key, ""}}, fmt::format("{}: not given, which means {}, the model has {}", key, means, of_model)};
   };
-  const std::string type = c.experts > 0 ? "\"qwen3_moe\"" : "\"qwen3\"", architecture = c.experts > 0 ? "[\"Qwen3MoeForCausalLM\"]" : "[\"Qwen3ForCausalLM\"]";
+  const std::string type = c.experts > 0 ? "\"qwen3_moe\"" : "\"qwen3\"",
+                    architecture = c.experts > 0 ? "[\"Qwen3MoeForCausalLM\"]" : "[\"Qwen3ForCausalLM\"]";
   const std::string full = "full attention in every layer";
   return {
       other("model_type", "\"llama\"", type),
-      {{{"model_type", ""}, {"architectures", ""}}, fmt::format("model_type: not given, nor are architectures, the model has {}", type)},
+      {{{"model_type", ""}, {"architectures", ""}},
+       fmt::format("model_type: not given, nor are architectures, the model has {}", type)},
       other("architectures", "[\"LlamaForCausalLM\"]", architecture),
       other("architectures", "[\"Qwen3VLForConditionalGeneration\", \"Other\"]", architecture),
-      {{{"architectures", "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"}}, fmt::format("architectures: [1, 2, 3, 4, 5, 6, 7, 8, and 2 more], the model has {}", architecture)},
-      {{{"model_type", fmt::format("\"{}\"", std::string(5000, 'x'))}}, fmt::format("model_type: \"{}\"..., the model has {}", std::string(60, 'x'), type)},
+      {{{"architectures", "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"}},
+       fmt::format("architectures: [1, 2, 3, 4, 5, 6, 7, 8, and 2 more], the model has {}", architecture)},
+      {{{"model_type", fmt::format("\"{}\"", std::string(5000, 'x'))}},
+       fmt::format("model_type: \"{}\"..., the model has {}", std::string(60, 'x'), type)},
       other("hidden_size", "33", c.dim),
       missing("hidden_size", of_class.dim, c.dim),
       other("num_hidden_layers", "3", c.layers),
@@ -122,24 +130,37 @@ std::vector<Change> changes(const Class& of_class, const Qwen3Config& c) {
       other("rope_theta", "10000", "1000000"),
       missing("rope_theta", "10000", "1000000"),
       {{{"rope_theta", "500000.0"}}, "rope_theta: 500000, the model has 1000000"},
-      {{{"rope_theta", ""}, {"rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 10000.0}"}}, "rope_parameters.rope_theta: 10000, the model has 1000000"},
-      {{{"rope_theta", ""}, {"rope_parameters", "{\"full_attention\": {\"rope_theta\": 2}}"}}, "rope_parameters.full_attention.rope_theta: 2, the model has 1000000"},
-      {{{"rope_theta", ""}, {"rope_parameters", "{\"rope_type\": \"default\"}"}}, "rope_theta: not given, which means 10000, the model has 1000000"},
+      {{{"rope_theta", ""}, {"rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 10000.0}"}},
+       "rope_parameters.rope_theta: 10000, the model has 1000000"},
+      {{{"rope_theta", ""}, {"rope_parameters", "{\"full_attention\": {\"rope_theta\": 2}}"}},
+       "rope_parameters.full_attention.rope_theta: 2, the model has 1000000"},
+      {{{"rope_theta", ""}, {"rope_parameters", "{\"rope_type\": \"default\"}"}},
+       "rope_theta: not given, which means 10000, the model has 1000000"},
       {{{"rope_parameters", "{\"rope_theta\": 10000.0}"}}, "rope_parameters.rope_theta: 10000, the model has 1000000"},
       // An object rope_scaling replaces rope_parameters, and the base with them.
-      {{{"rope_theta", ""}, {"rope_parameters", "{\"rope_theta\": 1000000}"}, {"rope_scaling", "{\"type\": \"default\"}"}}, "rope_theta: not given, which means 10000, the model has 1000000"},
-      {{{"rope_parameters", "{\"rope_theta\": 1000000, \"rope_type\": \"llama3\"}"}}, "rope_parameters.rope_type: \"llama3\", the model has \"default\""},
-      {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4.0}"}}, "rope_scaling.rope_type: \"yarn\", the model has \"default\""},
-      {{{"rope_scaling", "{\"type\": \"linear\", \"factor\": 8}"}}, "rope_scaling.type: \"linear\", the model has \"default\""},
-      {{{"rope_scaling", "{\"type\": \"unheard of\"}"}}, "rope_scaling.type: \"unheard of\", the model has \"default\""},
-      {{{"rope_parameters", "{\"rope_theta\": 1000000, \"partial_rotary_factor\": 0.25}"}}, "rope_parameters.partial_rotary_factor: 0.25, the model has 1"},
+      {{{"rope_theta", ""},
+        {"rope_parameters", "{\"rope_theta\": 1000000}"},
+        {"rope_scaling", "{\"type\": \"default\"}"}},
+       "rope_theta: not given, which means 10000, the model has 1000000"},
+      {{{"rope_parameters", "{\"rope_theta\": 1000000, \"rope_type\": \"llama3\"}"}},
+       "rope_parameters.rope_type: \"llama3\", the model has \"default\""},
+      {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4.0}"}},
+       "rope_scaling.rope_type: \"yarn\", the model has \"default\""},
+      {{{"rope_scaling", "{\"type\": \"linear\", \"factor\": 8}"}},
+       "rope_scaling.type: \"linear\", the model has \"default\""},
+      {{{"rope_scaling", "{\"type\": \"unheard of\"}"}},
+       "rope_scaling.type: \"unheard of\", the model has \"default\""},
+      {{{"rope_parameters", "{\"rope_theta\": 1000000, \"partial_rotary_factor\": 0.25}"}},
+       "rope_parameters.partial_rotary_factor: 0.25, the model has 1"},
       {{{"partial_rotary_factor", "0.5"}}, "partial_rotary_factor: 0.5, the model has 1"},
       other("hidden_act", "\"gelu\"", "\"silu\""),
       other("attention_bias", "true", false),
       other("attention_dropout", "0.1", 0),
-      {{{"layer_types", "[\"full_attention\", \"sliding_attention\"]"}}, "layer_types: \"sliding_attention\", the model has " + full},
+      {{{"layer_types", "[\"full_attention\", \"sliding_attention\"]"}},
+       "layer_types: \"sliding_attention\", the model has " + full},
       {{{"layer_types", "[\"full_attention\"]"}}, "layer_types: 1 entries, the model has 2 layers"},
-      {{{"quantization_config", "{\"quant_method\": \"fp8\", \"bits\": 8}"}}, "quantization_config: quant_method = \"fp8\", the model has weights of floats"},
+      {{{"quantization_config", "{\"quant_method\": \"fp8\", \"bits\": 8}"}},
+       "quantization_config: quant_method = \"fp8\", the model has weights of floats"},
       {{{"compression_config", "{}"}}, "compression_config: an object, the model has weights of floats"},
   };
 }
@@ -150,8 +171,10 @@ std::vector<Change> changes_of_dense() {
       {{{"head_dim", ""}}, "head_dim: not given, which means 128, the model has 16"},
       {{{"intermediate_size", "65"}}, "intermediate_size: 65, the model has 64"},
       {{{"intermediate_size", ""}}, "intermediate_size: not given, which means 22016, the model has 64"},
-      {{{"use_sliding_window", "true"}, {"sliding_window", "4"}, {"max_window_layers", "1"}}, "use_sliding_window: true, with sliding_window = 4 from layer 1 on, the model has " + full},
-      {{{"use_sliding_window", "true"}, {"sliding_window", ""}, {"max_window_layers", "0"}}, "use_sliding_window: true, with sliding_window = 4096 from layer 0 on, the model has " + full},
+      {{{"use_sliding_window", "true"}, {"sliding_window", "4"}, {"max_window_layers", "1"}},
+       "use_sliding_window: true, with sliding_window = 4 from layer 1 on, the model has " + full},
+      {{{"use_sliding_window", "true"}, {"sliding_window", ""}, {"max_window_layers", "0"}},
+       "use_sliding_window: true, with sliding_window = 4096 from layer 0 on, the model has " + full},
   };
 }
 
@@ -171,7 +194,8 @@ std::vector<Change> changes_of_experts() {
       {{{"norm_topk_prob", ""}}, "norm_topk_prob: not given, which means false, the model has true"},
       {{{"decoder_sparse_step", "2"}}, "decoder_sparse_step: 2, the model has 1"},
       {{{"mlp_only_layers", "[0]"}}, "mlp_only_layers: [0], the model has experts in every layer"},
-      {{{"use_sliding_window", "true"}, {"sliding_window", "4"}, {"max_window_layers", "28"}}, "use_sliding_window: true, with sliding_window = 4 from layer 0 on, the model has " + full},
+      {{{"use_sliding_window", "true"}, {"sliding_window", "4"}, {"max_window_layers", "28"}},
+       "use_sliding_window: true, with sliding_window = 4 from layer 0 on, the model has " + full},
   };
 }
 
@@ -190,7 +214,8 @@ class PublishedConfigs : public ::testing::TestWithParam<Class> {
     Qwen3 model(config, 8);
     const std::string message = message_of([&] { EXPECT_TRUE(load_published(model, folder.path())); });
     const bool is_loaded = message == "no error";
-    for (const nn::NamedParameter& p : model.named_parameters()) EXPECT_EQ(p.parameter.is_materialized(), is_loaded) << p.name;
+    for (const nn::NamedParameter& p : model.named_parameters())
+      EXPECT_EQ(p.parameter.is_materialized(), is_loaded) << p.name;
     if (is_loaded) expect_loaded(model);
     return message;
   }
@@ -209,7 +234,8 @@ class PublishedConfigs : public ::testing::TestWithParam<Class> {
   const Qwen3Config config;
   Qwen3 original;
 };
-INSTANTIATE_TEST_SUITE_P(Of, PublishedConfigs, ::testing::Values(Class{"tiny", 4096, 32, 32}, Class{"tiny_moe", 2048, 24, 4}),
+INSTANTIATE_TEST_SUITE_P(Of, PublishedConfigs,
+                         ::testing::Values(Class{"tiny", 4096, 32, 32}, Class{"tiny_moe", 2048, 24, 4}),
                          [](const auto& info) { return std::string(info.param.flavor); });
 
 TEST_P(PublishedConfigs, EveryKeyThatChangesTheMathsIsRefusedWithBothValues) {
@@ -217,8 +243,12 @@ TEST_P(PublishedConfigs, EveryKeyThatChangesTheMathsIsRefusedWithBothValues) {
   ASSERT_EQ(load(agrees), "no error");
   for (const Change& change : all_changes()) {
     const std::string message = load(changed(agrees, change.json));
-    EXPECT_NE(message.find("config.json describes another model than qwen3 " + config.flavor + ", which is unchanged:\n"), std::string::npos) << message;
-    EXPECT_NE(message.find("\n  " + change.message + "\n"), std::string::npos) << message << "\nexpected: " << change.message;
+    EXPECT_NE(
+        message.find("config.json describes another model than qwen3 " + config.flavor + ", which is unchanged:\n"),
+        std::string::npos)
+        << message;
+    EXPECT_NE(message.find("\n  " + change.message + "\n"), std::string::npos)
+        << message << "\nexpected: " << change.message;
   }
 }
 
@@ -236,18 +266,27 @@ TEST_P(PublishedConfigs, EveryKeyThatIsReadHasATest) {
 }
 
 TEST_P(PublishedConfigs, EveryDifferenceIsToldAtOnce) {
-  const std::string message = load(changed(published_json(config), {{"rms_norm_eps", "1e-5"}, {"rope_theta", "5e5"}, {"hidden_act", "\"relu\""}}));
-  for (const char* line : {"\n  rms_norm_eps: 1e-05, the model has 1e-06\n", "\n  rope_theta: 500000, the model has 1000000\n", "\n  hidden_act: \"relu\", the model has \"silu\"\n"})
+  const std::string message = load(
+      changed(published_json(config), {{"rms_norm_eps", "1e-5"}, {"rope_theta", "5e5"}, {"hidden_act", "\"relu\""}}));
+  for (const char* line :
+       {"\n  rms_norm_eps: 1e-05, the model has 1e-06\n", "\n  rope_theta: 500000, the model has 1000000\n",
+        "\n  hidden_act: \"relu\", the model has \"silu\"\n"})
     EXPECT_NE(message.find(line), std::string::npos) << message;
-  EXPECT_NE(message.find("load the weights into a flavor that computes what the file says (model.flavor)"), std::string::npos) << message;
+  EXPECT_NE(message.find("load the weights into a flavor that computes what the file says (model.flavor)"),
+            std::string::npos)
+      << message;
 }
 
 // Other spellings of the same model, and keys that change nothing.
 TEST_P(PublishedConfigs, EveryOtherSpellingOfTheSameModelLoads) {
   const Json agrees = published_json(config);
   std::vector<Json> spellings = {
-      {{"rope_theta", ""}, {"rope_scaling", ""}, {"rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 1000000.0}"}},
-      {{"rope_theta", ""}, {"rope_scaling", ""}, {"rope_parameters", "{\"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}}"}},
+      {{"rope_theta", ""},
+       {"rope_scaling", ""},
+       {"rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 1000000.0}"}},
+      {{"rope_theta", ""},
+       {"rope_scaling", ""},
+       {"rope_parameters", "{\"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}}"}},
       {{"rope_parameters", "{\"rope_theta\": 1e6, \"partial_rotary_factor\": 1.0}"}},
       {{"rope_scaling", "{\"type\": \"default\"}"}},
       {{"rope_scaling", "{}"}},
@@ -255,7 +294,11 @@ TEST_P(PublishedConfigs, EveryOtherSpellingOfTheSameModelLoads) {
       {{"rms_norm_eps", "0.000001"}},
       {{"hidden_act", "\"swish\""}},
       {{"hidden_act", ""}},
-      {{"attention_bias", ""}, {"attention_dropout", ""}, {"use_sliding_window", ""}, {"sliding_window", ""}, {"max_window_layers", ""}},
+      {{"attention_bias", ""},
+       {"attention_dropout", ""},
+       {"use_sliding_window", ""},
+       {"sliding_window", ""},
+       {"max_window_layers", ""}},
       {{"attention_dropout", "0"}},
       {{"use_sliding_window", "false"}, {"sliding_window", "4"}, {"max_window_layers", "0"}},
       {{"use_sliding_window", "true"}, {"sliding_window", "null"}, {"max_window_layers", "0"}},
@@ -268,14 +311,19 @@ TEST_P(PublishedConfigs, EveryOtherSpellingOfTheSameModelLoads) {
       {{"architectures", ""}},
       {{"architectures", "null"}},
   };
-  if (config.experts == 0) spellings.push_back({{"use_sliding_window", "true"}, {"sliding_window", "4"}, {"max_window_layers", "2"}});
+  if (config.experts == 0)
+    spellings.push_back({{"use_sliding_window", "true"}, {"sliding_window", "4"}, {"max_window_layers", "2"}});
   if (config.experts == 0) spellings.push_back({{"num_experts", "7"}, {"norm_topk_prob", "false"}});
-  if (config.experts > 0) spellings.push_back({{"intermediate_size", "1"}, {"decoder_sparse_step", ""}, {"mlp_only_layers", "null"}});
+  if (config.experts > 0)
+    spellings.push_back({{"intermediate_size", "1"}, {"decoder_sparse_step", ""}, {"mlp_only_layers", "null"}});
   if (config.experts > 0) spellings.push_back({{"num_experts", ""}, {"num_local_experts", "6"}});
   if (config.experts > 0) spellings.push_back({{"head_dim", ""}});
   for (const Json& spelling : spellings) EXPECT_EQ(load(changed(agrees, spelling)), "no error") << text_of(spelling);
   // Files of models with several parts nest the keys; what they do not nest stands at the top.
-  Json nested = agrees, top = {{"architectures", nested["architectures"]}, {"model_type", "\"several\""}, {"hidden_size", "7"}, {"tie_word_embeddings", "true"}};
+  Json nested = agrees, top = {{"architectures", nested["architectures"]},
+                               {"model_type", "\"several\""},
+                               {"hidden_size", "7"},
+                               {"tie_word_embeddings", "true"}};
   nested.erase("architectures"), nested.erase("tie_word_embeddings");
   top["text_config"] = text_of(nested);
   EXPECT_EQ(load(top), "no error");
@@ -292,15 +340,18 @@ TEST_P(PublishedConfigs, WhatIsNoConfigurationIsRefused) {
            {text_of(changed(agrees, {{"rope_theta", "\"1e6\""}})), "rope_theta: is \"1e6\", expected a number"},
            {text_of(changed(agrees, {{"hidden_size", "32.5"}})), "hidden_size: is 32.5, expected a whole number"},
            {text_of(changed(agrees, {{"hidden_act", "3"}})), "hidden_act: is 3, expected a string"},
-           {text_of(changed(agrees, {{"rope_scaling", "\"linear\""}})), "rope_scaling: is \"linear\", expected an object"},
-           {text_of(changed(agrees, {{"num_attention_heads", "0"}, {"head_dim", "null"}})), "num_attention_heads: 0, the model has 2"},
+           {text_of(changed(agrees, {{"rope_scaling", "\"linear\""}})),
+            "rope_scaling: is \"linear\", expected an object"},
+           {text_of(changed(agrees, {{"num_attention_heads", "0"}, {"head_dim", "null"}})),
+            "num_attention_heads: 0, the model has 2"},
            {text_of(changed(agrees, {{"attention_bias", "1"}})), "attention_bias: is 1, expected true or false"}}) {
     const std::string told = load_text(text);
     EXPECT_NE(told.find(message), std::string::npos) << told << "\nexpected: " << message;
   }
 }
 
-// The file, its folder, the index of several files and its folder; config.json is beside each, or nowhere, which is told.
+// The file, its folder, the index of several files and its folder; config.json is beside each, or nowhere, which is
+// told.
 TEST_P(PublishedConfigs, AreReadBesideAFileAnIndexAndInAFolder) {
   const tutti::testing::TemporaryFolder divided;
   write_safetensors_shards(divided / "model.safetensors", nn::published(original.state_dict()), {{"format", "pt"}}, 3);
@@ -325,7 +376,8 @@ TEST_P(PublishedConfigs, AreReadBesideAFileAnIndexAndInAFolder) {
 
 // Published files of tied models often hold the head once more, and older ones the frequencies of the angles.
 TEST_P(PublishedConfigs, ATiedHeadInTheFileMustBeTheEmbedding) {
-  const std::string file = folder / "model.safetensors", head = "lm_head.weight", embedding = "model.embed_tokens.weight";
+  const std::string file = folder / "model.safetensors", head = "lm_head.weight",
+                    embedding = "model.embed_tokens.weight";
   folder.write("config.json", text_of(published_json(config)));
   const auto load_with = [&](const std::vector<std::pair<std::string, Tensor>>& more, std::string_view without = "") {
     nn::StateDict state = nn::published(original.state_dict());
@@ -337,7 +389,8 @@ TEST_P(PublishedConfigs, ATiedHeadInTheFileMustBeTheEmbedding) {
     const std::string message = message_of([&] { load_published(model, folder.path()); });
     if (message == "no error") expect_loaded(model);
     else
-      for (const nn::NamedParameter& p : model.named_parameters()) EXPECT_FALSE(p.parameter.is_materialized()) << p.name;
+      for (const nn::NamedParameter& p : model.named_parameters())
+        EXPECT_FALSE(p.parameter.is_materialized()) << p.name;
     return message;
   };
   Tensor tied;
@@ -346,13 +399,22 @@ TEST_P(PublishedConfigs, ATiedHeadInTheFileMustBeTheEmbedding) {
   }
   EXPECT_EQ(load_with({{head, tied}}), "no error");
   EXPECT_EQ(load_with({{head, tied}}, embedding), "no error");
-  EXPECT_EQ(load_with({{"model.rotary_emb.inv_freq", Tensor::of<float>({1, 2})}, {"model.layers.1.self_attn.rotary_emb.inv_freq", Tensor::of<float>({3})}}), "no error");
+  EXPECT_EQ(load_with({{"model.rotary_emb.inv_freq", Tensor::of<float>({1, 2})},
+                       {"model.layers.1.self_attn.rotary_emb.inv_freq", Tensor::of<float>({3})}}),
+            "no error");
   Tensor other = clone(tied);
   other.data<float>()[other.numel() - 1] += 1;
-  EXPECT_NE(load_with({{head, other}}).find("lm_head.weight: the source holds other values than for model.embed_tokens.weight, and the module has one tensor for both"), std::string::npos);
-  EXPECT_NE(load_with({{head, cast(tied, DType::bf16)}}).find("lm_head.weight: the source holds other values"), std::string::npos);
-  EXPECT_NE(load_with({{head, Tensor::of<float>({1})}}).find("lm_head.weight: the source holds [1] f32 cpu, the module needs [320, 32] of floats"), std::string::npos);
-  EXPECT_NE(load_with({{head, Tensor::of<float>({1})}}, embedding).find("lm_head.weight: the source holds [1] f32 cpu"), std::string::npos);
+  EXPECT_NE(load_with({{head, other}})
+                .find("lm_head.weight: the source holds other values than for model.embed_tokens.weight, and the "
+                      "module has one tensor for both"),
+            std::string::npos);
+  EXPECT_NE(load_with({{head, cast(tied, DType::bf16)}}).find("lm_head.weight: the source holds other values"),
+            std::string::npos);
+  EXPECT_NE(load_with({{head, Tensor::of<float>({1})}})
+                .find("lm_head.weight: the source holds [1] f32 cpu, the module needs [320, 32] of floats"),
+            std::string::npos);
+  EXPECT_NE(load_with({{head, Tensor::of<float>({1})}}, embedding).find("lm_head.weight: the source holds [1] f32 cpu"),
+            std::string::npos);
   EXPECT_NE(load_with({{"lm_head.bias", tied}}).find("unexpected: lm_head.bias"), std::string::npos);
   EXPECT_NE(load_with({}, embedding).find("missing: model.embed_tokens.weight"), std::string::npos);
 }

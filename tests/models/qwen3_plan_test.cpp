@@ -30,7 +30,15 @@ struct SmallLeaves {
 };
 
 Qwen3Config small(bool tied) {
-  return {.flavor = "small", .dim = 20, .layers = 2, .heads = 8, .kv_heads = 4, .ffn_dim = 42, .vocab = 70, .tied_embeddings = tied, .head_dim = 6};
+  return {.flavor = "small",
+          .dim = 20,
+          .layers = 2,
+          .heads = 8,
+          .kv_heads = 4,
+          .ffn_dim = 42,
+          .vocab = 70,
+          .tied_embeddings = tied,
+          .head_dim = 6};
 }
 
 struct Run {
@@ -83,7 +91,8 @@ void expect_the_bits_of_one_rank(const Run& run) {
     const Values seen = losses_and_gradients(run, dist::init_device_mesh("cpu", {run.ranks}, {.names = {"tp"}}));
     for (const auto& [name, one] : expected) {
       const std::vector<float>& here = seen.at(name);
-      if (here.size() != one.size() || std::memcmp(here.data(), one.data(), one.size() * sizeof(float)) != 0) throw std::logic_error(name + " has other bits than on one rank");
+      if (here.size() != one.size() || std::memcmp(here.data(), one.data(), one.size() * sizeof(float)) != 0)
+        throw std::logic_error(name + " has other bits than on one rank");
     }
   });
 }
@@ -92,7 +101,8 @@ TEST(Qwen3Plan, HasTheLossesAndGradientsOfOneRank) {
   const SmallLeaves leaves;
   for (const int ranks : {2, 4}) {
     for (const bool sequence : {false, true}) {
-      for (const DType dtype : {DType::f32, DType::bf16}) expect_the_bits_of_one_rank({small(true), ranks, sequence, dtype});
+      for (const DType dtype : {DType::f32, DType::bf16})
+        expect_the_bits_of_one_rank({small(true), ranks, sequence, dtype});
     }
   }
 }
@@ -106,7 +116,8 @@ TEST(Qwen3Plan, HasThemWithCheckpointsDropoutAndTheLossInChunks) {
   const SmallLeaves leaves;
   for (const bool sequence : {false, true}) {
     expect_the_bits_of_one_rank({small(true), 2, sequence, DType::f32, {.checkpoint_blocks = true}});
-    expect_the_bits_of_one_rank({small(true), 2, sequence, DType::bf16, {.checkpoint_blocks = true, .loss_max_bytes = 1 << 20}, 0.25});
+    expect_the_bits_of_one_rank(
+        {small(true), 2, sequence, DType::bf16, {.checkpoint_blocks = true, .loss_max_bytes = 1 << 20}, 0.25});
     expect_the_bits_of_one_rank({small(true), 4, sequence, DType::f32, {.loss_max_bytes = 1 << 20}, 0.25});
   }
 }
@@ -114,11 +125,14 @@ TEST(Qwen3Plan, HasThemWithCheckpointsDropoutAndTheLossInChunks) {
 // With the leaves of the contract.
 TEST(Qwen3Plan, HasThemInAFlavorThatIsLegalForFourRanks) {
   const TokenGrainScope grain(16);
-  for (const bool sequence : {false, true}) expect_the_bits_of_one_rank({qwen3_config("tiny-tp4"), 4, sequence, DType::f32, {}, 0, 32});
+  for (const bool sequence : {false, true})
+    expect_the_bits_of_one_rank({qwen3_config("tiny-tp4"), 4, sequence, DType::f32, {}, 0, 32});
 }
 
 TEST(Qwen3Plan, KnowsTheLargestDegreeOfEveryFlavor) {
-  const std::pair<const char*, int64_t> rows[] = {{"tiny", 1}, {"tiny-tp4", 4}, {"quickstart", 1}, {"quickstart-tp4", 4}, {"debugmodel", 4}, {"0.6B", 8}, {"32B", 8}};
+  const std::pair<const char*, int64_t> rows[] = {
+      {"tiny", 1},       {"tiny-tp4", 4}, {"quickstart", 1}, {"quickstart-tp4", 4},
+      {"debugmodel", 4}, {"0.6B", 8},     {"32B", 8}};
   for (const auto& [flavor, largest] : rows) {
     EXPECT_EQ(largest_tensor_parallel_degree(qwen3_config(flavor)), largest) << flavor;
     EXPECT_NO_THROW(check_tensor_parallel(qwen3_config(flavor), largest));
@@ -130,24 +144,39 @@ TEST(Qwen3Plan, KnowsTheLargestDegreeOfEveryFlavor) {
 }
 
 TEST(Qwen3Plan, RefusesDegreesThatWouldHaveOtherBits) {
-  const auto says = [](const char* flavor, int64_t degree, int64_t tokens) { return message_of([&] { check_tensor_parallel(qwen3_config(flavor), degree, tokens); }); };
+  const auto says = [](const char* flavor, int64_t degree, int64_t tokens) {
+    return message_of([&] { check_tensor_parallel(qwen3_config(flavor), degree, tokens); });
+  };
   EXPECT_EQ(says("debugmodel", 8, 0),
-            "qwen3 debugmodel: tensor parallelism over 8 ranks would not have the bits of one rank; expected a power of two up to 4, for degrees are bounded by the sum over 2048 classes of "
+            "qwen3 debugmodel: tensor parallelism over 8 ranks would not have the bits of one rank; expected a power "
+            "of two up to 4, for degrees are bounded by the sum over 2048 classes of "
             "the vocabulary, whose leaves have 512 (4)");
-  EXPECT_EQ(says("debugmodel", 3, 0), "qwen3 debugmodel: tensor parallelism over 3 ranks would not have the bits of one rank; expected a power of two up to 4");
-  EXPECT_NE(says("quickstart", 2, 0).find("up to 1, for degrees are bounded by 3 key/value heads (1)"), std::string::npos) << says("quickstart", 2, 0);
-  EXPECT_NE(says("debugmodel", 4, 256).find("the sum over 256 tokens of a batch, which sequence parallelism cuts, whose leaves have 128 (2)"), std::string::npos) << says("debugmodel", 4, 256);
+  EXPECT_EQ(says("debugmodel", 3, 0),
+            "qwen3 debugmodel: tensor parallelism over 3 ranks would not have the bits of one rank; expected a power "
+            "of two up to 4");
+  EXPECT_NE(says("quickstart", 2, 0).find("up to 1, for degrees are bounded by 3 key/value heads (1)"),
+            std::string::npos)
+      << says("quickstart", 2, 0);
+  EXPECT_NE(says("debugmodel", 4, 256)
+                .find("the sum over 256 tokens of a batch, which sequence parallelism cuts, whose leaves have 128 (2)"),
+            std::string::npos)
+      << says("debugmodel", 4, 256);
 }
 
 TEST(Qwen3Plan, DividesTheTokensOfExpertsNotTheirFeatures) {
   const Qwen3 model(qwen3_config("tiny_moe-tp4"), 8);
   EXPECT_EQ(message_of([&] { model.check_tensor_parallel(4, 512, 128); }), "no error");
   EXPECT_EQ(message_of([&] { model.check_tensor_parallel(4, 256, 128); }),
-            "qwen3 tiny_moe-tp4: tensor parallelism over 4 ranks would not have the bits of one rank; expected a power of two up to 2, for degrees are bounded by the 256 tokens of a "
+            "qwen3 tiny_moe-tp4: tensor parallelism over 4 ranks would not have the bits of one rank; expected a power "
+            "of two up to 2, for degrees are bounded by the 256 tokens of a "
             "batch, which a mixture of experts cuts between ranges of numerics.token_grain = 128 (2)");
-  EXPECT_NE(message_of([&] { model.check_tensor_parallel(2, 384, 128); }).find("expected a power of two up to 1, for degrees are bounded by the 384 tokens"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              model.check_tensor_parallel(2, 384, 128);
+            }).find("expected a power of two up to 1, for degrees are bounded by the 384 tokens"),
+            std::string::npos);
   for (const bool sequence_parallel : {false, true}) {
-    for (const parallel::PlanEntry& entry : model.tensor_parallel_plan(sequence_parallel)) EXPECT_EQ(entry.pattern.find("mlp."), std::string::npos) << entry.pattern;
+    for (const parallel::PlanEntry& entry : model.tensor_parallel_plan(sequence_parallel))
+      EXPECT_EQ(entry.pattern.find("mlp."), std::string::npos) << entry.pattern;
   }
 }
 

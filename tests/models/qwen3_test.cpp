@@ -13,7 +13,15 @@ namespace tutti::models {
 namespace {
 
 Qwen3Config tiny() {
-  return {.flavor = "tiny", .dim = 24, .layers = 2, .heads = 4, .kv_heads = 2, .ffn_dim = 40, .vocab = 37, .tied_embeddings = true, .head_dim = 8};
+  return {.flavor = "tiny",
+          .dim = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .ffn_dim = 40,
+          .vocab = 37,
+          .tied_embeddings = true,
+          .head_dim = 8};
 }
 
 TokenBatch batch_of(const std::vector<int32_t>& tokens, int64_t rows) {
@@ -43,17 +51,18 @@ TEST_P(Qwen3Sizes, MatchThePublishedTable) {
   EXPECT_EQ(parameter_count(config), GetParam().parameters);
   EXPECT_NEAR(training_flops_per_token(config, 4096) / 1e9, GetParam().gflop_per_token, 0.0006);
 }
-INSTANTIATE_TEST_SUITE_P(, Qwen3Sizes,
-                         testing::Values(Published{"debugmodel", 31'987'968, 0.997}, Published{"0.6B", 596'049'920, 6.395},
-                                         Published{"1.7B", 1'720'574'976, 13.142}, Published{"4B", 4'022'468'096, 31.383},
-                                         Published{"8B", 8'190'735'360, 52.658}, Published{"14B", 14'768'307'200, 94.009},
-                                         Published{"32B", 32'762'123'264, 217.675},
-                                         Published{"30B-A3B", 30'532'122'624, 27.915}, Published{"debugmodel_moe", 315'234'560, 1.111}),
-                         [](const auto& info) {
-                           std::string name = info.param.flavor;
-                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , Qwen3Sizes,
+    testing::Values(Published{"debugmodel", 31'987'968, 0.997}, Published{"0.6B", 596'049'920, 6.395},
+                    Published{"1.7B", 1'720'574'976, 13.142}, Published{"4B", 4'022'468'096, 31.383},
+                    Published{"8B", 8'190'735'360, 52.658}, Published{"14B", 14'768'307'200, 94.009},
+                    Published{"32B", 32'762'123'264, 217.675}, Published{"30B-A3B", 30'532'122'624, 27.915},
+                    Published{"debugmodel_moe", 315'234'560, 1.111}),
+    [](const auto& info) {
+      std::string name = info.param.flavor;
+      for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+      return name;
+    });
 
 TEST(Qwen3, CountsTheParametersItHas) {
   for (const bool tied : {true, false}) {
@@ -63,18 +72,23 @@ TEST(Qwen3, CountsTheParametersItHas) {
     EXPECT_EQ(active_parameter_count(config), parameter_count(config));
     config.experts = 5, config.active_experts = 2;
     EXPECT_EQ(Qwen3(config, 8).parameter_count(), parameter_count(config));
-    EXPECT_EQ(parameter_count(config) - active_parameter_count(config), config.layers * 3 * 3 * config.dim * config.ffn_dim) << "3 experts that a token does not take";
+    EXPECT_EQ(parameter_count(config) - active_parameter_count(config),
+              config.layers * 3 * 3 * config.dim * config.ffn_dim)
+        << "3 experts that a token does not take";
   }
 }
 
 // 30.5 billion parameters, of which a token meets 3.3 billion.
-TEST(Qwen3, HasThePublishedActiveParameters) { EXPECT_EQ(active_parameter_count(qwen3_config("30B-A3B")), 3'353'032'704); }
+TEST(Qwen3, HasThePublishedActiveParameters) {
+  EXPECT_EQ(active_parameter_count(qwen3_config("30B-A3B")), 3'353'032'704);
+}
 
 TEST(Qwen3, NamesParametersAsPublishedWeightsDo) {
   std::vector<std::string> names;
   for (const auto& p : Qwen3(tiny(), 8).named_parameters()) names.push_back(p.name);
-  for (const char* name : {"model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.k_norm.weight",
-                           "model.layers.0.mlp.gate_proj.weight", "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"})
+  for (const char* name :
+       {"model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.k_norm.weight",
+        "model.layers.0.mlp.gate_proj.weight", "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"})
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
 }
 

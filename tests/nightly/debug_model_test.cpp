@@ -1,7 +1,8 @@
-// TorchTitan's deterministic loss test with its debug model of a mixture of experts: every layout once with default options, and every option once on one layout.
+// TorchTitan's deterministic loss test with its debug model of a mixture of experts: every layout once with default
+// options, and every option once on one layout.
 //
-// A step takes seconds, so runs are short and their batches small: TUTTI_DEBUG_MODEL_STEPS in the environment chooses another number of steps, such as the 20 of the tiny models in
-// tests/cli/moe_training_test.cpp.
+// A step takes seconds, so runs are short and their batches small: TUTTI_DEBUG_MODEL_STEPS in the environment chooses
+// another number of steps, such as the 20 of the tiny models in tests/cli/moe_training_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,14 +22,17 @@ struct Layout {
 };
 
 #define ROUNDS " --parallelism.data_parallel_schedule=every_round"
-#define FSDP4_TP2_EP4 \
-  "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.tensor_parallel_degree=2 --parallelism.expert_parallel_degree=4" ROUNDS
+#define FSDP4_TP2_EP4                                                                       \
+  "-n 8 --parallelism.data_parallel_shard_degree=4 --parallelism.tensor_parallel_degree=2 " \
+  "--parallelism.expert_parallel_degree=4" ROUNDS
 #define DISPATCHER " --parallelism.expert_parallel_comm_backend="
 constexpr Layout kLayouts[] = {
     {"ep2", "-n 2 --parallelism.expert_parallel_degree=2" ROUNDS, 1.0 / 2},
     {"ep4", "-n 4 --parallelism.expert_parallel_degree=4" ROUNDS, 1.0 / 4},
-    {"fsdp2_ep2", "-n 2 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=2" ROUNDS, 1.0 / 2},
-    {"fsdp4_ep2", "-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=2" ROUNDS, 1.0 / 4},
+    {"fsdp2_ep2", "-n 2 --parallelism.data_parallel_shard_degree=2 --parallelism.expert_parallel_degree=2" ROUNDS,
+     1.0 / 2},
+    {"fsdp4_ep2", "-n 4 --parallelism.data_parallel_shard_degree=4 --parallelism.expert_parallel_degree=2" ROUNDS,
+     1.0 / 4},
     {"fsdp3", "-n 3 --parallelism.data_parallel_shard_degree=3", 1.0 / 2},  // two of the four shards
     {"fsdp4_tp2_ep4", FSDP4_TP2_EP4, 1.0 / 8},
 };
@@ -57,12 +61,17 @@ class DebugModel : public testing::Test {
 
   Outcome train(const std::string& name, const std::string& flags) const {
     const char* const steps = std::getenv("TUTTI_DEBUG_MODEL_STEPS");
-    const Output output = work.tutti("train " TUTTI_SOURCE_DIR "/configs/qwen3_moe_debug.toml --quiet --data corpus.jsonl --data.tokenizer=byte --data.validation_fraction=0.05 "
-                                     "--training.global_batch_tokens=1024 --lr_scheduler.warmup_steps=1 --validation.every=0 --validation.sample_tokens=0 --checkpoint.every=1000 "
-                                     "--training.steps=" + std::string(steps ? steps : "3") + " --run.name=" + name + " " + flags);
+    const Output output = work.tutti("train " TUTTI_SOURCE_DIR
+                                     "/configs/qwen3_moe_debug.toml --quiet --data corpus.jsonl --data.tokenizer=byte "
+                                     "--data.validation_fraction=0.05 "
+                                     "--training.global_batch_tokens=1024 --lr_scheduler.warmup_steps=1 "
+                                     "--validation.every=0 --validation.sample_tokens=0 --checkpoint.every=1000 "
+                                     "--training.steps=" +
+                                     std::string(steps ? steps : "3") + " --run.name=" + name + " " + flags);
     EXPECT_EQ(output.status, 0) << name << ": " << output.err;
     if (output.status != 0) return {};
-    const Outcome outcome{work.metric(name, "loss_hex"), work.metric(name, "grad_norm_hex"), work.metric(name, "experts"), work.digest(name),
+    const Outcome outcome{work.metric(name, "loss_hex"), work.metric(name, "grad_norm_hex"),
+                          work.metric(name, "experts"), work.digest(name),
                           std::stod(work.metric(name, "product_flops").back())};
     std::filesystem::remove_all(work.folder() / "runs" / name);
     return outcome;
@@ -78,7 +87,8 @@ class DebugModel : public testing::Test {
       EXPECT_EQ(one.norms, many.norms) << layout.name;
       EXPECT_EQ(one.loads, many.loads) << layout.name;
       EXPECT_EQ(one.digest, many.digest) << layout.name;
-      EXPECT_LE(many.product_flops, kLoads * layout.share * one.product_flops) << layout.name << ": a rank does more than its part of the work";
+      EXPECT_LE(many.product_flops, kLoads * layout.share * one.product_flops)
+          << layout.name << ": a rank does more than its part of the work";
     }
   }
 

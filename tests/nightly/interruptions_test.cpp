@@ -16,8 +16,8 @@ int number_in(const char* variable, int otherwise) {
 }
 
 TEST(Interruptions, TwoHundredAtRandomMomentsChangeNothing) {
-  const InterruptionReport report =
-      interrupt_runs(static_cast<uint64_t>(number_in("TUTTI_INTERRUPTIONS_SEED", 1)), number_in("TUTTI_INTERRUPTIONS", 200));
+  const InterruptionReport report = interrupt_runs(static_cast<uint64_t>(number_in("TUTTI_INTERRUPTIONS_SEED", 1)),
+                                                   number_in("TUTTI_INTERRUPTIONS", 200));
   std::printf("%s\n", report.counts.c_str());
   EXPECT_EQ(report.difference, "");
 }

@@ -22,9 +22,7 @@ using testing::Worst;
 
 constexpr int64_t kBlock = 1 << 16;
 
-Worst worse(const Worst& a, const Worst& b) {
-  return a.ulp >= b.ulp ? a : b;
-}
+Worst worse(const Worst& a, const Worst& b) { return a.ulp >= b.ulp ? a : b; }
 
 // The worst of block(0) ... block(count - 1), over all processors.
 template <class F>

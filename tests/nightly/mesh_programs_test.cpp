@@ -10,7 +10,8 @@ namespace {
 TEST(MeshPrograms, TwentyThousandHaveTheBitsOfOneRankAfterEachCall) {
   ProgramCounts counts;
   ASSERT_EQ(first_difference_on_meshes(100'000, 20'000, &counts), "");
-  std::printf("%ld programs, %ld calls, %ld of them writes, %ld refused\n", counts.programs, counts.calls, counts.writes, counts.refused);
+  std::printf("%ld programs, %ld calls, %ld of them writes, %ld refused\n", counts.programs, counts.calls,
+              counts.writes, counts.refused);
 }
 
 }  // namespace

@@ -8,7 +8,9 @@ namespace {
 
 TEST(RandomPrograms, TwentyThousandHaveEqualBits) { EXPECT_EQ(graph_test::first_difference(1000, 20000), ""); }
 
-TEST(RandomPrograms, OneResultOfSeveralHasTheGradientsOfAnEagerRun) { EXPECT_EQ(graph_test::first_partial_difference(1000, 2000), ""); }
+TEST(RandomPrograms, OneResultOfSeveralHasTheGradientsOfAnEagerRun) {
+  EXPECT_EQ(graph_test::first_partial_difference(1000, 2000), "");
+}
 
 TEST(RandomPrograms, ThreeThousandWhoseHeldTensorsAreReplacedHaveEqualBits) {
   using Look = CompileOptions::Look;

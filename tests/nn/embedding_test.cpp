@@ -23,7 +23,10 @@ void expect_rows_of(const RowGradients& sparse, const Tensor& dense) {
   ASSERT_GT(g.rows.numel(), 0);
   for (int64_t i = 0; i < g.rows.numel(); ++i) {
     const size_t row = static_cast<size_t>(g.rows.data<int64_t>()[i]);
-    EXPECT_EQ(std::memcmp(g.values.data<float>() + static_cast<size_t>(i) * columns, dense.data<float>() + row * columns, columns * 4), 0) << row;
+    EXPECT_EQ(std::memcmp(g.values.data<float>() + static_cast<size_t>(i) * columns,
+                          dense.data<float>() + row * columns, columns * 4),
+              0)
+        << row;
   }
 }
 
@@ -35,7 +38,8 @@ M& filled(M& module) {
 }
 
 TEST(Embedding, SparseGradientsAreRowsOfTheDenseOne) {
-  const Tensor a = facets::sample_tensor(1, {6, 4}, DType::i64, 0, 30), b = facets::sample_tensor(2, {9}, DType::i64, 0, 30);
+  const Tensor a = facets::sample_tensor(1, {6, 4}, DType::i64, 0, 30),
+               b = facets::sample_tensor(2, {9}, DType::i64, 0, 30);
   Embedding dense(30, 5, {.padding_idx = 4}), sparse(30, 5, {.padding_idx = 4, .sparse = true});
   filled(dense), filled(sparse);
   for (Embedding* m : {&dense, &sparse}) {
@@ -44,11 +48,13 @@ TEST(Embedding, SparseGradientsAreRowsOfTheDenseOne) {
   }
   expect_rows_of(sparse.take_row_gradients(), dense.weight.grad());
   EXPECT_FALSE(sparse.weight.grad().defined());
-  EXPECT_EQ(message_of([&] { sparse.take_row_gradients(); }), "take_row_gradients: backward() reached no lookup since the last call");
+  EXPECT_EQ(message_of([&] { sparse.take_row_gradients(); }),
+            "take_row_gradients: backward() reached no lookup since the last call");
 }
 
 TEST(EmbeddingBag, SparseGradientsAreRowsOfTheDenseOne) {
-  const Tensor indices = facets::sample_tensor(1, {40}, DType::i64, 0, 30), offsets = Tensor::of<int64_t>({0, 7, 7, 30});
+  const Tensor indices = facets::sample_tensor(1, {40}, DType::i64, 0, 30),
+               offsets = Tensor::of<int64_t>({0, 7, 7, 30});
   for (const BagMode mode : {BagMode::sum, BagMode::mean, BagMode::max}) {
     EmbeddingBag dense(30, 5, mode), sparse(30, 5, mode, {.sparse = true});
     filled(dense), filled(sparse);
@@ -84,7 +90,8 @@ TEST(EmbeddingBag, TakesBagsOfOneLength) {
   const Tensor y = bags.forward(indices), z = embedding_bag(bags.weight, indices, {.mode = BagMode::mean});
   EXPECT_EQ(y.extents(), (Extents{4, 3}));
   EXPECT_EQ(std::memcmp(y.raw_data(), z.raw_data(), static_cast<size_t>(y.nbytes())), 0);
-  EXPECT_EQ(message_of([&] { bags.forward(Tensor::of<int64_t>({1, 2})); }), "EmbeddingBag: without offsets the indices are [bags, length]; got [2] i64 cpu");
+  EXPECT_EQ(message_of([&] { bags.forward(Tensor::of<int64_t>({1, 2})); }),
+            "EmbeddingBag: without offsets the indices are [bags, length]; got [2] i64 cpu");
 }
 
 TEST(Embedding, RowsTrainLikeADenseTable) {
@@ -101,14 +108,18 @@ TEST(Embedding, RowsTrainLikeADenseTable) {
     sgd_step_(dense.weight, dense.weight.grad(), zeros({20, 4}), {.lr = 0.01});
     dense.weight.set_grad({});
   }
-  EXPECT_EQ(std::memcmp(dense.weight.master().raw_data(), sparse.weight.master().raw_data(), static_cast<size_t>(dense.weight.master().nbytes())), 0);
+  EXPECT_EQ(std::memcmp(dense.weight.master().raw_data(), sparse.weight.master().raw_data(),
+                        static_cast<size_t>(dense.weight.master().nbytes())),
+            0);
 }
 
 TEST(Embedding, RefusesWhatItCannotDo) {
-  EXPECT_EQ(message_of([] { Embedding(4, 2, {.padding_idx = 4}); }), "Embedding: padding_idx is 4; expected a row of a table of 4");
+  EXPECT_EQ(message_of([] { Embedding(4, 2, {.padding_idx = 4}); }),
+            "Embedding: padding_idx is 4; expected a row of a table of 4");
   Embedding dense(4, 2);
-  EXPECT_EQ(message_of([&] { dense.take_row_gradients(); }),
-            "take_row_gradients: the table is not sparse; its gradient is weight.grad(), or set EmbeddingOptions::sparse");
+  EXPECT_EQ(
+      message_of([&] { dense.take_row_gradients(); }),
+      "take_row_gradients: the table is not sparse; its gradient is weight.grad(), or set EmbeddingOptions::sparse");
 }
 
 }  // namespace

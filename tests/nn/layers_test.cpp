@@ -98,7 +98,11 @@ TEST(Dropout, ACompiledFunctionFollowsTheMode) {
 
 TEST(Sequential, RunsItsModulesInOrderUnderNumbers) {
   Sequential net;
-  net.add<Linear>(3, 4).add<ReLU>().add<Linear>(4, 2, LinearOptions{.bias = false}).add<GELU>(GeluForm::tanh).add<Identity>();
+  net.add<Linear>(3, 4)
+      .add<ReLU>()
+      .add<Linear>(4, 2, LinearOptions{.bias = false})
+      .add<GELU>(GeluForm::tanh)
+      .add<Identity>();
   std::vector<std::string> names;
   for (const NamedParameter& p : net.named_parameters()) names.push_back(p.name);
   EXPECT_EQ(names, (std::vector<std::string>{"0.weight", "0.bias", "2.weight"}));
@@ -136,7 +140,8 @@ TEST(ModuleDict, FindsModulesByName) {
 }
 
 // One query head after another, in f64.
-std::vector<double> attention_in_f64(const MultiheadAttention& m, const Tensor& x, int64_t heads, int64_t kv_heads, int64_t dim, bool causal) {
+std::vector<double> attention_in_f64(const MultiheadAttention& m, const Tensor& x, int64_t heads, int64_t kv_heads,
+                                     int64_t dim, bool causal) {
   const int64_t B = x.extent(0), S = x.extent(1), D = x.extent(2);
   const auto project = [&](const Child<Linear>& layer, const std::vector<double>& in, int64_t width) {
     const std::vector<float> w = values(layer->weight), b = values(layer->bias);
@@ -145,7 +150,8 @@ std::vector<double> attention_in_f64(const MultiheadAttention& m, const Tensor& 
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t o = 0; o < out; ++o) {
         double sum = b[static_cast<size_t>(o)];
-        for (int64_t i = 0; i < width; ++i) sum += in[static_cast<size_t>(r * width + i)] * w[static_cast<size_t>(o * width + i)];
+        for (int64_t i = 0; i < width; ++i)
+          sum += in[static_cast<size_t>(r * width + i)] * w[static_cast<size_t>(o * width + i)];
         y[static_cast<size_t>(r * out + o)] = sum;
       }
     }
@@ -164,14 +170,16 @@ std::vector<double> attention_in_f64(const MultiheadAttention& m, const Tensor& 
         for (int64_t j = 0; j < (causal ? i + 1 : S); ++j) {
           double score = 0;
           for (int64_t e = 0; e < dim; ++e)
-            score += q[static_cast<size_t>(((b * S + i) * heads + h) * dim + e)] * k[static_cast<size_t>(((b * S + j) * kv_heads + g) * dim + e)];
+            score += q[static_cast<size_t>(((b * S + i) * heads + h) * dim + e)] *
+                     k[static_cast<size_t>(((b * S + j) * kv_heads + g) * dim + e)];
           weight.push_back(std::exp(score / std::sqrt(static_cast<double>(dim))));
           total += weight.back();
         }
         for (size_t j = 0; j < weight.size(); ++j) {
           for (int64_t e = 0; e < dim; ++e)
             attended[static_cast<size_t>(((b * S + i) * heads + h) * dim + e)] +=
-                weight[j] / total * v[static_cast<size_t>(((b * S + static_cast<int64_t>(j)) * kv_heads + g) * dim + e)];
+                weight[j] / total *
+                v[static_cast<size_t>(((b * S + static_cast<int64_t>(j)) * kv_heads + g) * dim + e)];
         }
       }
     }
@@ -199,7 +207,8 @@ TEST(MultiheadAttention, AMaskHidesKeys) {
   const Tensor x = facets::sample_tensor(2, {1, 4, 8});
   Tensor mask = Tensor::empty({1, 1, 4, 4}, DType::boolean);
   for (int i = 0; i < 16; ++i) static_cast<bool*>(mask.raw_data())[i] = i % 4 <= i / 4;
-  const std::vector<float> masked = values(m.forward(x, SdpaOptions{.mask = mask})), causal = values(m.forward(x, SdpaOptions{.causal = true}));
+  const std::vector<float> masked = values(m.forward(x, SdpaOptions{.mask = mask})),
+                           causal = values(m.forward(x, SdpaOptions{.causal = true}));
   for (size_t i = 0; i < masked.size(); ++i) EXPECT_NEAR(masked[i], causal[i], 1e-6);
 }
 
@@ -212,17 +221,21 @@ TEST(MultiheadAttention, WithACacheHasTheBitsOfOneForward) {
   KvCache cache = m.make_cache(2, 70);
   std::vector<std::vector<float>> parts;
   std::vector<std::pair<int64_t, int64_t>> ranges;
-  for (int64_t begin = 0, tokens = 1; begin < 70; begin += tokens, tokens = std::min<int64_t>(tokens * 3, 70 - begin)) ranges.emplace_back(begin, std::min<int64_t>(tokens, 70 - begin));
+  for (int64_t begin = 0, tokens = 1; begin < 70; begin += tokens, tokens = std::min<int64_t>(tokens * 3, 70 - begin))
+    ranges.emplace_back(begin, std::min<int64_t>(tokens, 70 - begin));
   for (const auto& [begin, tokens] : ranges) {
     const std::vector<float> y = values(m.forward(narrow(x, 1, begin, tokens), cache));
     for (int64_t b = 0; b < 2; ++b) {
       for (int64_t i = 0; i < tokens * 16; ++i)
-        EXPECT_EQ(y[static_cast<size_t>(b * tokens * 16 + i)], whole[static_cast<size_t>((b * 70 + begin) * 16 + i)]) << begin;
+        EXPECT_EQ(y[static_cast<size_t>(b * tokens * 16 + i)], whole[static_cast<size_t>((b * 70 + begin) * 16 + i)])
+            << begin;
     }
   }
   EXPECT_EQ(cache.length, 70);
   const std::string message = message_of([&] { m.forward(narrow(x, 1, 0, 1), cache); });
-  EXPECT_EQ(message, "MultiheadAttention: 2 sequences of 1 more tokens do not fit a cache for 2 sequences of 70 tokens that holds 70");
+  EXPECT_EQ(
+      message,
+      "MultiheadAttention: 2 sequences of 1 more tokens do not fit a cache for 2 sequences of 70 tokens that holds 70");
 }
 
 TEST(MultiheadAttention, RefusesACacheInCompiledFunctionsAndOfAnotherDtype) {
@@ -233,23 +246,32 @@ TEST(MultiheadAttention, RefusesACacheInCompiledFunctionsAndOfAnotherDtype) {
   const auto f = compile([&](const Tensor& t) { return m.forward(t, cache); }, {.name = "next token"});
   EXPECT_NE(message_of([&] { f(x); }).find("a forward with a cache counts its tokens on the host"), std::string::npos);
   EXPECT_EQ(cache.length, 0);
-  EXPECT_NE(message_of([&] { m.forward(x, narrow_cache); }).find("the cache holds bf16 and bf16; the module computes in f32"), std::string::npos);
+  EXPECT_NE(
+      message_of([&] { m.forward(x, narrow_cache); }).find("the cache holds bf16 and bf16; the module computes in f32"),
+      std::string::npos);
 }
 
 // The mask of the forward belongs to the forward's mode.
 TEST(Dropout, AModeThatChangesBeforeACheckpointedBackwardIsRefused) {
   Dropout half;
   const Tensor x = requires_grad_(ones({10}));
-  const Tensor loss = sum(checkpoint([&](std::span<const Tensor> in) { return half.forward(in[0]); }, std::span(&x, 1)));
+  const Tensor loss =
+      sum(checkpoint([&](std::span<const Tensor> in) { return half.forward(in[0]); }, std::span(&x, 1)));
   half.eval();
-  EXPECT_NE(message_of([&] { backward(loss, {}, {.retain_graph = true}); }).find("the mode of a module (train() or eval()) changed after the forward"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              backward(loss, {}, {.retain_graph = true});
+            }).find("the mode of a module (train() or eval()) changed after the forward"),
+            std::string::npos);
   half.train();
   backward(loss);
   EXPECT_TRUE(grad_of(x).defined());
 }
 
 TEST(MultiheadAttention, RefusesHeadsThatDoNotDivide) {
-  EXPECT_NE(message_of([] { MultiheadAttention(8, 3, {.kv_heads = 2}); }).find("3 query heads cannot share 2 key/value heads evenly"), std::string::npos);
+  EXPECT_NE(message_of([] {
+              MultiheadAttention(8, 3, {.kv_heads = 2});
+            }).find("3 query heads cannot share 2 key/value heads evenly"),
+            std::string::npos);
   EXPECT_NE(message_of([] { MultiheadAttention(8, 3); }).find("dim 8 is not a multiple of 3 heads"), std::string::npos);
 }
 

@@ -28,25 +28,39 @@ struct Case {
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 const Case kCases[] = {
-    {"mse", [](auto& x, auto& t, auto r) { return mse_loss(x, t, r); }, [](double x, double t) { return (x - t) * (x - t); }, -2, 2},
-    {"l1", [](auto& x, auto& t, auto r) { return l1_loss(x, t, r); }, [](double x, double t) { return std::abs(x - t); }, -2, 2},
+    {"mse", [](auto& x, auto& t, auto r) { return mse_loss(x, t, r); },
+     [](double x, double t) { return (x - t) * (x - t); }, -2, 2},
+    {"l1", [](auto& x, auto& t, auto r) { return l1_loss(x, t, r); },
+     [](double x, double t) { return std::abs(x - t); }, -2, 2},
     {"huber", [](auto& x, auto& t, auto r) { return huber_loss(x, t, 0.7, r); },
-     [](double x, double t) { const double d = std::abs(x - t); return d < 0.7 ? d * d / 2 : 0.7 * (d - 0.35); }, -2, 2},
+     [](double x, double t) {
+       const double d = std::abs(x - t);
+       return d < 0.7 ? d * d / 2 : 0.7 * (d - 0.35);
+     },
+     -2, 2},
     {"smooth_l1", [](auto& x, auto& t, auto r) { return smooth_l1_loss(x, t, 0.7, r); },
-     [](double x, double t) { const double d = std::abs(x - t); return d < 0.7 ? d * d / 1.4 : d - 0.35; }, -2, 2},
+     [](double x, double t) {
+       const double d = std::abs(x - t);
+       return d < 0.7 ? d * d / 1.4 : d - 0.35;
+     },
+     -2, 2},
     {"bce", [](auto& x, auto& t, auto r) { return binary_cross_entropy_with_logits(x, t, {}, r); },
      [](double x, double t) { return softplus(x) - x * t; }, 0, 1},
-    {"weighted_bce", [](auto& x, auto& t, auto r) { return binary_cross_entropy_with_logits(x, t, full({}, 2.5, x.dtype()), r); },
+    {"weighted_bce",
+     [](auto& x, auto& t, auto r) { return binary_cross_entropy_with_logits(x, t, full({}, 2.5, x.dtype()), r); },
      [](double x, double t) { return 2.5 * t * softplus(-x) + (1 - t) * softplus(x); }, 0, 1},
-    {"kl", [](auto& x, auto& t, auto r) { return kl_div(x, t, false, r); }, [](double x, double t) { return t > 0 ? t * (std::log(t) - x) : 0; }, 0, 1},
-    {"log_kl", [](auto& x, auto& t, auto r) { return kl_div(x, t, true, r); }, [](double x, double t) { return std::exp(t) * (t - x); }, -2, 0},
+    {"kl", [](auto& x, auto& t, auto r) { return kl_div(x, t, false, r); },
+     [](double x, double t) { return t > 0 ? t * (std::log(t) - x) : 0; }, 0, 1},
+    {"log_kl", [](auto& x, auto& t, auto r) { return kl_div(x, t, true, r); },
+     [](double x, double t) { return std::exp(t) * (t - x); }, -2, 0},
 };
 
 class Losses : public testing::TestWithParam<Case> {};
 
 TEST_P(Losses, AreTheFormulaAndItsSlope) {
   const Case& c = GetParam();
-  const Tensor x = facets::sample_tensor(1, {7, 5}, DType::f64), t = facets::sample_tensor(2, {7, 5}, DType::f64, c.low, c.high);
+  const Tensor x = facets::sample_tensor(1, {7, 5}, DType::f64),
+               t = facets::sample_tensor(2, {7, 5}, DType::f64, c.low, c.high);
   requires_grad_(x);
   const Tensor each = c.loss(x, t, LossReduction::none);
   ASSERT_EQ(each.extents(), (Extents{7, 5}));
@@ -77,19 +91,24 @@ INSTANTIATE_TEST_SUITE_P(Every, Losses, testing::ValuesIn(kCases), [](const auto
 // Between exp(-80) and denormals, where one of the two sigmoids is nearly 1 and the target says so or not.
 TEST(LossEdges, BinaryCrossEntropyKeepsItsDigits) {
   const auto ulps = [](float got, double want) {
-    return want == 0 ? (got == 0 ? 0 : INFINITY) : std::fabs(got - want) / std::ldexp(1.0, std::max(std::ilogb(want), -126) - 23);
+    return want == 0 ? (got == 0 ? 0 : INFINITY)
+                     : std::fabs(got - want) / std::ldexp(1.0, std::max(std::ilogb(want), -126) - 23);
   };
   const auto sigmoid_at = [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); };
   for (const double weight : {1.0, 2.5}) {
     for (const float target : {0.0f, 1.0f, 0.5f, 0x1p-30f}) {
       for (float at = -102; at <= 102; at += 0.75f) {
         const Tensor x = requires_grad_(Tensor::of<float>({at})), t = Tensor::of<float>({target});
-        const Tensor loss = binary_cross_entropy_with_logits(x, t, weight == 1 ? Tensor() : full({}, weight), LossReduction::sum);
+        const Tensor loss =
+            binary_cross_entropy_with_logits(x, t, weight == 1 ? Tensor() : full({}, weight), LossReduction::sum);
         backward(loss);
         const double up = (1 - double{target}) * sigmoid_at(at), down = weight * target * sigmoid_at(-at);
-        EXPECT_LE(ulps(loss.data<float>()[0], (1 - double{target}) * softplus(at) + weight * target * softplus(-at)), 4) << at << " target " << target;
-        const double error = std::fabs(grad_of(x).data<float>()[0] - (up - down)), unit = std::ldexp(1.0, std::max(std::ilogb(std::max(up, down)), -126) - 23);
-        EXPECT_LE(error / unit, 4) << at << " target " << target << " weight " << weight << ": " << grad_of(x).data<float>()[0] << " instead of " << up - down;
+        EXPECT_LE(ulps(loss.data<float>()[0], (1 - double{target}) * softplus(at) + weight * target * softplus(-at)), 4)
+            << at << " target " << target;
+        const double error = std::fabs(grad_of(x).data<float>()[0] - (up - down)),
+                     unit = std::ldexp(1.0, std::max(std::ilogb(std::max(up, down)), -126) - 23);
+        EXPECT_LE(error / unit, 4) << at << " target " << target << " weight " << weight << ": "
+                                   << grad_of(x).data<float>()[0] << " instead of " << up - down;
       }
     }
   }

@@ -47,7 +47,8 @@ std::vector<float> values(const Tensor& t) { return {t.data<float>(), t.data<flo
 using Names = std::vector<std::string>;
 
 TEST(Module, NamesParametersByTheirPathInOrderOfRegistration) {
-  EXPECT_EQ(names_of(Tree().named_parameters()), (Names{"scale", "left.weight", "left.bias", "right.weight", "right.bias"}));
+  EXPECT_EQ(names_of(Tree().named_parameters()),
+            (Names{"scale", "left.weight", "left.bias", "right.weight", "right.bias"}));
 }
 
 TEST(Module, PutsAPrefixInFront) { EXPECT_EQ(names_of(Leaf().named_parameters("model."))[0], "model.weight"); }
@@ -105,7 +106,8 @@ TEST(Module, RefusesDotsInNamesAndCircles) {
   };
   Node a, b;
   a.hold("b", b);
-  EXPECT_NE(message_of([&] { b.hold("a", a); }).find("cannot be a submodule of a module that it contains"), std::string::npos);
+  EXPECT_NE(message_of([&] { b.hold("a", a); }).find("cannot be a submodule of a module that it contains"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { a.hold("self", a); }).find("or of itself"), std::string::npos);
 }
 
@@ -120,7 +122,8 @@ TEST(Module, ParametersWantTheirGradientAndBuffersDoNot) {
 
 TEST(Module, ParametersAreCountedAsSuchOnceTheyHaveMemory) {
   const auto bytes = [] {
-    return RankContext::current().allocator().statistics().current_by_category[static_cast<size_t>(MemoryCategory::parameters)];
+    return RankContext::current().allocator().statistics().current_by_category[static_cast<size_t>(
+        MemoryCategory::parameters)];
   };
   const int64_t before = bytes();
   Leaf leaf;
@@ -163,7 +166,8 @@ TEST(Module, HooksSeeAndReplaceInputsAndResultsUntilTheyAreRemoved) {
 TEST(Module, AHookThatReturnsNothingOnlyLooks) {
   Tree tree;
   std::vector<double> seen;
-  HookHandle after = tree.left->forward_hooks().after([&](const Module&, const Tensor& output) { seen.push_back(output.item()); });
+  HookHandle after =
+      tree.left->forward_hooks().after([&](const Module&, const Tensor& output) { seen.push_back(output.item()); });
   tree.left->forward_hooks().after([](const Module&, const Tensor& output) { return mul(output, 10.0); });
   const double result = call(tree, Tensor::of<float>({2})).item();
   EXPECT_EQ(seen, (std::vector<double>{result / 10}));
@@ -193,7 +197,9 @@ TEST(Module, AHookMayNotChangeTheNumberOfInputs) {
   Tree tree;
   tree.left->forward_hooks().before([](const Module&, std::vector<Tensor>& inputs) { inputs.clear(); });
   const std::string message = message_of([&] { call(tree, Tensor::of<float>({2})); });
-  EXPECT_NE(message.find("a hook before 'left' left 0 tensors of 1; it may replace them, but not add or remove any"), std::string::npos) << message;
+  EXPECT_NE(message.find("a hook before 'left' left 0 tensors of 1; it may replace them, but not add or remove any"),
+            std::string::npos)
+      << message;
 }
 
 TEST(Module, AHookAfterAForwardThatReturnsSomethingElseIsRefused) {

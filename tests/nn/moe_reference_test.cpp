@@ -1,4 +1,5 @@
-// The mixture of experts against results and gradients of PyTorch: tests/golden/pytorch_moe.txt, whose format moe_reference.py in this folder describes.
+// The mixture of experts against results and gradients of PyTorch: tests/golden/pytorch_moe.txt, whose format
+// moe_reference.py in this folder describes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +50,8 @@ std::vector<Case> read_cases() {
     if (word == "case") {
       Case& c = cases.emplace_back();
       RouterOptions& r = c.options.router;
-      in >> c.name >> scores >> r.top_k >> r.route_norm >> r.route_scale >> r.num_expert_groups >> r.num_limited_groups >> c.options.shared_hidden_dim;
+      in >> c.name >> scores >> r.top_k >> r.route_norm >> r.route_scale >> r.num_expert_groups >>
+          r.num_limited_groups >> c.options.shared_hidden_dim;
       r.score_func = parse_score_function(scores);
     } else {
       cases.back().tensors.emplace(word, read_tensor(in));
@@ -63,14 +65,19 @@ std::vector<Case> read_cases() {
   return cases;
 }
 
-constexpr std::pair<const char*, const char*> kParameters[] = {{"gate.weight", "gate"}, {"experts.w1", "w1"}, {"experts.w2", "w2"}, {"experts.w3", "w3"},
-                                                               {"shared_experts.gate_proj.weight", "shared_gate"}, {"shared_experts.up_proj.weight", "shared_up"},
+constexpr std::pair<const char*, const char*> kParameters[] = {{"gate.weight", "gate"},
+                                                               {"experts.w1", "w1"},
+                                                               {"experts.w2", "w2"},
+                                                               {"experts.w3", "w3"},
+                                                               {"shared_experts.gate_proj.weight", "shared_gate"},
+                                                               {"shared_experts.up_proj.weight", "shared_up"},
                                                                {"shared_experts.down_proj.weight", "shared_down"}};
 
 // Within `tolerance` of the largest element.
 void expect_near(const Tensor& actual, const Tensor& expected, double tolerance, const std::string& what) {
   ASSERT_EQ(actual.extents(), expected.extents()) << what;
-  const std::vector<double> a = facets::values(actual, actual.extents()), e = facets::values(expected, expected.extents());
+  const std::vector<double> a = facets::values(actual, actual.extents()),
+                            e = facets::values(expected, expected.extents());
   double scale = 1;
   for (const double v : e) scale = std::max(scale, std::fabs(v));
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], e[i], tolerance * scale) << what << ", element " << i;
@@ -95,7 +102,8 @@ void expect_pytorch(const Case& c, double tolerance) {
   for (int64_t i = 0; i < times.numel(); ++i) times.data<float>()[i] = static_cast<float>(i % 7 + 1);
   backward(y, times);
   expect_near(grad_of(x), c.tensors.at("grad_x"), tolerance, "gradient of x");
-  for (const NamedParameter& p : parameters) expect_near(p.parameter.grad(), c.tensors.at("grad_" + names.at(p.name)), tolerance, "gradient of " + p.name);
+  for (const NamedParameter& p : parameters)
+    expect_near(p.parameter.grad(), c.tensors.at("grad_" + names.at(p.name)), tolerance, "gradient of " + p.name);
 }
 
 TEST(MoEReference, ChoicesResultsAndGradientsAreThoseOfPytorch) {

@@ -45,12 +45,17 @@ TEST(RouterErrors, NameTheOption) {
   const auto error = [](const RouterOptions& options) { return message_of([&] { Router(4, options); }); };
   EXPECT_EQ(error({.num_experts = 0}), "Router: num_experts is 0; expected at least 1");
   EXPECT_EQ(error({.num_experts = 4, .top_k = 5}), "Router: top_k is 5 of 4 experts; expected 1 to 4");
-  EXPECT_EQ(error({.num_experts = 4, .num_expert_groups = 3}), "Router: num_expert_groups is 3 for 4 experts; expected a divisor that leaves groups of at least 2");
-  EXPECT_EQ(error({.num_experts = 4, .top_k = 3, .num_expert_groups = 2, .num_limited_groups = 1}),
-            "Router: num_limited_groups is 1 of 2 groups of 2 experts; expected at most 2, and enough of them for top_k = 3");
-  EXPECT_EQ(error({.num_limited_groups = 1}), "Router: num_limited_groups is 1 without groups; give num_expert_groups, too");
-  EXPECT_EQ(message_of([] { parse_score_function("relu"); }), "'relu' is no score function of a router; expected softmax or sigmoid");
-  EXPECT_EQ(message_of([] { GroupedExperts(0, 4, 4, Init::zeros()); }), "GroupedExperts: 0 experts of 4 to 4 features; expected at least 1 expert, and sizes of 0 or more");
+  EXPECT_EQ(error({.num_experts = 4, .num_expert_groups = 3}),
+            "Router: num_expert_groups is 3 for 4 experts; expected a divisor that leaves groups of at least 2");
+  EXPECT_EQ(
+      error({.num_experts = 4, .top_k = 3, .num_expert_groups = 2, .num_limited_groups = 1}),
+      "Router: num_limited_groups is 1 of 2 groups of 2 experts; expected at most 2, and enough of them for top_k = 3");
+  EXPECT_EQ(error({.num_limited_groups = 1}),
+            "Router: num_limited_groups is 1 without groups; give num_expert_groups, too");
+  EXPECT_EQ(message_of([] { parse_score_function("relu"); }),
+            "'relu' is no score function of a router; expected softmax or sigmoid");
+  EXPECT_EQ(message_of([] { GroupedExperts(0, 4, 4, Init::zeros()); }),
+            "GroupedExperts: 0 experts of 4 to 4 features; expected at least 1 expert, and sizes of 0 or more");
 }
 
 }  // namespace

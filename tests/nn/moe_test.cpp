@@ -26,7 +26,14 @@ namespace {
 using facets::sample_tensor;
 
 MoEOptions small() {
-  return {.dim = 12, .hidden_dim = 10, .router = {.num_experts = 6, .top_k = 2, .score_func = ScoreFunction::softmax, .route_norm = true, .init = Init::normal(0.5)}, .init = Init::normal(0.5)};
+  return {.dim = 12,
+          .hidden_dim = 10,
+          .router = {.num_experts = 6,
+                     .top_k = 2,
+                     .score_func = ScoreFunction::softmax,
+                     .route_norm = true,
+                     .init = Init::normal(0.5)},
+          .init = Init::normal(0.5)};
 }
 
 std::vector<int64_t> counts_of(const MoE& layer) {
@@ -68,7 +75,8 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
   expect_same_bits(a.y, b.y, what + ": y");
   expect_same_bits(a.grad_x, b.grad_x, what + ": gradient of x");
   ASSERT_EQ(a.grads.size(), b.grads.size());
-  for (size_t i = 0; i < a.grads.size(); ++i) expect_same_bits(a.grads[i], b.grads[i], fmt::format("{}: gradient {}", what, i));
+  for (size_t i = 0; i < a.grads.size(); ++i)
+    expect_same_bits(a.grads[i], b.grads[i], fmt::format("{}: gradient {}", what, i));
 }
 
 TEST(MoE, HasTheBitsOfEagerCompiledAndRecomputed) {
@@ -95,7 +103,8 @@ TEST(MoE, CountsTokensOnceInTrainingOnly) {
   for (const Way way : {Way::eager, Way::recomputed, Way::compiled, Way::compiled_recomputed}) {
     zero_(layer.tokens_per_expert.use());
     run(layer, x, way);
-    expect_same_bits(layer.tokens_per_expert.use(), routing.tokens_per_expert_E, fmt::format("way {}", static_cast<int>(way)));
+    expect_same_bits(layer.tokens_per_expert.use(), routing.tokens_per_expert_E,
+                     fmt::format("way {}", static_cast<int>(way)));
   }
   run(layer, x);
   EXPECT_EQ(counted(layer), 2 * 40 * 2) << "counters add up until they are set to 0";
@@ -141,13 +150,16 @@ TEST(MoE, GivesATokenTheBitsThatItHasAlone) {
   initialize(layer);
   const NoGradScope no_grad;
   const Tensor x = sample_tensor(1, {33, 12}), y = layer.forward(x);
-  for (const int64_t t : {0, 5, 32}) expect_same_bits(layer.forward(reshape(select(x, 0, t), {1, 12})), reshape(select(y, 0, t), {1, 12}), fmt::format("token {}", t));
+  for (const int64_t t : {0, 5, 32})
+    expect_same_bits(layer.forward(reshape(select(x, 0, t), {1, 12})), reshape(select(y, 0, t), {1, 12}),
+                     fmt::format("token {}", t));
 }
 
 TEST(MoE, IsPlannedOnFakeTensors) {
   MoE layer(small());
   const FakeScope fake;
-  for (const NamedParameter& p : layer.named_parameters()) p.parameter.set_master(fake.empty(p.parameter.sizes(), p.parameter.dtype()));
+  for (const NamedParameter& p : layer.named_parameters())
+    p.parameter.set_master(fake.empty(p.parameter.sizes(), p.parameter.dtype()));
   const Tensor y = layer.forward(fake.empty({40, 12}, DType::f32));
   backward(y, fake.empty({40, 12}, DType::f32));
   EXPECT_EQ(y.extents(), (Extents{40, 12}));
@@ -163,7 +175,9 @@ TEST(MoE, TakesAnotherDispatcher) {
       rows += result.experts.rows_ND.extent(0);
       return result;
     }
-    Tensor combine(const Tensor& outputs_ND, const Dispatched& dispatched, const Routing& routing) const override { return local.combine(outputs_ND, dispatched, routing); }
+    Tensor combine(const Tensor& outputs_ND, const Dispatched& dispatched, const Routing& routing) const override {
+      return local.combine(outputs_ND, dispatched, routing);
+    }
     int64_t& rows;
     LocalDispatcher local;
   };
@@ -175,13 +189,15 @@ TEST(MoE, TakesAnotherDispatcher) {
   layer.set_dispatcher(std::make_unique<Watching>(rows));
   expect_same(run(layer, x), usual, "another dispatcher");
   EXPECT_EQ(rows, 40 * 2);
-  EXPECT_EQ(message_of([&] { layer.set_dispatcher(nullptr); }), "MoE::set_dispatcher: the dispatcher is null; give a TokenDispatcher, such as LocalDispatcher");
+  EXPECT_EQ(message_of([&] { layer.set_dispatcher(nullptr); }),
+            "MoE::set_dispatcher: the dispatcher is null; give a TokenDispatcher, such as LocalDispatcher");
 }
 
 TEST(MoEErrors, NameTheInput) {
   MoE layer(small());
   initialize(layer);
-  EXPECT_EQ(message_of([&] { layer.forward(zeros({2, 3, 12})); }), "MoE: the input is [2, 3, 12] f32 cpu; expected [tokens, 12]");
+  EXPECT_EQ(message_of([&] { layer.forward(zeros({2, 3, 12})); }),
+            "MoE: the input is [2, 3, 12] f32 cpu; expected [tokens, 12]");
 }
 
 TEST(MoE, ListsTheLayersOfAModel) {

@@ -26,7 +26,10 @@ namespace {
 using facets::sample_tensor;
 
 struct Projections final : Module {
-  Projections(bool bias, int64_t in = 5) : q(this, "q", in, 300, LinearOptions{.bias = bias}), k(this, "k", in, 150, LinearOptions{.bias = bias}), v(this, "v", in, 7, LinearOptions{.bias = bias}) {}
+  Projections(bool bias, int64_t in = 5)
+      : q(this, "q", in, 300, LinearOptions{.bias = bias}),
+        k(this, "k", in, 150, LinearOptions{.bias = bias}),
+        v(this, "v", in, 7, LinearOptions{.bias = bias}) {}
   // Scaled so that the cotangents of the three differ.
   Tensor together(const Tensor& x) const {
     const auto [a, b, c] = multi_linear(x, q, k, v);
@@ -36,7 +39,9 @@ struct Projections final : Module {
     const Tensor a = q(x), b = k(x), c = v(x);
     return joined(a, b, c);
   }
-  Tensor joined(const Tensor& a, const Tensor& b, const Tensor& c) const { return add(sum(mul(a, a)), add(sum(mul(b, 3.0)), sum(mul(c, c)))); }
+  Tensor joined(const Tensor& a, const Tensor& b, const Tensor& c) const {
+    return add(sum(mul(a, a)), add(sum(mul(b, 3.0)), sum(mul(c, c))));
+  }
 
   Child<Linear> q, k, v;
 };
@@ -60,7 +65,8 @@ Outcome run_with(const Projections& m, const Tensor& x, const std::function<Tens
 void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
   expect_same_bits(a.value, b.value, what);
   expect_same_bits(a.dx, b.dx, what + ": gradient of x");
-  for (size_t i = 0; i < a.gradients.size(); ++i) expect_same_bits(a.gradients[i], b.gradients[i], fmt::format("{}: gradient {}", what, i));
+  for (size_t i = 0; i < a.gradients.size(); ++i)
+    expect_same_bits(a.gradients[i], b.gradients[i], fmt::format("{}: gradient {}", what, i));
 }
 
 TEST(MultiLinear, HasTheResultsAndWeightGradientsOfTheLayers) {
@@ -72,9 +78,11 @@ TEST(MultiLinear, HasTheResultsAndWeightGradientsOfTheLayers) {
       initialize(m);
       for (const Extents& sizes : {Extents{6, 5}, Extents{2, 3, 5}, Extents{5}}) {
         const Tensor x = sample_tensor(1, sizes, dtype);
-        const Outcome one = run_with(m, x, [&](const Tensor& t) { return m.together(t); }), other = run_with(m, x, [&](const Tensor& t) { return m.apart(t); });
+        const Outcome one = run_with(m, x, [&](const Tensor& t) { return m.together(t); }),
+                      other = run_with(m, x, [&](const Tensor& t) { return m.apart(t); });
         expect_same_bits(one.value, other.value, "value");
-        for (size_t i = 0; i < one.gradients.size(); ++i) expect_same_bits(one.gradients[i], other.gradients[i], fmt::format("gradient {}", i));
+        for (size_t i = 0; i < one.gradients.size(); ++i)
+          expect_same_bits(one.gradients[i], other.gradients[i], fmt::format("gradient {}", i));
         EXPECT_EQ(one.dx.extents(), sizes);
       }
     }
@@ -96,7 +104,8 @@ TEST(MultiLinear, GradientOfTheInputIsThatOfTheFormula) {
         const Tensor w = parameters[layer].parameter.use();
         for (int64_t o = 0; o < w.extent(0); ++o) {
           double y = 0;
-          for (int64_t j = 0; j < 5; ++j) y += static_cast<double>(x.data<float>()[t * 5 + j]) * w.data<float>()[o * 5 + j];
+          for (int64_t j = 0; j < 5; ++j)
+            y += static_cast<double>(x.data<float>()[t * 5 + j]) * w.data<float>()[o * 5 + j];
           expected += (layer == 1 ? 3.0 : 2 * y) * w.data<float>()[o * 5 + i];
         }
       }
@@ -116,7 +125,8 @@ TEST(MultiLinear, CompiledAndRecomputedItHasTheSameBits) {
     const auto compiled = compile([&](const Tensor& t) { return m.together(t); }, {.name = "projections"});
     expect_same(run_with(m, x, [&](const Tensor& t) { return compiled(t); }), eager, "compiled");
     const auto region = [&](std::span<const Tensor> in) { return m.together(in[0]); };
-    expect_same(run_with(m, x, [&](const Tensor& t) { return checkpoint(region, std::span(&t, 1)); }), eager, "recomputed");
+    expect_same(run_with(m, x, [&](const Tensor& t) { return checkpoint(region, std::span(&t, 1)); }), eager,
+                "recomputed");
   }
 }
 
@@ -150,8 +160,10 @@ TEST(MultiLinear, RunsTheHooksOfEveryLayer) {
   m.q->forward_hooks().before([&](const Module& module, std::vector<Tensor>&) { order += module.call_name() + "< "; });
   m.q->forward_hooks().after([&](const Module& module, const Tensor&) { order += module.call_name() + "> "; });
   const Tensor doubled = mul(x, 2.0);
-  for (Child<Linear>* layer : {&m.q, &m.k, &m.v}) (*layer)->forward_hooks().before([=](const Module&, std::vector<Tensor>& inputs) { inputs[0] = doubled; });
-  m.v->forward_hooks().after([&](const Module& module, const Tensor& y) { return order += module.call_name() + "> ", mul(y, 4.0); });
+  for (Child<Linear>* layer : {&m.q, &m.k, &m.v})
+    (*layer)->forward_hooks().before([=](const Module&, std::vector<Tensor>& inputs) { inputs[0] = doubled; });
+  m.v->forward_hooks().after(
+      [&](const Module& module, const Tensor& y) { return order += module.call_name() + "> ", mul(y, 4.0); });
   const auto [q, k, v] = multi_linear(x, m.q, m.k, m.v);
   EXPECT_EQ(order, "q< q> v> ");
   expect_same_bits(detach(q), detach(linear(doubled, m.q->weight)), "q");
@@ -159,7 +171,8 @@ TEST(MultiLinear, RunsTheHooksOfEveryLayer) {
   expect_same_bits(detach(v), detach(mul(linear(doubled, m.v->weight), 4.0)), "v");
   m.k->forward_hooks().before([](const Module&, std::vector<Tensor>& inputs) { inputs[0] = mul(inputs[0], 2.0); });
   EXPECT_EQ(message_of([&] { multi_linear(x, m.q, m.k, m.v); }),
-            "multi_linear: hooks of 'q' and 'k' give them different inputs, [2, 5] f32 cpu and [2, 5] f32 cpu, and the gradient of the input is one sum over all layers; prepare the "
+            "multi_linear: hooks of 'q' and 'k' give them different inputs, [2, 5] f32 cpu and [2, 5] f32 cpu, and the "
+            "gradient of the input is one sum over all layers; prepare the "
             "input once, before the call (PrepareModuleInput of the module around), or call the layers one by one");
 }
 
@@ -179,22 +192,29 @@ TEST(MultiLinear, GradientsOfGradients) {
   };
   const Tensor one = slope([&](const Tensor& t) { return m.together(t); });
   const Tensor other = slope([&](const Tensor& t) { return m.apart(t); });
-  for (int64_t i = 0; i < 15; ++i) EXPECT_NEAR(one.data<double>()[i], other.data<double>()[i], 1e-9 * (1 + std::abs(other.data<double>()[i])));
+  for (int64_t i = 0; i < 15; ++i)
+    EXPECT_NEAR(one.data<double>()[i], other.data<double>()[i], 1e-9 * (1 + std::abs(other.data<double>()[i])));
 }
 
 TEST(MultiLinear, WrongUsesAreNamed) {
   Projections m(false);
   initialize(m);
-  EXPECT_EQ(message_of([&] { multi_linear(ones({2, 4}), m.q, m.k); }), "multi_linear: x is [2, 4] f32 cpu, the weight of layer 0 has sizes [300, 5]; expected [out, in] with in == 4");
+  EXPECT_EQ(
+      message_of([&] { multi_linear(ones({2, 4}), m.q, m.k); }),
+      "multi_linear: x is [2, 4] f32 cpu, the weight of layer 0 has sizes [300, 5]; expected [out, in] with in == 4");
   Linear fresh(4, 2, {.bias = false});
   const Linear* const list[] = {&fresh};
   const std::vector<const Linear*> many(13, &fresh);
   EXPECT_EQ(message_of([&] { multi_linear(ones({2, 4}), many); }), "multi_linear: 13 layers; expected 1 to 12");
   EXPECT_NE(message_of([&] { multi_linear(ones({2, 4}), list); }).find("initialize"), std::string::npos);
   const Tensor a[] = {ones({2, 3}), ones({2, 4})}, b[] = {ones({3, 5}), ones({5, 5})};
-  EXPECT_EQ(message_of([&] { matmul_sum(a, b); }), "matmul_sum: a[1] is [2, 4] f32 cpu, b[1] is [5, 5] f32 cpu; expected [2, k] and [k, 5], as of the first pair");
-  EXPECT_EQ(message_of([&] { matmul_sum_into(zeros({2, 4}), std::span(a, 1), std::span(b, 1)); }), "matmul_sum_into: the result is [2, 4] f32 cpu; expected a dense [2, 5]");
-  EXPECT_EQ(message_of([&] { matmul_sum(a, std::span(b, 1)); }), "matmul_sum: 2 left and 1 right operands; expected as many of each, from 1 to 12");
+  EXPECT_EQ(
+      message_of([&] { matmul_sum(a, b); }),
+      "matmul_sum: a[1] is [2, 4] f32 cpu, b[1] is [5, 5] f32 cpu; expected [2, k] and [k, 5], as of the first pair");
+  EXPECT_EQ(message_of([&] { matmul_sum_into(zeros({2, 4}), std::span(a, 1), std::span(b, 1)); }),
+            "matmul_sum_into: the result is [2, 4] f32 cpu; expected a dense [2, 5]");
+  EXPECT_EQ(message_of([&] { matmul_sum(a, std::span(b, 1)); }),
+            "matmul_sum: 2 left and 1 right operands; expected as many of each, from 1 to 12");
 }
 
 }  // namespace

@@ -36,7 +36,9 @@ TEST(Parameter, HasNoMemoryUntilItIsMaterializedAndSaysSo) {
   const Parameter p("weight", {4, 3}, Init::ones());
   EXPECT_FALSE(p.is_materialized());
   EXPECT_EQ(p.numel(), 12);
-  const std::string expected = "parameter 'weight' [4, 3] has no values yet; call nn::initialize(module), load the module, or materialize() the parameter";
+  const std::string expected =
+      "parameter 'weight' [4, 3] has no values yet; call nn::initialize(module), load the module, or materialize() the "
+      "parameter";
   EXPECT_EQ(message_of([&] { p.use(); }), expected);
   EXPECT_EQ(message_of([&] { p.master(); }), expected);
   p.initialize("weight");
@@ -44,10 +46,14 @@ TEST(Parameter, HasNoMemoryUntilItIsMaterializedAndSaysSo) {
 }
 
 TEST(Parameter, RefusesWhatCannotBeTrained) {
-  EXPECT_EQ(message_of([] { Parameter("ids", {2}, Init::zeros(), DType::i64); }), "parameter 'ids': a parameter is trained, so it cannot hold i64; use a buffer");
-  EXPECT_EQ(message_of([] { Parameter("w", {2, -1}, Init::zeros()); }), "parameter 'w': dim 1 of [2, -1] has a negative size");
-  EXPECT_EQ(message_of([] { made({1}).set_use_dtype(DType::i32); }), "parameter 'w' cannot be used as i32; expected a float");
-  EXPECT_EQ(message_of([] { made({1}).assign(Tensor::of<float>({1, 2})); }), "parameter 'w' is [1]; it cannot take [2] f32 cpu");
+  EXPECT_EQ(message_of([] { Parameter("ids", {2}, Init::zeros(), DType::i64); }),
+            "parameter 'ids': a parameter is trained, so it cannot hold i64; use a buffer");
+  EXPECT_EQ(message_of([] { Parameter("w", {2, -1}, Init::zeros()); }),
+            "parameter 'w': dim 1 of [2, -1] has a negative size");
+  EXPECT_EQ(message_of([] { made({1}).set_use_dtype(DType::i32); }),
+            "parameter 'w' cannot be used as i32; expected a float");
+  EXPECT_EQ(message_of([] { made({1}).assign(Tensor::of<float>({1, 2})); }),
+            "parameter 'w' is [1]; it cannot take [2] f32 cpu");
   EXPECT_EQ(message_of([] { Parameter().use(); }), "this parameter is undefined: its module was built without it");
 }
 
@@ -64,13 +70,15 @@ TEST(Parameter, InAnotherDtypeForwardReadsACopyThatFollowsTheMaster) {
   EXPECT_EQ(copy.dtype(), DType::bf16);
   EXPECT_EQ(p.master().dtype(), DType::f32);
   EXPECT_FALSE(requires_grad(p.master()));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(cast(detach(p.use()), DType::f32).data<float>()[i], bf16_of(p.master().data<float>()[i]));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(cast(detach(p.use()), DType::f32).data<float>()[i], bf16_of(p.master().data<float>()[i]));
   {
     NoGradScope no_grad;
     mul_(p.master(), 1.7);
   }
   EXPECT_TRUE(p.use().is_same(copy));  // in place: what holds the copy sees the new values
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(cast(detach(copy), DType::f32).data<float>()[i], bf16_of(p.master().data<float>()[i]));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(cast(detach(copy), DType::f32).data<float>()[i], bf16_of(p.master().data<float>()[i]));
   p.master().data<float>()[0] = 5.0f;
   p.changed();
   EXPECT_EQ(cast(detach(p.use()), DType::f32).data<float>()[0], 5.0f);
@@ -112,7 +120,8 @@ TEST(Parameter, ACompiledFunctionReadsTheValuesOfEachCall) {
 TEST(Parameter, ACompiledFunctionNamesTheOneThatHasNoValues) {
   const Parameter p("weight", {2}, Init::zeros());
   const auto f = compile([p](const Tensor& x) { return mul(x, p.use()); }, {.name = "scaled"});
-  EXPECT_NE(message_of([&] { f(Tensor::of<float>({1, 1})); }).find("parameter 'weight' [2] has no values yet"), std::string::npos);
+  EXPECT_NE(message_of([&] { f(Tensor::of<float>({1, 1})); }).find("parameter 'weight' [2] has no values yet"),
+            std::string::npos);
 }
 
 TEST(Parameter, ACompiledFunctionThatWritesAMasterCannotReadItsCopyAfterwards) {
@@ -130,7 +139,9 @@ TEST(Parameter, ACompiledFunctionThatWritesAMasterCannotReadItsCopyAfterwards) {
   const Tensor x = cast(Tensor::of<float>({1.0f}), DType::bf16);
   EXPECT_EQ(read_first(x).item(), 1.0);
   EXPECT_EQ(read_first(x).item(), 2.0);
-  EXPECT_NE(message_of([&] { write_first(x); }).find("writes the master of parameter 'w' and then reads its copy in bf16"), std::string::npos);
+  EXPECT_NE(
+      message_of([&] { write_first(x); }).find("writes the master of parameter 'w' and then reads its copy in bf16"),
+      std::string::npos);
   EXPECT_EQ(p.master().item(), 4.0);
 }
 
@@ -139,14 +150,17 @@ TEST(Parameter, ThatChangesBeforeACheckpointedBackwardIsRefused) {
     const Parameter p = made({2.0f, 3.0f});
     p.set_use_dtype(dtype);
     const Tensor x = requires_grad_(Tensor::of<float>({1, 1}));
-    const Tensor loss = sum(checkpoint([&](std::span<const Tensor> in) { return mul(in[0], cast(p, DType::f32)); }, std::span(&x, 1)));
+    const Tensor loss =
+        sum(checkpoint([&](std::span<const Tensor> in) { return mul(in[0], cast(p, DType::f32)); }, std::span(&x, 1)));
     p.assign(Tensor::of<float>({5, 5}));
-    EXPECT_NE(message_of([&] { backward(loss); }).find("that the region reads was changed in place after the forward"), std::string::npos);
+    EXPECT_NE(message_of([&] { backward(loss); }).find("that the region reads was changed in place after the forward"),
+              std::string::npos);
   }
 }
 
 TEST(Parameter, RefusesAGradientThatIsNotItsOwn) {
-  EXPECT_EQ(message_of([] { made({1, 2}).set_grad(Tensor::of<float>({1})); }), "parameter 'w' is [2]; its gradient cannot be [1] f32 cpu");
+  EXPECT_EQ(message_of([] { made({1, 2}).set_grad(Tensor::of<float>({1})); }),
+            "parameter 'w' is [2]; its gradient cannot be [1] f32 cpu");
 }
 
 TEST(Buffer, MayBeComputedFromOthersInsideACompiledFunction) {
@@ -174,13 +188,18 @@ TEST(Buffer, CannotKeepATensorThatOnlyATraceHas) {
     b.set(mul(x, 2.0));
     return x;
   });
-  EXPECT_NE(message_of([&] { f(Tensor::of<float>({1.0f})); }).find("buffer 'running_mean' cannot hold [1] f32 cpu, which exists only while compile() traces"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              f(Tensor::of<float>({1.0f}));
+            }).find("buffer 'running_mean' cannot hold [1] f32 cpu, which exists only while compile() traces"),
+            std::string::npos);
   EXPECT_EQ(b.use().item(), 0.0);
 }
 
 TEST(Buffer, RefusesUndefinedTensors) {
-  EXPECT_EQ(message_of([] { Buffer("table", Tensor()); }), "buffer 'table' needs a value, or a function that computes it");
-  EXPECT_EQ(message_of([] { Buffer("table", [] { return Tensor(); }).use(); }), "buffer 'table': its function returned an undefined tensor");
+  EXPECT_EQ(message_of([] { Buffer("table", Tensor()); }),
+            "buffer 'table' needs a value, or a function that computes it");
+  EXPECT_EQ(message_of([] { Buffer("table", [] { return Tensor(); }).use(); }),
+            "buffer 'table': its function returned an undefined tensor");
   EXPECT_EQ(message_of([] { Buffer().use(); }), "this buffer is undefined: its module was built without it");
 }
 

@@ -23,7 +23,8 @@ TEST(PublishedExperts, AreNamedOneByOne) {
   ASSERT_TRUE(place);
   EXPECT_EQ(place->grouped, "model.layers.0.mlp.experts.w2");
   EXPECT_EQ(place->expert, 11);
-  for (const char* other : {"model.layers.0.mlp.experts.w2", "model.layers.0.mlp.experts.1.down_proj.bias", "model.layers.0.mlp.gate.weight", "mlp.experts.-1.up_proj.weight"})
+  for (const char* other : {"model.layers.0.mlp.experts.w2", "model.layers.0.mlp.experts.1.down_proj.bias",
+                            "model.layers.0.mlp.gate.weight", "mlp.experts.-1.up_proj.weight"})
     EXPECT_FALSE(expert_name_in(other)) << other;
 }
 
@@ -50,7 +51,8 @@ TEST(PublishedExperts, ComeBackFromAFile) {
 // A list of gated layers has the names of published experts, and stays a list.
 TEST(PublishedExperts, AListOfThatNameStaysAList) {
   struct Gated final : Module {
-    Child<Linear> gate_proj{this, "gate_proj", 2, 3}, up_proj{this, "up_proj", 2, 3}, down_proj{this, "down_proj", 3, 2};
+    Child<Linear> gate_proj{this, "gate_proj", 2, 3}, up_proj{this, "up_proj", 2, 3},
+        down_proj{this, "down_proj", 3, 2};
   };
   struct Listed final : Module {
     Listed() {
@@ -84,13 +86,24 @@ TEST(PublishedExperts, ThatAreNotWholeAreRefused) {
   const std::string gap = refusal([](StateDict& to, const std::string& name, const Tensor& t) {
     if (name != "mlp.experts.4.up_proj.weight") to.emplace_back(name, t);
   });
-  EXPECT_NE(gap.find("mlp.experts.w3 has tensors of 11 experts, and the last is that of expert 11; expected all from 0"), std::string::npos) << gap;
+  EXPECT_NE(
+      gap.find("mlp.experts.w3 has tensors of 11 experts, and the last is that of expert 11; expected all from 0"),
+      std::string::npos)
+      << gap;
   const std::string fewer = refusal([](StateDict& to, const std::string& name, const Tensor& t) {
     if (name != "mlp.experts.11.up_proj.weight") to.emplace_back(name, t);
   });
-  EXPECT_NE(fewer.find("mlp.experts.w3: the source holds 11 tensors such as mlp.experts.0.up_proj.weight [3, 4] f32 cpu, the module needs [12, 3, 4] of floats"), std::string::npos) << fewer;
-  const std::string odd = refusal([](StateDict& to, const std::string& name, const Tensor& t) { to.emplace_back(name, name == "mlp.experts.4.up_proj.weight" ? Tensor::of<float>({1}) : t); });
-  EXPECT_NE(odd.find("mlp.experts.4.up_proj.weight is [1] f32 cpu, mlp.experts.0.up_proj.weight is [3, 4] f32 cpu; expected equal sizes and dtypes"), std::string::npos) << odd;
+  EXPECT_NE(fewer.find("mlp.experts.w3: the source holds 11 tensors such as mlp.experts.0.up_proj.weight [3, 4] f32 "
+                       "cpu, the module needs [12, 3, 4] of floats"),
+            std::string::npos)
+      << fewer;
+  const std::string odd = refusal([](StateDict& to, const std::string& name, const Tensor& t) {
+    to.emplace_back(name, name == "mlp.experts.4.up_proj.weight" ? Tensor::of<float>({1}) : t);
+  });
+  EXPECT_NE(odd.find("mlp.experts.4.up_proj.weight is [1] f32 cpu, mlp.experts.0.up_proj.weight is [3, 4] f32 cpu; "
+                     "expected equal sizes and dtypes"),
+            std::string::npos)
+      << odd;
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ TEST(StateDict, HoldsParametersAndPersistentBuffersByName) {
   initialize(net);
   std::vector<std::string> names;
   for (const auto& [name, value] : net.state_dict("model.")) names.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"model.first.weight", "model.first.bias", "model.second.weight", "model.second.bias", "model.steps"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"model.first.weight", "model.first.bias", "model.second.weight",
+                                             "model.second.bias", "model.steps"}));
 }
 
 TEST(StateDict, LoadsIntoAModuleWithoutMemory) {
@@ -45,11 +46,16 @@ TEST(StateDict, ReportsEveryNameThatDoesNotFit) {
   Net net;
   initialize(net);
   const std::vector<float> before = values(net.first->weight);
-  StateDict state = {{"first.weight", Tensor::of<float>({1, 2, 3})}, {"first.bias", Tensor::of<float>({1, 2, 3, 4})}, {"third.weight", Tensor::of<float>({1})}};
+  StateDict state = {{"first.weight", Tensor::of<float>({1, 2, 3})},
+                     {"first.bias", Tensor::of<float>({1, 2, 3, 4})},
+                     {"third.weight", Tensor::of<float>({1})}};
   EXPECT_EQ(message_of([&] { net.load_state_dict(state); }),
-            "the state dict does not fit the module, which is unchanged:\n  missing: second.weight\n  missing: second.bias\n  missing: steps\n  unexpected: "
+            "the state dict does not fit the module, which is unchanged:\n  missing: second.weight\n  missing: "
+            "second.bias\n  missing: steps\n  unexpected: "
             "third.weight\n  first.weight: the source holds [3] f32 cpu, the module needs [4, 3] of floats");
-  EXPECT_NE(message_of([&] { net.load_state_dict(state, {.strict = false}); }).find("first.weight: the source holds [3]"), std::string::npos);
+  EXPECT_NE(
+      message_of([&] { net.load_state_dict(state, {.strict = false}); }).find("first.weight: the source holds [3]"),
+      std::string::npos);
   EXPECT_EQ(values(net.first->weight), before);
   state[0].second = net.first->weight.master();
   const LoadReport report = net.load_state_dict(state, {.strict = false});
@@ -58,7 +64,8 @@ TEST(StateDict, ReportsEveryNameThatDoesNotFit) {
   EXPECT_EQ(values(net.first->bias), (std::vector<float>{1, 2, 3, 4}));
   state.push_back(state[1]);
   EXPECT_EQ(message_of([&] { net.load_state_dict(state); }), "the state dict holds 'first.bias' twice");
-  EXPECT_EQ(message_of([&] { net.load_state_dict({{"steps", Tensor()}}); }), "the state dict holds an undefined tensor for 'steps'");
+  EXPECT_EQ(message_of([&] { net.load_state_dict({{"steps", Tensor()}}); }),
+            "the state dict holds an undefined tensor for 'steps'");
 }
 
 TEST(StateDict, MayExchangeTwoParametersOfTheModuleItLoadsInto) {
@@ -70,7 +77,10 @@ TEST(StateDict, MayExchangeTwoParametersOfTheModuleItLoadsInto) {
   pair.load_state_dict({{"p", pair.q.master()}, {"q", pair.p.master()}}, {.strict = false});
   EXPECT_EQ(pair.p.master().item(), 1.0);
   EXPECT_EQ(pair.q.master().item(), 0.0);
-  EXPECT_NE(message_of([&] { pair.load_state_dict({{"count", Tensor::of<float>({1.5, 2.7})}}, {.strict = false}); }).find("the module needs [2] of integers"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              pair.load_state_dict({{"count", Tensor::of<float>({1.5, 2.7})}}, {.strict = false});
+            }).find("the module needs [2] of integers"),
+            std::string::npos);
 }
 
 // A tied parameter has several names, and a source may use any of them, or several with equal values.
@@ -87,7 +97,8 @@ struct TiedNet final : Module {
 TEST(StateDict, ATiedParameterIsTakenUnderAnyOfItsNames) {
   const tutti::testing::TemporaryFolder folder;
   const std::string path = folder / "net.safetensors";
-  const std::vector<std::string> names = {"again", "head.weight", "first.weight"};  // in the order in which the module has them
+  const std::vector<std::string> names = {"again", "head.weight",
+                                          "first.weight"};  // in the order in which the module has them
   TiedNet from;
   initialize(from);
   const Tensor weight = clone(from.again.master()), bias = from.first->bias.master();
@@ -109,10 +120,14 @@ TEST(StateDict, ATiedParameterIsTakenUnderAnyOfItsNames) {
         TiedNet to;
         if (is_file) write_safetensors(path, state);
         const std::string message = message_of([&] { is_file ? load(to, path) : to.load_state_dict(state); });
-        const std::string what = fmt::format("names {}, other values under {}, from a file: {}", subset, differs, is_file);
+        const std::string what =
+            fmt::format("names {}, other values under {}, from a file: {}", subset, differs, is_file);
         EXPECT_EQ(to.again.is_materialized(), message == "no error") << what;
         const bool is_refused = is_held && held.size() > 1;
-        const std::string expected = held.empty() ? "missing: again" : is_refused ? ": the source holds other values than for " + held[0] + ", and the module has one tensor for both" : "no error";
+        const std::string expected = held.empty() ? "missing: again"
+                                     : is_refused ? ": the source holds other values than for " + held[0] +
+                                                        ", and the module has one tensor for both"
+                                                  : "no error";
         EXPECT_NE(message.find(expected), std::string::npos) << what << message;
         if (message == "no error") {
           EXPECT_EQ(values(to.again.master()), values(is_held ? other : weight)) << what;
@@ -123,7 +138,8 @@ TEST(StateDict, ATiedParameterIsTakenUnderAnyOfItsNames) {
   // Equal after conversion: the same numbers in a narrow and a wide float.
   const Tensor narrow = cast(weight, DType::bf16);
   TiedNet to;
-  EXPECT_TRUE(to.load_state_dict({{"again", narrow}, {"head.weight", cast(narrow, DType::f32)}, {"first.bias", bias}}).empty());
+  EXPECT_TRUE(
+      to.load_state_dict({{"again", narrow}, {"head.weight", cast(narrow, DType::f32)}, {"first.bias", bias}}).empty());
 }
 
 TEST(StateDict, WhatAModuleComputesItselfIsPassedOver) {
@@ -134,7 +150,8 @@ TEST(StateDict, WhatAModuleComputesItselfIsPassedOver) {
   EXPECT_TRUE(net.load_state_dict(state).empty());
   state.emplace_back("other.angles", Tensor::of<float>({1}));
   state.emplace_back("table.angles.weight", Tensor::of<float>({1}));
-  EXPECT_EQ(net.load_state_dict(state, {.strict = false}).unexpected, (std::vector<std::string>{"other.angles", "table.angles.weight"}));
+  EXPECT_EQ(net.load_state_dict(state, {.strict = false}).unexpected,
+            (std::vector<std::string>{"other.angles", "table.angles.weight"}));
 }
 
 TEST(StateDict, FoldersAndIndexesAreLoaded) {
@@ -149,12 +166,14 @@ TEST(StateDict, FoldersAndIndexesAreLoaded) {
   }
   const tutti::testing::TemporaryFolder empty;
   Net net;
-  EXPECT_EQ(message_of([&] { load(net, empty.path()); }), "the folder " + empty.path() + " holds neither model.safetensors nor model.safetensors.index.json");
+  EXPECT_EQ(message_of([&] { load(net, empty.path()); }),
+            "the folder " + empty.path() + " holds neither model.safetensors nor model.safetensors.index.json");
   save(from, empty / "model.safetensors");
   EXPECT_TRUE(load(net, empty.path()).empty());
   Linear other(3, 4);
   const std::string message = message_of([&] { load(other, folder.path()); });
-  EXPECT_NE(message.find(folder / "model.safetensors.index.json" + " does not fit the module"), std::string::npos) << message;
+  EXPECT_NE(message.find(folder / "model.safetensors.index.json" + " does not fit the module"), std::string::npos)
+      << message;
 }
 
 TEST(StateDict, SafetensorsAreWrittenAndLoadedAgainInAnyFloat) {

@@ -27,7 +27,8 @@ void expect_same_bits(const Tensor& a, const Tensor& b) {
 }
 
 struct Row {
-  Tensor q = facets::sample_tensor(1, {1, 9, 4, 16}), k = facets::sample_tensor(2, {1, 256, 2, 16}), v = facets::sample_tensor(3, {1, 256, 2, 16});
+  Tensor q = facets::sample_tensor(1, {1, 9, 4, 16}), k = facets::sample_tensor(2, {1, 256, 2, 16}),
+         v = facets::sample_tensor(3, {1, 256, 2, 16});
 };
 
 Tensor last_keys(std::vector<int32_t> keys, int32_t chunk_begin = 0) {
@@ -41,7 +42,8 @@ TEST(Attention, ChunksOfTheKeysCombineToTheBitsOfTheWholeRow) {
   const Row row;
   std::vector<SdpaPartial> nodes;
   for (const int32_t begin : {0, 64, 128, 192})
-    nodes.push_back(sdpa_partial(row.q, narrow(row.k, 1, begin, 64), narrow(row.v, 1, begin, 64), {.last_key = last_keys(kPositions, begin)}));
+    nodes.push_back(sdpa_partial(row.q, narrow(row.k, 1, begin, 64), narrow(row.v, 1, begin, 64),
+                                 {.last_key = last_keys(kPositions, begin)}));
   const SdpaResult parts = sdpa_of(combine(combine(nodes[0], nodes[1]), combine(nodes[2], nodes[3])), DType::f32);
   const SdpaResult whole = sdpa_with_logsumexp(row.q, row.k, row.v, {.last_key = last_keys(kPositions)});
   expect_same_bits(parts.output, whole.output);
@@ -52,7 +54,8 @@ TEST(Attention, QueriesInAnyOrderGiveTheSameRows) {
   const Row row;
   const Tensor causal = sdpa(narrow(row.q, 1, 0, 4), narrow(row.k, 1, 0, 4), narrow(row.v, 1, 0, 4), {.causal = true});
   for (const int32_t position : {3, 0, 2, 1}) {
-    const Tensor alone = sdpa(narrow(row.q, 1, position, 1), narrow(row.k, 1, 0, 4), narrow(row.v, 1, 0, 4), {.last_key = last_keys({position})});
+    const Tensor alone = sdpa(narrow(row.q, 1, position, 1), narrow(row.k, 1, 0, 4), narrow(row.v, 1, 0, 4),
+                              {.last_key = last_keys({position})});
     expect_same_bits(alone, narrow(causal, 1, position, 1));
   }
 }
@@ -69,11 +72,15 @@ TEST(Attention, AQueryThatSeesNoKeyOfAChunkIsItsIdentity) {
 struct Operands {
   Tensor q, k, v, g;
   Operands(int64_t B, int64_t Sq, int64_t Sk, int64_t Hq, int64_t Hkv, int64_t D, DType dtype = DType::f32)
-      : q(facets::sample_tensor(1, {B, Sq, Hq, D}, dtype)), k(facets::sample_tensor(2, {B, Sk, Hkv, D}, dtype)),
-        v(facets::sample_tensor(3, {B, Sk, Hkv, D}, dtype)), g(facets::sample_tensor(4, {B, Sq, Hq, D}, dtype)) {}
+      : q(facets::sample_tensor(1, {B, Sq, Hq, D}, dtype)),
+        k(facets::sample_tensor(2, {B, Sk, Hkv, D}, dtype)),
+        v(facets::sample_tensor(3, {B, Sk, Hkv, D}, dtype)),
+        g(facets::sample_tensor(4, {B, Sq, Hq, D}, dtype)) {}
 
   SdpaResult forward(const SdpaOptions& options) const { return sdpa_with_logsumexp(q, k, v, options); }
-  SdpaGradients backward(const SdpaOptions& options) const { return sdpa_partial_backward(g, q, k, v, forward(options), options); }
+  SdpaGradients backward(const SdpaOptions& options) const {
+    return sdpa_partial_backward(g, q, k, v, forward(options), options);
+  }
 };
 
 void expect_same(const SdpaGradients& a, const SdpaGradients& b) {
@@ -90,8 +97,9 @@ SdpaOptions documents(int64_t batch, int64_t length) {
 }
 
 TEST(Attention, HasTheBitsOfItsDefinition) {
-  for (const Operands& x : {Operands(2, 200, 200, 4, 2, 32), Operands(1, 37, 300, 6, 2, 33), Operands(1, 130, 130, 2, 1, 256, DType::bf16),
-                            Operands(1, 37, 70, 4, 2, 33, DType::bf16), Operands(1, 66, 66, 1, 1, 130, DType::bf16), Operands(2, 2, 70, 4, 2, 35, DType::bf16),
+  for (const Operands& x : {Operands(2, 200, 200, 4, 2, 32), Operands(1, 37, 300, 6, 2, 33),
+                            Operands(1, 130, 130, 2, 1, 256, DType::bf16), Operands(1, 37, 70, 4, 2, 33, DType::bf16),
+                            Operands(1, 66, 66, 1, 1, 130, DType::bf16), Operands(2, 2, 70, 4, 2, 35, DType::bf16),
                             Operands(1, 70, 70, 1, 1, 40, DType::f64), Operands(1, 3, 5, 140, 1, 8)}) {
     const SdpaOptions options = x.q.extent(1) == 200 ? documents(2, 200) : SdpaOptions{.causal = true};
     const SdpaResult result = x.forward(options), expected = testing::attention(x.q, x.k, x.v, options);
@@ -178,7 +186,8 @@ Tensor sample_mask(const Extents& sizes) {
 
 TEST(Attention, AMaskIsAddedToTheScores) {
   const Operands x(2, 70, 90, 4, 2, 16);
-  for (const Extents& sizes : {Extents{2, 4, 70, 90}, Extents{1, 1, 70, 90}, Extents{2, 1, 1, 90}, Extents{1, 4, 1, 90}}) {
+  for (const Extents& sizes :
+       {Extents{2, 4, 70, 90}, Extents{1, 1, 70, 90}, Extents{2, 1, 1, 90}, Extents{1, 4, 1, 90}}) {
     const SdpaOptions options{.causal = true, .mask = sample_mask(sizes)};
     const SdpaResult result = x.forward(options), expected = testing::attention(x.q, x.k, x.v, options);
     expect_same_bits(result.output, expected.output);
@@ -206,7 +215,8 @@ TEST(Attention, AWindowHidesWhatLiesBeforeIt) {
   for (const int32_t window : {0, 5, 64, 100}) {
     std::vector<int32_t> first;
     for (int32_t i = 0; i < 150; ++i) first.push_back(std::max(i - window, 0));
-    const SdpaOptions by_window{.causal = true, .window = window}, by_key{.causal = true, .first_key = Tensor::of(first, {1, 150})};
+    const SdpaOptions by_window{.causal = true, .window = window},
+        by_key{.causal = true, .first_key = Tensor::of(first, {1, 150})};
     expect_same_bits(x.forward(by_window).output, x.forward(by_key).output);
     expect_same(x.backward(by_window), x.backward(by_key));
   }
@@ -216,16 +226,19 @@ TEST(Attention, AStepOfACacheHasTheBitsOfTheWholeSequence) {
   const Operands x(2, 130, 130, 4, 2, 32);
   const Tensor whole = x.forward({.causal = true, .window = 80}).output;
   // Room for 200 keys; behind each sequence the cache holds what an earlier one left.
-  const Tensor k = cat({x.k, facets::sample_tensor(7, {2, 70, 2, 32})}, 1), v = cat({x.v, facets::sample_tensor(8, {2, 70, 2, 32})}, 1);
+  const Tensor k = cat({x.k, facets::sample_tensor(7, {2, 70, 2, 32})}, 1),
+               v = cat({x.v, facets::sample_tensor(8, {2, 70, 2, 32})}, 1);
   for (int64_t i = 0; i < v.numel(); ++i)
     if (i / (2 * 32) % 200 >= 130) v.data<float>()[i] = NAN;
   for (const int64_t queries : {1, 3}) {
     std::vector<Tensor> q;
     const std::vector<int32_t> lengths{130, 67};
-    for (int64_t b = 0; b < 2; ++b) q.push_back(narrow(narrow(x.q, 0, b, 1), 1, lengths[static_cast<size_t>(b)] - queries, queries));
+    for (int64_t b = 0; b < 2; ++b)
+      q.push_back(narrow(narrow(x.q, 0, b, 1), 1, lengths[static_cast<size_t>(b)] - queries, queries));
     const Tensor out = sdpa(cat(q, 0), k, v, {.causal = true, .window = 80, .lengths = Tensor::of(lengths, {2})});
     for (int64_t b = 0; b < 2; ++b)
-      expect_same_bits(narrow(out, 0, b, 1), narrow(narrow(whole, 0, b, 1), 1, lengths[static_cast<size_t>(b)] - queries, queries));
+      expect_same_bits(narrow(out, 0, b, 1),
+                       narrow(narrow(whole, 0, b, 1), 1, lengths[static_cast<size_t>(b)] - queries, queries));
   }
 }
 
@@ -235,25 +248,35 @@ TEST(Attention, TheBackwardTakesTheRoomThatItStates) {
     int64_t B, S, Hq, Hkv, D;
     DType dtype;
   };
-  const Case cases[] = {{2, 256, 8, 4, 128, DType::f32}, {1, 200, 6, 3, 32, DType::f32}, {2, 512, 4, 1, 64, DType::bf16}, {1, 1024, 2, 2, 128, DType::f32}, {1, 40, 2, 1, 8, DType::f64}};
+  const Case cases[] = {{2, 256, 8, 4, 128, DType::f32},
+                        {1, 200, 6, 3, 32, DType::f32},
+                        {2, 512, 4, 1, 64, DType::bf16},
+                        {1, 1024, 2, 2, 128, DType::f32},
+                        {1, 40, 2, 1, 8, DType::f64}};
   for (const Case& c : cases) {
     for (const int threads : {1, 2, 3}) {
       RankContext context({.threads = threads});
       const RankContext::Scope scope(context);
-      const auto sample = [&](uint64_t seed, int64_t heads) { return cast(facets::sample_tensor(seed, {c.B, c.S, heads, c.D}), c.dtype); };
+      const auto sample = [&](uint64_t seed, int64_t heads) {
+        return cast(facets::sample_tensor(seed, {c.B, c.S, heads, c.D}), c.dtype);
+      };
       const Tensor q = sample(1, c.Hq), k = sample(2, c.Hkv), v = sample(3, c.Hkv);
       const SdpaResult forward = sdpa_with_logsumexp(q, k, v, {.causal = true});
-      const Tensor first = Tensor::of(std::vector<int32_t>(static_cast<size_t>(c.B * c.S), 0), {c.B, c.S}), last = Tensor::of(std::vector<int32_t>(static_cast<size_t>(c.B * c.S), static_cast<int32_t>(c.S)), {c.B, c.S});
+      const Tensor first = Tensor::of(std::vector<int32_t>(static_cast<size_t>(c.B * c.S), 0), {c.B, c.S}),
+                   last = Tensor::of(std::vector<int32_t>(static_cast<size_t>(c.B * c.S), static_cast<int32_t>(c.S)),
+                                     {c.B, c.S});
       const Tensor inputs[] = {sample(4, c.Hq), q, k, v, forward.output, forward.logsumexp, first, last};
       const OpDef& op = find_op("sdpa_backward");
       const Attrs attrs = find_op("sdpa_backward").samples()[0].attrs;
       const OpCall call{op, inputs, attrs};
-      const std::vector<Tensor> outputs{Tensor::empty(q.extents(), c.dtype), Tensor::empty(k.extents(), c.dtype), Tensor::empty(v.extents(), c.dtype)};
+      const std::vector<Tensor> outputs{Tensor::empty(q.extents(), c.dtype), Tensor::empty(k.extents(), c.dtype),
+                                        Tensor::empty(v.extents(), c.dtype)};
       Allocator& memory = context.allocator();
       memory.reset_peak();
       const int64_t before = memory.statistics().current_bytes;
       op.kernel(call, outputs);
-      const auto taken = static_cast<double>(memory.statistics().peak_bytes - before), stated = static_cast<double>(op.room(call, threads));
+      const auto taken = static_cast<double>(memory.statistics().peak_bytes - before),
+                 stated = static_cast<double>(op.room(call, threads));
       EXPECT_LE(taken, stated) << c.S << " x " << c.D << " on " << threads;
       if (threads > 1) continue;  // one may be done before another begins
       EXPECT_GE(taken, 0.94 * stated) << c.S << " x " << c.D;
@@ -271,11 +294,19 @@ TEST(Attention, SaysWhatDoesNotFit) {
     }
     return std::string();
   };
-  EXPECT_NE(message({.causal = true, .window = -3}).find("a window of -3 keys before the last one; expected 0 or more"), std::string::npos);
-  EXPECT_NE(message({.window = 3}).find("a window of 3 keys before the last one needs what sets the last one: causal, lengths or last_key"), std::string::npos);
-  EXPECT_NE(message({.lengths = Tensor::of(std::vector<int32_t>{1, 2, 3})}).find("lengths is [3] i32 cpu; expected integers [2]"), std::string::npos)
+  EXPECT_NE(message({.causal = true, .window = -3}).find("a window of -3 keys before the last one; expected 0 or more"),
+            std::string::npos);
+  EXPECT_NE(
+      message({.window = 3})
+          .find("a window of 3 keys before the last one needs what sets the last one: causal, lengths or last_key"),
+      std::string::npos);
+  EXPECT_NE(message({.lengths = Tensor::of(std::vector<int32_t>{1, 2, 3})})
+                .find("lengths is [3] i32 cpu; expected integers [2]"),
+            std::string::npos)
       << message({.lengths = Tensor::of(std::vector<int32_t>{1, 2, 3})});
-  EXPECT_NE(message({.mask = sample_mask({1, 4, 6})}).find("mask is [1, 4, 6] f32 cpu; expected booleans or floats [2 or 1, 4 or 1, 4 or 1, 6]"), std::string::npos)
+  EXPECT_NE(message({.mask = sample_mask({1, 4, 6})})
+                .find("mask is [1, 4, 6] f32 cpu; expected booleans or floats [2 or 1, 4 or 1, 4 or 1, 6]"),
+            std::string::npos)
       << message({.mask = sample_mask({1, 4, 6})});
   EXPECT_NE(message({.mask = sample_mask({2, 2, 4, 6})}).find("expected booleans or floats"), std::string::npos);
   EXPECT_THROW(sdpa_partial(x.q, x.k, x.v, {.mask = sample_mask({1, 1, 4, 6})}), UsageError);
@@ -284,7 +315,8 @@ TEST(Attention, SaysWhatDoesNotFit) {
 TEST(Attention, QueriesThatSeeNoKeyGiveZerosAndTakeNone) {
   const Operands x(1, 6, 9, 2, 1, 8);
   const SdpaOptions options{.last_key = last_keys(std::vector<int32_t>(6, -1))};
-  const Tensor zero = Tensor::of(std::vector<float>(6 * 2 * 8, 0.0f), {1, 6, 2, 8}), none = Tensor::of(std::vector<float>(9 * 8, 0.0f), {1, 9, 1, 8});
+  const Tensor zero = Tensor::of(std::vector<float>(6 * 2 * 8, 0.0f), {1, 6, 2, 8}),
+               none = Tensor::of(std::vector<float>(9 * 8, 0.0f), {1, 9, 1, 8});
   const SdpaResult result = x.forward(options);
   expect_same_bits(result.output, zero);
   for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(result.logsumexp.data<float>()[i], -INFINITY);

@@ -23,7 +23,9 @@ enum class Mode : int8_t { wide, narrow };
 struct Window {
   std::array<int64_t, 2> size{1, 1};
   SymInt step;
-  static constexpr auto fields() { return field_list(field::number<&Window::size>("size"), field::size<&Window::step>("step")); }
+  static constexpr auto fields() {
+    return field_list(field::number<&Window::size>("size"), field::size<&Window::step>("step"));
+  }
 };
 
 struct Everything {
@@ -39,22 +41,35 @@ struct Everything {
   Scalar value;
   Window window;
   static constexpr auto fields() {
-    return field_list(field::number<&Everything::dim>("dim"), field::number<&Everything::flag>("flag"), field::number<&Everything::tag>("tag"),
-                      field::number<&Everything::eps>("eps"), field::output_dtype<&Everything::dtype>("dtype"), field::rule<&Everything::mode>("mode"),
-                      field::number<&Everything::dims>("dims"), field::size<&Everything::sizes>("sizes"), field::size<&Everything::rows>("rows"),
-                      field::size<&Everything::value>("value"), field::nested<&Everything::window>("window"));
+    return field_list(field::number<&Everything::dim>("dim"), field::number<&Everything::flag>("flag"),
+                      field::number<&Everything::tag>("tag"), field::number<&Everything::eps>("eps"),
+                      field::output_dtype<&Everything::dtype>("dtype"), field::rule<&Everything::mode>("mode"),
+                      field::number<&Everything::dims>("dims"), field::size<&Everything::sizes>("sizes"),
+                      field::size<&Everything::rows>("rows"), field::size<&Everything::value>("value"),
+                      field::nested<&Everything::window>("window"));
   }
 };
 
 Everything example() {
-  return {.dim = -3, .flag = true, .tag = 7, .eps = 0.1, .dtype = DType::bf16, .mode = Mode::narrow, .dims = {0, 2}, .sizes = {5, 6}, .rows = 9, .value = 2.0,
+  return {.dim = -3,
+          .flag = true,
+          .tag = 7,
+          .eps = 0.1,
+          .dtype = DType::bf16,
+          .mode = Mode::narrow,
+          .dims = {0, 2},
+          .sizes = {5, 6},
+          .rows = 9,
+          .value = 2.0,
           .window = {{3, 4}, 2}};
 }
 
 TEST(Attrs, AreTextAndAreReadFromIt) {
   const Attrs attrs = Attrs::of(example());
-  EXPECT_EQ(attrs.to_string(), "{dim: -3, flag: true, tag: 7, eps: 0.1, dtype: bf16, mode: 1, dims: [0, 2], sizes: [5, 6], rows: 9, value: 2.0, "
-                               "window: {size: [3, 4], step: 2}}");
+  EXPECT_EQ(
+      attrs.to_string(),
+      "{dim: -3, flag: true, tag: 7, eps: 0.1, dtype: bf16, mode: 1, dims: [0, 2], sizes: [5, 6], rows: 9, value: 2.0, "
+      "window: {size: [3, 4], step: 2}}");
   EXPECT_EQ(attrs.type_name(), "Everything");
   const Attrs again = Attrs::from_text(*attrs.type(), attrs.to_string());
   EXPECT_TRUE(again == attrs);
@@ -64,7 +79,8 @@ TEST(Attrs, AreTextAndAreReadFromIt) {
 }
 
 TEST(Attrs, ScalarsAndDoublesKeepKindAndBitsAsText) {
-  for (const Scalar& value : {Scalar(3), Scalar(3.0), Scalar(-0.0), Scalar(true), Scalar(1e300), Scalar(INFINITY), Scalar(0x1.fffffep-30)}) {
+  for (const Scalar& value :
+       {Scalar(3), Scalar(3.0), Scalar(-0.0), Scalar(true), Scalar(1e300), Scalar(INFINITY), Scalar(0x1.fffffep-30)}) {
     Everything e = example();
     e.value = value;
     e.eps = value.to_double() / 3;
@@ -83,7 +99,9 @@ TEST(Attrs, TextThatDoesNotFitSaysWhere) {
     }
     return "";
   };
-  EXPECT_NE(complaint("{size: [1, 2], stop: 3}").find("expected \"step\" and found \"stop\" at position 14"), std::string::npos) << complaint("{size: [1, 2], stop: 3}");
+  EXPECT_NE(complaint("{size: [1, 2], stop: 3}").find("expected \"step\" and found \"stop\" at position 14"),
+            std::string::npos)
+      << complaint("{size: [1, 2], stop: 3}");
   EXPECT_NE(complaint("{size: [1], step: 3}").find("expected \",\""), std::string::npos);
   EXPECT_NE(complaint("{size: [1, x], step: 3}").find("expected an integer"), std::string::npos);
   EXPECT_NE(complaint("{size: [1, 2], step: 3} more").find("expected the end"), std::string::npos);
@@ -94,11 +112,13 @@ TEST(Attrs, TextWithAnotherValueThanAnEnumHasNamesTheOpTheFieldAndWhatIsLegal) {
   std::string text = Attrs::of(example()).to_string();
   text.replace(text.find("mode: 1"), 7, "mode: 2");
   EXPECT_EQ(message_of([&] { Attrs::from_text(type, text, "blur"); }),
-            "blur: attrs: field mode: expected one of 0 (wide), 1 (narrow) and found \"2\" at position 59 of \"" + text + "\"");
+            "blur: attrs: field mode: expected one of 0 (wide), 1 (narrow) and found \"2\" at position 59 of \"" +
+                text + "\"");
   text.replace(text.find("mode: 2"), 7, "mode: 0");
   EXPECT_EQ(Attrs::from_text(type, text).as<Everything>().mode, Mode::wide);
   text.replace(text.find("step: 2"), 7, "step: x");
-  EXPECT_NE(message_of([&] { Attrs::from_text(type, text); }).find("attrs: field window.step: expected an integer"), std::string::npos);
+  EXPECT_NE(message_of([&] { Attrs::from_text(type, text); }).find("attrs: field window.step: expected an integer"),
+            std::string::npos);
 }
 
 struct Pointing {
@@ -231,7 +251,9 @@ TEST(Attrs, SymbolsAreFoundInSizesOnly) {
 struct Drawn {
   RandomKey key;
   uint64_t number;
-  static constexpr auto fields() { return field_list(field::random_key<&Drawn::key>("key"), field::number<&Drawn::number>("number")); }
+  static constexpr auto fields() {
+    return field_list(field::random_key<&Drawn::key>("key"), field::number<&Drawn::number>("number"));
+  }
 };
 
 TEST(Attrs, RandomKeysAreFoundByTheirFields) {

@@ -50,7 +50,8 @@ TEST(Conv1d, SlidesTheKernel) {
 }
 
 TEST(Conv2d, KeepsGroupsApart) {
-  const Tensor x = Tensor::of<float>({1, 2, 3, 4}, {1, 4, 1, 1}), w = Tensor::of<float>({1, 10, 100, 1000}, {2, 2, 1, 1});
+  const Tensor x = Tensor::of<float>({1, 2, 3, 4}, {1, 4, 1, 1}),
+               w = Tensor::of<float>({1, 10, 100, 1000}, {2, 2, 1, 1});
   EXPECT_EQ(floats(conv2d(x, w, {}, {.groups = 2})), (std::vector<float>{21, 4300}));
 }
 
@@ -65,7 +66,8 @@ TEST(Conv2d, SumsInTheTreesOfMatmul) {
   const Tensor g = facets::sample_tensor(3, {2, 6, 6, 6});
   const Tensor dw = convolution_weight_gradient(g, x, {3, 3}, options);
   const Tensor tokens = to_contiguous(reshape(permute(reshape(g, {2, 6, 36}), {1, 0, 2}), {6, 72}));
-  EXPECT_TRUE(same_bits(reshape(dw, {6, 360}), matmul(tokens, transpose(columns, 0, 1), {.axis = ContractionAxis::tokens})));
+  EXPECT_TRUE(
+      same_bits(reshape(dw, {6, 360}), matmul(tokens, transpose(columns, 0, 1), {.axis = ContractionAxis::tokens})));
 }
 
 TEST(Conv2d, HasTheSameBitsOnAnyNumberOfThreads) {
@@ -75,7 +77,8 @@ TEST(Conv2d, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto run = [&](int threads) {
     context.set_threads(threads);
     const Tensor y = conv2d(x, w, {}, options);
-    return std::vector<Tensor>{y, convolution_input_gradient(y, w, {30, 41}, options), convolution_weight_gradient(y, x, {3, 5}, options)};
+    return std::vector<Tensor>{y, convolution_input_gradient(y, w, {30, 41}, options),
+                               convolution_weight_gradient(y, x, {3, 5}, options)};
   };
   const std::vector<Tensor> one = run(1), four = run(4);
   context.set_threads(0);
@@ -85,7 +88,8 @@ TEST(Conv2d, HasTheSameBitsOnAnyNumberOfThreads) {
 TEST(Conv2d, SumsNarrowFloatsInF32) {
   const Tensor x = full({1, 300, 1, 1}, 1.0, DType::bf16), w = full({1, 300, 1, 1}, 1.0, DType::bf16);
   EXPECT_EQ(conv2d(x, w).item(), 300.0);
-  const Tensor dw = convolution_weight_gradient(full({1, 1, 1, 300}, 1.0, DType::bf16), full({1, 1, 1, 300}, 1.0, DType::bf16), {1, 1});
+  const Tensor dw = convolution_weight_gradient(full({1, 1, 1, 300}, 1.0, DType::bf16),
+                                                full({1, 1, 1, 300}, 1.0, DType::bf16), {1, 1});
   EXPECT_EQ(dw.dtype(), DType::f32);
   EXPECT_EQ(dw.item(), 300.0);
 }
@@ -93,32 +97,31 @@ TEST(Conv2d, SumsNarrowFloatsInF32) {
 TEST(Convolution, NamesTheFormula) {
   const Tensor x = zeros({1, 2, 3, 9}), w = zeros({4, 2, 5, 3});
   EXPECT_EQ(message_of([&] { conv2d(x, w, {}, {.stride = {2}}); }),
-            "conv2d: no output along spatial dim 0: its size would be floor((size + padding - dilation * (kernel - 1) - 1) / stride) + 1 = "
+            "conv2d: no output along spatial dim 0: its size would be floor((size + padding - dilation * (kernel - 1) "
+            "- 1) / stride) + 1 = "
             "floor((3 + 0 - 1 * (5 - 1) - 1) / 2) + 1 = 0; the kernel reaches over 5 elements");
   EXPECT_EQ(message_of([&] { conv2d(x, w, {}, {.stride = {2}, .mode = ConvPadding::same}); }),
             "conv2d: padding 'same' needs stride 1; it is 2 along spatial dim 0");
-  EXPECT_EQ(message_of([&] {
-              conv2d(x, w, {}, {.stride = {1, 2, 3}});
-            }),
+  EXPECT_EQ(message_of([&] { conv2d(x, w, {}, {.stride = {1, 2, 3}}); }),
             "conv2d: stride has 3 numbers; expected 1 or 2, one for each spatial dim");
-  EXPECT_EQ(message_of([&] { conv2d(x, w, {}, {.padding = {-1}}); }), "conv2d: the padding is -1 along spatial dim 0; expected 0 or more");
+  EXPECT_EQ(message_of([&] { conv2d(x, w, {}, {.padding = {-1}}); }),
+            "conv2d: the padding is -1 along spatial dim 0; expected 0 or more");
   EXPECT_EQ(message_of([&] { conv2d(x, w, {}, {.dilation = {0}}); }),
             "conv2d: kernel size 5, stride 1, dilation 0 along spatial dim 0; expected 1 or more of each");
-  EXPECT_EQ(message_of([&] {
-              conv2d(zeros({1, 3, 9, 9}), w);
-            }),
-            "conv2d: x has 3 channels, the weight is [4, 2, 5, 3] f32 cpu, groups 1; expected 2 * groups channels, and groups that divide "
+  EXPECT_EQ(message_of([&] { conv2d(zeros({1, 3, 9, 9}), w); }),
+            "conv2d: x has 3 channels, the weight is [4, 2, 5, 3] f32 cpu, groups 1; expected 2 * groups channels, and "
+            "groups that divide "
             "the 4 outputs");
   EXPECT_EQ(message_of([&] { conv1d(x, w); }),
-            "conv1d: x is [1, 2, 3, 9] f32 cpu, weight [4, 2, 5, 3] f32 cpu; expected x [N, C, 1 spatial dims] or without N, weight [O, C "
+            "conv1d: x is [1, 2, 3, 9] f32 cpu, weight [4, 2, 5, 3] f32 cpu; expected x [N, C, 1 spatial dims] or "
+            "without N, weight [O, C "
             "/ groups, 1 spatial dims]");
-  EXPECT_EQ(message_of([&] {
-              conv2d(zeros({1, 2, 9, 9}), w, zeros({3}));
-            }),
+  EXPECT_EQ(message_of([&] { conv2d(zeros({1, 2, 9, 9}), w, zeros({3})); }),
             "conv2d: the bias is [3] f32 cpu; expected one element for each of 4 outputs");
   EXPECT_THROW(conv2d(zeros({1, 2, 9, 9}, DType::i64), w), UsageError);
   EXPECT_EQ(message_of([&] { convolution_input_gradient(zeros({1, 4, 4, 7}), w, {9, 9}); }),
-            "convolution_input_gradient: the gradient is [1, 4, 4, 7] f32 cpu; a convolution with these options gives [1, 4, 5, 7]");
+            "convolution_input_gradient: the gradient is [1, 4, 4, 7] f32 cpu; a convolution with these options gives "
+            "[1, 4, 5, 7]");
 }
 
 }  // namespace

@@ -25,11 +25,16 @@ struct Parts {
 
 // Cross entropy of 1303 classes, computed in `ranks` parts and combined by halving.
 Parts in_parts(int ranks) {
-  Parts p{facets::sample_tensor(1, {6, 1303}, DType::f32, -8, 8), Tensor::of(std::vector<int32_t>{0, 651, 652, 1302, -100, 900}), {}, {}, {}};
+  Parts p{facets::sample_tensor(1, {6, 1303}, DType::f32, -8, 8),
+          Tensor::of(std::vector<int32_t>{0, 651, 652, 1302, -100, 900}),
+          {},
+          {},
+          {}};
   std::vector<ClassStatistics> nodes;
   for (int r = 0; r < ranks; ++r) {
     p.cuts.push_back(tree_cut(1303, class_leaf(), r, ranks, "classes"));
-    nodes.push_back(class_statistics(narrow(p.logits, 1, p.cuts.back().begin, p.cuts.back().size()), p.labels, p.cuts.back().begin));
+    nodes.push_back(class_statistics(narrow(p.logits, 1, p.cuts.back().begin, p.cuts.back().size()), p.labels,
+                                     p.cuts.back().begin));
   }
   for (; nodes.size() > 1; nodes.resize(nodes.size() / 2)) {
     for (size_t i = 0; i < nodes.size() / 2; ++i) nodes[i] = combine(nodes[2 * i], nodes[2 * i + 1]);
@@ -55,7 +60,8 @@ TEST(CrossEntropyShard, GradientsOfPartsAreThoseOfTheWhole) {
   const Tensor all = cross_entropy_shard_backward(whole.logits, grad, whole.labels, whole.all, 0);
   for (const TreeCut& cut : p.cuts) {
     const Tensor mine = narrow(p.logits, 1, cut.begin, cut.size());
-    expect_same_bits(cross_entropy_shard_backward(mine, grad, p.labels, p.all, cut.begin), narrow(all, 1, cut.begin, cut.size()));
+    expect_same_bits(cross_entropy_shard_backward(mine, grad, p.labels, p.all, cut.begin),
+                     narrow(all, 1, cut.begin, cut.size()));
   }
 }
 

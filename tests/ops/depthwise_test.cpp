@@ -56,7 +56,9 @@ TEST(Depthwise, HasTheBitsOfOneChain) {
     facets::for_each_index(sizes, [&](const Extents& o) {
       const float* plane = x.data<float>() + (o[0] * 3 + o[1] / p.features) * p.size[0] * p.size[1] * p.size[2];
       const float* weight = w.data<float>() + o[1] * p.kernel[0] * p.kernel[1] * p.kernel[2];
-      EXPECT_EQ(std::bit_cast<uint32_t>(y.data<float>()[at]), std::bit_cast<uint32_t>(chain(plane, weight, p, {o[2], o[3], o[4]}))) << to_string(o) << " of " << to_string(sizes);
+      EXPECT_EQ(std::bit_cast<uint32_t>(y.data<float>()[at]),
+                std::bit_cast<uint32_t>(chain(plane, weight, p, {o[2], o[3], o[4]})))
+          << to_string(o) << " of " << to_string(sizes);
       ++at;
     });
     // Shorter leaves make a tree of the product: another order, so another way, and close results.

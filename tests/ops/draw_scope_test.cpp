@@ -1,4 +1,5 @@
-// Random numbers of a step and shard: functions of module path, ordinal, step and shard, and of nothing that counts calls.
+// Random numbers of a step and shard: functions of module path, ordinal, step and shard, and of nothing that counts
+// calls.
 #include <gtest/gtest.h>
 
 #include "tutti/ops/dropout.h"
@@ -11,7 +12,9 @@
 namespace tutti {
 namespace {
 
-bool same(const RandomKey& a, const RandomKey& b) { return a.key == b.key && a.step == b.step && a.virtual_shard == b.virtual_shard; }
+bool same(const RandomKey& a, const RandomKey& b) {
+  return a.key == b.key && a.step == b.step && a.virtual_shard == b.virtual_shard;
+}
 
 TEST(DrawScope, KeysDependOnModuleOrdinalStepAndShardAlone) {
   seed_all(7);

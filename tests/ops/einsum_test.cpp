@@ -16,7 +16,8 @@ namespace {
 using facets::sample_tensor;
 
 // The definition: a loop over all letters. Letters only; `result` names the dims of the output.
-std::vector<double> by_definition(const std::vector<std::string>& subscripts, const std::string& result, const std::vector<Tensor>& operands) {
+std::vector<double> by_definition(const std::vector<std::string>& subscripts, const std::string& result,
+                                  const std::vector<Tensor>& operands) {
   std::map<char, int64_t> size, at;
   for (size_t k = 0; k < operands.size(); ++k) {
     for (size_t d = 0; d < subscripts[k].size(); ++d) size[subscripts[k][d]] = operands[k].extents()[d];
@@ -46,16 +47,31 @@ std::vector<double> by_definition(const std::vector<std::string>& subscripts, co
 void expect_close(const Tensor& y, const std::vector<double>& expected, const std::string& what) {
   const std::vector<double> got = facets::values(y, y.extents());
   ASSERT_EQ(got.size(), expected.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12 * (1 + std::abs(expected[i]))) << what << " at " << i;
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], expected[i], 1e-12 * (1 + std::abs(expected[i]))) << what << " at " << i;
 }
 
 TEST(Einsum, IsTheSumOverAllLetters) {
   const std::map<char, int64_t> sizes = {{'a', 2}, {'b', 3}, {'c', 4}, {'d', 5}};
-  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"ab", "bc"}, "ac"},     {{"ab", "bc"}, "ca"},   {{"abc", "acd"}, "abd"},      {{"abc", "acd"}, "dba"},      {{"ab", "ab"}, ""},
-      {{"ab", "ab"}, "ab"},     {{"a", "b"}, "ab"},     {{"abc", "db"}, "cd"},        {{"abc"}, "cab"},             {{"abc"}, "b"},
-      {{"abc"}, ""},            {{"aa"}, "a"},          {{"aa"}, ""},                 {{"aba"}, "ba"},              {{"aab", "cb"}, "ac"},
-      {{"ab", "bc", "cd"}, "ad"}, {{"ab", "ac", "ad"}, "bcd"}, {{"a", "a", "a"}, "a"}, {{"bca", "dab", "cd", "a"}, "ac"}};
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {{{"ab", "bc"}, "ac"},
+                                                                               {{"ab", "bc"}, "ca"},
+                                                                               {{"abc", "acd"}, "abd"},
+                                                                               {{"abc", "acd"}, "dba"},
+                                                                               {{"ab", "ab"}, ""},
+                                                                               {{"ab", "ab"}, "ab"},
+                                                                               {{"a", "b"}, "ab"},
+                                                                               {{"abc", "db"}, "cd"},
+                                                                               {{"abc"}, "cab"},
+                                                                               {{"abc"}, "b"},
+                                                                               {{"abc"}, ""},
+                                                                               {{"aa"}, "a"},
+                                                                               {{"aa"}, ""},
+                                                                               {{"aba"}, "ba"},
+                                                                               {{"aab", "cb"}, "ac"},
+                                                                               {{"ab", "bc", "cd"}, "ad"},
+                                                                               {{"ab", "ac", "ad"}, "bcd"},
+                                                                               {{"a", "a", "a"}, "a"},
+                                                                               {{"bca", "dab", "cd", "a"}, "ac"}};
   for (const auto& [subscripts, result] : cases) {
     std::vector<Tensor> operands;
     std::string equation;

@@ -19,10 +19,12 @@ namespace {
 
 TEST(Embedding, NamesTheIndexThatIsOutOfRange) {
   const Tensor weight = zeros({5, 3});
-  EXPECT_EQ(message_of([&] { embedding(weight, Tensor::of<int64_t>({0, 4, 5, 1}, {2, 2})); }),
-            "embedding: index 5 at position [1, 0] is out of range for 5 rows of the weight [5, 3] f32 cpu; legal: 0 to 4");
+  EXPECT_EQ(
+      message_of([&] { embedding(weight, Tensor::of<int64_t>({0, 4, 5, 1}, {2, 2})); }),
+      "embedding: index 5 at position [1, 0] is out of range for 5 rows of the weight [5, 3] f32 cpu; legal: 0 to 4");
   EXPECT_EQ(message_of([] { embedding(zeros({0, 3}), Tensor::of<int64_t>({0})); }),
-            "embedding: index 0 at position [0] is out of range for 0 rows of the weight [0, 3] f32 cpu; no index is legal where there is nothing");
+            "embedding: index 0 at position [0] is out of range for 0 rows of the weight [0, 3] f32 cpu; no index is "
+            "legal where there is nothing");
   EXPECT_THROW(embedding(weight, Tensor::of<int32_t>({-1})), UsageError);
   EXPECT_THROW(embedding(weight, Tensor::of<float>({1})), UsageError);
   EXPECT_THROW(embedding(zeros({5}), Tensor::of<int64_t>({1})), UsageError);
@@ -72,8 +74,9 @@ TEST(EmbeddingBackward, SumsNarrowGradientsInF32) {
 }
 
 TEST(Gather, NamesTheIndexThatIsOutOfRange) {
-  EXPECT_EQ(message_of([&] { gather(zeros({2, 3}), 1, Tensor::of<int64_t>({0, 3}, {1, 2})); }),
-            "gather: index 3 at position [0, 1] is out of range for 3 elements of dim 1 of [2, 3] f32 cpu; legal: 0 to 2");
+  EXPECT_EQ(
+      message_of([&] { gather(zeros({2, 3}), 1, Tensor::of<int64_t>({0, 3}, {1, 2})); }),
+      "gather: index 3 at position [0, 1] is out of range for 3 elements of dim 1 of [2, 3] f32 cpu; legal: 0 to 2");
   EXPECT_THROW(gather(zeros({2, 3}), 1, Tensor::of<int64_t>({0, 1, 2}, {3, 1})), UsageError);
   EXPECT_THROW(index_select(zeros({2, 3}), 0, Tensor::of<int64_t>({2})), UsageError);
 }

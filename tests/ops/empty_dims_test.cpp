@@ -1,5 +1,5 @@
-// Ops along dims on tensors without elements: sizes of 0 in every position. What PyTorch defines decides: nothing has no extreme, its sum is 0, and
-// without rows there is no result, and nothing to refuse.
+// Ops along dims on tensors without elements: sizes of 0 in every position. What PyTorch defines decides: nothing has
+// no extreme, its sum is 0, and without rows there is no result, and nothing to refuse.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,11 +17,13 @@ namespace {
 // The result of a reduction of no elements.
 std::map<std::string, double> results_of_nothing() {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  return {{"sum", 0}, {"prod", 1}, {"any", 0}, {"all", 1}, {"mean", nan}, {"var", nan}, {"stddev", nan}, {"logsumexp", -std::numeric_limits<double>::infinity()}};
+  return {{"sum", 0},    {"prod", 1},  {"any", 0},      {"all", 1},
+          {"mean", nan}, {"var", nan}, {"stddev", nan}, {"logsumexp", -std::numeric_limits<double>::infinity()}};
 }
 
 const std::vector<std::string>& ops_that_choose() {
-  static const std::vector<std::string> names = {"amax", "amin", "argmax", "argmin", "topk of 1", "kthvalue", "median", "nanmedian", "mode"};
+  static const std::vector<std::string> names = {"amax",     "amin",   "argmax",    "argmin", "topk of 1",
+                                                 "kthvalue", "median", "nanmedian", "mode"};
   return names;
 }
 
@@ -32,7 +34,8 @@ std::string first_words(const std::string& name) {
 
 Extents sizes_of_result(const std::string& name, const Extents& x, const Dims& dims) {
   const std::string op = first_words(name);
-  const bool keeps = op == "softmax" || op == "log_softmax" || op.starts_with("cum") || op.ends_with("cumsum") || op == "logcumsumexp" || op.ends_with("sort") || op == "flip" || op == "roll";
+  const bool keeps = op == "softmax" || op == "log_softmax" || op.starts_with("cum") || op.ends_with("cumsum") ||
+                     op == "logcumsumexp" || op.ends_with("sort") || op == "flip" || op == "roll";
   if (keeps) return x;
   Extents sizes;
   const auto is_chosen = [&](int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); };
@@ -63,7 +66,8 @@ TEST(EmptyDims, GiveWhatNothingGivesOrAreRefused) {
   const std::map<std::string, double> of_nothing = results_of_nothing();
   for_each_case([&](const OpOverDims& op, const Extents& shape, const Dims& dims) {
     const std::string about = fmt::format("{} over [{}] of {}", op.name, fmt::join(dims, ", "), shape);
-    const bool is_empty_row = std::any_of(dims.begin(), dims.end(), [&](int64_t d) { return shape[static_cast<size_t>(d)] == 0; });
+    const bool is_empty_row =
+        std::any_of(dims.begin(), dims.end(), [&](int64_t d) { return shape[static_cast<size_t>(d)] == 0; });
     const std::string name = first_words(op.name);
     const bool chooses = std::find(ops_that_choose().begin(), ops_that_choose().end(), name) != ops_that_choose().end();
     const Tensor x = facets::sample_tensor(1, shape);
@@ -99,7 +103,8 @@ TEST(EmptyDims, OfExpandedTensorsGiveTheSame) {
       if (!has_empty) continue;
       const Tensor x = facets::sample_tensor(1, shape), repeated = x.view_as(shape, strides, 0);
       std::vector<Tensor> results, others;
-      const std::string said = message_of([&] { results = op.run(x, dims); }), other = message_of([&] { others = op.run(repeated, dims); });
+      const std::string said = message_of([&] { results = op.run(x, dims); }),
+                        other = message_of([&] { others = op.run(repeated, dims); });
       ASSERT_EQ(said == "no error", other == "no error") << op.name << fmt::format(" of repeated {}: {}", shape, other);
       for (size_t k = 0; k < results.size(); ++k) ASSERT_EQ(results[k].extents(), others[k].extents()) << op.name;
     }
@@ -113,7 +118,8 @@ TEST(EmptyDims, OfTransposedTensorsGiveTheSame) {
     const Tensor x = facets::sample_tensor(1, shape), strided = x.view_as(shape, {1, 7, 30, 200}, 0);
     try {
       std::vector<Tensor> results, others;
-      const std::string said = message_of([&] { results = op.run(x, dims); }), other = message_of([&] { others = op.run(strided, dims); });
+      const std::string said = message_of([&] { results = op.run(x, dims); }),
+                        other = message_of([&] { others = op.run(strided, dims); });
       EXPECT_EQ(said == "no error", other == "no error") << about << ": " << other;
       ASSERT_EQ(results.size(), others.size()) << about;
       for (size_t k = 0; k < results.size(); ++k) EXPECT_EQ(results[k].extents(), others[k].extents()) << about;

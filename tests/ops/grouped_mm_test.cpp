@@ -28,7 +28,8 @@ void expect_zeros(const Tensor& x) {
   for (int64_t i = 0; i < dense.numel(); ++i) EXPECT_EQ(facets::read_double(dense, i), 0.0) << i;
 }
 
-// ---- rows and columns: the bits of matmul() of each group ------------------------------------------------------------
+// ---- rows and columns: the bits of matmul() of each group
+// ------------------------------------------------------------
 
 struct Case {
   const char* name;
@@ -36,15 +37,16 @@ struct Case {
   int64_t rows, k, n;
   DType dtype;
 };
-void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.name;
-}
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 class GroupedRows : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(, GroupedRows,
-                         ::testing::Values(Case{"f32", {3, 3, 10, 27}, 27, 301, 37, DType::f32}, Case{"f32_rest", {0, 1, 1, 9}, 20, 128, 8, DType::f32},
-                                           Case{"f32_one", {5}, 5, 17, 9, DType::f32}, Case{"f32_large", {200, 200, 201, 407}, 410, 300, 130, DType::f32},
-                                           Case{"bf16", {7, 7, 30}, 33, 200, 19, DType::bf16}, Case{"f16", {1, 2, 3}, 3, 40, 3, DType::f16},
+                         ::testing::Values(Case{"f32", {3, 3, 10, 27}, 27, 301, 37, DType::f32},
+                                           Case{"f32_rest", {0, 1, 1, 9}, 20, 128, 8, DType::f32},
+                                           Case{"f32_one", {5}, 5, 17, 9, DType::f32},
+                                           Case{"f32_large", {200, 200, 201, 407}, 410, 300, 130, DType::f32},
+                                           Case{"bf16", {7, 7, 30}, 33, 200, 19, DType::bf16},
+                                           Case{"f16", {1, 2, 3}, 3, 40, 3, DType::f16},
                                            Case{"f64", {4, 4, 11}, 12, 150, 5, DType::f64}),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -90,8 +92,10 @@ TEST(GroupedMm, TakesSizesOfZero) {
 }
 
 TEST(GroupedMm, TakesStridedOperands) {
-  const Tensor a = sample_tensor(1, {11, 7}), b = sample_tensor(2, {3, 7, 5}), offsets = Tensor::of<int64_t>({2, 9, 10});
-  expect_same_bits(grouped_mm(facets::strided_copy(a), facets::strided_copy(b), facets::strided_copy(offsets)), grouped_mm(a, b, offsets), "strided operands");
+  const Tensor a = sample_tensor(1, {11, 7}), b = sample_tensor(2, {3, 7, 5}),
+               offsets = Tensor::of<int64_t>({2, 9, 10});
+  expect_same_bits(grouped_mm(facets::strided_copy(a), facets::strided_copy(b), facets::strided_copy(offsets)),
+                   grouped_mm(a, b, offsets), "strided operands");
 }
 
 TEST(GroupedMm, OfEqualGroupsIsBmm) {
@@ -100,7 +104,8 @@ TEST(GroupedMm, OfEqualGroupsIsBmm) {
   EXPECT_EQ(grouped_mm(zeros({2, 0, 3}), zeros({2, 3, 4})).extents(), (Extents{2, 0, 4}));
 }
 
-// ---- contraction ------------------------------------------------------------------------------------------------------
+// ---- contraction
+// ------------------------------------------------------------------------------------------------------
 
 TEST(GroupedContraction, WithoutPositionsIsTheGradientOfALinearLayerOverTheGroup) {
   const Tensor x = sample_tensor(1, {700, 13}, DType::bf16), g = sample_tensor(2, {700, 21}, DType::bf16);
@@ -110,7 +115,8 @@ TEST(GroupedContraction, WithoutPositionsIsTheGradientOfALinearLayerOverTheGroup
   for (size_t e = 0; e < ends.size(); begin = ends[e++]) {
     const int64_t size = ends[e] - begin;
     expect_same_bits(select(dw, 0, static_cast<int64_t>(e)),
-                     matmul(transpose(narrow(x, 0, begin, size), 0, 1), narrow(g, 0, begin, size), {.out_dtype = DType::f32, .axis = ContractionAxis::tokens}),
+                     matmul(transpose(narrow(x, 0, begin, size), 0, 1), narrow(g, 0, begin, size),
+                            {.out_dtype = DType::f32, .axis = ContractionAxis::tokens}),
                      fmt::format("gradient of group {}", e));
   }
 }
@@ -131,7 +137,8 @@ struct Definition {
     std::optional<float> chain;
     for (int64_t r = begin; r < end; ++r) {
       if (positions[static_cast<size_t>(r)] / grain != first) continue;
-      chain = std::fma(x.data<float>()[r * x.extents()[1] + i], g.data<float>()[r * g.extents()[1] + j], chain.value_or(-0.0f));
+      chain = std::fma(x.data<float>()[r * x.extents()[1] + i], g.data<float>()[r * g.extents()[1] + j],
+                       chain.value_or(-0.0f));
     }
     return chain;
   }
@@ -159,14 +166,17 @@ TEST(GroupedContraction, WithPositionsFollowsRangesOfTokens) {
     const Routed routed = route(317, 5, 9);
     const int64_t rows = static_cast<int64_t>(routed.tokens.size());
     const Tensor x = sample_tensor(1, {rows, 9}), g = sample_tensor(2, {rows, 6});
-    const Tensor dw = grouped_mm(transpose(x, 0, 1), g, Tensor::of(routed.ends), {.positions = Tensor::of(routed.tokens), .position_count = 317});
+    const Tensor dw = grouped_mm(transpose(x, 0, 1), g, Tensor::of(routed.ends),
+                                 {.positions = Tensor::of(routed.tokens), .position_count = 317});
     for (int64_t e = 0, begin = 0; e < 5; begin = routed.ends[static_cast<size_t>(e++)]) {
       for (int64_t i = 0; i < 9; ++i) {
         for (int64_t j = 0; j < 6; ++j) {
           const Definition definition{x, g, routed.tokens, grain, i, j};
-          const float expected = definition.sum(begin, routed.ends[static_cast<size_t>(e)], 0, (317 + grain - 1) / grain).value_or(-0.0f);
+          const float expected =
+              definition.sum(begin, routed.ends[static_cast<size_t>(e)], 0, (317 + grain - 1) / grain).value_or(-0.0f);
           const float actual = dw.data<float>()[(e * 9 + i) * 6 + j];
-          ASSERT_EQ(std::bit_cast<uint32_t>(actual), std::bit_cast<uint32_t>(expected)) << "grain " << grain << " [" << e << ", " << i << ", " << j << "]";
+          ASSERT_EQ(std::bit_cast<uint32_t>(actual), std::bit_cast<uint32_t>(expected))
+              << "grain " << grain << " [" << e << ", " << i << ", " << j << "]";
         }
       }
     }
@@ -180,7 +190,8 @@ TEST(GroupedContraction, IsCutAtABorderOfPositions) {
   const Routed routed = route(tokens, experts, 3);
   const int64_t rows = static_cast<int64_t>(routed.tokens.size());
   const Tensor x = sample_tensor(1, {rows, 10}), g = sample_tensor(2, {rows, 17});
-  const Tensor whole = grouped_mm(transpose(x, 0, 1), g, Tensor::of(routed.ends), {.positions = Tensor::of(routed.tokens), .position_count = tokens});
+  const Tensor whole = grouped_mm(transpose(x, 0, 1), g, Tensor::of(routed.ends),
+                                  {.positions = Tensor::of(routed.tokens), .position_count = tokens});
   Tensor halves[2];
   for (int64_t half = 0; half < 2; ++half) {
     std::vector<int64_t> ends, positions, picked;
@@ -196,13 +207,15 @@ TEST(GroupedContraction, IsCutAtABorderOfPositions) {
     const auto rows_of = [&](const Tensor& t) {
       Tensor part = Tensor::empty({static_cast<int64_t>(picked.size()), t.extents()[1]});
       for (size_t i = 0; i < picked.size(); ++i)
-        std::memcpy(part.data<float>() + static_cast<int64_t>(i) * t.extents()[1], t.data<float>() + picked[i] * t.extents()[1],
-                    static_cast<size_t>(t.extents()[1]) * sizeof(float));
+        std::memcpy(part.data<float>() + static_cast<int64_t>(i) * t.extents()[1],
+                    t.data<float>() + picked[i] * t.extents()[1], static_cast<size_t>(t.extents()[1]) * sizeof(float));
       return part;
     };
-    halves[half] = grouped_mm(transpose(rows_of(x), 0, 1), rows_of(g), Tensor::of(ends), {.positions = Tensor::of(positions), .position_count = tokens / 2});
+    halves[half] = grouped_mm(transpose(rows_of(x), 0, 1), rows_of(g), Tensor::of(ends),
+                              {.positions = Tensor::of(positions), .position_count = tokens / 2});
   }
-  for (int64_t i = 0; i < whole.numel(); ++i) ASSERT_EQ(halves[0].data<float>()[i] + halves[1].data<float>()[i], whole.data<float>()[i]) << i;
+  for (int64_t i = 0; i < whole.numel(); ++i)
+    ASSERT_EQ(halves[0].data<float>()[i] + halves[1].data<float>()[i], whole.data<float>()[i]) << i;
 }
 
 TEST(GroupedContraction, HasTheSameBitsOnAnyNumberOfThreads) {
@@ -220,58 +233,64 @@ TEST(GroupedContraction, HasTheSameBitsOnAnyNumberOfThreads) {
   expect_same_bits(one, three, "one thread and three");
 }
 
-// ---- errors -----------------------------------------------------------------------------------------------------------
+// ---- errors
+// -----------------------------------------------------------------------------------------------------------
 
 TEST(GroupedMmErrors, NameTheGroupAndTheValues) {
   const Tensor a = zeros({9, 4}), b = zeros({3, 4, 5});
   const auto with = [&](std::vector<int64_t> ends) { return message_of([&] { grouped_mm(a, b, Tensor::of(ends)); }); };
-  const std::string rule = "; offsets are cumulative ends, which do not decrease: 0 to 9 for a [9, 4] f32 cpu and b [3, 4, 5] f32 cpu";
+  const std::string rule =
+      "; offsets are cumulative ends, which do not decrease: 0 to 9 for a [9, 4] f32 cpu and b [3, 4, 5] f32 cpu";
   EXPECT_EQ(with({-1, 2, 3}), "grouped_mm: group 0 ends at -1, which is negative" + rule);
   EXPECT_EQ(with({4, 2, 3}), "grouped_mm: group 1 ends at 2, before group 0, which ends at 4" + rule);
   EXPECT_EQ(with({4, 5, 10}), "grouped_mm: group 2 ends at 10, beyond the 9 elements of the ragged dim" + rule);
   EXPECT_EQ(with({4, 4, std::numeric_limits<int64_t>::max()}),
             "grouped_mm: group 2 ends at 9223372036854775807, beyond the 9 elements of the ragged dim" + rule);
-  EXPECT_EQ(with({4, 4, std::numeric_limits<int64_t>::min()}), "grouped_mm: group 2 ends at -9223372036854775808, before group 1, which ends at 4" + rule);
-  EXPECT_EQ(with({4, 5}), "grouped_mm: 2 offsets for 3 groups: a is [9, 4], b is [3, 4, 5]; give the end of each group");
+  EXPECT_EQ(with({4, 4, std::numeric_limits<int64_t>::min()}),
+            "grouped_mm: group 2 ends at -9223372036854775808, before group 1, which ends at 4" + rule);
+  EXPECT_EQ(with({4, 5}),
+            "grouped_mm: 2 offsets for 3 groups: a is [9, 4], b is [3, 4, 5]; give the end of each group");
 }
 
 TEST(GroupedMmErrors, NameTheElementWhosePositionIsWrong) {
   const Tensor a = zeros({4, 3}), b = zeros({2, 3, 5}), offsets = Tensor::of<int64_t>({1, 4});
   const auto with = [&](std::vector<int64_t> positions, int64_t count) {
-    return message_of([&] { grouped_mm(a, b, offsets, {.positions = Tensor::of(positions), .position_count = count}); });
+    return message_of(
+        [&] { grouped_mm(a, b, offsets, {.positions = Tensor::of(positions), .position_count = count}); });
   };
   EXPECT_EQ(with({5, 0, 5, 6}, 7), "no error");
-  EXPECT_EQ(with({5, 0, 7, 6}, 7), "grouped_mm: element 1 of group 1 stands at position 7; legal: 0 to 6, as position_count is 7");
-  EXPECT_EQ(with({-1, 0, 5, 6}, 7), "grouped_mm: element 0 of group 0 stands at position -1; legal: 0 to 6, as position_count is 7");
-  EXPECT_EQ(with({5, 3, 2, 6}, 7), "grouped_mm: element 1 of group 1 stands at position 2, the one before it at 3; sort the elements of a group by position");
-  EXPECT_EQ(with({5, 0, 5}, 7), "grouped_mm: the positions are [3], a is [4, 3], b is [2, 3, 5]; expected one for each of 4 elements of the ragged dim");
-  EXPECT_EQ(with({5, 0, 5, 6}, 0), "grouped_mm: position_count is 0; with positions it is the number of token positions of the whole batch");
+  EXPECT_EQ(with({5, 0, 7, 6}, 7),
+            "grouped_mm: element 1 of group 1 stands at position 7; legal: 0 to 6, as position_count is 7");
+  EXPECT_EQ(with({-1, 0, 5, 6}, 7),
+            "grouped_mm: element 0 of group 0 stands at position -1; legal: 0 to 6, as position_count is 7");
+  EXPECT_EQ(with({5, 3, 2, 6}, 7),
+            "grouped_mm: element 1 of group 1 stands at position 2, the one before it at 3; sort the elements of a "
+            "group by position");
+  EXPECT_EQ(with({5, 0, 5}, 7),
+            "grouped_mm: the positions are [3], a is [4, 3], b is [2, 3, 5]; expected one for each of 4 elements of "
+            "the ragged dim");
+  EXPECT_EQ(with({5, 0, 5, 6}, 0),
+            "grouped_mm: position_count is 0; with positions it is the number of token positions of the whole batch");
 }
 
 TEST(GroupedMmErrors, SaySizesAndDtypes) {
   const Tensor offsets = Tensor::of<int64_t>({1, 4});
-  EXPECT_EQ(message_of([&] {
-              grouped_mm(zeros({4, 3}), zeros({2, 4, 5}), offsets);
-            }),
+  EXPECT_EQ(message_of([&] { grouped_mm(zeros({4, 3}), zeros({2, 4, 5}), offsets); }),
             "grouped_mm: inner sizes differ: a is [4, 3], b is [2, 4, 5]; expected b.size(-2) == 3");
-  EXPECT_EQ(message_of([&] {
-              grouped_mm(zeros({2, 4, 3}), zeros({2, 3, 5}), offsets);
-            }),
-            "grouped_mm: a is [2, 4, 3], b is [2, 3, 5]; with offsets expected [T, k] x [G, k, n], [G, m, k] x [k, T] or [m, T] x [T, n]. "
+  EXPECT_EQ(message_of([&] { grouped_mm(zeros({2, 4, 3}), zeros({2, 3, 5}), offsets); }),
+            "grouped_mm: a is [2, 4, 3], b is [2, 3, 5]; with offsets expected [T, k] x [G, k, n], [G, m, k] x [k, T] "
+            "or [m, T] x [T, n]. "
             "Two 3-D operands take no offsets");
-  EXPECT_EQ(message_of([&] {
-              grouped_mm(zeros({4, 3}, DType::i32), zeros({2, 3, 5}), offsets);
-            }),
-            "grouped_mm: needs float operands (f64, f32, bf16, f16): a is [4, 3] i32 cpu, b is [2, 3, 5] f32 cpu; cast() them");
-  EXPECT_EQ(message_of([&] { grouped_mm(zeros({4, 3}), zeros({2, 3, 5}), zeros({2})); }), "grouped_mm: the indices are [2] f32 cpu; expected i64 or i32");
-  EXPECT_EQ(message_of([&] {
-              grouped_mm(zeros({4, 3}), zeros({2, 3, 5}), zeros({2, 1}, DType::i64));
-            }),
+  EXPECT_EQ(message_of([&] { grouped_mm(zeros({4, 3}, DType::i32), zeros({2, 3, 5}), offsets); }),
+            "grouped_mm: needs float operands (f64, f32, bf16, f16): a is [4, 3] i32 cpu, b is [2, 3, 5] f32 cpu; "
+            "cast() them");
+  EXPECT_EQ(message_of([&] { grouped_mm(zeros({4, 3}), zeros({2, 3, 5}), zeros({2})); }),
+            "grouped_mm: the indices are [2] f32 cpu; expected i64 or i32");
+  EXPECT_EQ(message_of([&] { grouped_mm(zeros({4, 3}), zeros({2, 3, 5}), zeros({2, 1}, DType::i64)); }),
             "grouped_mm: the offsets are [2, 1]; expected one dim, the end of each group");
-  EXPECT_EQ(message_of([&] {
-              grouped_mm(zeros({2, 4, 3}), zeros({3, 3, 5}));
-            }),
-            "grouped_mm: without offsets it needs [G, m, k] and [G, k, n] with one number of groups: a is [2, 4, 3], b is [3, 3, 5]");
+  EXPECT_EQ(message_of([&] { grouped_mm(zeros({2, 4, 3}), zeros({3, 3, 5})); }),
+            "grouped_mm: without offsets it needs [G, m, k] and [G, k, n] with one number of groups: a is [2, 4, 3], b "
+            "is [3, 3, 5]");
 }
 
 }  // namespace

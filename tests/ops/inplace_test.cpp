@@ -42,7 +42,9 @@ TEST(Inplace, RefusesFloatsIntoIntegers) {
   EXPECT_THROW(fill_(Tensor::of<int64_t>({1}), 0.5), UsageError);
 }
 
-TEST(Inplace, RefusesToGrowTheTarget) { EXPECT_THROW(add_(Tensor::of<float>({1}), Tensor::of<float>({1, 2})), UsageError); }
+TEST(Inplace, RefusesToGrowTheTarget) {
+  EXPECT_THROW(add_(Tensor::of<float>({1}), Tensor::of<float>({1, 2})), UsageError);
+}
 
 TEST(Inplace, RefusesReadOnlyMemory) {
   const Tensor x = Tensor::of<float>({1});

@@ -79,7 +79,8 @@ TEST(KernelTrace, AMatrixProductSaysItsWayAndItsWork) {
 TEST(KernelTrace, OtherExternKernelsAreEventsToo) {
   const std::vector<TraceEvent> events = events_of([] { sort(ones({5})); });
   int found = 0;
-  for (const TraceEvent& e : events) found += e.category == TraceCategory::extern_call && e.kernel->info.choice == "hand-written";
+  for (const TraceEvent& e : events)
+    found += e.category == TraceCategory::extern_call && e.kernel->info.choice == "hand-written";
   EXPECT_GE(found, 1);
 }
 
@@ -91,9 +92,8 @@ TEST(KernelTrace, AViewRunsNoKernel) {
 }
 
 TEST(KernelTrace, AnOpThatThrowsClosesItsEvents) {
-  const std::vector<TraceEvent> events = events_of([] {
-    EXPECT_THROW(floordiv(Tensor::of<int64_t>({1}), Tensor::of<int64_t>({0})), IntegerDivideByZero);
-  });
+  const std::vector<TraceEvent> events = events_of(
+      [] { EXPECT_THROW(floordiv(Tensor::of<int64_t>({1}), Tensor::of<int64_t>({0})), IntegerDivideByZero); });
   ASSERT_FALSE(events.empty());
   EXPECT_EQ(events.back().category, TraceCategory::op);
   EXPECT_GE(events.back().end_ns, events.back().begin_ns);

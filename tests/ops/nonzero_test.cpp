@@ -23,7 +23,8 @@ TEST(Nonzero, RowsAreIndicesInRowMajorOrder) {
 
 TEST(Nonzero, NanCountsAndTheNegativeZeroDoesNot) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(list(nonzero(Tensor::of<float>({nan, -0.0f, 0.0f, std::numeric_limits<float>::denorm_min()}))), (std::vector<int64_t>{0, 3}));
+  EXPECT_EQ(list(nonzero(Tensor::of<float>({nan, -0.0f, 0.0f, std::numeric_limits<float>::denorm_min()}))),
+            (std::vector<int64_t>{0, 3}));
 }
 
 TEST(Nonzero, NothingAndNoDims) {

@@ -46,9 +46,8 @@ std::map<Key, NumberAnswer> long_tensors(const std::function<Tensor(NumberOp, co
       const NumberCase& c = row.number_case;
       if (c.op != op) continue;
       if (divides(op) && c.b == 0) {
-        answers[{op, c.a, c.b}] = answer_of([&] {
-          return element(compute(op, Tensor::of<int64_t>({c.a, 1}), Tensor::of<int64_t>({c.b, 1})), 0);
-        });
+        answers[{op, c.a, c.b}] = answer_of(
+            [&] { return element(compute(op, Tensor::of<int64_t>({c.a, 1}), Tensor::of<int64_t>({c.b, 1})), 0); });
         continue;
       }
       a.push_back(c.a);
@@ -85,9 +84,8 @@ TEST(NumberProtocol, ATensorAndANumberAnswerAsPython) {
     if (!has_answer(c.op) || is_unary(c.op)) return std::nullopt;
     if (c.op == NumberOp::pow && c.b < 0) return std::nullopt;  // refused: tests/ops/binary_test.cpp
     const OpDef& op = find_op(fmt::format("{}_scalar", op_name(c.op)));
-    return answer_of([&] {
-      return element(call_op(op, Attrs::of(pointwise::ScalarAttrs{Scalar(c.b)}), Tensor::scalar(c.a)), 0);
-    });
+    return answer_of(
+        [&] { return element(call_op(op, Attrs::of(pointwise::ScalarAttrs{Scalar(c.b)}), Tensor::scalar(c.a)), 0); });
   };
   EXPECT_GT(expect_answers(rows(), &NumberRow::wrapped, evaluate), 7000);
 }
@@ -96,7 +94,8 @@ TEST(NumberProtocol, ANumberAndATensorAnswerAsPython) {
   const NumberEvaluator evaluate = [](const NumberCase& c) -> std::optional<NumberAnswer> {
     if (!has_answer(c.op) || is_unary(c.op)) return std::nullopt;
     const OpDef& op = find_op(fmt::format("{}_of_scalar", op_name(c.op)));
-    return answer_of([&] { return element(call_op(op, Attrs::of(pointwise::ScalarAttrs{Scalar(c.a)}), Tensor::scalar(c.b)), 0); });
+    return answer_of(
+        [&] { return element(call_op(op, Attrs::of(pointwise::ScalarAttrs{Scalar(c.a)}), Tensor::scalar(c.b)), 0); });
   };
   EXPECT_GT(expect_answers(rows(), &NumberRow::wrapped, evaluate), 7000);
 }
@@ -160,7 +159,8 @@ void expect_all_pairs(const NarrowOp& op) {
   }
   const Tensor result = call_op(find_op(op.name), {}, Tensor::of(a), Tensor::of(b));
   for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(result.data<T>()[i], static_cast<T>(op.value(a[i], b[i]))) << op.name << "(" << +a[i] << ", " << +b[i] << ")";
+    ASSERT_EQ(result.data<T>()[i], static_cast<T>(op.value(a[i], b[i])))
+        << op.name << "(" << +a[i] << ", " << +b[i] << ")";
   }
 }
 

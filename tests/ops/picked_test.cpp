@@ -78,8 +78,6 @@ void expect_equal(const Tensor& actual, const Tensor& expected) {
   EXPECT_EQ(std::memcmp(actual.raw_data(), expected.raw_data(), static_cast<size_t>(actual.nbytes())), 0);
 }
 
-
-
 // Large enough to be shared between threads, with dozens of writes to each place.
 TEST(Picked, ThreadsWriteInTheOrderOfTheReference) {
   const Extents sizes = {31, 40, 70};
@@ -111,11 +109,15 @@ TEST(Picked, NamesTheFirstIndexOutOfRange) {
   index.data<int64_t>()[200 * 200 + 7] = -3;
   index.data<int64_t>()[250 * 200] = 1 << 20;
   EXPECT_EQ(message_of([&] { gather(zeros({300, 200}), 1, index); }),
-            "gather: index -3 at position [200, 7] is out of range for 200 elements of dim 1 of [300, 200] f32 cpu; legal: 0 to 199");
+            "gather: index -3 at position [200, 7] is out of range for 200 elements of dim 1 of [300, 200] f32 cpu; "
+            "legal: 0 to 199");
   EXPECT_EQ(message_of([&] { scatter(zeros({300, 200}), 0, index, zeros({300, 200})); }),
-            "scatter: index -3 at position [200, 7] is out of range for 300 elements of dim 0 of [300, 200] f32 cpu; legal: 0 to 299");
-  EXPECT_EQ(message_of([&] { index_select(zeros({4, 3}), 0, Tensor::of<int64_t>({1, std::numeric_limits<int64_t>::min()})); }),
-            "index_select: index -9223372036854775808 at position [1] is out of range for 4 elements of dim 0 of [4, 3] f32 cpu; legal: 0 to 3");
+            "scatter: index -3 at position [200, 7] is out of range for 300 elements of dim 0 of [300, 200] f32 cpu; "
+            "legal: 0 to 299");
+  EXPECT_EQ(message_of(
+                [&] { index_select(zeros({4, 3}), 0, Tensor::of<int64_t>({1, std::numeric_limits<int64_t>::min()})); }),
+            "index_select: index -9223372036854775808 at position [1] is out of range for 4 elements of dim 0 of [4, "
+            "3] f32 cpu; legal: 0 to 3");
 }
 
 TEST(Picked, ChecksTheIndicesOfRowsWithoutElements) {

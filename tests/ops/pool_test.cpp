@@ -62,7 +62,8 @@ TEST(AdaptiveMaxPool, CoversEveryElement) {
 
 TEST(MaxPool, OfTheWholeRangeOfIntegers) {
   constexpr int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
-  const MaxPoolResult r = max_pool1d_with_indices(Tensor::of<int64_t>({most - 1, most, most, least, least, least + 1}, {1, 1, 6}), {.kernel = {3}});
+  const MaxPoolResult r = max_pool1d_with_indices(
+      Tensor::of<int64_t>({most - 1, most, most, least, least, least + 1}, {1, 1, 6}), {.kernel = {3}});
   EXPECT_EQ(integers(r.values), (std::vector<int64_t>{most, least + 1}));
   EXPECT_EQ(integers(r.indices), (std::vector<int64_t>{1, 5}));
 }
@@ -78,10 +79,9 @@ TEST(MaxUnpool, PutsElementsBack) {
   const MaxPoolResult r = max_pool1d_with_indices(x, {.kernel = {2}});
   EXPECT_EQ(floats(max_unpool(r.values, r.indices, {6})), (std::vector<float>{0, 5, 3, 0, 8, 0}));
   EXPECT_THROW(max_unpool(r.values, r.indices, {4}), UsageError);
-  EXPECT_EQ(message_of([&] {
-              max_unpool(r.values, zeros({1, 1, 2}, DType::i64), {6});
-            }),
-            "max_unpool: x is [1, 1, 3] f32 cpu, the indices [1, 1, 2] i64 cpu, for 1 spatial sizes; expected equal sizes, [N, C, P...] or "
+  EXPECT_EQ(message_of([&] { max_unpool(r.values, zeros({1, 1, 2}, DType::i64), {6}); }),
+            "max_unpool: x is [1, 1, 3] f32 cpu, the indices [1, 1, 2] i64 cpu, for 1 spatial sizes; expected equal "
+            "sizes, [N, C, P...] or "
             "[C, P...]");
 }
 
@@ -102,7 +102,8 @@ TEST(AvgPool, DividesByWhatOptionsSay) {
 
 TEST(AdaptiveAvgPool, OfOneWindowIsTheMean) {
   const Tensor x = facets::sample_tensor(1, {2, 3, 31, 40});
-  const Tensor pooled = adaptive_avg_pool2d(x, {1}), mean = truediv(sum(reshape(x, {2, 3, 1240}), {.dims = {2}}), 1240.0);
+  const Tensor pooled = adaptive_avg_pool2d(x, {1}),
+               mean = truediv(sum(reshape(x, {2, 3, 1240}), {.dims = {2}}), 1240.0);
   EXPECT_EQ(std::memcmp(pooled.raw_data(), mean.raw_data(), 24), 0);
   EXPECT_EQ(floats(adaptive_avg_pool1d(line({1, 2, 3, 4, 5}), {2})), (std::vector<float>{2, 4}));  // [0, 3) [2, 5)
 }
@@ -116,7 +117,8 @@ TEST(AvgPool, SumsEveryWindowInTheTreeOfReductions) {
       for (int64_t o = 0; o < 2 * count; o += 7) {
         const Tensor window = slice(reshape(x, {2, 2000}), 1, o % count * stride, o % count * stride + taps);
         const Tensor mean = truediv(sum(window, {.dims = {1}}), static_cast<double>(taps));
-        EXPECT_EQ(y.data<float>()[o], mean.data<float>()[o / count]) << taps << " taps, " << stride << " apart, window " << o;
+        EXPECT_EQ(y.data<float>()[o], mean.data<float>()[o / count])
+            << taps << " taps, " << stride << " apart, window " << o;
       }
     }
   }
@@ -132,38 +134,33 @@ TEST(Pooling, HasTheSameBitsOnAnyNumberOfThreads) {
   };
   const std::vector<Tensor> one = run(1), four = run(4);
   context.set_threads(0);
-  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(std::memcmp(one[i].raw_data(), four[i].raw_data(), static_cast<size_t>(one[i].nbytes())), 0);
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(std::memcmp(one[i].raw_data(), four[i].raw_data(), static_cast<size_t>(one[i].nbytes())), 0);
 }
 
 TEST(Pooling, NamesTheFormula) {
   const Tensor x = zeros({1, 1, 4, 9});
-  EXPECT_EQ(message_of([&] {
-              max_pool2d(x, {.kernel = {5, 2}});
-            }),
-            "max_pool2d: no output along spatial dim 0: its size would be floor((size + 2 * padding - dilation * (kernel - 1) - 1) / "
+  EXPECT_EQ(message_of([&] { max_pool2d(x, {.kernel = {5, 2}}); }),
+            "max_pool2d: no output along spatial dim 0: its size would be floor((size + 2 * padding - dilation * "
+            "(kernel - 1) - 1) / "
             "stride) + 1 = "
             "floor((4 + 2 * 0 - 1 * (5 - 1) - 1) / 5) + 1, and a window reaches over 5 elements");
   EXPECT_EQ(message_of([&] { avg_pool2d(x, {.kernel = {2}, .padding = {2}}); }),
             "avg_pool2d: padding 2 along spatial dim 0; expected 0 to half of the 2 elements a window reaches over, 1");
   EXPECT_EQ(message_of([&] { max_pool1d(zeros({1, 1, 1}), {.kernel = {2}, .padding = {1}, .dilation = {2}}); }),
-            "max_pool1d: window 0 along spatial dim 0 has no element: of its 2 taps, 2 apart from -1 on, none lies in [0, 1)");
+            "max_pool1d: window 0 along spatial dim 0 has no element: of its 2 taps, 2 apart from -1 on, none lies in "
+            "[0, 1)");
   EXPECT_EQ(message_of([&] { max_pool2d(x, {.kernel = {0}}); }),
             "max_pool2d: kernel size 0, stride 0, dilation 1 along spatial dim 0; expected 1 or more of each");
-  EXPECT_EQ(message_of([&] {
-              max_pool2d(x, {.kernel = {1, 2, 3}});
-            }),
+  EXPECT_EQ(message_of([&] { max_pool2d(x, {.kernel = {1, 2, 3}}); }),
             "max_pool2d: kernel has 3 numbers; expected 1 or 2, one for each spatial dim");
   EXPECT_EQ(message_of([&] { adaptive_avg_pool2d(x, {0}); }),
             "adaptive_avg_pool2d: 0 windows over 4 elements along spatial dim 0; expected 1 or more of both");
   EXPECT_EQ(message_of([&] { max_pool1d(x, {.kernel = {2}}); }),
             "max_pool1d: x is [1, 1, 4, 9] f32 cpu; expected [N, C, 1 spatial dims] or without N");
-  EXPECT_EQ(message_of([&] {
-              avg_pool2d(zeros({1, 1, 4, 4}, DType::i64), {.kernel = {2}});
-            }),
+  EXPECT_EQ(message_of([&] { avg_pool2d(zeros({1, 1, 4, 4}, DType::i64), {.kernel = {2}}); }),
             "avg_pool2d: x is [1, 1, 4, 4] i64 cpu; expected f64, f32, bf16 or f16, cast() it");
-  EXPECT_EQ(message_of([&] {
-              max_pool2d(zeros({1, 1, 4, 4}, DType::boolean), {.kernel = {2}});
-            }),
+  EXPECT_EQ(message_of([&] { max_pool2d(zeros({1, 1, 4, 4}, DType::boolean), {.kernel = {2}}); }),
             "max_pool2d: x is [1, 1, 4, 4] bool cpu; expected f64, f32, bf16, f16 or integers, cast() it");
 }
 

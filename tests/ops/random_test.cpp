@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "tutti/core/philox.h"
+#include "tutti/ops/creation.h"
 #include "tutti/ops/dropout.h"
 #include "tutti/ops/engine/dispatch.h"
-#include "tutti/ops/creation.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti {
@@ -38,11 +38,13 @@ TEST(Uniform, TakesTheLanesOfPhiloxBlocksInOrder) {
 TEST(Uniform, DrawsTheSameWordsWhereverBlocksBegin) {
   for (int64_t first = 0; first < 6; ++first) {
     for (const int64_t n : {1, 3, 31, 32, 33, 67, 256, 1000}) {
-      const RandomKey key{.key = 0xfedcba9876543210, .step = 2, .virtual_shard = 1, .first_index = first + (int64_t{1} << 34)};
+      const RandomKey key{
+          .key = 0xfedcba9876543210, .step = 2, .virtual_shard = 1, .first_index = first + (int64_t{1} << 34)};
       const Tensor x = randint(0, int64_t{1} << 31, {n}, key);
       for (int64_t i = 0; i < n; ++i) {
         const int64_t at = key.first_index + i;
-        const auto block = philox4x32({static_cast<uint32_t>(at / 4), static_cast<uint32_t>(at / 4 >> 32), 2, 1}, philox_key(key.key));
+        const auto block =
+            philox4x32({static_cast<uint32_t>(at / 4), static_cast<uint32_t>(at / 4 >> 32), 2, 1}, philox_key(key.key));
         ASSERT_EQ(x.data<int64_t>()[i], block[static_cast<size_t>(at % 4)] >> 1) << first << " " << n << " " << i;
       }
     }
@@ -61,7 +63,8 @@ TEST(Dropout, OfRowsApartHasTheBitsOfDenseOnes) {
   const RandomKey key{.key = 3, .first_index = 1};
   const Tensor wide = uniform({7, 301}, RandomKey{.key = 4}, 1.0, 2.0), rows = wide.view_as({7, 299}, {301, 1}, 1);
   EXPECT_TRUE(same_bits(dropout(rows, 0.4, key), dropout(to_contiguous(rows), 0.4, key)));
-  const Tensor narrow = dropout(full({513}, 1.0, DType::bf16), 0.5, key), f64 = dropout(full({513}, 1.0, DType::f64), 0.5, key);
+  const Tensor narrow = dropout(full({513}, 1.0, DType::bf16), 0.5, key),
+               f64 = dropout(full({513}, 1.0, DType::f64), 0.5, key);
   const Tensor f32 = dropout(ones({513}), 0.5, key);
   for (int64_t i = 0; i < 513; ++i) {
     EXPECT_EQ(to_float(narrow.data<bfloat16>()[i]), f32.data<float>()[i]);
@@ -75,7 +78,8 @@ TEST(Uniform, APartHasTheBitsOfTheWhole) {
   const Tensor whole = uniform(to_shape(sizes), key);
   for (const auto& [offsets, part] : std::vector<std::pair<Extents, Extents>>{
            {{2, 0}, {3, 8}}, {{0, 3}, {6, 4}}, {{1, 5}, {4, 3}}, {{5, 7}, {1, 1}}, {{0, 0}, {6, 8}}}) {
-    EXPECT_TRUE(same_bits(uniform(to_shape(part), part_of(key, sizes, part, offsets)), box(whole, offsets, part))) << to_string(offsets) << to_string(part);
+    EXPECT_TRUE(same_bits(uniform(to_shape(part), part_of(key, sizes, part, offsets)), box(whole, offsets, part)))
+        << to_string(offsets) << to_string(part);
   }
 }
 

@@ -25,7 +25,8 @@ TEST(View, OfATransposedTensorIsRefusedWithTheWayOut) {
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "view: [4, 3] f32 cpu with strides [1, 4] cannot be seen as [12] without a copy; use reshape, or contiguous first");
+                 "view: [4, 3] f32 cpu with strides [1, 4] cannot be seen as [12] without a copy; use reshape, or "
+                 "contiguous first");
   }
 }
 

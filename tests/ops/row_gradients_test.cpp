@@ -24,7 +24,8 @@ void expect_rows_of(const RowGradients& sparse, const Tensor& dense) {
   for (int64_t v = 0; v < dense.extents()[0]; ++v) {
     const float* row = dense.data<float>() + v * columns;
     if (next < g.rows.numel() && g.rows.data<int64_t>()[next] == v) {
-      EXPECT_EQ(std::memcmp(row, g.values.data<float>() + next * columns, static_cast<size_t>(columns) * 4), 0) << "row " << v;
+      EXPECT_EQ(std::memcmp(row, g.values.data<float>() + next * columns, static_cast<size_t>(columns) * 4), 0)
+          << "row " << v;
       ++next;
       continue;
     }
@@ -36,7 +37,8 @@ void expect_rows_of(const RowGradients& sparse, const Tensor& dense) {
 TEST(EmbeddingRowGradients, AreTheRowsOfTheDenseGradient) {
   for (const int64_t grain : {1, 3, 128}) {
     const TokenGrainScope scope(grain);
-    const Tensor grad = facets::sample_tensor(1, {40, 25, 19}), indices = facets::sample_tensor(2, {40, 25}, DType::i64, 0, 700);
+    const Tensor grad = facets::sample_tensor(1, {40, 25, 19}),
+                 indices = facets::sample_tensor(2, {40, 25}, DType::i64, 0, 700);
     expect_rows_of(embedding_row_gradients(grad, indices, 900), embedding_backward(grad, indices, 900));
     expect_rows_of(embedding_row_gradients(grad, indices, 900, 17), embedding_backward(grad, indices, 900, 17));
   }
@@ -45,7 +47,8 @@ TEST(EmbeddingRowGradients, AreTheRowsOfTheDenseGradient) {
 TEST(EmbeddingRowGradients, LargeResultsWhichPassTheCachesHaveTheSameBits) {
   const TokenGrainScope scope(2);
   const int64_t vocab = 270001;  // 64 columns: 66 MiB
-  const Tensor grad = facets::sample_tensor(1, {900, 64}), indices = facets::sample_tensor(2, {900}, DType::i64, 269500, 270000);
+  const Tensor grad = facets::sample_tensor(1, {900, 64}),
+               indices = facets::sample_tensor(2, {900}, DType::i64, 269500, 270000);
   expect_rows_of(embedding_row_gradients(grad, indices, vocab), embedding_backward(grad, indices, vocab));
 }
 
@@ -62,9 +65,9 @@ TEST(EmbeddingRowGradients, HoldAsManyRowsAsThereCanBe) {
 
 TEST(EmbeddingRowGradients, SortRowsOfHugeTables) {
   const int64_t vocab = int64_t{1} << 40;
-  const RowGradients g =
-      embedding_row_gradients(Tensor::of<float>({1, 2, 4, 8}, {4, 1}), Tensor::of<int64_t>({vocab - 1, 5, int64_t{1} << 33, 5}), vocab)
-          .trimmed();
+  const RowGradients g = embedding_row_gradients(Tensor::of<float>({1, 2, 4, 8}, {4, 1}),
+                                                 Tensor::of<int64_t>({vocab - 1, 5, int64_t{1} << 33, 5}), vocab)
+                             .trimmed();
   EXPECT_EQ(integers(g.rows), (std::vector<int64_t>{5, int64_t{1} << 33, vocab - 1}));
   EXPECT_EQ(g.values.data<float>()[0], 10.0f);
   EXPECT_NE(message_of([] {
@@ -74,7 +77,8 @@ TEST(EmbeddingRowGradients, SortRowsOfHugeTables) {
 }
 
 TEST(EmbeddingRowGradients, HaveTheSameBitsOnAnyNumberOfThreads) {
-  const Tensor grad = facets::sample_tensor(1, {5000, 70}), indices = facets::sample_tensor(2, {5000}, DType::i32, 0, 3000);
+  const Tensor grad = facets::sample_tensor(1, {5000, 70}),
+               indices = facets::sample_tensor(2, {5000}, DType::i32, 0, 3000);
   RankContext& context = RankContext::current();
   context.set_threads(1);
   const RowGradients one = embedding_row_gradients(grad, indices, 3000);
@@ -86,8 +90,9 @@ TEST(EmbeddingRowGradients, HaveTheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(EmbeddingRowGradients, NameWhatIsWrong) {
-  EXPECT_EQ(message_of([] { embedding_row_gradients(ones({2, 3}), Tensor::of<int64_t>({1, 4}), 4); }),
-            "embedding_row_gradients: index 4 at position [1] is out of range for 4 rows of the vocabulary; legal: 0 to 3");
+  EXPECT_EQ(
+      message_of([] { embedding_row_gradients(ones({2, 3}), Tensor::of<int64_t>({1, 4}), 4); }),
+      "embedding_row_gradients: index 4 at position [1] is out of range for 4 rows of the vocabulary; legal: 0 to 3");
   EXPECT_EQ(message_of([] { embedding_row_gradients(ones({2, 3}), Tensor::of<int64_t>({1, 2}), 4, 4); }),
             "embedding_row_gradients: padding_idx is 4; expected a row of a vocabulary of 4");
   EXPECT_THROW(embedding_row_gradients(ones({2, 3}), Tensor::of<int64_t>({1, 2, 3}), 4), UsageError);
@@ -108,8 +113,10 @@ TEST(AddRowGradients, AddsUsesInTheirOrder) {
 }
 
 TEST(AddRowGradients, RefusesRowsOfALargerTable) {
-  const RowGradients large = embedding_row_gradients(ones({1, 2}), Tensor::of<int64_t>({9}), 10), uses[] = {large, large};
-  EXPECT_EQ(message_of([&] { add_row_gradients(uses, 5); }), "add_row_gradients: a gradient of row 9; the table has 5 rows");
+  const RowGradients large = embedding_row_gradients(ones({1, 2}), Tensor::of<int64_t>({9}), 10),
+                     uses[] = {large, large};
+  EXPECT_EQ(message_of([&] { add_row_gradients(uses, 5); }),
+            "add_row_gradients: a gradient of row 9; the table has 5 rows");
   EXPECT_EQ(message_of([&] { add_row_gradients({}, 5); }), "add_row_gradients: there are none to add");
 }
 

@@ -14,7 +14,9 @@
 namespace tutti {
 namespace {
 
-bool same_bits(const Tensor& a, const Tensor& b) { return std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0; }
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
+}
 
 RowGradients gradients(const Tensor& grad, std::vector<int64_t> indices, int64_t vocab) {
   return embedding_row_gradients(grad, Tensor::of<int64_t>(indices), vocab);
@@ -75,16 +77,19 @@ TEST(RowSteps, HaveTheSameBitsOnAnyNumberOfThreads) {
 TEST(RowSteps, NameWhatIsWrong) {
   const Tensor w = zeros({3, 2});
   const RowGradients g = gradients(ones({1, 2}), {4}, 5);
-  EXPECT_EQ(message_of([&] { sgd_rows_step_(w, g, {.lr = 1}); }), "sgd_rows_step_: a gradient of row 4; the table has 3 rows");
+  EXPECT_EQ(message_of([&] { sgd_rows_step_(w, g, {.lr = 1}); }),
+            "sgd_rows_step_: a gradient of row 4; the table has 3 rows");
   const RowGradients twice{Tensor::of<int64_t>({1, 1}), ones({2, 2}), Tensor::scalar<int64_t>(2)};
   EXPECT_EQ(message_of([&] { sgd_rows_step_(w, twice, {.lr = 1}); }),
             "sgd_rows_step_: row 1 stands behind row 1; rows ascend, and -1 stands behind the last");
   const RowGradients ok = gradients(ones({1, 2}), {1}, 3);
-  EXPECT_EQ(message_of([&] { sgd_rows_step_(w, ok, {.lr = 1, .momentum = 0.9}); }).substr(0, 31), "sgd_rows_step_: momentum is 0.9");
+  EXPECT_EQ(message_of([&] { sgd_rows_step_(w, ok, {.lr = 1, .momentum = 0.9}); }).substr(0, 31),
+            "sgd_rows_step_: momentum is 0.9");
   EXPECT_EQ(message_of([&] { sgd_rows_step_(zeros({3, 4}), ok, {.lr = 1}); }),
             "sgd_rows_step_: gradients [1, 2] f32 cpu for the rows of [3, 4] f32 cpu; expected [K, D] and [V, D]");
   EXPECT_EQ(message_of([&] { adagrad_rows_step_(w, zeros({2}), ok, {.lr = 1}); }),
-            "adagrad_rows_step_: state [2] f32 cpu beside the table [3, 2] f32 cpu; expected its sizes, or one element a row");
+            "adagrad_rows_step_: state [2] f32 cpu beside the table [3, 2] f32 cpu; expected its sizes, or one element "
+            "a row");
   EXPECT_THROW(adagrad_rows_step_(w, zeros({3, 2}), ok, {.lr = 1}), UsageError);
   EXPECT_THROW(adamw_rows_step_(w, zeros({3, 2}), zeros({3, 2}), ok, {.lr = 1, .step = 0}), UsageError);
 }

@@ -35,9 +35,17 @@ struct Case {
   Extents x, index;
   int64_t dim;
 };
-const Case kCases[] = {{{50}, {1000}, 0},          {{7}, {3}, 0},           {{40, 33}, {900, 33}, 0}, {{40, 33}, {900, 30}, 0},
-                       {{5, 700}, {5, 40}, 1},     {{5, 6, 7}, {80, 5, 6}, 0}, {{5, 6, 7}, {80, 6, 7}, 0}, {{4, 9, 30}, {3, 50, 30}, 1},
-                       {{4, 9, 3, 11}, {3, 50, 2, 10}, 1}, {{3, 4}, {0, 4}, 0}, {{2, 1}, {70, 1}, 0}};
+const Case kCases[] = {{{50}, {1000}, 0},
+                       {{7}, {3}, 0},
+                       {{40, 33}, {900, 33}, 0},
+                       {{40, 33}, {900, 30}, 0},
+                       {{5, 700}, {5, 40}, 1},
+                       {{5, 6, 7}, {80, 5, 6}, 0},
+                       {{5, 6, 7}, {80, 6, 7}, 0},
+                       {{4, 9, 30}, {3, 50, 30}, 1},
+                       {{4, 9, 3, 11}, {3, 50, 2, 10}, 1},
+                       {{3, 4}, {0, 4}, 0},
+                       {{2, 1}, {70, 1}, 0}};
 
 TEST(ScatterAdd, AddsInTheOrderOfTheDim) {
   for (const Case& c : kCases) {
@@ -46,9 +54,12 @@ TEST(ScatterAdd, AddsInTheOrderOfTheDim) {
     for (const DType dtype : {DType::i64, DType::i32}) {
       const Tensor index = facets::sample_tensor(3, c.index, dtype, 0, n);
       const Tensor expected = definition(x, c.dim, index, source);
-      const std::string where = fmt::format("{} {} {} along {}", to_string(c.x), to_string(c.index), name_of(dtype), c.dim);
+      const std::string where =
+          fmt::format("{} {} {} along {}", to_string(c.x), to_string(c.index), name_of(dtype), c.dim);
       expect_same_bits(scatter_add(x, c.dim, index, source), expected, where);
-      expect_same_bits(scatter_add(facets::strided_copy(x), c.dim, facets::strided_copy(index), facets::strided_copy(source)), expected, where + ", strided");
+      expect_same_bits(
+          scatter_add(facets::strided_copy(x), c.dim, facets::strided_copy(index), facets::strided_copy(source)),
+          expected, where + ", strided");
     }
   }
 }
@@ -62,7 +73,8 @@ TEST(ScatterAdd, ReadsViews) {
 
 TEST(ScatterAdd, HasTheBitsOfOneThread) {
   RankContext& context = RankContext::current();
-  const Tensor x = facets::sample_tensor(1, {40, 501}), index = facets::sample_tensor(2, {300, 501}, DType::i64, 0, 40), source = facets::sample_tensor(3, {300, 501});
+  const Tensor x = facets::sample_tensor(1, {40, 501}), index = facets::sample_tensor(2, {300, 501}, DType::i64, 0, 40),
+               source = facets::sample_tensor(3, {300, 501});
   context.set_threads(1);
   const Tensor alone = scatter_add(x, 0, index, source);
   for (const int threads : {2, 3, 7}) {
@@ -74,7 +86,8 @@ TEST(ScatterAdd, HasTheBitsOfOneThread) {
 }
 
 TEST(ScatterAdd, AddsNarrowElementsWideAndRoundsOnce) {
-  const Tensor x = Tensor::of<float>({256.0f, 1.0f}), ones = Tensor::of<float>({1, 1, 1, NAN}), index = Tensor::of<int64_t>({0, 0, 0, 1});
+  const Tensor x = Tensor::of<float>({256.0f, 1.0f}), ones = Tensor::of<float>({1, 1, 1, NAN}),
+               index = Tensor::of<int64_t>({0, 0, 0, 1});
   const auto narrow = [](const Tensor& t) {
     const Tensor y = Tensor::empty(t.extents(), DType::bf16);
     for (int64_t i = 0; i < t.numel(); ++i) facets::write_double(y, i, t.data<float>()[i]);

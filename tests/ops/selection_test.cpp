@@ -1,5 +1,5 @@
-// What is special about median, nanmedian, kthvalue and mode: ties, NaN, extremes of integers, sizes, messages. Their results on
-// common input are compared with PyTorch in tests/autograd/pytorch_results_test.cpp.
+// What is special about median, nanmedian, kthvalue and mode: ties, NaN, extremes of integers, sizes, messages. Their
+// results on common input are compared with PyTorch in tests/autograd/pytorch_results_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +55,8 @@ TEST(Median, OfTheWholeRangeOfIntegers) {
   EXPECT_EQ(kthvalue(x, 5).values.item_int(), kMost);
   EXPECT_EQ(kthvalue(x, 1).values.item_int(), kLeast);
   EXPECT_EQ(mode(x).values.item_int(), kMost);
-  const Tensor narrow = Tensor::of<int32_t>({std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::max(), -1});
+  const Tensor narrow =
+      Tensor::of<int32_t>({std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::max(), -1});
   EXPECT_EQ(mode(narrow).values.item_int(), std::numeric_limits<int32_t>::max());
 }
 
@@ -64,16 +65,19 @@ TEST(Median, OfNoElements) {
   EXPECT_TRUE(std::isnan(nanmedian(zeros({0}, DType::bf16)).item()));
   EXPECT_EQ(median(zeros({0, 3}), 1, true).values.extents(), (Extents{0, 1}));
   EXPECT_EQ(message_of([] { median(zeros({0}, DType::i64)); }),
-            "median: x is [0] i64 cpu, and integers of no elements have no median; give a tensor that is not empty, or a float one for NaN");
+            "median: x is [0] i64 cpu, and integers of no elements have no median; give a tensor that is not empty, or "
+            "a float one for NaN");
   EXPECT_EQ(message_of([] { nanmedian(zeros({3, 0}), -1); }),
-            "nanmedian_dim: dim 1 of x, which is [3, 0] f32 cpu, has no elements to choose from; give a dim that is not empty");
+            "nanmedian_dim: dim 1 of x, which is [3, 0] f32 cpu, has no elements to choose from; give a dim that is "
+            "not empty");
   EXPECT_EQ(message_of([] { mode(zeros({0})); }),
             "mode: dim 0 of x, which is [0] f32 cpu, has no elements to choose from; give a dim that is not empty");
 }
 
 TEST(Kthvalue, RefusesRanksThatAreNotThere) {
   const Tensor x = Tensor::of<float>({1, 2});
-  EXPECT_EQ(message_of([&] { kthvalue(x, 3); }), "kthvalue: k is 3, dim 0 of [2] f32 cpu has 2 elements; expected 1 to the number of elements");
+  EXPECT_EQ(message_of([&] { kthvalue(x, 3); }),
+            "kthvalue: k is 3, dim 0 of [2] f32 cpu has 2 elements; expected 1 to the number of elements");
   EXPECT_THROW(kthvalue(x, 0), UsageError);
   EXPECT_THROW(kthvalue(x, 1, 1), UsageError);
   EXPECT_EQ(kthvalue(full({}, 5.0), 1).values.item(), 5);
@@ -101,8 +105,12 @@ TEST(Selection, HasTheSameBitsOnAnyNumberOfThreads) {
   const std::vector<SortResult> one = run(1), four = run(4);
   context.set_threads(0);
   for (size_t i = 0; i < one.size(); ++i) {
-    EXPECT_EQ(std::memcmp(one[i].values.raw_data(), four[i].values.raw_data(), static_cast<size_t>(one[i].values.nbytes())), 0);
-    EXPECT_EQ(std::memcmp(one[i].indices.raw_data(), four[i].indices.raw_data(), static_cast<size_t>(one[i].indices.nbytes())), 0);
+    EXPECT_EQ(
+        std::memcmp(one[i].values.raw_data(), four[i].values.raw_data(), static_cast<size_t>(one[i].values.nbytes())),
+        0);
+    EXPECT_EQ(std::memcmp(one[i].indices.raw_data(), four[i].indices.raw_data(),
+                          static_cast<size_t>(one[i].indices.nbytes())),
+              0);
   }
 }
 

@@ -86,7 +86,8 @@ TEST(Cat, NamesTheTensorThatDoesNotFit) {
     cat({zeros({2, 3}), zeros({2, 4})}, 0);
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(), "cat: tensor 1 is [2, 4] f32 cpu, tensor 0 is [2, 3] f32 cpu; they may differ in dim 0 only");
+    EXPECT_STREQ(error.what(),
+                 "cat: tensor 1 is [2, 4] f32 cpu, tensor 0 is [2, 3] f32 cpu; they may differ in dim 0 only");
   }
   EXPECT_THROW(cat({zeros({2}), zeros({2}, DType::f64)}), UsageError);
   EXPECT_THROW(cat(std::span<const Tensor>{}), UsageError);

@@ -73,16 +73,24 @@ TEST(CombineRows, TakesNoTokens) {
 
 TEST(SlotRowsErrors, NameTheOperandAndWhatIsExpected) {
   const SlotOrder order = sort_slots(Tensor::of<int64_t>({0, 1, 1, 0}, {2, 2}));
-  EXPECT_EQ(message_of([&] { dispatch_rows(zeros({3, 4}), order); }), "dispatch_rows: a list of the order is [4]; expected one element for each of 6 slots");
-  EXPECT_EQ(message_of([&] { dispatch_rows(zeros({2, 4}, DType::i64), order); }), "dispatch_rows: the rows are [2, 4] i64 cpu; expected floats (f64, f32, bf16, f16) of two dims");
-  EXPECT_EQ(message_of([&] { combine_rows(zeros({4, 4}), order, zeros({2, 3})); }), "combine_rows: the weights are [2, 3] f32 cpu; expected f32 or f64 [2, 2]");
+  EXPECT_EQ(message_of([&] { dispatch_rows(zeros({3, 4}), order); }),
+            "dispatch_rows: a list of the order is [4]; expected one element for each of 6 slots");
+  EXPECT_EQ(message_of([&] { dispatch_rows(zeros({2, 4}, DType::i64), order); }),
+            "dispatch_rows: the rows are [2, 4] i64 cpu; expected floats (f64, f32, bf16, f16) of two dims");
+  EXPECT_EQ(message_of([&] { combine_rows(zeros({4, 4}), order, zeros({2, 3})); }),
+            "combine_rows: the weights are [2, 3] f32 cpu; expected f32 or f64 [2, 2]");
   SlotOrder odd{Tensor::of<int64_t>({0, 1, 2}), Tensor::of<int64_t>({0, 1, 2}), 2};
-  EXPECT_EQ(message_of([&] { combine_rows(zeros({3, 4}), odd); }), "combine_rows: 3 rows with 2 slots per token; expected a multiple");
+  EXPECT_EQ(message_of([&] { combine_rows(zeros({3, 4}), odd); }),
+            "combine_rows: 3 rows with 2 slots per token; expected a multiple");
   odd.slots_per_token = 0;
-  EXPECT_EQ(message_of([&] { combine_rows(zeros({3, 4}), odd); }), "combine_rows: 0 slots per token; expected at least 1");
-  EXPECT_EQ(message_of([&] { sort_slots(zeros({4}, DType::i64)); }), "sort_slots: the ids are [4] i64 cpu; expected [tokens, choices]");
+  EXPECT_EQ(message_of([&] { combine_rows(zeros({3, 4}), odd); }),
+            "combine_rows: 0 slots per token; expected at least 1");
+  EXPECT_EQ(message_of([&] { sort_slots(zeros({4}, DType::i64)); }),
+            "sort_slots: the ids are [4] i64 cpu; expected [tokens, choices]");
   const SlotOrder beyond{Tensor::of<int64_t>({0, 1, 2, 4}), order.row_of_slot, 2};
-  EXPECT_EQ(message_of([&] { dispatch_rows(zeros({2, 4}), beyond); }), "dispatch_rows: row 1 is that of slot 1, whose row is given as 2; the lists must be the inverse of each other");
+  EXPECT_EQ(
+      message_of([&] { dispatch_rows(zeros({2, 4}), beyond); }),
+      "dispatch_rows: row 1 is that of slot 1, whose row is given as 2; the lists must be the inverse of each other");
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ TEST(Sort, TreatsTheZerosAsEqual) {
 }
 
 TEST(Sort, OrdersTheWholeRangeOfIntegers) {
-  const Tensor x = Tensor::of<int64_t>({0, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), -1});
+  const Tensor x =
+      Tensor::of<int64_t>({0, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), -1});
   EXPECT_EQ(values(sort(x).indices), (Values{2, 3, 0, 1}));
   EXPECT_THROW(sort(full({}, 1.0)), UsageError);
 }
@@ -58,7 +59,8 @@ TEST(Creation, CountsFillsAndMasks) {
   EXPECT_THROW(full({-1}, 0.0), UsageError);
   EXPECT_TRUE(std::signbit(*full({1}, -0.0).data<float>()));
   const Tensor mask = tril_mask(2, 3);
-  EXPECT_EQ((std::vector<bool>(mask.data<bool>(), mask.data<bool>() + 6)), (std::vector<bool>{true, false, false, true, true, false}));
+  EXPECT_EQ((std::vector<bool>(mask.data<bool>(), mask.data<bool>() + 6)),
+            (std::vector<bool>{true, false, false, true, true, false}));
 }
 
 TEST(Copy, WritesIntoAView) {

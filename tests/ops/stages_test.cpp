@@ -38,7 +38,8 @@ TEST(Stages, PassACallFromAutogradToTheKernels) {
   static NotingStage& second = stage("test sharding, second", StagePlace::sharding);
   EXPECT_NE(sharding.mask, second.mask);
   EXPECT_EQ((sharding.mask | second.mask) & ~mask_of(StagePlace::sharding), 0);
-  EXPECT_EQ(stage_names(static_cast<StageMask>(kernels.mask | second.mask | sharding.mask)), "test sharding, test sharding, second, test kernels");
+  EXPECT_EQ(stage_names(static_cast<StageMask>(kernels.mask | second.mask | sharding.mask)),
+            "test sharding, test sharding, second, test kernels");
   passed.clear();
   {
     const StageScope on(static_cast<StageMask>(kernels.mask | second.mask | sharding.mask), 0);
@@ -48,7 +49,8 @@ TEST(Stages, PassACallFromAutogradToTheKernels) {
   for (const std::string& p : passed) {
     if (p.ends_with(":add_scalar")) adds.push_back(p);
   }
-  EXPECT_EQ(adds, (std::vector<std::string>{"test sharding:add_scalar", "test sharding, second:add_scalar", "test kernels:add_scalar"}));
+  EXPECT_EQ(adds, (std::vector<std::string>{"test sharding:add_scalar", "test sharding, second:add_scalar",
+                                            "test kernels:add_scalar"}));
 }
 
 TEST(Stages, HaveNamesOfTheirOwn) {
@@ -73,7 +75,8 @@ TEST(Stages, SayWhenAPlaceIsFull) {
     for (const std::string& name : names) stage(name.c_str(), StagePlace::capture);
     FAIL() << "more stages than bits";
   } catch (const UsageError& e) {
-    EXPECT_NE(std::string(e.what()).find("finds no room: its place holds 4 stages at most"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("finds no room: its place holds 4 stages at most"), std::string::npos)
+        << e.what();
     EXPECT_NE(std::string(e.what()).find("test capture 0"), std::string::npos) << e.what();
   }
 }

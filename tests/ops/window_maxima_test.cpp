@@ -1,4 +1,5 @@
-// Maxima of windows against the definition, over elements that are mostly ties, NaN, zeros of both signs and infinities.
+// Maxima of windows against the definition, over elements that are mostly ties, NaN, zeros of both signs and
+// infinities.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +42,8 @@ int64_t definition(const Tensor& x, int64_t plane, const MaxPoolOptions& o, cons
 
 Tensor ties(const Extents& size, DType dtype) {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-  const double values[] = {0.0, -0.0, 1, 1, -infinity, -2, -2, 0.5, infinity, nan, -nan, -infinity, 1, -0.0, 3, -infinity};
+  const double values[] = {0.0,      -0.0, 1,    1,         -infinity, -2,   -2, 0.5,
+                           infinity, nan,  -nan, -infinity, 1,         -0.0, 3,  -infinity};
   const Tensor x = Tensor::empty({2, 2, size[0], size[1], size[2]}, dtype);
   uint64_t state = 1;
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -62,9 +64,13 @@ void expect_definition(const Pool& p, DType dtype) {
       for (int64_t o1 = 0; o1 < r.indices.extents()[3]; ++o1)
         for (int64_t o2 = 0; o2 < r.indices.extents()[4]; ++o2, ++at) {
           const int64_t expected = definition(x, i, p.options, {o0, o1, o2}), item = itemsize(dtype);
-          ASSERT_EQ(r.indices.data<int64_t>()[at], expected) << name_of(dtype) << " " << to_string(p.size) << " output " << at % outputs << " of plane " << i;
+          ASSERT_EQ(r.indices.data<int64_t>()[at], expected)
+              << name_of(dtype) << " " << to_string(p.size) << " output " << at % outputs << " of plane " << i;
           const std::byte* element = static_cast<const std::byte*>(x.raw_data()) + (i * plane + expected) * item;
-          ASSERT_EQ(std::memcmp(static_cast<const std::byte*>(r.values.raw_data()) + at * item, element, static_cast<size_t>(item)), 0) << "a copy, bit by bit";
+          ASSERT_EQ(std::memcmp(static_cast<const std::byte*>(r.values.raw_data()) + at * item, element,
+                                static_cast<size_t>(item)),
+                    0)
+              << "a copy, bit by bit";
         }
 }
 

@@ -13,8 +13,8 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/reduction.h"
-#include "tutti/runtime/trace/profiler.h"
 #include "tutti/optim/grad_norm.h"
+#include "tutti/runtime/trace/profiler.h"
 
 namespace tutti::optim {
 namespace {
@@ -24,7 +24,9 @@ nn::Parameter parameter_of(const Tensor& values) {
   p.assign(values);
   return p;
 }
-std::vector<nn::NamedParameter> one_parameter(std::vector<float> values) { return {{"w", parameter_of(Tensor::of<float>(values))}}; }
+std::vector<nn::NamedParameter> one_parameter(std::vector<float> values) {
+  return {{"w", parameter_of(Tensor::of<float>(values))}};
+}
 
 TEST(AdamW, FollowsThePaperOverThreeSteps) {
   const auto parameters = one_parameter({1.0f, -2.0f, 0.5f});
@@ -71,7 +73,8 @@ TEST(Sgd, AddsMomentumAndDecay) {
   optimizer->step(grads, 0.1);
   EXPECT_FLOAT_EQ(parameters[0].parameter.master().data<float>()[0], 1.0f - 0.1f * 2.5f);
   optimizer->step(grads, 0.1);
-  EXPECT_FLOAT_EQ(parameters[0].parameter.master().data<float>()[0], 0.75f - 0.1f * (0.9f * 2.5f + 2.0f + 0.5f * 0.75f));
+  EXPECT_FLOAT_EQ(parameters[0].parameter.master().data<float>()[0],
+                  0.75f - 0.1f * (0.9f * 2.5f + 2.0f + 0.5f * 0.75f));
 }
 
 TEST(Optimizer, NamesAParameterWithoutGradient) {
@@ -89,12 +92,16 @@ TEST(Optimizer, NamesAParameterWithoutGradient) {
 TEST(Optimizer, ACompiledStepHasTheBitsOfAnEagerOneAndIsOneLaunch) {
   const auto run = [](bool adamw, bool compiled) {
     std::vector<nn::NamedParameter> parameters;
-    for (int i = 0; i < 40; ++i) parameters.push_back({fmt::format("w{}", i), parameter_of(facets::sample_tensor(static_cast<uint64_t>(i), {i % 5 == 0 ? 3 : 100, i + 1}))});
-    const auto optimizer = adamw ? make_adamw(parameters) : make_sgd(parameters, {.momentum = 0.9, .weight_decay = 0.1});
+    for (int i = 0; i < 40; ++i)
+      parameters.push_back({fmt::format("w{}", i), parameter_of(facets::sample_tensor(static_cast<uint64_t>(i),
+                                                                                      {i % 5 == 0 ? 3 : 100, i + 1}))});
+    const auto optimizer =
+        adamw ? make_adamw(parameters) : make_sgd(parameters, {.momentum = 0.9, .weight_decay = 0.1});
     if (compiled) optimizer->compile();
     for (int step = 0; step < 4; ++step) {
       std::vector<Tensor> grads;
-      for (const nn::NamedParameter& p : parameters) grads.push_back(facets::sample_tensor(static_cast<uint64_t>(100 * step), p.parameter.sizes()));
+      for (const nn::NamedParameter& p : parameters)
+        grads.push_back(facets::sample_tensor(static_cast<uint64_t>(100 * step), p.parameter.sizes()));
       optimizer->step(grads, 0.1 / (step + 1), 1.0 - 0.1 * step);
     }
     if (compiled) {
@@ -111,14 +118,16 @@ TEST(Optimizer, ACompiledStepHasTheBitsOfAnEagerOneAndIsOneLaunch) {
   for (const bool adamw : {true, false}) {
     const std::vector<Tensor> eager = run(adamw, false), compiled = run(adamw, true);
     for (size_t i = 0; i < eager.size(); ++i)
-      EXPECT_EQ(std::memcmp(eager[i].raw_data(), compiled[i].raw_data(), static_cast<size_t>(eager[i].nbytes())), 0) << i;
+      EXPECT_EQ(std::memcmp(eager[i].raw_data(), compiled[i].raw_data(), static_cast<size_t>(eager[i].nbytes())), 0)
+          << i;
   }
 }
 
 TEST(Optimizer, StepsWithAccumulatedGradientsAndForgetsThem) {
   std::vector<std::vector<float>> after;
   for (const bool compiled : {false, true}) {
-    const nn::Parameter used = parameter_of(Tensor::of<float>({1.0f, 2.0f})), unused = parameter_of(Tensor::of<float>({5.0f}));
+    const nn::Parameter used = parameter_of(Tensor::of<float>({1.0f, 2.0f})),
+                        unused = parameter_of(Tensor::of<float>({5.0f}));
     const auto optimizer = make_sgd({{"used", used}, {"unused", unused}}, {.lr = 0.5, .weight_decay = 0.1});
     if (compiled) optimizer->compile();
     for (int step = 0; step < 3; ++step) {
@@ -139,7 +148,8 @@ TEST(Optimizer, StepsWithAccumulatedGradientsAndForgetsThem) {
 
 TEST(Optimizer, GroupsHaveLearningRatesAndDecayOfTheirOwn) {
   const nn::Parameter a = parameter_of(Tensor::of<float>({1.0f})), b = parameter_of(Tensor::of<float>({1.0f}));
-  const auto optimizer = make_sgd(std::vector<ParameterGroup<SgdOptions>>{{{{"a", a}}, {.lr = 0.1, .weight_decay = 0.5}}, {{{"b", b}}, {.lr = 0.2}}});
+  const auto optimizer = make_sgd(std::vector<ParameterGroup<SgdOptions>>{
+      {{{"a", a}}, {.lr = 0.1, .weight_decay = 0.5}}, {{{"b", b}}, {.lr = 0.2}}});
   a.set_grad(Tensor::of<float>({1.0f})), b.set_grad(Tensor::of<float>({1.0f}));
   optimizer->set_lr_factor(0.5);
   optimizer->step();
@@ -215,21 +225,28 @@ TEST(Optimizer, SkipsAParameterThatWasFrozenAfterwards) {
 TEST(Optimizer, RefusesOptionsOutOfRange) {
   const auto parameters = one_parameter({1.0f});
   const double nan = std::nan(""), infinite = INFINITY;
-  const std::pair<AdamWOptions, const char*> adamw[] = {{{.lr = -1}, "adamw: lr is -1; expected a finite number in [0, inf)"},
-                                                        {{.lr = nan}, "adamw: lr is nan"},
-                                                        {{.lr = infinite}, "adamw: lr is inf"},
-                                                        {{.beta1 = 1}, "adamw: beta1 is 1; expected a finite number in [0, 1)"},
-                                                        {{.beta2 = -0.1}, "adamw: beta2 is -0.1"},
-                                                        {{.eps = -1e-8}, "adamw: eps is -1e-08"},
-                                                        {{.weight_decay = nan}, "adamw: weight_decay is nan"}};
-  for (const auto& [options, text] : adamw) EXPECT_NE(message_of([&] { make_adamw(parameters, options); }).find(text), std::string::npos) << text;
-  const std::pair<SgdOptions, const char*> sgd[] = {{{.lr = nan}, "sgd: lr is nan"}, {{.momentum = -0.5}, "sgd: momentum is -0.5"}, {{.weight_decay = -1}, "sgd: weight_decay is -1"}};
-  for (const auto& [options, text] : sgd) EXPECT_NE(message_of([&] { make_sgd(parameters, options); }).find(text), std::string::npos) << text;
+  const std::pair<AdamWOptions, const char*> adamw[] = {
+      {{.lr = -1}, "adamw: lr is -1; expected a finite number in [0, inf)"},
+      {{.lr = nan}, "adamw: lr is nan"},
+      {{.lr = infinite}, "adamw: lr is inf"},
+      {{.beta1 = 1}, "adamw: beta1 is 1; expected a finite number in [0, 1)"},
+      {{.beta2 = -0.1}, "adamw: beta2 is -0.1"},
+      {{.eps = -1e-8}, "adamw: eps is -1e-08"},
+      {{.weight_decay = nan}, "adamw: weight_decay is nan"}};
+  for (const auto& [options, text] : adamw)
+    EXPECT_NE(message_of([&] { make_adamw(parameters, options); }).find(text), std::string::npos) << text;
+  const std::pair<SgdOptions, const char*> sgd[] = {{{.lr = nan}, "sgd: lr is nan"},
+                                                    {{.momentum = -0.5}, "sgd: momentum is -0.5"},
+                                                    {{.weight_decay = -1}, "sgd: weight_decay is -1"}};
+  for (const auto& [options, text] : sgd)
+    EXPECT_NE(message_of([&] { make_sgd(parameters, options); }).find(text), std::string::npos) << text;
 }
 
 TEST(Optimizer, RefusesParametersItCannotUpdate) {
   const nn::Parameter wide("w", {4}, nn::Init::zeros(), DType::f64);
-  EXPECT_NE(message_of([&] { make_sgd({{"layer.w", wide}}); }).find("the master of parameter 'layer.w' is f64; expected f32"), std::string::npos);
+  EXPECT_NE(
+      message_of([&] { make_sgd({{"layer.w", wide}}); }).find("the master of parameter 'layer.w' is f64; expected f32"),
+      std::string::npos);
 }
 
 TEST(Optimizer, AStepThatIsRefusedChangesNothing) {
@@ -254,10 +271,13 @@ TEST(Optimizer, AStepThatIsRefusedChangesNothing) {
 
 TEST(Optimizer, AStepInPiecesHasTheBitsOfAStep) {
   std::vector<float> values(1000), gradient(1000);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i) - 3.0f, gradient[i] = 1.0f / static_cast<float>(i + 1);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = 0.01f * static_cast<float>(i) - 3.0f, gradient[i] = 1.0f / static_cast<float>(i + 1);
   const Tensor grads[] = {Tensor::of<float>(gradient)};
   for (const bool is_sgd : {false, true}) {
-    const auto make = [&](const std::vector<nn::NamedParameter>& p) { return is_sgd ? make_sgd(p, SgdOptions{.momentum = 0.9, .weight_decay = 0.1}) : make_adamw(p, AdamWOptions{}); };
+    const auto make = [&](const std::vector<nn::NamedParameter>& p) {
+      return is_sgd ? make_sgd(p, SgdOptions{.momentum = 0.9, .weight_decay = 0.1}) : make_adamw(p, AdamWOptions{});
+    };
     const auto whole = one_parameter(values), pieces = one_parameter(values);
     const auto a = make(whole), b = make(pieces);
     EXPECT_EQ(b->states_per_parameter(), is_sgd ? 1u : 2u);
@@ -274,24 +294,28 @@ TEST(Optimizer, AStepInPiecesHasTheBitsOfAStep) {
       }
     }
     EXPECT_EQ(b->steps_taken(), 3);
-    EXPECT_EQ(std::memcmp(whole[0].parameter.master().data<float>(), pieces[0].parameter.master().data<float>(), 4000), 0);
-    for (size_t k = 0; k < a->state().size(); ++k) EXPECT_EQ(std::memcmp(a->state()[k].tensor.data<float>(), b->state()[k].tensor.data<float>(), 4000), 0);
+    EXPECT_EQ(std::memcmp(whole[0].parameter.master().data<float>(), pieces[0].parameter.master().data<float>(), 4000),
+              0);
+    for (size_t k = 0; k < a->state().size(); ++k)
+      EXPECT_EQ(std::memcmp(a->state()[k].tensor.data<float>(), b->state()[k].tensor.data<float>(), 4000), 0);
   }
 }
 
 TEST(Optimizer, APieceIsRefusedWhereAStepIs) {
   const auto optimizer = make_adamw(one_parameter({1.0f, 2.0f}));
   const Tensor grads[] = {Tensor()};
-  EXPECT_NE(message_of([&] { optimizer->check_step(grads, 0.1, 1.0); }).find("parameter 'w' has no gradient"), std::string::npos);
+  EXPECT_NE(message_of([&] { optimizer->check_step(grads, 0.1, 1.0); }).find("parameter 'w' has no gradient"),
+            std::string::npos);
 }
 
 TEST(Optimizer, KeepsItsStateInTheMemoryThatItIsGiven) {
   const Tensor m = Tensor::of<float>({1.0f, 2.0f}), v = Tensor::of<float>({3.0f, 4.0f});
   std::vector<std::string> asked;
-  const auto optimizer = make_adamw(one_parameter({1.0f, 2.0f}), AdamWOptions{}, [&](const nn::NamedParameter& p, std::string_view what) {
-    asked.push_back(p.name + "." + std::string(what));
-    return what == "exp_avg" ? m : v;
-  });
+  const auto optimizer =
+      make_adamw(one_parameter({1.0f, 2.0f}), AdamWOptions{}, [&](const nn::NamedParameter& p, std::string_view what) {
+        asked.push_back(p.name + "." + std::string(what));
+        return what == "exp_avg" ? m : v;
+      });
   EXPECT_EQ(asked, (std::vector<std::string>{"w.exp_avg", "w.exp_avg_sq"}));
   EXPECT_EQ(optimizer->state()[0].tensor.data<float>()[1], 2.0f);  // values stay
   const Tensor grads[] = {Tensor::of<float>({5.0f, 5.0f})};
@@ -301,7 +325,8 @@ TEST(Optimizer, KeepsItsStateInTheMemoryThatItIsGiven) {
 
 TEST(GradNorm, DoesNotDependOnHowGradientsAreCut) {
   std::vector<float> values(100'003);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i)) * std::pow(10.0f, static_cast<float>(i % 30) - 15.0f);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = std::sin(static_cast<float>(i)) * std::pow(10.0f, static_cast<float>(i % 30) - 15.0f);
   const Tensor whole[] = {Tensor::of<float>(values)};
   const Tensor parts[] = {Tensor::of<float>(std::vector<float>(values.begin() + 777, values.end())),
                           Tensor::of<float>(std::vector<float>(values.begin(), values.begin() + 777))};

@@ -1,4 +1,5 @@
-// Ways to bring tokens to the experts of other processes: the bits of the local dispatcher, and what happens when a process dies or shares no memory.
+// Ways to bring tokens to the experts of other processes: the bits of the local dispatcher, and what happens when a
+// process dies or shares no memory.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -14,10 +15,12 @@ namespace tutti::parallel {
 namespace {
 
 class DispatchersOfProcesses : public testing::TestWithParam<Way> {};
-INSTANTIATE_TEST_SUITE_P(Of, DispatchersOfProcesses, testing::ValuesIn(kWays), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Of, DispatchersOfProcesses, testing::ValuesIn(kWays),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(DispatchersOfProcesses, HaveTheBitsOfOneRank) {
-  for (const comm::ForkedResult& rank : comm::run_world(2, [&](comm::ProcessGroup& world) { expect_bits_of_local(world, GetParam(), kLoads[1]); }))
+  for (const comm::ForkedResult& rank :
+       comm::run_world(2, [&](comm::ProcessGroup& world) { expect_bits_of_local(world, GetParam(), kLoads[1]); }))
     EXPECT_TRUE(rank.succeeded()) << rank.error;
 }
 
@@ -68,7 +71,8 @@ TEST(SharedDispatchers, WaitNoLongerThanTheGroup) {
         }
         is_over = true;
         const auto waited = std::chrono::steady_clock::now() - begin;
-        TUTTI_CHECK(!said.empty() && waited >= world.timeout() && waited < 60s, "waited {} ms: {}", std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), said);
+        TUTTI_CHECK(!said.empty() && waited >= world.timeout() && waited < 60s, "waited {} ms: {}",
+                    std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), said);
       });
     }
   }
@@ -79,8 +83,10 @@ TEST(SharedDispatchers, AreRefusedWhereMemoryIsNotShared) {
       2,
       [](comm::ProcessGroup& world) {
         const std::string said = message_of([&] { memory_of(world, ExpertExchange::direct_store); });
-        TUTTI_CHECK(said.find("rows are to be stored in the memory of other ranks, which the transport gloo of group '0' does not share; use transport shm or threads, or the standard "
-                              "exchange") != std::string::npos, "{}", said);
+        TUTTI_CHECK(said.find("rows are to be stored in the memory of other ranks, which the transport gloo of group "
+                              "'0' does not share; use transport shm or threads, or the standard "
+                              "exchange") != std::string::npos,
+                    "{}", said);
       },
       {.transport = "gloo"});
   for (const comm::ForkedResult& rank : ranks) EXPECT_TRUE(rank.succeeded()) << rank.error;

@@ -70,11 +70,16 @@ TEST(DistributeModule, TrainsToTheBitsOfOneRank) {
       const dist::Mesh mesh = dist::init_device_mesh("cpu", {ranks});
       Mlp mlp;
       build(mlp);
-      distribute_module(mlp, mesh, [](const std::string& name, const nn::Parameter&) -> dist::Placements {
-        if (name == "net.0.weight" || name == "net.0.bias") return {dist::shard(0)};
-        if (name == "net.2.weight") return {dist::shard(1)};
-        return {};
-      }, [](std::vector<Tensor>& inputs, const dist::Mesh& on) { inputs[0] = dist::distribute_tensor(inputs[0], on); });
+      distribute_module(
+          mlp, mesh,
+          [](const std::string& name, const nn::Parameter&) -> dist::Placements {
+            if (name == "net.0.weight" || name == "net.0.bias") return {dist::shard(0)};
+            if (name == "net.2.weight") return {dist::shard(1)};
+            return {};
+          },
+          [](std::vector<Tensor>& inputs, const dist::Mesh& on) {
+            inputs[0] = dist::distribute_tensor(inputs[0], on);
+          });
       const std::vector<Tensor> seen = train(mlp, [](const Tensor& t) { return clone(dist::full_tensor(t)); });
       ASSERT_EQ(seen.size(), expected.size());
       for (size_t i = 0; i < seen.size(); ++i) expect_same_bits(seen[i], expected[i], fmt::format("value {}", i));
@@ -89,13 +94,24 @@ TEST(DistributeModule, OutputsBecomePlainAndWrongPlacementsChangeNothing) {
     EXPECT_NE(message_of([&] { distribute_module(mlp, mesh); }).find("has no values yet"), std::string::npos);
     build(mlp);
     const Tensor before = nn::call(mlp, kInput);
-    EXPECT_NE(message_of([&] { distribute_module(mlp, mesh, [](const std::string&, const nn::Parameter&) -> dist::Placements { return {dist::shard(1)}; }); })
-                  .find("distribute_module: parameter 'net.0.bias': distribute_tensor: S(1) shards a dim that a tensor of [16] does not have"), std::string::npos);
+    EXPECT_NE(message_of([&] {
+                distribute_module(mlp, mesh, [](const std::string&, const nn::Parameter&) -> dist::Placements {
+                  return {dist::shard(1)};
+                });
+              })
+                  .find("distribute_module: parameter 'net.0.bias': distribute_tensor: S(1) shards a dim that a tensor "
+                        "of [16] does not have"),
+              std::string::npos);
     EXPECT_FALSE(dist::is_dtensor(mlp.named_parameters()[0].parameter.master()));
-    distribute_module(mlp, mesh, {}, [](std::vector<Tensor>& inputs, const dist::Mesh& on) { inputs[0] = dist::distribute_tensor(inputs[0], on); },
-                      [](const Tensor& y, const dist::Mesh&) { return dist::full_tensor(y); });
+    distribute_module(
+        mlp, mesh, {},
+        [](std::vector<Tensor>& inputs, const dist::Mesh& on) { inputs[0] = dist::distribute_tensor(inputs[0], on); },
+        [](const Tensor& y, const dist::Mesh&) { return dist::full_tensor(y); });
     expect_same_bits(nn::call(mlp, kInput), before, "output");
-    EXPECT_NE(message_of([&] { mlp.named_parameters()[0].parameter.set_master(kInput); }).find("its values cannot be [6, 8] f32 cpu"), std::string::npos);
+    EXPECT_NE(message_of([&] {
+                mlp.named_parameters()[0].parameter.set_master(kInput);
+              }).find("its values cannot be [6, 8] f32 cpu"),
+              std::string::npos);
   });
 }
 

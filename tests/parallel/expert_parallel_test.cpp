@@ -1,4 +1,5 @@
-// Experts on several ranks: outputs, losses and gradients of a rank that has all of them, bit for bit, and gradients of the right size.
+// Experts on several ranks: outputs, losses and gradients of a rank that has all of them, bit for bit, and gradients of
+// the right size.
 #include "tutti/parallel/expert_parallel.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,8 @@ TEST_P(ExpertParallel, HasTheOutputsAndGradientsOfOneRank) {
   expect_one_rank(GetParam());
 }
 
-// Ranges of tokens restart at every shard: 5, 5 and 2 of them, or one range that the shard does not fill. Tensor-parallel ranks have 6 tokens each.
+// Ranges of tokens restart at every shard: 5, 5 and 2 of them, or one range that the shard does not fill.
+// Tensor-parallel ranks have 6 tokens each.
 TEST_P(ExpertParallel, HasTheBitsOfOneRankWhereShardsEndInsideARange) {
   for (const int64_t range : {5, 100}) {
     const TokenGrainScope grain(GetParam().tensor == 1 ? range : range == 5 ? 3 : 6);
@@ -74,7 +76,8 @@ const Case kCases[] = {
     {"Dp4Tp2Ep4GatherOnReadInBf16", 8, 4, DType::bf16, 2, ExpertExchange::gather_on_read},
     {"Dp2Tp2Ep4Exact", 4, 4, DType::f32, 2, ExpertExchange::standard_exact},
 };
-INSTANTIATE_TEST_SUITE_P(Layouts, ExpertParallel, testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Layouts, ExpertParallel, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // The loss of all shards in f64 as a function of one element of a parameter.
 double loss_with(const std::string& changed, int64_t element, double by) {
@@ -98,7 +101,11 @@ double loss_with(const std::string& changed, int64_t element, double by) {
 TEST(ExpertParallel, GradientsHaveTheSizeOfFiniteDifferencesOnAnyNumberOfRanks) {
   const TokenGrainScope grain(2);
   constexpr int64_t kOne = kHidden * kDim;  // elements of an expert
-  const std::pair<const char*, int64_t> elements[] = {{"experts.w1", 5}, {"experts.w1", 7 * kOne + 3}, {"experts.w2", 2 * kOne + 1}, {"experts.w3", 4 * kOne + 8}, {"gate.weight", 12}};
+  const std::pair<const char*, int64_t> elements[] = {{"experts.w1", 5},
+                                                      {"experts.w1", 7 * kOne + 3},
+                                                      {"experts.w2", 2 * kOne + 1},
+                                                      {"experts.w3", 4 * kOne + 8},
+                                                      {"gate.weight", 12}};
   std::vector<std::string> names;
   for (const auto& [name, p] : nn::MoE(options()).named_parameters()) names.push_back(name);
   const std::pair<int, int> degrees[] = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}, {4, 2}};
@@ -109,7 +116,9 @@ TEST(ExpertParallel, GradientsHaveTheSizeOfFiniteDifferencesOnAnyNumberOfRanks) 
       for (const auto& [name, element] : elements) {
         const double slope = (loss_with(name, element, 1e-5) - loss_with(name, element, -1e-5)) / 2e-5;
         const auto p = std::find(names.begin(), names.end(), name) - names.begin();
-        EXPECT_NEAR(seen.at(fmt::format("gradient {}", p))[static_cast<size_t>(element)], slope, 1e-4 * std::max(1.0, std::abs(slope))) << name << " over " << experts << " ranks of " << tensor;
+        EXPECT_NEAR(seen.at(fmt::format("gradient {}", p))[static_cast<size_t>(element)], slope,
+                    1e-4 * std::max(1.0, std::abs(slope)))
+            << name << " over " << experts << " ranks of " << tensor;
       }
     });
   }
@@ -126,7 +135,8 @@ TEST(ExpertParallel, RanksMayHaveUnequalNumbersOfTokens) {
     nn::initialize(layer);
     nn::initialize(all);
     const int64_t counts[] = {kTokens, 0, 5, 1};
-    const Tensor x = requires_grad_(facets::sample_tensor(static_cast<uint64_t>(world.rank()) + 1, {counts[world.rank()], kDim}));
+    const Tensor x =
+        requires_grad_(facets::sample_tensor(static_cast<uint64_t>(world.rank()) + 1, {counts[world.rank()], kDim}));
     const Tensor y = layer.forward(x);
     TUTTI_CHECK(have_same_bits(values_of(y), values_of(all.forward(detach(x)))), "the outputs have other bits");
     backward(y, full_like(y, 1.0));
@@ -144,7 +154,10 @@ TEST(ExpertParallel, UnequalNumbersOfTokensAreAnErrorOnAllRanks) {
     expert_parallel(layer, mesh);
     nn::initialize(layer);
     const std::string said = message_of([&] { layer.forward(zeros({world.rank() == 0 ? 8 : 12, kDim})); });
-    EXPECT_NE(said.find(world.rank() == 0 ? "has at most 8 tokens with 3 experts each, of 8" : "has at most 12 tokens with 3 experts each, of 8"), std::string::npos) << said;
+    EXPECT_NE(said.find(world.rank() == 0 ? "has at most 8 tokens with 3 experts each, of 8"
+                                          : "has at most 12 tokens with 3 experts each, of 8"),
+              std::string::npos)
+        << said;
     EXPECT_EQ(layer.forward(zeros({8, kDim})).extents(), (Extents{8, kDim})) << "the next step";
   });
 }
@@ -160,7 +173,8 @@ TEST(ExpertParallel, AStepAfterARefusedOneIsAsWithoutIt) {
     nn::initialize(layer);
     std::vector<Tensor> leaves;
     for (const auto& [name, p] : layer.named_parameters()) leaves.push_back(p.leaf());
-    ExpertShards shards(kShards, {.all = &world, .experts = all->slice({"ep"}), .replicas = all->group("efsdp").get()}, leaves, Schedule::every_round, Overlap::none);
+    ExpertShards shards(kShards, {.all = &world, .experts = all->slice({"ep"}), .replicas = all->group("efsdp").get()},
+                        leaves, Schedule::every_round, Overlap::none);
     const auto run = [&](int64_t s) {
       const Tensor y = layer.forward(tokens_of(s, DType::f32));
       backward(y, full_like(y, 0.5), {.sink = shards.sink()});
@@ -173,14 +187,16 @@ TEST(ExpertParallel, AStepAfterARefusedOneIsAsWithoutIt) {
     run(shards.mine()[0]);
     EXPECT_THROW(shards.add(zeros({1}, DType::f64)), UsageError);
     const ShardSums after = step();
-    for (size_t p = 0; p < leaves.size(); ++p) EXPECT_TRUE(have_same_bits(values_of(before.gradients[p]), values_of(after.gradients[p]))) << p;
+    for (size_t p = 0; p < leaves.size(); ++p)
+      EXPECT_TRUE(have_same_bits(values_of(before.gradients[p]), values_of(after.gradients[p]))) << p;
   });
 }
 
 // Biases of routers are buffers, which every tensor-parallel rank has as a distributed tensor.
 TEST(ExpertParallel, StateDictsOfOneRankAreLoaded) {
   comm::run_ranks(4, [&](comm::ProcessGroup&) {
-    const dist::Mesh tensor = dist::init_device_mesh("cpu", {2, 2}, {.names = {"dp", "tp"}})->slice({"tp"}), experts = dist::init_device_mesh("cpu", {4}, {.names = {"ep"}});
+    const dist::Mesh tensor = dist::init_device_mesh("cpu", {2, 2}, {.names = {"dp", "tp"}})->slice({"tp"}),
+                     experts = dist::init_device_mesh("cpu", {4}, {.names = {"ep"}});
     seed_all(11);
     nn::MoE one(options()), layer(options());
     nn::initialize(one);
@@ -190,7 +206,8 @@ TEST(ExpertParallel, StateDictsOfOneRankAreLoaded) {
     parallelize_module(layer, tensor, ParallelPlan{});
     layer.load_state_dict(one.state_dict());
     for (const auto& [name, values] : one.state_dict()) {
-      for (const auto& [other, loaded] : layer.state_dict()) TUTTI_CHECK(name != other || have_same_bits(values_of(values), values_of(loaded)), "{} has other values", name);
+      for (const auto& [other, loaded] : layer.state_dict())
+        TUTTI_CHECK(name != other || have_same_bits(values_of(values), values_of(loaded)), "{} has other values", name);
     }
     TUTTI_CHECK(have_same_bits(values_of(layer.gate->bias()), values_of(bias)), "the rank's bias has other values");
   });
@@ -199,7 +216,8 @@ TEST(ExpertParallel, StateDictsOfOneRankAreLoaded) {
 // Samples have few tokens: the last of the tensor-parallel ranks may have fewer than others, or none.
 TEST(ExpertParallel, TensorParallelRanksMayHaveUnequalNumbersOfTokens) {
   comm::run_ranks(4, [&](comm::ProcessGroup&) {
-    const dist::Mesh tensor = dist::init_device_mesh("cpu", {4}, {.names = {"tp"}}), experts = dist::init_device_mesh("cpu", {2, 2}, {.names = {"efsdp", "ep"}})->slice({"ep"});
+    const dist::Mesh tensor = dist::init_device_mesh("cpu", {4}, {.names = {"tp"}}),
+                     experts = dist::init_device_mesh("cpu", {2, 2}, {.names = {"efsdp", "ep"}})->slice({"ep"});
     seed_all(11);
     nn::MoE layer(options()), all(options());
     expert_parallel(layer, experts);
@@ -210,9 +228,11 @@ TEST(ExpertParallel, TensorParallelRanksMayHaveUnequalNumbersOfTokens) {
     for (const int64_t tokens : {1, 2, 3, 5, 7, 12}) {
       const Tensor x = facets::sample_tensor(static_cast<uint64_t>(tokens), {tokens, kDim});
       const Tensor y = layer.forward(dist::distribute_tensor(x, tensor, {dist::shard(0)}, {.src_data_rank = -1}));
-      TUTTI_CHECK(have_same_bits(values_of(y), values_of(all.forward(x))), "{} tokens: the outputs have other bits", tokens);
+      TUTTI_CHECK(have_same_bits(values_of(y), values_of(all.forward(x))), "{} tokens: the outputs have other bits",
+                  tokens);
     }
-    const std::string whole = message_of([&] { layer.forward(dist::distribute_tensor(zeros({12, kDim}), tensor, {}, {.src_data_rank = -1})); });
+    const std::string whole = message_of(
+        [&] { layer.forward(dist::distribute_tensor(zeros({12, kDim}), tensor, {}, {.src_data_rank = -1})); });
     EXPECT_NE(whole.find("expected tokens that ranks divide, [S(0)]"), std::string::npos) << whole;
   });
 }
@@ -238,15 +258,21 @@ TEST(ExpertParallel, SaysWhatDoesNotFit) {
   comm::run_ranks(4, [&](comm::ProcessGroup&) {
     const dist::Mesh all = dist::init_device_mesh("cpu", {2, 2}, {.names = {"efsdp", "ep"}});
     nn::MoE layer(options());
-    EXPECT_NE(message_of([&] { expert_parallel(layer, all); }).find("has 2 dims; expected one, take mesh->slice({\"ep\"})"), std::string::npos);
+    EXPECT_NE(
+        message_of([&] { expert_parallel(layer, all); }).find("has 2 dims; expected one, take mesh->slice({\"ep\"})"),
+        std::string::npos);
     nn::MoEOptions odd = options();
     odd.router.num_experts = 7;
     nn::MoE seven(odd);
-    EXPECT_EQ(message_of([&] { expert_parallel(seven, all->slice({"ep"})); }), "expert_parallel: '' has 7 experts, which 2 ranks cannot divide equally; expected a divisor of 7");
-    EXPECT_NE(message_of([&] { expert_parallel(layer, all->slice({"ep"}), {.max_tokens = -1}); }).find("max_tokens = -1"), std::string::npos);
+    EXPECT_EQ(message_of([&] { expert_parallel(seven, all->slice({"ep"})); }),
+              "expert_parallel: '' has 7 experts, which 2 ranks cannot divide equally; expected a divisor of 7");
+    EXPECT_NE(
+        message_of([&] { expert_parallel(layer, all->slice({"ep"}), {.max_tokens = -1}); }).find("max_tokens = -1"),
+        std::string::npos);
     expert_parallel(layer, all->slice({"ep"}), {.max_tokens = 128});
     nn::initialize(layer);
-    EXPECT_NE(message_of([&] { layer.forward(zeros({200, kDim})); }).find("200 tokens, and max_tokens is 128"), std::string::npos);
+    EXPECT_NE(message_of([&] { layer.forward(zeros({200, kDim})); }).find("200 tokens, and max_tokens is 128"),
+              std::string::npos);
   });
 }
 

@@ -1,4 +1,5 @@
-// fully_shard: losses, gradients and weights with the bits of one rank that shards nothing, whatever the number of ranks and options.
+// fully_shard: losses, gradients and weights with the bits of one rank that shards nothing, whatever the number of
+// ranks and options.
 #include "tutti/parallel/fully_shard.h"
 
 #include <algorithm>
@@ -20,7 +21,8 @@ TEST(FullyShard, HasThemWithEitherScheduleAndUnderOverlap) {
   for (const int ranks : {2, 3}) {
     expect_the_bits_of_one_rank(ranks, {.schedule = Schedule::every_round});
     expect_the_bits_of_one_rank(ranks, {.overlap = Overlap::backward});
-    for (const int64_t buffers : {1, 4}) expect_the_bits_of_one_rank(ranks, {.overlap = Overlap::backward, .input_buffers = buffers});
+    for (const int64_t buffers : {1, 4})
+      expect_the_bits_of_one_rank(ranks, {.overlap = Overlap::backward, .input_buffers = buffers});
   }
 }
 
@@ -59,7 +61,9 @@ TEST(FullyShard, StoresRowsAndSharesOneCopy) {
     Model model;
     const FullyShardOptions options{.mesh = mesh_for(group, 1)};
     const ShardedModule block = fully_shard(*(*model.blocks)[0], options);
-    EXPECT_EQ(block.parameters(), (std::vector<std::string>{"blocks.0.norm.weight", "blocks.0.up.weight", "blocks.0.up.bias", "blocks.0.down.weight", "blocks.0.down.bias"}));
+    EXPECT_EQ(block.parameters(),
+              (std::vector<std::string>{"blocks.0.norm.weight", "blocks.0.up.weight", "blocks.0.up.bias",
+                                        "blocks.0.down.weight", "blocks.0.down.bias"}));
     const ShardedModule root = fully_shard(model, options);
     EXPECT_EQ(root.parameters()[1], "embed.weight");
     nn::initialize(model);
@@ -100,26 +104,33 @@ TEST(FullyShard, CopiesFollowTheMaster) {
   });
 }
 
-// Masters lie where the caller says, with the values that are there, cut along either dim; in f32 forward reads that memory itself.
+// Masters lie where the caller says, with the values that are there, cut along either dim; in f32 forward reads that
+// memory itself.
 TEST(FullyShard, KeepsMastersInTheMemoryThatItIsGiven) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const int dim : {0, 1}) {
       std::map<std::string, Tensor> memory;
       Model sizes;
-      for (const nn::NamedParameter& p : sizes.named_parameters()) memory[p.name] = full(to_shape(p.parameter.sizes()), 2.0);
+      for (const nn::NamedParameter& p : sizes.named_parameters())
+        memory[p.name] = full(to_shape(p.parameter.sizes()), 2.0);
       comm::run_ranks(3, [&](comm::ProcessGroup& group) {
         Model model;
         model.to(dtype);
-        fully_shard(model, {.mesh = mesh_for(group, 1), .shard_dim = [dim](const nn::NamedParameter& p) { return std::min(dim, p.parameter.sizes().ndim() - 1); },
-                            .memory = [&](const nn::NamedParameter& p) { return memory.at(p.name); }});
+        fully_shard(
+            model,
+            {.mesh = mesh_for(group, 1),
+             .shard_dim = [dim](const nn::NamedParameter& p) { return std::min(dim, p.parameter.sizes().ndim() - 1); },
+             .memory = [&](const nn::NamedParameter& p) { return memory.at(p.name); }});
         const NoGradScope no_grad;
         const nn::Parameter& p = model.embed->weight;
         const auto value_is = [&](double expected) {
           const double sum = tutti::sum(cast(p.use(), DType::f32)).item();
-          if (sum != expected * kVocabulary * kDim) throw InternalError(fmt::format("the sum is {}, not {} times {}", sum, expected, kVocabulary * kDim));
+          if (sum != expected * kVocabulary * kDim)
+            throw InternalError(fmt::format("the sum is {}, not {} times {}", sum, expected, kVocabulary * kDim));
         };
         value_is(2.0);
-        if (dtype == DType::f32 && dim == 0 && p.use().raw_data() != memory.at("embed.weight").raw_data()) throw InternalError("forward reads a copy");
+        if (dtype == DType::f32 && dim == 0 && p.use().raw_data() != memory.at("embed.weight").raw_data())
+          throw InternalError("forward reads a copy");
         p.will_change();
         fill_(p.stored(), 3.0);
         value_is(3.0);
@@ -130,7 +141,8 @@ TEST(FullyShard, KeepsMastersInTheMemoryThatItIsGiven) {
   }
 }
 
-// The owners of rows write into the pages that all read, and so wait for those who are behind. The control writes without asking.
+// The owners of rows write into the pages that all read, and so wait for those who are behind. The control writes
+// without asking.
 TEST(FullyShard, OwnersWaitForThoseWhoStillRead) {
   for (const bool asks : {true, false}) {
     double seen = 0;
@@ -171,7 +183,8 @@ TEST(FullyShard, HooksSeeTheGradientOfTheStep) {
     int calls = 0;
     register_hook(p.leaf(), [&](const Tensor& g) {
       ++calls;
-      if (dist::spec_of(g).id() != dist::spec_of(p.master()).id()) throw InternalError("the gradient is " + describe(g));
+      if (dist::spec_of(g).id() != dist::spec_of(p.master()).id())
+        throw InternalError("the gradient is " + describe(g));
       return mul(g, 0.0);
     });
     Shards shards(2, &group, {p.leaf()});
@@ -202,23 +215,36 @@ struct Scalar final : nn::Module {
 TEST(FullyShardErrors, NameWhatIsWrongBeforeAnythingChanges) {
   comm::run_ranks(4, [&](comm::ProcessGroup& group) {
     const auto expect = [&](const std::string& message, const std::string& part) {
-      if (message.find(part) == std::string::npos) throw InternalError(fmt::format("'{}' is not in: {}", part, message));
+      if (message.find(part) == std::string::npos)
+        throw InternalError(fmt::format("'{}' is not in: {}", part, message));
     };
     Model model;
     const dist::Mesh line = mesh_for(group, 1);
-    expect(refusal([&] { fully_shard(model, {.mesh = dist::init_device_mesh("cpu", {2, 1, 2}, {.names = {"a", "b", "c"}})}); }), "has 3 dims; expected one, or two");
-    expect(refusal([&] { fully_shard(model, {.mesh = dist::init_device_mesh("cpu", {2, 2})}); }), "two dims without names; name them");
-    expect(refusal([&] { fully_shard(model, {.mesh = line, .shard_dim = [](const nn::NamedParameter&) { return 1; }}); }), "it has no dim 1 to cut");
-    expect(refusal([&] { Model other; fully_shard(other, {.mesh = line}).set_prefetch(-1); }), "expected 0 or more");
+    expect(refusal([&] {
+             fully_shard(model, {.mesh = dist::init_device_mesh("cpu", {2, 1, 2}, {.names = {"a", "b", "c"}})});
+           }),
+           "has 3 dims; expected one, or two");
+    expect(refusal([&] { fully_shard(model, {.mesh = dist::init_device_mesh("cpu", {2, 2})}); }),
+           "two dims without names; name them");
+    expect(
+        refusal([&] { fully_shard(model, {.mesh = line, .shard_dim = [](const nn::NamedParameter&) { return 1; }}); }),
+        "it has no dim 1 to cut");
+    expect(refusal([&] {
+             Model other;
+             fully_shard(other, {.mesh = line}).set_prefetch(-1);
+           }),
+           "expected 0 or more");
     Scalar scalar;
-    expect(refusal([&] { fully_shard(scalar, {.mesh = line}); }), "parameter 'scale' is a scalar, which cannot be divided; give it the sizes [1]");
+    expect(refusal([&] { fully_shard(scalar, {.mesh = line}); }),
+           "parameter 'scale' is a scalar, which cannot be divided; give it the sizes [1]");
     fully_shard(model, {.mesh = line});
     expect(refusal([&] { fully_shard(model, {.mesh = line}); }), "was sharded before; call it once per module");
     expect(refusal([&] { model.to(DType::bf16); }), "choose the dtype of use before fully_shard()");
     expect(refusal([&] { Shards(8, nullptr, {model.embed->weight.leaf()}); }), "gradients are added over one rank");
     nn::initialize(model);
     const auto sgd = optim::make_sgd({{"embed.weight", model.embed->weight}});
-    expect(refusal([&] { sgd->step({{ones({kVocabulary, kDim})}}, 0.1); }), "both must be placed alike, as parallel::Shards gives them");
+    expect(refusal([&] { sgd->step({{ones({kVocabulary, kDim})}}, 0.1); }),
+           "both must be placed alike, as parallel::Shards gives them");
     Shards shards(8, &group, {model.embed->weight.leaf()});
     expect(refusal([&] { shards.set_reduce_scatter_max_input_buffers(0); }), "expected at least 1");
   });

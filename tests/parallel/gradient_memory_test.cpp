@@ -28,7 +28,9 @@ int64_t bytes_of_a_set() {
   return bytes;
 }
 
-float value_of(int64_t shard, int64_t i) { return std::ldexp(static_cast<float>((shard * 31 + i * 7) % 101 - 50), static_cast<int>((shard + i) % 40) - 20); }
+float value_of(int64_t shard, int64_t i) {
+  return std::ldexp(static_cast<float>((shard * 31 + i * 7) % 101 - 50), static_cast<int>((shard + i) % 40) - 20);
+}
 
 float plain_tree(int64_t begin, int64_t end, int64_t i) {
   if (end - begin == 1) return value_of(begin, i);
@@ -60,9 +62,13 @@ int64_t most_nodes(const std::vector<int64_t>& shards) {
 }
 
 class GradientMemory : public testing::TestWithParam<std::tuple<int, Schedule>> {};
-INSTANTIATE_TEST_SUITE_P(On, GradientMemory, testing::Combine(testing::Range(1, 9), testing::Values(Schedule::once_a_step, Schedule::every_round)), [](const auto& info) {
-  return std::to_string(std::get<0>(info.param)) + (std::get<1>(info.param) == Schedule::every_round ? "_every_round" : "_once_a_step");
-});
+INSTANTIATE_TEST_SUITE_P(On, GradientMemory,
+                         testing::Combine(testing::Range(1, 9),
+                                          testing::Values(Schedule::once_a_step, Schedule::every_round)),
+                         [](const auto& info) {
+                           return std::to_string(std::get<0>(info.param)) +
+                                  (std::get<1>(info.param) == Schedule::every_round ? "_every_round" : "_once_a_step");
+                         });
 
 TEST_P(GradientMemory, IsThatOfTheNodesAndOneSet) {
   const auto [ranks, schedule] = GetParam();
@@ -71,7 +77,9 @@ TEST_P(GradientMemory, IsThatOfTheNodesAndOneSet) {
     for (const int64_t n : sizes()) leaves.push_back(Tensor::empty({n}));
     Shards shards(8, &group, leaves, schedule);
     Allocator& allocator = RankContext::current().allocator();
-    const auto gradients = [](const auto& by_category) { return by_category[static_cast<size_t>(MemoryCategory::gradients)]; };
+    const auto gradients = [](const auto& by_category) {
+      return by_category[static_cast<size_t>(MemoryCategory::gradients)];
+    };
     const int64_t before = gradients(allocator.statistics().current_by_category);
     allocator.reset_peak();
     for (const int64_t s : shards.mine()) {
@@ -79,11 +87,13 @@ TEST_P(GradientMemory, IsThatOfTheNodesAndOneSet) {
       shards.add(Tensor::of<float>({1.0f}));
     }
     const ShardSums sums = shards.finish();
-    const double sets = static_cast<double>(gradients(allocator.statistics().at_peak_by_category) - before) / static_cast<double>(bytes_of_a_set());
+    const double sets = static_cast<double>(gradients(allocator.statistics().at_peak_by_category) - before) /
+                        static_cast<double>(bytes_of_a_set());
     EXPECT_LE(sets, static_cast<double>(most_nodes(shards.mine()) + 1)) << "rank " << group.rank();
     EXPECT_GE(sets, 1.0);
     for (const size_t p : {size_t{0}, size_t{7}, size_t{39}}) {
-      for (int64_t i = 0; i < sums.gradients[p].numel(); i += 997) ASSERT_EQ(sums.gradients[p].data<float>()[i], plain_tree(0, 8, i)) << p << " " << i;
+      for (int64_t i = 0; i < sums.gradients[p].numel(); i += 997)
+        ASSERT_EQ(sums.gradients[p].data<float>()[i], plain_tree(0, 8, i)) << p << " " << i;
     }
   });
 }
@@ -134,9 +144,11 @@ TEST(GradientBuckets, CoverEachElementOnce) {
 }
 
 TEST(GradientBuckets, LayoutsThatDifferHaveOtherHashes) {
-  const std::vector<UseLayout> layouts = {{}, {{}}, {{{}}}, {{{2}}}, {{{2}, {2}}}, {{{2, 1}}}, {{{2}}, {}}, {{}, {{2}}}, {{{1, 2}}}};
+  const std::vector<UseLayout> layouts = {{},         {{}},        {{{}}},      {{{2}}},   {{{2}, {2}}},
+                                          {{{2, 1}}}, {{{2}}, {}}, {{}, {{2}}}, {{{1, 2}}}};
   for (size_t a = 0; a < layouts.size(); ++a) {
-    for (size_t b = 0; b < layouts.size(); ++b) EXPECT_EQ(hash_of(layouts[a]) == hash_of(layouts[b]), a == b) << a << " " << b;
+    for (size_t b = 0; b < layouts.size(); ++b)
+      EXPECT_EQ(hash_of(layouts[a]) == hash_of(layouts[b]), a == b) << a << " " << b;
   }
 }
 

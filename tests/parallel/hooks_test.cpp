@@ -46,7 +46,8 @@ TEST(ShardHooks, RunOnceAStepOnTheFinishedGradient) {
           EXPECT_EQ(seen, std::vector<double>(static_cast<size_t>(step), 72.0));
           EXPECT_EQ(sums.gradients[0].item(), 720.0);
           EXPECT_EQ(sums.gradients[1].item(), 36.0);
-          EXPECT_EQ(sums.squares.value(), 720.0 * 720.0 + 36.0 * 36.0) << "of what the hooks have made of the gradients";
+          EXPECT_EQ(sums.squares.value(), 720.0 * 720.0 + 36.0 * 36.0)
+              << "of what the hooks have made of the gradients";
         }
       });
     }
@@ -72,9 +73,10 @@ TEST(ShardHooks, AfterAccumulationRunWhenTheProgramAccumulates) {
   });
 }
 
-// A hook of each leaf adds the gradient over the ranks, and notes its turn. Were the orders to differ between ranks, the sums would be
-// those of other leaves: both leaves look alike.
-void add_over_ranks_in_hooks(const Tensor& first, const Tensor& second, const std::shared_ptr<comm::ProcessGroup>& group, std::vector<int>& turns) {
+// A hook of each leaf adds the gradient over the ranks, and notes its turn. Were the orders to differ between ranks,
+// the sums would be those of other leaves: both leaves look alike.
+void add_over_ranks_in_hooks(const Tensor& first, const Tensor& second,
+                             const std::shared_ptr<comm::ProcessGroup>& group, std::vector<int>& turns) {
   register_hook(first, [&turns, group](const Tensor& g) {
     turns.push_back(1);
     return functional::all_reduce(g, comm::ReduceKind::sum, group);
@@ -114,9 +116,11 @@ TEST(CollectivesInHooks, OfTwoLeavesMeetInTheSameOrderOnAllRanks) {
         step(Tensor::of<float>({static_cast<float>(me)}));
         EXPECT_EQ(grad_of(a).item(), 9.0);
         EXPECT_EQ(grad_of(b).item(), 300.0);
-        // Eager, the leaf whose only use is recorded later is finished first; a compiled call uses both, in the order of its inputs.
+        // Eager, the leaf whose only use is recorded later is finished first; a compiled call uses both, in the order
+        // of its inputs.
         const bool a_is_first = compiled;
-        EXPECT_EQ(turns, (group.rank() == 0) == a_is_first ? (std::vector<int>{1, 2}) : (std::vector<int>{2, 1})) << "compiled: " << compiled;
+        EXPECT_EQ(turns, (group.rank() == 0) == a_is_first ? (std::vector<int>{1, 2}) : (std::vector<int>{2, 1}))
+            << "compiled: " << compiled;
       }
     });
   }

@@ -1,4 +1,5 @@
-// set_reduce_scatter_max_input_buffers: a queue of buckets on their way, its waits, its memory and what a trace shows of them.
+// set_reduce_scatter_max_input_buffers: a queue of buckets on their way, its waits, its memory and what a trace shows
+// of them.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,12 +30,14 @@ constexpr int64_t kBuckets = 8, kRows = 600, kColumns = 100;
 // Parameters of which a bucket takes one: two of them are more than it may have.
 struct Weights final : nn::Module {
   Weights() {
-    for (int i = 0; i < kBuckets; ++i) all.push_back(register_parameter(fmt::format("weight_{}", i), {kRows, kColumns}, nn::Init::ones()));
+    for (int i = 0; i < kBuckets; ++i)
+      all.push_back(register_parameter(fmt::format("weight_{}", i), {kRows, kColumns}, nn::Init::ones()));
   }
   std::vector<nn::Parameter> all;
 };
 
-// What PyTorch's pull request 186000 says, for `buckets` that start one after the other: while the queue has K, the oldest is waited for and leaves.
+// What PyTorch's pull request 186000 says, for `buckets` that start one after the other: while the queue has K, the
+// oldest is waited for and leaves.
 struct Simulated {
   size_t waits = 0, most = 0;
 };
@@ -52,7 +55,9 @@ Simulated simulate(int64_t buckets, size_t k) {
   return s;
 }
 
-float value_of(int64_t shard, int64_t parameter, int64_t i) { return static_cast<float>((shard * 37 + parameter * 11 + i * 7) % 101 - 50) * 0.37F; }
+float value_of(int64_t shard, int64_t parameter, int64_t i) {
+  return static_cast<float>((shard * 37 + parameter * 11 + i * 7) % 101 - 50) * 0.37F;
+}
 
 void deliver(Shards& shards, int64_t shard) {
   for (int64_t p = kBuckets; p-- > 0;) {
@@ -68,7 +73,8 @@ struct Rank {
   explicit Rank(comm::ProcessGroup& group) {
     fully_shard(model, {.mesh = dist::mesh_from_group(group.shared_from_this(), "cpu")});
     nn::initialize(model);
-    shards.emplace(std::bit_ceil(static_cast<uint64_t>(2 * group.size())), &group, nn::leaves_of(model.named_parameters()), Schedule::once_a_step, Overlap::backward);
+    shards.emplace(std::bit_ceil(static_cast<uint64_t>(2 * group.size())), &group,
+                   nn::leaves_of(model.named_parameters()), Schedule::once_a_step, Overlap::backward);
   }
   Weights model;
   std::optional<Shards> shards;
@@ -93,7 +99,8 @@ TEST(InputBuffers, HaveTheSameBitsAndWaitAsAQueueOfThemWould) {
         rank.shards->set_reduce_scatter_max_input_buffers(k);
         for (int step = 0; step < 3; ++step) {
           for (const int64_t s : rank.shards->mine()) {
-            if (step == 1 && group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));  // who is late does not matter
+            if (step == 1 && group.rank() == 1)
+              std::this_thread::sleep_for(std::chrono::milliseconds(5));  // who is late does not matter
             deliver(*rank.shards, s);
             rank.shards->add(ones({1}));
           }
@@ -103,16 +110,18 @@ TEST(InputBuffers, HaveTheSameBitsAndWaitAsAQueueOfThemWould) {
           TUTTI_CHECK(values == first, "K = {} has other bits", k);
           const Shards::EarlyBuckets seen = rank.shards->early_buckets();
           const Simulated simulated = simulate(kBuckets, static_cast<size_t>(k));
-          TUTTI_CHECK(seen.all == kBuckets && seen.use.waits == simulated.waits && seen.use.most == simulated.most, "K = {}: {} buckets, {} waits, {} at once; expected {} waits and {}", k, seen.all,
-                      seen.use.waits, seen.use.most, simulated.waits, simulated.most);
+          TUTTI_CHECK(seen.all == kBuckets && seen.use.waits == simulated.waits && seen.use.most == simulated.most,
+                      "K = {}: {} buckets, {} waits, {} at once; expected {} waits and {}", k, seen.all, seen.use.waits,
+                      seen.use.most, simulated.waits, simulated.most);
         }
       });
     }
   }
 }
 
-// While the other rank sends nothing, K buckets are under way: each takes what this rank sends of it, in the place of the gradients that it was copied from, and three
-// parts more: the sum, and the slices of both ranks from which it is made.
+// While the other rank sends nothing, K buckets are under way: each takes what this rank sends of it, in the place of
+// the gradients that it was copied from, and three parts more: the sum, and the slices of both ranks from which it is
+// made.
 TEST(InputBuffers, TakeTheMemoryOfOneBucketEach) {
   std::array<int64_t, 5> peaks{};
   for (int64_t k = 1; k <= 4; ++k) {
@@ -174,7 +183,8 @@ TEST(InputBuffers, TheirWaitsStandInATraceOverASlowTransport) {
       profiler.stop();
       const Waits waits = waits_in(profiler.trace());
       const Simulated simulated = simulate(kBuckets, static_cast<size_t>(k));
-      TUTTI_CHECK(waits.count == simulated.waits, "K = {}: {} waits in the trace; expected {}", k, waits.count, simulated.waits);
+      TUTTI_CHECK(waits.count == simulated.waits, "K = {}: {} waits in the trace; expected {}", k, waits.count,
+                  simulated.waits);
       if (k == 1) TUTTI_CHECK(waits.ms > 4.0 * (kBuckets - 2), "{} waits take {} ms", waits.count, waits.ms);
     });
   }

@@ -1,5 +1,6 @@
-// Ranks that read shared copies of parameters late, while an owner writes slowly: with the protocol of publish() nothing changes, without it they read what is not
-// there yet. What a save in the background reads late is in tests/train/background_saver_test.cpp.
+// Ranks that read shared copies of parameters late, while an owner writes slowly: with the protocol of publish()
+// nothing changes, without it they read what is not there yet. What a save in the background reads late is in
+// tests/train/background_saver_test.cpp.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -33,28 +34,32 @@ Options late(std::string_view what, const Options& options, std::chrono::millise
 }
 
 const std::vector<std::pair<std::string, Options>>& readers() {
-  static const std::vector<std::pair<std::string, Options>> all{{"block", {}},
-                                                                {"recompute", {.checkpoints = true}},
-                                                                {"head", {}},
-                                                                {"evaluation", {.evaluates = true}},
-                                                                {"recompute", {.schedule = Schedule::every_round, .dtype = DType::bf16, .checkpoints = true}},
-                                                                {"head", {.dtype = DType::bf16}},
-                                                                {"evaluation", {.dtype = DType::bf16, .evaluates = true}}};
+  static const std::vector<std::pair<std::string, Options>> all{
+      {"block", {}},
+      {"recompute", {.checkpoints = true}},
+      {"head", {}},
+      {"evaluation", {.evaluates = true}},
+      {"recompute", {.schedule = Schedule::every_round, .dtype = DType::bf16, .checkpoints = true}},
+      {"head", {.dtype = DType::bf16}},
+      {"evaluation", {.dtype = DType::bf16, .evaluates = true}}};
   return all;
 }
 
 TEST(LateReaders, ChangeNothingWithTheProtocol) {
-  const ProtocolScope poison({.poisons = true, .slow_rank = 0, .while_poisoned = [] { std::this_thread::sleep_for(8ms); }});
+  const ProtocolScope poison(
+      {.poisons = true, .slow_rank = 0, .while_poisoned = [] { std::this_thread::sleep_for(8ms); }});
   for (const auto& [what, options] : readers()) {
     for (const int ranks : {2, 3}) expect_the_bits_of_one_rank(ranks, late(what, options));
   }
 }
 
 bool has_nan(const Trained& trained) {
-  return std::any_of(trained.losses.begin(), trained.losses.end(), [](uint64_t bits) { return std::isnan(std::bit_cast<double>(bits)); });
+  return std::any_of(trained.losses.begin(), trained.losses.end(),
+                     [](uint64_t bits) { return std::isnan(std::bit_cast<double>(bits)); });
 }
 
-// Lets rank 1 read something while rank 0 has poisoned it, and no longer: rank 1 waits for the poison, and rank 0 until rank 1 comes to its next read.
+// Lets rank 1 read something while rank 0 has poisoned it, and no longer: rank 1 waits for the poison, and rank 0 until
+// rank 1 comes to its next read.
 class Meeting {
  public:
   explicit Meeting(int at_publication) : at_publication_(at_publication) {}
@@ -87,7 +92,11 @@ class Meeting {
 TEST(LateReaders, SeeThePoisonWithoutIt) {
   for (const auto& [what, given] : readers()) {
     Meeting meeting(what == "evaluation" ? 2 : 1);  // an evaluation begins with a publication of its own
-    const ProtocolScope poison({.waits_for_readers = false, .waits_for_writers = false, .poisons = true, .slow_rank = 0, .while_poisoned = [&] { meeting.hold(); }});
+    const ProtocolScope poison({.waits_for_readers = false,
+                                .waits_for_writers = false,
+                                .poisons = true,
+                                .slow_rank = 0,
+                                .while_poisoned = [&] { meeting.hold(); }});
     Options options = given;
     bool is_evaluating = false;  // rank 1
     options.before_read = [&, what = std::string_view(what)](std::string_view read) {

@@ -23,7 +23,8 @@ struct LeafSizes {
   int64_t uses;
 };
 // Several buckets: one parameter that fills more than one, a tied weight, an unused and an empty one.
-const std::vector<LeafSizes> kLeaves{{66'000, 1}, {1000, 2}, {300'000, 1}, {7, 0}, {0, 1}, {70'000, 1}, {5, 1}, {90'000, 2}};
+const std::vector<LeafSizes> kLeaves{{66'000, 1}, {1000, 2},   {300'000, 1}, {7, 0},
+                                     {0, 1},      {70'000, 1}, {5, 1},       {90'000, 2}};
 
 std::vector<Tensor> leaves() {
   std::vector<Tensor> list;
@@ -32,7 +33,8 @@ std::vector<Tensor> leaves() {
 }
 
 float value_of(int64_t shard, int64_t use, int64_t i) {
-  return std::ldexp(static_cast<float>((shard * 31 + use * 17 + i * 7) % 101 - 50), static_cast<int>((shard + use + i) % 40) - 20);
+  return std::ldexp(static_cast<float>((shard * 31 + use * 17 + i * 7) % 101 - 50),
+                    static_cast<int>((shard + use + i) % 40) - 20);
 }
 
 float plain_tree(int64_t begin, int64_t end, int64_t use, int64_t i) {
@@ -112,9 +114,11 @@ TEST(Overlap, NeedsTwoShardsARank) {
     expect_sums(step_of(shards), 4);
     EXPECT_EQ(shards.early_buckets().all, 0u);
     EXPECT_EQ(message_of([&] { Shards(4, &group, leaves(), Schedule::every_round, Overlap::backward); }),
-              "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, or the schedule once_a_step");
+              "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, "
+              "or the schedule once_a_step");
   });
-  EXPECT_EQ(message_of([] { parse_overlap("all"); }), "'all' is no overlap of the gradient exchange; expected none or backward");
+  EXPECT_EQ(message_of([] { parse_overlap("all"); }),
+            "'all' is no overlap of the gradient exchange; expected none or backward");
 }
 
 // One rank gives up at `where`; the others learn it in their backward or in finish(), and the next step is whole.
@@ -169,7 +173,10 @@ TEST(Overlap, FinishBeforeAllShardsIsAnErrorOnAllRanks) {
       });
       const std::string why = fmt::format("Shards::finish: {} of this rank's 3 shards were added", adds);
       const bool is_told = text.find(why) != std::string::npos;
-      EXPECT_TRUE(group.rank() == 1 || adds < 2 ? is_told : text.find("Shards: rank 1 has abandoned the step") != std::string::npos) << text;
+      EXPECT_TRUE(group.rank() == 1 || adds < 2
+                      ? is_told
+                      : text.find("Shards: rank 1 has abandoned the step") != std::string::npos)
+          << text;
       shards.abandon();  // a rank may have heard it in its backward
       expect_sums(step_of(shards), 8);
     });
@@ -195,7 +202,8 @@ TEST(Overlap, LayoutsThatDifferAreAnErrorOnAllRanks) {
   });
 }
 
-// set_reduce_scatter_max_input_buffers: while the other rank sends nothing, so many buckets are on their way, and no more.
+// set_reduce_scatter_max_input_buffers: while the other rank sends nothing, so many buckets are on their way, and no
+// more.
 TEST(InputBuffers, AreAsManyAsAllowed) {
   for (const size_t most : {size_t{1}, size_t{2}, size_t{4}}) {
     std::atomic<bool> is_full = false;

@@ -38,7 +38,8 @@ TEST(RowMap, PlacesEveryRowOnceByExpertSourceAndToken) {
 
 TEST(RowMap, NamesTheRankThatGetsMoreThanItHasRoomFor) {
   const std::vector<int64_t> counts{1, 5, 2, 4};
-  EXPECT_EQ(message_of([&] { RowMap(counts, 2, 8); }), "dispatch of rows: 9 rows go to rank 1, which has room for 8; give all ranks the same max_tokens");
+  EXPECT_EQ(message_of([&] { RowMap(counts, 2, 8); }),
+            "dispatch of rows: 9 rows go to rank 1, which has room for 8; give all ranks the same max_tokens");
 }
 
 }  // namespace

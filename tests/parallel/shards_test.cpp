@@ -112,7 +112,8 @@ TEST(Shards, EveryNumberOfRanksHasTheSameBits) {
           Shards shards(count, &group, parameters(), schedule);
           for (int step = 0; step < 2; ++step) {
             const ShardSums sums = step_of(shards);
-            EXPECT_EQ(contents(sums.gradients), expected(count)) << count << " shards, rank " << group.rank() << " of " << ranks << ", step " << step;
+            EXPECT_EQ(contents(sums.gradients), expected(count))
+                << count << " shards, rank " << group.rank() << " of " << ranks << ", step " << step;
             EXPECT_EQ(sums.loss, expected_loss(count));
           }
           EXPECT_EQ(shards.sum(group.rank() + 1), ranks * (ranks + 1) / 2);
@@ -122,8 +123,8 @@ TEST(Shards, EveryNumberOfRanksHasTheSameBits) {
   }
 }
 
-// A tree that counts instead of looking at the numbers of shards gives other bits: the test above can fail. `begins` are the first
-// shards of the ranks; each rank adds its shards one by one and merges equal counts, and so do the ranks.
+// A tree that counts instead of looking at the numbers of shards gives other bits: the test above can fail. `begins`
+// are the first shards of the ranks; each rank adds its shards one by one and merges equal counts, and so do the ranks.
 float counted(const std::vector<int64_t>& begins, int64_t shards, int64_t i) {
   struct Sum {
     int64_t count;
@@ -148,7 +149,8 @@ float counted(const std::vector<int64_t>& begins, int64_t shards, int64_t i) {
   std::vector<Sum> over_ranks;
   for (size_t r = 0; r < begins.size(); ++r) {
     std::vector<Sum> stack;
-    for (int64_t s = begins[r]; s < (r + 1 < begins.size() ? begins[r + 1] : shards); ++s) push(stack, {1, value_of(s, 0, 0, i)});
+    for (int64_t s = begins[r]; s < (r + 1 < begins.size() ? begins[r + 1] : shards); ++s)
+      push(stack, {1, value_of(s, 0, 0, i)});
     push(over_ranks, total(stack));
   }
   return total(over_ranks).value;
@@ -159,10 +161,12 @@ TEST(Shards, MergingEqualCountsGivesOtherBits) {
     std::vector<int64_t> begins;
     for (int r = 0; r < ranks; ++r) begins.push_back(shards_of_rank(8, r, ranks).begin);
     int differing = 0;
-    for (int64_t i = 0; i < kElements; ++i) differing += counted(begins, 8, i) != expected(8)[0][static_cast<size_t>(i)];
+    for (int64_t i = 0; i < kElements; ++i)
+      differing += counted(begins, 8, i) != expected(8)[0][static_cast<size_t>(i)];
     EXPECT_GT(differing, 0) << ranks << " ranks";
   }
-  for (int64_t i = 0; i < kElements; ++i) EXPECT_EQ(counted({0, 2, 4, 6}, 8, i), expected(8)[0][static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < kElements; ++i)
+    EXPECT_EQ(counted({0, 2, 4, 6}, 8, i), expected(8)[0][static_cast<size_t>(i)]);
 }
 
 TEST(Shards, EveryShardRunsOnceOnSomeRank) {
@@ -188,7 +192,8 @@ TEST(Shards, TheSumOfSquaresIsThatOfTheGradients) {
   for (const int ranks : {1, 3}) {
     comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
       Shards shards(4, &group, {zeros({2}), zeros({1})});
-      for (const int64_t s : shards.mine()) add(shards, s, {{Tensor::of<float>({1.0f, -2.0f})}, {Tensor::of<float>({0.5f})}});
+      for (const int64_t s : shards.mine())
+        add(shards, s, {{Tensor::of<float>({1.0f, -2.0f})}, {Tensor::of<float>({0.5f})}});
       EXPECT_EQ(shards.finish().squares.value(), 16.0 + 64.0 + 4.0);
     });
   }
@@ -214,7 +219,8 @@ TEST(Shards, EmptyParametersAndOnesWithoutUsesTakePart) {
     for (const int ranks : {1, 3}) {
       comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
         Shards shards(4, &group, {Tensor::empty({0, 3}), zeros({2}), zeros({1})}, schedule);
-        for (const int64_t s : shards.mine()) add(shards, s, {{Tensor::empty({0, 3})}, {}, {Tensor::of<float>({1.0f})}});
+        for (const int64_t s : shards.mine())
+          add(shards, s, {{Tensor::empty({0, 3})}, {}, {Tensor::of<float>({1.0f})}});
         const ShardSums sums = shards.finish();
         EXPECT_EQ(sums.gradients[0].extents(), (Extents{0, 3}));
         EXPECT_FALSE(sums.gradients[1].defined());
@@ -232,18 +238,24 @@ TEST(Shards, WrongCountsAreErrors) {
   add(shards, 0, gradients_of(0));
   EXPECT_EQ(message([&] { shards.finish(); }), "Shards::finish: 1 of this rank's 2 shards were added");
   add(shards, 1, gradients_of(1));
-  EXPECT_EQ(message([&] { shards.add(losses_of(2)); }), "Shards::add: this rank has 2 shards, 0 to 1, and all were added; call finish()");
-  EXPECT_EQ(message([&] { deliver(shards, gradients_of(2)); }), "Shards: a gradient of parameter 1 arrives, and all shards of the step were added; call finish()");
+  EXPECT_EQ(message([&] { shards.add(losses_of(2)); }),
+            "Shards::add: this rank has 2 shards, 0 to 1, and all were added; call finish()");
+  EXPECT_EQ(message([&] { deliver(shards, gradients_of(2)); }),
+            "Shards: a gradient of parameter 1 arrives, and all shards of the step were added; call finish()");
   EXPECT_NE(message([&] { shards.add(Tensor::empty({2}, DType::f64)); }).find("expected f32"), std::string::npos);
   EXPECT_EQ(message([] { Shards(6, nullptr, {}); }), "6 virtual shards; expected a power of two");
   EXPECT_EQ(message([] { Shards(0, nullptr, {}); }), "0 virtual shards; expected a power of two");
   EXPECT_EQ(message([] { Shards(-4, nullptr, {}); }), "-4 virtual shards; expected a power of two");
   const Tensor leaf = parameters()[0];
-  EXPECT_EQ(message([&] { Shards(2, nullptr, {leaf, Tensor()}); }), "Shards: parameter 1 of 2 is undefined; give leaves, such as Parameter::leaf()");
-  EXPECT_NE(message([&] { Shards(2, nullptr, {leaf, parameters()[0], leaf}); }).find("parameters 0 and 2 are one leaf"), std::string::npos);
-  EXPECT_EQ(message([] { parse_schedule("sometimes"); }), "'sometimes' is no schedule of gradient exchange; expected once_a_step or every_round");
+  EXPECT_EQ(message([&] { Shards(2, nullptr, {leaf, Tensor()}); }),
+            "Shards: parameter 1 of 2 is undefined; give leaves, such as Parameter::leaf()");
+  EXPECT_NE(message([&] { Shards(2, nullptr, {leaf, parameters()[0], leaf}); }).find("parameters 0 and 2 are one leaf"),
+            std::string::npos);
+  EXPECT_EQ(message([] { parse_schedule("sometimes"); }),
+            "'sometimes' is no schedule of gradient exchange; expected once_a_step or every_round");
   EXPECT_EQ(message([] { shards_of_rank(8, 0, 9); }),
-            "9 data-parallel ranks cannot share 8 virtual shards: each needs at least one; start at most 8 ranks or raise numerics.virtual_shards");
+            "9 data-parallel ranks cannot share 8 virtual shards: each needs at least one; start at most 8 ranks or "
+            "raise numerics.virtual_shards");
 }
 
 // What is added must be the same thing in all shards and on all ranks: a flat buffer would not tell.
@@ -255,21 +267,28 @@ TEST(Shards, OtherUsesInAShardAreNamed) {
     return message([&] { add(shards, 1, uses); });
   };
   EXPECT_EQ(second({{one}, {}}),
-            "Shards: parameter 1 has 0 uses in shard 1 and 1 in shard 0; let every shard use a parameter equally often, with zeros where it counts for nothing");
+            "Shards: parameter 1 has 0 uses in shard 1 and 1 in shard 0; let every shard use a parameter equally "
+            "often, with zeros where it counts for nothing");
   EXPECT_EQ(second({{one, one}, {one}}),
-            "Shards: parameter 0 has 2 uses in shard 1 and 1 in shard 0; let every shard use a parameter equally often, with zeros where it counts for nothing");
+            "Shards: parameter 0 has 2 uses in shard 1 and 1 in shard 0; let every shard use a parameter equally "
+            "often, with zeros where it counts for nothing");
   EXPECT_EQ(second({{one}, {three}}), "Shards: a gradient of parameter 1 is [3] in shard 1 and [1] in shard 0");
-  EXPECT_NE(second({{one}, {Tensor::empty({1}, DType::bf16)}}).find("a gradient of parameter 1 in shard 1 is [1] bf16 cpu; expected f32"), std::string::npos);
+  EXPECT_NE(second({{one}, {Tensor::empty({1}, DType::bf16)}})
+                .find("a gradient of parameter 1 in shard 1 is [1] bf16 cpu; expected f32"),
+            std::string::npos);
   for (const Schedule schedule : {Schedule::once_a_step, Schedule::every_round}) {
     for (const int ranks : {2, 4}) {
       comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
         Shards shards(4, &group, {one, clone(one)}, schedule);
         const bool other = group.rank() == ranks - 1;
         const std::string text = message([&] {
-          for (const int64_t s : shards.mine()) add(shards, s, other ? UseGradients{{}, {one}} : UseGradients{{one}, {}});
+          for (const int64_t s : shards.mine())
+            add(shards, s, other ? UseGradients{{}, {one}} : UseGradients{{one}, {}});
           shards.finish();
         });
-        EXPECT_NE(text.find(fmt::format("the uses of parameters on rank {} are not those on rank 0", ranks - 1)), std::string::npos) << text;
+        EXPECT_NE(text.find(fmt::format("the uses of parameters on rank {} are not those on rank 0", ranks - 1)),
+                  std::string::npos)
+            << text;
       });
     }
   }
@@ -295,16 +314,24 @@ TEST(Shards, TellsWhatAnUnevenDivisionCosts) {
   };
   of(8, 3, [](const Shards& shards) {
     EXPECT_DOUBLE_EQ(shards.efficiency(), 8.0 / 9);
-    EXPECT_EQ(shards.advice(), "8 virtual shards on 3 ranks: the efficiency V / (R ceil(V / R)) is 89 %, because some ranks run 3 shards and others 2; "
-                               "numerics.virtual_shards of 16 or more (4 for each rank) makes it 80 % or more, and is another run with other bits");
+    EXPECT_EQ(shards.advice(),
+              "8 virtual shards on 3 ranks: the efficiency V / (R ceil(V / R)) is 89 %, because some ranks run 3 "
+              "shards and others 2; "
+              "numerics.virtual_shards of 16 or more (4 for each rank) makes it 80 % or more, and is another run with "
+              "other bits");
   });
   of(8, 7, [](const Shards& shards) {
     EXPECT_DOUBLE_EQ(shards.efficiency(), 4.0 / 7);
-    EXPECT_EQ(shards.advice(), "8 virtual shards on 7 ranks: the efficiency V / (R ceil(V / R)) is 57 %, because some ranks run 2 shards and others 1; "
-                               "numerics.virtual_shards of 32 or more (4 for each rank) makes it 80 % or more, and is another run with other bits");
+    EXPECT_EQ(shards.advice(),
+              "8 virtual shards on 7 ranks: the efficiency V / (R ceil(V / R)) is 57 %, because some ranks run 2 "
+              "shards and others 1; "
+              "numerics.virtual_shards of 32 or more (4 for each rank) makes it 80 % or more, and is another run with "
+              "other bits");
   });
   of(32, 5, [](const Shards& shards) {
-    EXPECT_EQ(shards.advice(), "32 virtual shards on 5 ranks: the efficiency V / (R ceil(V / R)) is 91 %, because some ranks run 7 shards and others 6");
+    EXPECT_EQ(shards.advice(),
+              "32 virtual shards on 5 ranks: the efficiency V / (R ceil(V / R)) is 91 %, because some ranks run 7 "
+              "shards and others 6");
   });
   of(8, 4, [](const Shards& shards) { EXPECT_EQ(shards.advice(), ""); });
 }
@@ -363,7 +390,9 @@ TEST(Shards, AnErrorOfOneRankIsToldToAll) {
         }
         shards.finish();
       });
-      const char* why = schedule == Schedule::once_a_step ? "Shards::finish: 1 of this rank's 3 shards were added" : "Shards: parameter 0 has 0 uses in shard 4 and 1 in shard 1";
+      const char* why = schedule == Schedule::once_a_step
+                            ? "Shards::finish: 1 of this rank's 3 shards were added"
+                            : "Shards: parameter 0 has 0 uses in shard 4 and 1 in shard 1";
       EXPECT_NE(text.find(why), std::string::npos) << text;
       EXPECT_EQ(text.find("rank 1 refused its call") != std::string::npos, group.rank() != 1) << text;
       EXPECT_EQ(contents(step_of(shards).gradients), expected(8));
@@ -378,7 +407,9 @@ TEST(Shards, UsesOfOtherSizesThanEachOtherAreNamed) {
       add(shards, shards.mine()[0], {{Tensor::of<float>({1.0f, 2.0f}), Tensor::of<float>({1.0f})}});
       shards.finish();
     });
-    EXPECT_NE(text.find("Shards: the uses of parameter 0 have gradients of [2] and [1]; expected one size"), std::string::npos) << text;
+    EXPECT_NE(text.find("Shards: the uses of parameter 0 have gradients of [2] and [1]; expected one size"),
+              std::string::npos)
+        << text;
   });
 }
 

@@ -12,16 +12,27 @@ namespace {
 
 std::vector<SharedFunction> losses() {
   std::vector<SharedFunction> all;
-  for (const auto& [name, reduction] : {std::pair("none", LossReduction::none), {"sum", LossReduction::sum}, {"mean", LossReduction::mean}}) {
-    const auto add_one = [&, r = reduction](const char* loss, auto fn) { all.push_back({fmt::format("{} {}", loss, name), [fn, r](const Tensor& a, const Tensor& b) { return fn(a, b, r); }, nullptr}); };
+  for (const auto& [name, reduction] :
+       {std::pair("none", LossReduction::none), {"sum", LossReduction::sum}, {"mean", LossReduction::mean}}) {
+    const auto add_one = [&, r = reduction](const char* loss, auto fn) {
+      all.push_back({fmt::format("{} {}", loss, name),
+                     [fn, r](const Tensor& a, const Tensor& b) { return fn(a, b, r); }, nullptr});
+    };
     add_one("mse_loss", [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::mse_loss(a, b, r); });
     add_one("l1_loss", [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::l1_loss(a, b, r); });
-    add_one("huber_loss", [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::huber_loss(a, b, 0.75, r); });
-    add_one("smooth_l1_loss", [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::smooth_l1_loss(a, b, 0.5, r); });
-    add_one("binary_cross_entropy_with_logits", [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::binary_cross_entropy_with_logits(a, b, {}, r); });
-    add_one("binary_cross_entropy_with_logits weighted", [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::binary_cross_entropy_with_logits(a, b, b, r); });
+    add_one("huber_loss",
+            [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::huber_loss(a, b, 0.75, r); });
+    add_one("smooth_l1_loss",
+            [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::smooth_l1_loss(a, b, 0.5, r); });
+    add_one("binary_cross_entropy_with_logits", [](const Tensor& a, const Tensor& b, LossReduction r) {
+      return nn::binary_cross_entropy_with_logits(a, b, {}, r);
+    });
+    add_one("binary_cross_entropy_with_logits weighted", [](const Tensor& a, const Tensor& b, LossReduction r) {
+      return nn::binary_cross_entropy_with_logits(a, b, b, r);
+    });
     add_one("kl_div", [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::kl_div(a, b, false, r); });
-    add_one("kl_div of logarithms", [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::kl_div(a, b, true, r); });
+    add_one("kl_div of logarithms",
+            [](const Tensor& a, const Tensor& b, LossReduction r) { return nn::kl_div(a, b, true, r); });
   }
   return all;
 }

@@ -1,4 +1,5 @@
-// parallelize_module: a transformer under a plan has the losses and gradients of one rank, bit for bit, and keeps its parts apart.
+// parallelize_module: a transformer under a plan has the losses and gradients of one rank, bit for bit, and keeps its
+// parts apart.
 #include "tutti/parallel/tensor_parallel.h"
 
 #include "tests/parallel/support/parallel_block.h"
@@ -24,12 +25,16 @@ TEST_P(TensorParallel, HasTheLossesAndGradientsOfOneRank) {
   const Case& c = GetParam();
   const auto is_it = [&](const comm::TransportInfo& info) { return info.name == c.transport && info.available; };
   const std::vector<comm::TransportInfo> known = comm::known_transports();
-  if (std::string_view(c.transport) != "threads" && std::none_of(known.begin(), known.end(), is_it)) GTEST_SKIP() << "no " << c.transport << " in this build";
+  if (std::string_view(c.transport) != "threads" && std::none_of(known.begin(), known.end(), is_it))
+    GTEST_SKIP() << "no " << c.transport << " in this build";
   for (const bool fused_loss : {false, true}) {
     const Values expected = of_one_rank(c.dtype, fused_loss);
     run_on_ranks(c.transport, c.ranks, [&](const dist::Mesh& mesh) {
-      const std::string found = difference(losses_and_gradients(mesh, small_plan(c.sequence), c.dtype, fused_loss), expected);
-      if (!found.empty()) throw std::logic_error(fmt::format("rank {}{}: {}", mesh->rank(), fused_loss ? ", linear_cross_entropy" : "", found));
+      const std::string found =
+          difference(losses_and_gradients(mesh, small_plan(c.sequence), c.dtype, fused_loss), expected);
+      if (!found.empty())
+        throw std::logic_error(
+            fmt::format("rank {}{}: {}", mesh->rank(), fused_loss ? ", linear_cross_entropy" : "", found));
     });
   }
 }
@@ -46,7 +51,8 @@ constexpr Case kCases[] = {
     {"Tp4OfProcessesWithSequence", 4, true, DType::f32, "shm"},
     {"Tp2OfProcessesInBf16", 2, true, DType::bf16, "shm"},
 };
-INSTANTIATE_TEST_SUITE_P(Layouts, TensorParallel, testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorParallel, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // The loss as a function of one element of a parameter, in f64 on one rank.
 double loss_with(const std::string& changed, int64_t element, double by) {
@@ -58,23 +64,37 @@ double loss_with(const std::string& changed, int64_t element, double by) {
   for (const auto& [name, p] : model.named_parameters()) {
     if (name == changed) p.use().data<double>()[element] += by;
   }
-  const Tensor losses = cross_entropy(matmul(model.forward(small_tokens(0)), transpose(model.embed->weight, 0, 1)), small_tokens(5));
+  const Tensor losses =
+      cross_entropy(matmul(model.forward(small_tokens(0)), transpose(model.embed->weight, 0, 1)), small_tokens(5));
   return sum(mul(losses, 0.25)).item();
 }
 
 // Replicated parameters with divided inputs must get their whole sum, and divided ones theirs once.
 TEST(TensorParallel, GradientsHaveTheSizeOfFiniteDifferences) {
   const SmallLeaves leaves;
-  const std::pair<const char*, int64_t> elements[] = {{"norm1.weight", 3},          {"norm2.weight", 5},       {"norm2.bias", 1},          {"final_norm.weight", 7},
-                                                      {"attention.q_proj.weight", 17}, {"attention.o_proj.bias", 4}, {"attention.k_proj.bias", 20}, {"mlp.down.weight", 100},
-                                                      {"mlp.down.bias", 2},         {"mlp.up.weight", 9},      {"embed.weight", 62 * kDim + 3}};
+  const std::pair<const char*, int64_t> elements[] = {{"norm1.weight", 3},
+                                                      {"norm2.weight", 5},
+                                                      {"norm2.bias", 1},
+                                                      {"final_norm.weight", 7},
+                                                      {"attention.q_proj.weight", 17},
+                                                      {"attention.o_proj.bias", 4},
+                                                      {"attention.k_proj.bias", 20},
+                                                      {"mlp.down.weight", 100},
+                                                      {"mlp.down.bias", 2},
+                                                      {"mlp.up.weight", 9},
+                                                      {"embed.weight", 62 * kDim + 3}};
   std::map<std::string, double> slopes;
-  for (const auto& [name, element] : elements) slopes[name] = (loss_with(name, element, 1e-4) - loss_with(name, element, -1e-4)) / 2e-4;
+  for (const auto& [name, element] : elements)
+    slopes[name] = (loss_with(name, element, 1e-4) - loss_with(name, element, -1e-4)) / 2e-4;
   for (const int ranks : {2, 4}) {
     for (const bool sequence : {false, true}) {
       comm::run_ranks(ranks, [&](comm::ProcessGroup&) {
-        const Values seen = losses_and_gradients(dist::init_device_mesh("cpu", {ranks}), small_plan(sequence), DType::f32);
-        for (const auto& [name, element] : elements) EXPECT_NEAR(seen.at(name)[static_cast<size_t>(element)], slopes[name], 1e-4 * std::max(1.0, std::abs(slopes[name]))) << name << " on " << ranks << " ranks";
+        const Values seen =
+            losses_and_gradients(dist::init_device_mesh("cpu", {ranks}), small_plan(sequence), DType::f32);
+        for (const auto& [name, element] : elements)
+          EXPECT_NEAR(seen.at(name)[static_cast<size_t>(element)], slopes[name],
+                      1e-4 * std::max(1.0, std::abs(slopes[name])))
+              << name << " on " << ranks << " ranks";
       });
     }
   }
@@ -89,17 +109,20 @@ TEST(TensorParallel, StoresPartsAndSendsActivationsOnly) {
       SmallModel model;
       parallelize_module(model, mesh, small_plan(sequence));
       nn::initialize(model);
-      EXPECT_EQ(model.mlp->up->weight.stored().extents(), (Extents{mesh->rank() == 0 || mesh->rank() == 2 ? 9 : 8, kDim})) << "34 rows by halving: 9, 8, 9, 8";
+      EXPECT_EQ(model.mlp->up->weight.stored().extents(),
+                (Extents{mesh->rank() == 0 || mesh->rank() == 2 ? 9 : 8, kDim}))
+          << "34 rows by halving: 9, 8, 9, 8";
       EXPECT_EQ(model.attention->o_proj->weight.stored().extents(), (Extents{kDim, kHeads * kHeadDim / 4}));
       EXPECT_EQ(model.embed->weight.stored().extents(), (Extents{kVocabulary / 4, kDim}));
       const auto placed = [&](const Tensor& t) { return dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); };
       const Tensor tokens = placed(small_tokens(0)), labels = placed(small_tokens(5));
       const dist::CommCounter counter;
       const Tensor x = nn::call(model, tokens);
-      const Tensor losses = cross_entropy(matmul(x, transpose(model.embed->weight, 0, 1), {.out_dtype = DType::f32}), labels);
+      const Tensor losses =
+          cross_entropy(matmul(x, transpose(model.embed->weight, 0, 1), {.out_dtype = DType::f32}), labels);
       const double activation = kRows * kLength * kDim * 4.0, statistics = kRows * kLength * 3 * 4.0 * 3;
-      // Embedding, attention and feed-forward send their sum: as all_reduce, or as reduce_scatter and all_gather, between which the bias is added,
-      // with `sequence` also the norm. One more call is for the losses.
+      // Embedding, attention and feed-forward send their sum: as all_reduce, or as reduce_scatter and all_gather,
+      // between which the bias is added, with `sequence` also the norm. One more call is for the losses.
       EXPECT_EQ(counter.total().collectives, sequence ? 7 : 6) << counter.to_string();
       EXPECT_NEAR(counter.total().bytes, 3 * 2 * activation * 3 / 4 + statistics, 1) << counter.to_string();
       EXPECT_EQ(dist::placements_of(losses), (dist::Placements{dist::replicate()}));
@@ -122,7 +145,8 @@ StageMask note_sizes() {
   return mask;
 }
 
-// A rank computes the gradient of the rows of a divided table that it has; of a table that every rank has, all of it, because sending would cost more.
+// A rank computes the gradient of the rows of a divided table that it has; of a table that every rank has, all of it,
+// because sending would cost more.
 TEST(TensorParallel, TheGradientOfATableIsComputedWhereItLies) {
   const SmallLeaves leaves;
   comm::run_ranks(4, [&](comm::ProcessGroup&) {
@@ -151,10 +175,12 @@ TEST(TensorParallel, RanksThatDifferAreNamed) {
   const SmallLeaves leaves;
   const auto says = [](const std::function<void(const dist::Mesh&, SmallModel&)>& run) -> std::string {
     try {
-      comm::run_ranks(2, [&](comm::ProcessGroup&) {
-        SmallModel model;
-        run(dist::init_device_mesh("cpu", {2}), model);
-      }, {.timeout = std::chrono::seconds(20)});
+      comm::run_ranks(2,
+                      [&](comm::ProcessGroup&) {
+                        SmallModel model;
+                        run(dist::init_device_mesh("cpu", {2}), model);
+                      },
+                      {.timeout = std::chrono::seconds(20)});
     } catch (const Error& error) {
       return error.what();
     }
@@ -165,12 +191,16 @@ TEST(TensorParallel, RanksThatDifferAreNamed) {
     if (mesh->rank() == 1) plan.pop_back();
     parallelize_module(model, mesh, plan);
   });
-  EXPECT_NE(plans.find("parallelize_module: the ranks of mesh(2) have different plans or modules; give all of them the same"), std::string::npos) << plans;
+  EXPECT_NE(
+      plans.find("parallelize_module: the ranks of mesh(2) have different plans or modules; give all of them the same"),
+      std::string::npos)
+      << plans;
   EXPECT_NE(plans.find("rank 1"), std::string::npos) << plans;
   const std::string batches = says([](const dist::Mesh& mesh, SmallModel& model) {
     parallelize_module(model, mesh, small_plan(false));
     nn::initialize(model);
-    model.embed(dist::distribute_tensor(mesh->rank() == 1 ? narrow(small_tokens(0), 0, 0, 12) : small_tokens(0), mesh, {}, {.src_data_rank = -1}));
+    model.embed(dist::distribute_tensor(mesh->rank() == 1 ? narrow(small_tokens(0), 0, 0, 12) : small_tokens(0), mesh,
+                                        {}, {.src_data_rank = -1}));
   });
   EXPECT_NE(batches.find("rank 1"), std::string::npos) << batches;
   EXPECT_NE(batches.find("the shapes differ"), std::string::npos) << batches;
@@ -211,20 +241,28 @@ TEST(TensorParallel, WrongPlansChangeNothing) {
   comm::run_ranks(2, [](comm::ProcessGroup&) {
     const dist::Mesh mesh = dist::init_device_mesh("cpu", {2});
     SmallModel model;
-    const auto says = [&](const ParallelPlan& plan) { return message_of([&] { parallelize_module(model, mesh, plan); }); };
+    const auto says = [&](const ParallelPlan& plan) {
+      return message_of([&] { parallelize_module(model, mesh, plan); });
+    };
     const std::string unknown = says({{"mlp.*", ColwiseParallel{}}, {"mlp.gat", ColwiseParallel{}}});
     EXPECT_NE(unknown.find("parallelize_module: unknown module pattern 'mlp.gat'"), std::string::npos) << unknown;
     EXPECT_NE(unknown.find("did you mean 'mlp.gate'"), std::string::npos) << unknown;
     const std::string norm = says({{"norm*", RowwiseParallel{}}});
-    EXPECT_NE(norm.find("RowwiseParallel divides nn::Linear and nn::Embedding, and 'norm1' is neither"), std::string::npos) << norm;
+    EXPECT_NE(norm.find("RowwiseParallel divides nn::Linear and nn::Embedding, and 'norm1' is neither"),
+              std::string::npos)
+        << norm;
     const std::string degree = says({{"attention.o_proj", RowwiseParallel{}}, {"mlp.down", RowwiseParallel{}}});
-    EXPECT_NE(degree.find("RowwiseParallel of 'attention.o_proj' cuts its 48 input features, over which its result is summed, over 2 ranks"), std::string::npos) << degree;
+    EXPECT_NE(degree.find("RowwiseParallel of 'attention.o_proj' cuts its 48 input features, over which its result is "
+                          "summed, over 2 ranks"),
+              std::string::npos)
+        << degree;
     EXPECT_NE(degree.find("The largest legal degree of the whole plan is 1"), std::string::npos) << degree;
     const std::string twice = says({{"embed", RowwiseParallel{}}, {"emb*", ColwiseParallel{}}});
     EXPECT_NE(twice.find("places one parameter as S(0) in 'embed' and as S(1) in 'embed'"), std::string::npos) << twice;
     EXPECT_FALSE(model.embed->weight.is_materialized());
     const dist::Mesh flat = dist::init_device_mesh("cpu", {2, 1});
-    EXPECT_NE(message_of([&] { parallelize_module(model, flat, ParallelPlan{}); }).find("has 2 dims; expected one"), std::string::npos);
+    EXPECT_NE(message_of([&] { parallelize_module(model, flat, ParallelPlan{}); }).find("has 2 dims; expected one"),
+              std::string::npos);
   });
 }
 

@@ -1,4 +1,5 @@
-// Every way to bring tokens to the experts of other ranks: the bits of the local dispatcher, whatever the loads, and what happens to late ranks.
+// Every way to bring tokens to the experts of other ranks: the bits of the local dispatcher, whatever the loads, and
+// what happens to late ranks.
 #include <atomic>
 #include <thread>
 
@@ -11,7 +12,8 @@ namespace tutti::parallel {
 namespace {
 
 class Dispatchers : public testing::TestWithParam<Way> {};
-INSTANTIATE_TEST_SUITE_P(Of, Dispatchers, testing::ValuesIn(kWays), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Of, Dispatchers, testing::ValuesIn(kWays),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Dispatchers, HaveTheBitsOfOneRankForAnyLoad) {
   for (const int ranks : {2, 4}) {
@@ -21,7 +23,8 @@ TEST_P(Dispatchers, HaveTheBitsOfOneRankForAnyLoad) {
   }
 }
 
-// ---- late ranks ---------------------------------------------------------------------------------------------------------------
+// ---- late ranks
+// ---------------------------------------------------------------------------------------------------------------
 
 // Two layers, where one rank comes late to every move and every read in turn.
 bool has_bits_of_local_when_late(ExpertExchange exchange, const ExpertMemory::Options& options, bool recomputes) {
@@ -35,8 +38,10 @@ bool has_bits_of_local_when_late(ExpertExchange exchange, const ExpertMemory::Op
     const nn::Routing routing = routing_of(load, tokens);
     const auto memory = memory_of(*world, exchange, options);
     const auto first = dispatcher_of(*world, exchange, memory), second = dispatcher_of(*world, exchange, memory);
-    Experts all_of_first(0, kExperts, DType::f32), all_of_second(0, kExperts, DType::f32), part_of_first(world->rank() * own, own, DType::f32), part_of_second(world->rank() * own, own, DType::f32);
-    const auto run = [&](const nn::TokenDispatcher& one, Experts& experts_of_one, const nn::TokenDispatcher& two, Experts& experts_of_two, int late) {
+    Experts all_of_first(0, kExperts, DType::f32), all_of_second(0, kExperts, DType::f32),
+        part_of_first(world->rank() * own, own, DType::f32), part_of_second(world->rank() * own, own, DType::f32);
+    const auto run = [&](const nn::TokenDispatcher& one, Experts& experts_of_one, const nn::TokenDispatcher& two,
+                         Experts& experts_of_two, int late) {
       const auto pause = [=, &world] {
         if (late == world->rank()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       };
@@ -52,7 +57,9 @@ bool has_bits_of_local_when_late(ExpertExchange exchange, const ExpertMemory::Op
         };
       };
       const Tensor x = requires_grad_(facets::sample_tensor(static_cast<uint64_t>(world->rank()) + 1, {tokens, kDim}));
-      const auto through = [&](auto fn, const Tensor& in) { return recomputes ? checkpoint(fn, std::span(&in, 1)) : fn(std::span(&in, 1)); };
+      const auto through = [&](auto fn, const Tensor& in) {
+        return recomputes ? checkpoint(fn, std::span(&in, 1)) : fn(std::span(&in, 1));
+      };
       const Tensor y = through(layer(two, experts_of_two), through(layer(one, experts_of_one), x));
       backward(y, facets::sample_tensor(77, {tokens, kDim}));
       return Results{elements_of(y), elements_of(grad_of(x))};
@@ -69,22 +76,27 @@ bool has_bits_of_local_when_late(ExpertExchange exchange, const ExpertMemory::Op
 
 TEST(LateRanks, OvertakeNobodyWhoStillReads) {
   for (const ExpertExchange exchange : {ExpertExchange::direct_store, ExpertExchange::gather_on_read}) {
-    for (const bool recomputes : {false, true}) EXPECT_TRUE(has_bits_of_local_when_late(exchange, {.poisons = true}, recomputes)) << static_cast<int>(exchange) << recomputes;
+    for (const bool recomputes : {false, true})
+      EXPECT_TRUE(has_bits_of_local_when_late(exchange, {.poisons = true}, recomputes))
+          << static_cast<int>(exchange) << recomputes;
   }
 }
 
-// With one buffer for both ways of gradients, a rank that is early stores into what a late one still reads, or poisons after it.
-// ThreadSanitizer reports exactly that, and nothing in the test above.
+// With one buffer for both ways of gradients, a rank that is early stores into what a late one still reads, or poisons
+// after it. ThreadSanitizer reports exactly that, and nothing in the test above.
 TEST(LateRanks, AreOvertakenWithOneBufferTooFew) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the race is what it is about";
 #endif
   bool is_overtaken = false;
-  for (int tries = 0; tries < 10 && !is_overtaken; ++tries) is_overtaken = !has_bits_of_local_when_late(ExpertExchange::direct_store, {.poisons = true, .backward_buffers = 1}, false);
+  for (int tries = 0; tries < 10 && !is_overtaken; ++tries)
+    is_overtaken =
+        !has_bits_of_local_when_late(ExpertExchange::direct_store, {.poisons = true, .backward_buffers = 1}, false);
   EXPECT_TRUE(is_overtaken);
 }
 
-// ---- what they do, and what they refuse -----------------------------------------------------------------------------------------------
+// ---- what they do, and what they refuse
+// -----------------------------------------------------------------------------------------------
 
 TEST(DispatchCounts, AreThoseOfTheAlgorithm) {
   comm::run_ranks(2, [](comm::ProcessGroup& world) {
@@ -120,7 +132,9 @@ TEST(SharedDispatchers, SayWhenABackwardComesTooLate) {
       return dispatcher->combine(part.module.forward(d.experts), d, routing);
     };
     const Tensor first = forward(), second = forward();
-    EXPECT_NE(message_of([&] { backward(first, full_like(first, 1.0)); }).find("was changed in place after the forward"), std::string::npos);
+    EXPECT_NE(
+        message_of([&] { backward(first, full_like(first, 1.0)); }).find("was changed in place after the forward"),
+        std::string::npos);
   });
 }
 

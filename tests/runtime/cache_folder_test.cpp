@@ -19,9 +19,13 @@ namespace fs = std::filesystem;
 using testing::read_whole_file;
 using testing::TemporaryFolder;
 
-bool put(const CacheFolder& folder, std::string_view name, std::string_view contents) { return folder.replace(name, {&contents, 1}); }
+bool put(const CacheFolder& folder, std::string_view name, std::string_view contents) {
+  return folder.replace(name, {&contents, 1});
+}
 
-void make_older(const fs::path& file, int hours) { fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(hours)); }
+void make_older(const fs::path& file, int hours) {
+  fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(hours));
+}
 
 TEST(CacheFolder, PutsPartsTogether) {
   const TemporaryFolder place;
@@ -71,7 +75,8 @@ TEST(CacheFolder, ALockIsHeldByOne) {
     EXPECT_TRUE(lock);
     ::testing::internal::CaptureStderr();
     EXPECT_FALSE(other.lock("lock", std::chrono::seconds(0)));
-    EXPECT_NE(::testing::internal::GetCapturedStderr().find("has been locked by another process for 0 s"), std::string::npos);
+    EXPECT_NE(::testing::internal::GetCapturedStderr().find("has been locked by another process for 0 s"),
+              std::string::npos);
   }
   EXPECT_TRUE(other.lock("lock", std::chrono::seconds(0)));
 }
@@ -88,7 +93,10 @@ TEST(CacheFolder, ALongWaitIsTold) {
   EXPECT_TRUE(other.lock("data", std::chrono::minutes(30)));
   holder.join();
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(fmt::format("waiting for another process that has locked {}/data, at most 30 minutes", place / "cache")), std::string::npos) << said;
+  EXPECT_NE(said.find(fmt::format("waiting for another process that has locked {}/data, at most 30 minutes",
+                                  place / "cache")),
+            std::string::npos)
+      << said;
 }
 
 TEST(CacheFolder, EvictsTheOldestOfAKind) {
@@ -112,7 +120,8 @@ TEST(CacheFolder, EvictsTheOldestOfAKind) {
 TEST(CacheFolder, ClearsAwayWhatAKilledProcessLeftADayAgo) {
   const TemporaryFolder place;
   const CacheFolder folder(place / "cache");
-  const std::string left = place.write("cache/.a.kind.tmp-1-0", "x"), being_written = place.write("cache/.b.kind.tmp-1-0", "x");
+  const std::string left = place.write("cache/.a.kind.tmp-1-0", "x"),
+                    being_written = place.write("cache/.b.kind.tmp-1-0", "x");
   make_older(left, 25);
   folder.evict(".kind", {});
   EXPECT_FALSE(fs::exists(left));

@@ -47,17 +47,26 @@ TEST(ChromeTrace, HasTheHeadOfTheFormat) {
 }
 
 TEST(ChromeTrace, CountsDropsInItsHead) {
-  const Json trace = traced([] {
-    for (int i = 0; i < 10; ++i) trace_mark("moment");
-  }, {.events_per_thread = 3});
+  const Json trace = traced(
+      [] {
+        for (int i = 0; i < 10; ++i) trace_mark("moment");
+      },
+      {.events_per_thread = 3});
   EXPECT_EQ(trace.at("tutti").at("droppedEvents"), 7);
   EXPECT_EQ(events(trace, "i", "moment").size(), 3u);
 }
 
 TEST(ChromeTrace, AKernelEventCarriesItsProvenance) {
-  const TraceKernel& kernel = intern_kernel({.kernel_id = "add_mul_77", .graph_key = "step_5f", .ops = {{"add", 3}, {"mul", 4}},
-                                             .stack = {"model.cpp:12 (forward)"}, .module_path = "layers.0", .phase = TracePhase::backward,
-                                             .bytes = 64, .flops = 16, .choice = "vector 8", .specialization = "s0=128"});
+  const TraceKernel& kernel = intern_kernel({.kernel_id = "add_mul_77",
+                                             .graph_key = "step_5f",
+                                             .ops = {{"add", 3}, {"mul", 4}},
+                                             .stack = {"model.cpp:12 (forward)"},
+                                             .module_path = "layers.0",
+                                             .phase = TracePhase::backward,
+                                             .bytes = 64,
+                                             .flops = 16,
+                                             .choice = "vector 8",
+                                             .specialization = "s0=128"});
   const Json trace = traced([&] {
     const TraceSpan fixed(TraceCategory::kernel, kernel);
     const TraceSpan sized(TraceCategory::extern_call, kernel, {.bytes = 3e9, .flops = 5e12});
@@ -69,7 +78,10 @@ TEST(ChromeTrace, AKernelEventCarriesItsProvenance) {
   Json args = fixed.at("args");
   EXPECT_EQ(args.at("debug_handle").get<std::string>().substr(0, 11), "add_mul_77:");
   args.erase("debug_handle");
-  EXPECT_EQ(args, Json::parse(R"j({"kernel_id": "add_mul_77", "graph_key": "step_5f", "ops": [{"name": "add", "node": 3}, {"name": "mul", "node": 4}],
+  EXPECT_EQ(
+      args,
+      Json::parse(
+          R"j({"kernel_id": "add_mul_77", "graph_key": "step_5f", "ops": [{"name": "add", "node": 3}, {"name": "mul", "node": 4}],
       "stack": ["model.cpp:12 (forward)"], "module_path": "layers.0", "phase": "bwd", "bytes": 64, "flops": 16, "choice": "vector 8",
       "specialization": "s0=128"})j"));
   EXPECT_EQ(sized.at("args").at("bytes"), 3'000'000'000);
@@ -106,15 +118,21 @@ TEST(ChromeTrace, TimesAreExactMicrosecondsSinceTheBase) {
 TEST(ChromeTrace, NamesAreEscaped) {
   const std::string hard = "quote \" backslash \\ newline \n tab \t bell \a umlaut \xc3\xa4 broken \xff end";
   const Json trace = traced([&] { const TraceSpan span(TraceCategory::annotation, intern_trace_name(hard)); });
-  EXPECT_EQ(events(trace, "X").at(0).at("name"), "quote \" backslash \\ newline \n tab \t bell \a umlaut \xc3\xa4 broken \xef\xbf\xbd end");
+  EXPECT_EQ(events(trace, "X").at(0).at("name"),
+            "quote \" backslash \\ newline \n tab \t bell \a umlaut \xc3\xa4 broken \xef\xbf\xbd end");
 }
 
 TEST(ChromeTrace, MemoryIsAMomentAndACurve) {
   const Json trace = traced([] {
-    TraceRecorder::record({.category = TraceCategory::memory, .begin_ns = trace_now_ns(), .text = "gradients", .values = {4096, -64, 1000, 2000}});
+    TraceRecorder::record({.category = TraceCategory::memory,
+                           .begin_ns = trace_now_ns(),
+                           .text = "gradients",
+                           .values = {4096, -64, 1000, 2000}});
   });
-  EXPECT_EQ(events(trace, "i", "[memory]").at(0).at("args"),
-            Json::parse(R"({"Addr": 4096, "Bytes": -64, "Total Allocated": 1000, "Total Reserved": 2000, "Device Type": 0, "Device Id": -1,
+  EXPECT_EQ(
+      events(trace, "i", "[memory]").at(0).at("args"),
+      Json::parse(
+          R"({"Addr": 4096, "Bytes": -64, "Total Allocated": 1000, "Total Reserved": 2000, "Device Type": 0, "Device Id": -1,
                             "Category": "gradients"})"));
   EXPECT_EQ(events(trace, "C", "memory").at(0).at("args"), Json::parse(R"({"allocated": 1000})"));
 }
@@ -124,8 +142,13 @@ TEST(ChromeTrace, CallsOfAGroupThatOverlapStandInRowsOfTheirOwn) {
   const Json trace = traced([&] {
     const int64_t t = trace_now_ns();
     for (const auto& [begin, end] : {std::pair{0, 10}, std::pair{5, 20}, std::pair{12, 14}}) {
-      TraceRecorder::record({.category = TraceCategory::collective, .name = "all_reduce", .begin_ns = t + begin, .end_ns = t + end, .group = &group,
-                             .text = "f32", .values = {8, 8, 7, -1}});
+      TraceRecorder::record({.category = TraceCategory::collective,
+                             .name = "all_reduce",
+                             .begin_ns = t + begin,
+                             .end_ns = t + end,
+                             .group = &group,
+                             .text = "f32",
+                             .values = {8, 8, 7, -1}});
     }
   });
   const std::vector<Json> calls = events(trace, "X", "all_reduce");
@@ -133,7 +156,10 @@ TEST(ChromeTrace, CallsOfAGroupThatOverlapStandInRowsOfTheirOwn) {
   EXPECT_NE(calls[0].at("tid"), calls[1].at("tid"));
   EXPECT_EQ(calls[0].at("tid"), calls[2].at("tid"));
   EXPECT_EQ(calls[0].at("cat"), "collective_comm");
-  EXPECT_EQ(calls[0].at("args"), Json::parse(R"({"Collective name": "all_reduce", "In msg nelems": 8, "Out msg nelems": 8, "dtype": "f32", "Group size": 2,
+  EXPECT_EQ(
+      calls[0].at("args"),
+      Json::parse(
+          R"({"Collective name": "all_reduce", "In msg nelems": 8, "Out msg nelems": 8, "dtype": "f32", "Group size": 2,
       "Process Group Name": "dp", "Process Group Description": "data parallel", "Process Group Ranks": [0, 4], "Seq": 7})"));
   std::vector<std::string> rows;
   for (const Json& e : events(trace, "M", "thread_name")) rows.push_back(e.at("args").at("name"));
@@ -165,7 +191,8 @@ TEST(ChromeTrace, TheFileIsWrittenWholeIntoAFolderThatIsMade) {
   const ProfilerStatus status = profiler.stop();
   ASSERT_TRUE(status.ok()) << status.message;
   EXPECT_EQ(events(Json::parse(testing::read_whole_file(folder / "new/trace.json")), "i", "moment").size(), 20'000u);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "new"), std::filesystem::directory_iterator()), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "new"), std::filesystem::directory_iterator()),
+            1);
 }
 
 }  // namespace

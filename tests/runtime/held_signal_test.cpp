@@ -57,7 +57,9 @@ TEST(HeldSignal, OneThatSomebodyElseSentStaysPending) {
   sigaddset(&set, SIGXFSZ);
   pthread_sigmask(SIG_BLOCK, &set, &before);
   raise(SIGXFSZ);
-  { const HeldSignal held(SIGXFSZ); }
+  {
+    const HeldSignal held(SIGXFSZ);
+  }
   EXPECT_TRUE(is_pending(SIGXFSZ) && is_blocked(SIGXFSZ));
   const timespec at_once{};
   sigtimedwait(&set, nullptr, &at_once);

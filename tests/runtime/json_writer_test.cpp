@@ -14,13 +14,26 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string quoted_by_other(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string quoted_by_other(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 TEST(JsonWriter, WritesNestedValuesInTheOrderOfTheCalls) {
   JsonWriter json;
-  json.object().member("step", 3).key("ranks").array().value(0).value(1).end().member("none", nullptr).key("empty").object().end();
+  json.object()
+      .member("step", 3)
+      .key("ranks")
+      .array()
+      .value(0)
+      .value(1)
+      .end()
+      .member("none", nullptr)
+      .key("empty")
+      .object()
+      .end();
   json.member("yes", true).member("text", "a").member("large", std::numeric_limits<uint64_t>::max()).end();
-  EXPECT_EQ(json.take(), R"({"step":3,"ranks":[0,1],"none":null,"empty":{},"yes":true,"text":"a","large":18446744073709551615})");
+  EXPECT_EQ(json.take(),
+            R"({"step":3,"ranks":[0,1],"none":null,"empty":{},"yes":true,"text":"a","large":18446744073709551615})");
 }
 
 TEST(JsonWriter, IndentsAsTheOtherLibraryDoes) {
@@ -41,13 +54,15 @@ TEST(JsonWriter, StandsAtTheTopWithAnyValue) {
 }
 
 TEST(JsonWriter, NumbersReadBackAsTheyWere) {
-  for (const double number : {0.0, -0.0, 1.0, 0.1, -1.0 / 3.0, 1e22, 1e-300, 5e-324, 1.7976931348623157e308, 123456789.125}) {
+  for (const double number :
+       {0.0, -0.0, 1.0, 0.1, -1.0 / 3.0, 1e22, 1e-300, 5e-324, 1.7976931348623157e308, 123456789.125}) {
     JsonWriter json;
     const Json read = Json::parse(json.value(number).take());
     ASSERT_TRUE(read.is_number_float()) << number;
     EXPECT_EQ(std::bit_cast<uint64_t>(read.get<double>()), std::bit_cast<uint64_t>(number)) << number;
   }
-  for (const int64_t number : {std::numeric_limits<int64_t>::min(), int64_t{-1}, int64_t{0}, std::numeric_limits<int64_t>::max()}) {
+  for (const int64_t number :
+       {std::numeric_limits<int64_t>::min(), int64_t{-1}, int64_t{0}, std::numeric_limits<int64_t>::max()}) {
     JsonWriter json;
     EXPECT_EQ(Json::parse(json.value(number).take()).get<int64_t>(), number);
   }

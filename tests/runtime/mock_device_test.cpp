@@ -11,9 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr Device mock_at(int16_t index) {
-  return {DeviceKind::mock, index};
-}
+constexpr Device mock_at(int16_t index) { return {DeviceKind::mock, index}; }
 
 TEST(DeviceBackend, AKindWithoutABackendIsAUsageError) {
   for (Device device : {mock_at(0), Device{DeviceKind::cuda, 0}, kCpu})

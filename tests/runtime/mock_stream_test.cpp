@@ -42,9 +42,7 @@ TEST_F(MockStreamTest, AnEventCoversWhatCameBeforeIt) {
   EXPECT_EQ(trace, "a");
 }
 
-TEST_F(MockStreamTest, AnEventOfAnEmptyStreamIsDone) {
-  EXPECT_TRUE(stream.record()->is_done());
-}
+TEST_F(MockStreamTest, AnEventOfAnEmptyStreamIsDone) { EXPECT_TRUE(stream.record()->is_done()); }
 
 TEST_F(MockStreamTest, StreamsAreOrderedByEvents) {
   stream.submit(append('a'));

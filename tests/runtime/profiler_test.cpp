@@ -163,7 +163,8 @@ TEST(Profiler, TwoSessionsDoNotWriteToOneFile) {
   ASSERT_TRUE(a.start({.name = "a", .path = folder / "trace.json"}).ok());
   const ProfilerStatus busy = b.start({.name = "b", .path = folder / "./trace.json"});
   EXPECT_EQ(busy.kind, Kind::busy);
-  EXPECT_EQ(busy.message, "profiler: busy with the session 'a', which writes to the same file " + (folder / "trace.json"));
+  EXPECT_EQ(busy.message,
+            "profiler: busy with the session 'a', which writes to the same file " + (folder / "trace.json"));
   EXPECT_FALSE(b.is_running());
   ASSERT_TRUE(a.stop().ok());
   ASSERT_TRUE(b.start({.name = "b", .path = folder / "trace.json"}).ok());
@@ -171,7 +172,8 @@ TEST(Profiler, TwoSessionsDoNotWriteToOneFile) {
 
 TEST(Profiler, SaysWhenThereAreTooManySessions) {
   std::vector<Profiler> profilers(TraceRecorder::kMaxSessions);
-  for (size_t i = 0; i < profilers.size(); ++i) ASSERT_TRUE(profilers[i].start({.name = "number " + std::to_string(i)}).ok());
+  for (size_t i = 0; i < profilers.size(); ++i)
+    ASSERT_TRUE(profilers[i].start({.name = "number " + std::to_string(i)}).ok());
   Profiler one_more;
   const ProfilerStatus busy = one_more.start();
   EXPECT_EQ(busy.kind, Kind::busy);
@@ -292,7 +294,8 @@ TEST(Profiler, EventsSayPhaseModuleAndSourceLine) {
   ASSERT_NE(log[0].context.place, nullptr);
   EXPECT_EQ(log[0].context.place->module_path, "model.layers.3");
   ASSERT_EQ(log[0].context.place->stack.size(), 2u);
-  EXPECT_TRUE(log[0].context.place->stack[0].starts_with("tests/runtime/profiler_test.cpp:")) << log[0].context.place->stack[0];
+  EXPECT_TRUE(log[0].context.place->stack[0].starts_with("tests/runtime/profiler_test.cpp:"))
+      << log[0].context.place->stack[0];
   EXPECT_NE(log[0].context.place->stack[0].find("(TestBody)"), std::string::npos) << log[0].context.place->stack[0];
   EXPECT_EQ(log[0].context.phase, TracePhase::backward);
   EXPECT_EQ(log[1].context.place, nullptr);

@@ -179,16 +179,21 @@ TEST(RankContext, AForkedChildHasOneOfItsOwn) {
   context.pool();
   EXPECT_TRUE(in_child([&] {
     RankContext& own = RankContext::current();
-    const bool is_fresh = &own != &context && &own == &RankContext::process_default() && own.rank() == 0 && own.world_size() == 1 && own.slot<Mine>().value == 1;
+    const bool is_fresh = &own != &context && &own == &RankContext::process_default() && own.rank() == 0 &&
+                          own.world_size() == 1 && own.slot<Mine>().value == 1;
     const bool goes_on = own.seed == 17 && own.next_draw == 4 && own.token_grain == 64 && own.pool().threads() == 2;
-    const bool again = in_child([&] { return &RankContext::current() != &own && RankContext::current().seed == 17 && RankContext::current().pool().threads() == 2; });
+    const bool again = in_child([&] {
+      return &RankContext::current() != &own && RankContext::current().seed == 17 &&
+             RankContext::current().pool().threads() == 2;
+    });
     return is_fresh && goes_on && again;
   }));
   EXPECT_EQ(&RankContext::current(), &context);
 }
 
 TEST(RankContext, AForkedChildDoesNotReturnToItsParentsScopes) {
-  RankContext outer({.rank = 1, .world_size = 3}), inner({.rank = 2, .world_size = 3}), own({.rank = 5, .world_size = 7});
+  RankContext outer({.rank = 1, .world_size = 3}), inner({.rank = 2, .world_size = 3}),
+      own({.rank = 5, .world_size = 7});
   const RankContext::Scope scope(outer);
   std::optional<RankContext::Scope> innermost(std::in_place, inner);
   EXPECT_TRUE(in_child([&] {
@@ -210,7 +215,9 @@ TEST(RankContext, ForkedChildrenWaitForNoThreadOfTheirParent) {
   Allocator& allocator = RankContext::current().allocator();
   std::atomic<bool> stops{false};
   std::thread other([&] {
-    while (!stops) allocator.deallocate(allocator.allocate(1 << 12, MemoryCategory::activations), 1 << 12, MemoryCategory::activations);
+    while (!stops)
+      allocator.deallocate(allocator.allocate(1 << 12, MemoryCategory::activations), 1 << 12,
+                           MemoryCategory::activations);
   });
   int ended = 0;
   for (int i = 0; i < 300; ++i) {
@@ -239,12 +246,15 @@ TEST(ForkGuard, KnowsTheChildAndItsChildren) {
       before.check("the object");
       return false;
     } catch (const UsageError& error) {
-      return refuses && error.what() == before.text("the object") && in_child([&] { return before.is_in_child() && own.is_in_child(); });
+      return refuses && error.what() == before.text("the object") &&
+             in_child([&] { return before.is_in_child() && own.is_in_child(); });
     }
   }));
   EXPECT_FALSE(before.is_in_child());
-  EXPECT_EQ(before.text("group 'dp'"), fmt::format("group 'dp' belongs to process {}, and this is its fork()ed child {}, which must not use it: make another one in the child, "
-                                                    "or start a program there with exec()", getpid(), getpid()));
+  EXPECT_EQ(before.text("group 'dp'"), fmt::format("group 'dp' belongs to process {}, and this is its fork()ed child "
+                                                   "{}, which must not use it: make another one in the child, "
+                                                   "or start a program there with exec()",
+                                                   getpid(), getpid()));
 }
 
 }  // namespace

@@ -121,7 +121,9 @@ TEST(ThreadPool, ANestedCallRunsInline) {
 TEST(ThreadPool, TellsWhetherALoopIsSharedOut) {
   ThreadPool pool(2);
   std::atomic<int> inside = 0;
-  pool.parallel_for(2, 1, [&](int64_t begin, int64_t end) { inside += ThreadPool::is_inside_loop() ? static_cast<int>(end - begin) : 0; });
+  pool.parallel_for(2, 1, [&](int64_t begin, int64_t end) {
+    inside += ThreadPool::is_inside_loop() ? static_cast<int>(end - begin) : 0;
+  });
   EXPECT_EQ(inside, 2);
   EXPECT_FALSE(ThreadPool::is_inside_loop());
 }

@@ -23,24 +23,39 @@ struct FakeRank {
   Json events = Json::array();
 
   // A call of the group of `world` ranks, in true nanoseconds.
-  void collective(const std::string& name, int64_t sequence, int64_t begin_ns, int64_t end_ns, const std::string& group = "world",
-                  const std::vector<int>& ranks = {0, 1}) {
-    events.push_back({{"ph", "X"}, {"cat", "collective_comm"}, {"name", name}, {"pid", rank}, {"tid", 1'000'000'000},
-                      {"ts", static_cast<double>(begin_ns) / 1e3}, {"dur", static_cast<double>(end_ns - begin_ns) / 1e3},
-                      {"args", {{"Collective name", name}, {"Process Group Name", group}, {"Process Group Ranks", ranks}, {"Seq", sequence}}}});
+  void collective(const std::string& name, int64_t sequence, int64_t begin_ns, int64_t end_ns,
+                  const std::string& group = "world", const std::vector<int>& ranks = {0, 1}) {
+    events.push_back({{"ph", "X"},
+                      {"cat", "collective_comm"},
+                      {"name", name},
+                      {"pid", rank},
+                      {"tid", 1'000'000'000},
+                      {"ts", static_cast<double>(begin_ns) / 1e3},
+                      {"dur", static_cast<double>(end_ns - begin_ns) / 1e3},
+                      {"args",
+                       {{"Collective name", name},
+                        {"Process Group Name", group},
+                        {"Process Group Ranks", ranks},
+                        {"Seq", sequence}}}});
   }
   std::string text() const {
-    return Json{{"schemaVersion", 1}, {"baseTimeNanoseconds", int64_t{1'700'000'000'000'000'000} + clock_error_ns},
+    return Json{{"schemaVersion", 1},
+                {"baseTimeNanoseconds", int64_t{1'700'000'000'000'000'000} + clock_error_ns},
                 {"distributedInfo", {{"rank", rank}, {"world_size", 2}}},
-                {"tutti", {{"clock", clock.empty() ? "clock " + std::to_string(rank) : clock}, {"monotonicNanoseconds", 5'000}, {"droppedEvents", rank}}},
-                {"traceEvents", events}}.dump();
+                {"tutti",
+                 {{"clock", clock.empty() ? "clock " + std::to_string(rank) : clock},
+                  {"monotonicNanoseconds", 5'000},
+                  {"droppedEvents", rank}}},
+                {"traceEvents", events}}
+        .dump();
   }
 };
 
 struct TraceMerge : ::testing::Test {
   TraceMergeReport merge(const std::vector<FakeRank>& ranks) {
     std::vector<std::string> files;
-    for (const FakeRank& rank : ranks) files.push_back(folder.write("rank-" + std::to_string(rank.rank) + ".json", rank.text()));
+    for (const FakeRank& rank : ranks)
+      files.push_back(folder.write("rank-" + std::to_string(rank.rank) + ".json", rank.text()));
     const TraceMergeReport report = merge_traces(folder / "merged.json", files);
     merged = Json::parse(tutti::testing::read_whole_file(folder / "merged.json"));
     return report;
@@ -70,7 +85,9 @@ TEST_F(TraceMerge, FindsAKnownClockOffset) {
   std::mt19937 random(7);
   for (int i = 0; i < 101; ++i) {
     const int64_t end = 1'000'000 * (i + 1);
-    const auto late = [&] { return static_cast<int64_t>(random() % 5 == 0 ? 200'000 : random() % 2'000); };  // now and then the system is slow
+    const auto late = [&] {
+      return static_cast<int64_t>(random() % 5 == 0 ? 200'000 : random() % 2'000);
+    };  // now and then the system is slow
     zero.collective("all_reduce", i + 1, end - 50'000, end + late());
     one.collective("all_reduce", i + 1, end - 20'000, end + late());
   }
@@ -113,7 +130,8 @@ TEST_F(TraceMerge, ARootThatLeftEarlyHasItsArrowForwardInTime) {
 }
 
 TEST_F(TraceMerge, RanksOfOneMachineShareItsClockExactly) {
-  FakeRank zero{.rank = 0, .clock = "boot"}, one{.rank = 1, .clock_error_ns = 777, .clock = "boot"};  // the wall clock was set in between
+  FakeRank zero{.rank = 0, .clock = "boot"},
+      one{.rank = 1, .clock_error_ns = 777, .clock = "boot"};  // the wall clock was set in between
   one.collective("all_reduce", 1, 0, 1'000'000);
   zero.collective("all_reduce", 1, 0, 1'400'000);
   const TraceMergeReport report = merge({zero, one});
@@ -145,7 +163,9 @@ TEST_F(TraceMerge, GroupsOfOneNameAreToldApartByTheirRanks) {
 TEST_F(TraceMerge, ArrowsOfTheFilesDoNotMeet) {
   FakeRank zero{.rank = 0}, one{.rank = 1};
   for (FakeRank* rank : {&zero, &one}) {
-    for (const char* phase : {"s", "f"}) rank->events.push_back({{"ph", phase}, {"name", "fwdbwd"}, {"id", 1}, {"pid", rank->rank}, {"tid", 1}, {"ts", 1.0}});
+    for (const char* phase : {"s", "f"})
+      rank->events.push_back(
+          {{"ph", phase}, {"name", "fwdbwd"}, {"id", 1}, {"pid", rank->rank}, {"tid", 1}, {"ts", 1.0}});
   }
   merge({zero, one});
   EXPECT_EQ(events("s", 0)[0].at("id"), events("f", 0)[0].at("id"));
@@ -161,9 +181,11 @@ TEST_F(TraceMerge, TracesOfTheProfilerCanBeMerged) {
 }
 
 TEST_F(TraceMerge, WrongFilesAreNamedWithTheirPlace) {
-  const std::string good = folder.write("good.json", FakeRank{.rank = 0}.text()), again = folder.write("again.json", FakeRank{.rank = 0}.text());
+  const std::string good = folder.write("good.json", FakeRank{.rank = 0}.text()),
+                    again = folder.write("again.json", FakeRank{.rank = 0}.text());
   EXPECT_EQ(message({good, again}), good + " and " + again + " are both of rank 0; give one file per rank");
-  EXPECT_EQ(message({folder / "nowhere.json"}), (folder / "nowhere.json") + ": cannot be read: No such file or directory");
+  EXPECT_EQ(message({folder / "nowhere.json"}),
+            (folder / "nowhere.json") + ": cannot be read: No such file or directory");
   EXPECT_NE(message({folder.path()}).find("cannot be read: it is a folder"), std::string::npos);
   EXPECT_EQ(message({}), "merging traces: no file was given");
   const std::string torn = folder.write("torn.json", FakeRank{.rank = 0}.text().substr(0, 40));
@@ -172,12 +194,17 @@ TEST_F(TraceMerge, WrongFilesAreNamedWithTheirPlace) {
   EXPECT_EQ(message({other}), other + ": has no 'tutti'");
   FakeRank odd{.rank = 0};
   odd.events.push_back({{"ph", "X"}, {"pid", "zero"}, {"ts", 1}});
-  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0].pid: is \"zero\", expected a whole number"), std::string::npos);
+  EXPECT_NE(
+      message({folder.write("odd.json", odd.text())}).find("traceEvents[0].pid: is \"zero\", expected a whole number"),
+      std::string::npos);
   odd.events[0] = {{"ph", "X"}, {"pid", 0}, {"ts", "late"}};
-  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0].ts: is \"late\", expected a number"), std::string::npos);
+  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0].ts: is \"late\", expected a number"),
+            std::string::npos);
   odd.events[0] = 7;
-  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0]: is 7, expected an object"), std::string::npos);
-  EXPECT_NE(message({folder.write("merged.json", FakeRank{.rank = 0}.text())}).find("is both read and written"), std::string::npos);
+  EXPECT_NE(message({folder.write("odd.json", odd.text())}).find("traceEvents[0]: is 7, expected an object"),
+            std::string::npos);
+  EXPECT_NE(message({folder.write("merged.json", FakeRank{.rank = 0}.text())}).find("is both read and written"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -57,9 +57,12 @@ TEST(LeftOut, TransportsAreListedWithTheReason) {
     available[info.name] = info.available;
     EXPECT_EQ(info.why_not, info.available ? "" : std::string(why_not_distributed())) << info.name;
   }
-  EXPECT_EQ(available, (std::map<std::string, bool>{{"fake", true}, {"gloo", false}, {"hier", false}, {"mpi", false}, {"shm", false}, {"threads", true}}));
+  EXPECT_EQ(available,
+            (std::map<std::string, bool>{
+                {"fake", true}, {"gloo", false}, {"hier", false}, {"mpi", false}, {"shm", false}, {"threads", true}}));
   for (const std::string name : {"gloo", "hier", "mpi", "shm"}) {
-    EXPECT_EQ(usage_error([&] { make_transport(name, {}); }), "transport " + name + " is not part of this build: " + std::string(why_not_distributed()));
+    EXPECT_EQ(usage_error([&] { make_transport(name, {}); }),
+              "transport " + name + " is not part of this build: " + std::string(why_not_distributed()));
   }
 }
 
@@ -67,14 +70,17 @@ TEST(LeftOut, BackendsOfSymmetricMemoryKeepTheirNames) {
   EXPECT_EQ(symm::backend_names(), (std::vector<std::string>{"cuda", "native", "nccl", "nvshmem", "threads"}));
   EXPECT_EQ(symm::default_backend_name(), "threads");
   for (const char* name : {"cuda", "native", "nccl", "nvshmem"}) {
-    EXPECT_EQ(usage_error([&] { symm::empty_symm({4}, DType::f32, kCpu, {.backend = name}); }), fmt::format("symmetric memory backend {}", name) + kAdvice);
+    EXPECT_EQ(usage_error([&] { symm::empty_symm({4}, DType::f32, kCpu, {.backend = name}); }),
+              fmt::format("symmetric memory backend {}", name) + kAdvice);
   }
 }
 
 TEST(LeftOut, AWorldOfOneProcessNeedsAStoreAndThreads) {
   EXPECT_EQ(usage_error([] { init_process_group(); }), "the meeting of processes at 'env://'" + kAdvice);
-  const auto group = init_process_group(
-      {.store = std::make_shared<HashStore>(), .rank = 0, .world_size = 1, .group = {.name = "0", .description = "", .transport = "threads"}});
+  const auto group = init_process_group({.store = std::make_shared<HashStore>(),
+                                         .rank = 0,
+                                         .world_size = 1,
+                                         .group = {.name = "0", .description = "", .transport = "threads"}});
   std::vector<float> values = {1, 2};
   group->all_reduce_values<float>(values);
   EXPECT_EQ(values, (std::vector<float>{1, 2}));

@@ -12,9 +12,11 @@ constexpr const char* kAdvice = "this build has TUTTI_DISTRIBUTED=OFF; configure
 
 // As tests/cli/train_test.cpp, whose golden file it is.
 constexpr const char* kQuickstart = "train " TUTTI_SOURCE_DIR
-    "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=bpe:300 --training.steps=20 --training.global_batch_tokens=512 "
-    "--data.sequence_length=64 --data.validation_fraction=0.05 --lr_scheduler.warmup_steps=5 --validation.every=10 --validation.steps=1 "
-    "--validation.sample_tokens=8 --checkpoint.every=10 --run.name=one ";
+                                    "/configs/quickstart.toml --quiet --data corpus.jsonl --data.tokenizer=bpe:300 "
+                                    "--training.steps=20 --training.global_batch_tokens=512 "
+                                    "--data.sequence_length=64 --data.validation_fraction=0.05 "
+                                    "--lr_scheduler.warmup_steps=5 --validation.every=10 --validation.steps=1 "
+                                    "--validation.sample_tokens=8 --checkpoint.every=10 --run.name=one ";
 
 TEST(SingleProgram, OneRankTrainsToTheGoldenLosses) {
   Workplace work;
@@ -33,7 +35,8 @@ TEST(SingleProgram, SeveralRanksAreRefused) {
   work.write("corpus.jsonl", synthetic_corpus(20, 40));
   const Output output = work.tutti(std::string(kQuickstart) + "-n 2");
   EXPECT_EQ(output.status, 2);
-  EXPECT_NE(output.err.find(std::string("what starts 2 ranks as processes is left out: ") + kAdvice), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find(std::string("what starts 2 ranks as processes is left out: ") + kAdvice), std::string::npos)
+      << output.err;
 }
 
 TEST(SingleProgram, ARankOfALauncherIsRefused) {
@@ -49,8 +52,10 @@ TEST(SingleProgram, EnvSaysWhatIsLost) {
   const std::string text = work.tutti("env").out;
   const size_t begin = text.find("distributed");
   ASSERT_NE(begin, std::string::npos) << text;
-  const std::string line = text.substr(text.rfind('\n', begin) + 1, text.find('\n', begin) - text.rfind('\n', begin) - 1);
-  for (const char* part : {"  off ", "ranks as processes", "other hosts", "GPU engines", kAdvice}) EXPECT_NE(line.find(part), std::string::npos) << line;
+  const std::string line =
+      text.substr(text.rfind('\n', begin) + 1, text.find('\n', begin) - text.rfind('\n', begin) - 1);
+  for (const char* part : {"  off ", "ranks as processes", "other hosts", "GPU engines", kAdvice})
+    EXPECT_NE(line.find(part), std::string::npos) << line;
 }
 
 }  // namespace

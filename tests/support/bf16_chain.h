@@ -9,7 +9,8 @@ namespace tutti::testing {
 // x, or a zero of its sign when it is denormal in f32 and bf16.
 inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 
-// a b + sum, rounded once to nearest even; zero when that is below the smallest normal number, as a number of 24 bits with any exponent.
+// a b + sum, rounded once to nearest even; zero when that is below the smallest normal number, as a number of 24 bits
+// with any exponent.
 inline float flushed_fma(float a, float b, float sum) {
   a = flushed(a), b = flushed(b), sum = flushed(sum);
   const float result = std::fma(a, b, sum);
@@ -19,7 +20,8 @@ inline float flushed_fma(float a, float b, float sum) {
   return std::fabs(larger) < 0x1p-26f ? std::copysign(0.0f, result) : result;
 }
 
-// `sum` and the `length` products of a leaf, or of a piece of it that pairs begin with: term(i) gives the two elements at i.
+// `sum` and the `length` products of a leaf, or of a piece of it that pairs begin with: term(i) gives the two elements
+// at i.
 template <class Term>
 float bf16_leaf(int64_t length, Term term, float sum = -0.0f) {
   for (int64_t i = 0; i < length; i += 2) {

@@ -5,8 +5,8 @@
 
 namespace tutti::testing {
 
-// While it lives, no file of this process may grow beyond `nbytes`: a write that goes further fails with EFBIG, and its thread is sent a SIGXFSZ,
-// which ends a process that does not expect it.
+// While it lives, no file of this process may grow beyond `nbytes`: a write that goes further fails with EFBIG, and its
+// thread is sent a SIGXFSZ, which ends a process that does not expect it.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t nbytes) {

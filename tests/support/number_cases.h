@@ -202,7 +202,7 @@ using NumberEvaluator = std::function<std::optional<NumberAnswer>(const NumberCa
 
 // Compares `evaluate` with the `expected` answers (&NumberRow::wrapped or &NumberRow::checked) and fails at the first
 // ten differences. Returns how many rows the evaluator answered, for the caller to bound from below.
-inline int expect_answers(const std::vector<NumberRow>& rows, NumberAnswer NumberRow::*expected,
+inline int expect_answers(const std::vector<NumberRow>& rows, NumberAnswer NumberRow::* expected,
                           const NumberEvaluator& evaluate) {
   int answered = 0, wrong = 0;
   for (const NumberRow& row : rows) {

@@ -32,10 +32,13 @@ std::vector<OpOverDims> make_ops() {
   std::vector<OpOverDims> all;
   const auto several = [&](const char* name, auto fn) {
     for (const bool keepdim : {false, true}) {
-      all.push_back({fmt::format("{}{}", name, keepdim ? " with keepdim" : ""), true, [fn, keepdim](const Tensor& x, const Dims& dims) { return Tensors{fn(x, dims, keepdim)}; }});
+      all.push_back({fmt::format("{}{}", name, keepdim ? " with keepdim" : ""), true,
+                     [fn, keepdim](const Tensor& x, const Dims& dims) { return Tensors{fn(x, dims, keepdim)}; }});
     }
   };
-  const auto one = [&](const char* name, auto fn) { all.push_back({name, false, [fn](const Tensor& x, const Dims& dims) { return Tensors(fn(x, dims[0])); }}); };
+  const auto one = [&](const char* name, auto fn) {
+    all.push_back({name, false, [fn](const Tensor& x, const Dims& dims) { return Tensors(fn(x, dims[0])); }});
+  };
   several("sum", [](const Tensor& x, const Dims& d, bool k) { return sum(x, {.dims = d, .keepdim = k}); });
   several("prod", [](const Tensor& x, const Dims& d, bool k) { return prod(x, {.dims = d, .keepdim = k}); });
   several("any", [](const Tensor& x, const Dims& d, bool k) { return any(x, {.dims = d, .keepdim = k}); });
@@ -44,7 +47,8 @@ std::vector<OpOverDims> make_ops() {
   several("amin", [](const Tensor& x, const Dims& d, bool k) { return amin(x, {.dims = d, .keepdim = k}); });
   several("mean", [](const Tensor& x, const Dims& d, bool k) { return mean(x, {.dims = d, .keepdim = k}); });
   several("var", [](const Tensor& x, const Dims& d, bool k) { return var(x, {.dims = d, .keepdim = k}); });
-  several("stddev", [](const Tensor& x, const Dims& d, bool k) { return stddev(x, {.dims = d, .keepdim = k, .correction = 0}); });
+  several("stddev",
+          [](const Tensor& x, const Dims& d, bool k) { return stddev(x, {.dims = d, .keepdim = k, .correction = 0}); });
   all.push_back({"flip", true, [](const Tensor& x, const Dims& d) { return Tensors{flip(x, d)}; }});
   one("argmax", [](const Tensor& x, int64_t d) { return Tensors{argmax(x, {.dim = d})}; });
   one("argmin", [](const Tensor& x, int64_t d) { return Tensors{argmin(x, {.dim = d, .keepdim = true})}; });

@@ -80,10 +80,14 @@ T combine_terms(const T* terms, int n, PartialOp op) {
   const int left = (n + 1) / 2;
   const T a = combine_terms(terms, left, op), b = combine_terms(terms + left, n - left, op);
   switch (op) {
-    case PartialOp::max: return a < b || b != b ? b : a;  // NaN wins
-    case PartialOp::min: return b < a || b != b ? b : a;
-    case PartialOp::prod: return a * b;
-    default: return a + b;
+    case PartialOp::max:
+      return a < b || b != b ? b : a;  // NaN wins
+    case PartialOp::min:
+      return b < a || b != b ? b : a;
+    case PartialOp::prod:
+      return a * b;
+    default:
+      return a + b;
   }
 }
 
@@ -120,7 +124,8 @@ inline std::vector<Tensor> split_in_terms(const Tensor& t, PartialOp op, int n, 
     } else if (op == PartialOp::prod) {
       terms.push_back(facets::sample_tensor(seed + 31 * static_cast<uint64_t>(r), t.extents(), t.dtype(), 0.9, 1.2));
     } else {
-      terms.push_back(facets::sample_tensor(seed + 31 * static_cast<uint64_t>(r), t.extents(), t.dtype(), -2.0 - r, 3.0 + r));
+      terms.push_back(
+          facets::sample_tensor(seed + 31 * static_cast<uint64_t>(r), t.extents(), t.dtype(), -2.0 - r, 3.0 + r));
     }
   }
   return terms;

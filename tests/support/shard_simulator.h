@@ -20,7 +20,8 @@ class ShardSimulator {
   ShardSimulator(const OpDef& op, const Sample& sample) : op_(op), sample_(sample) {
     OutputMetas metas;
     op.infer(call(sample.inputs, sample.attrs), metas);
-    for (int k = 0; k < metas.count; ++k) outputs_.push_back(concrete(metas.meta[k].sizes)), dtypes_.push_back(metas.meta[k].dtype);
+    for (int k = 0; k < metas.count; ++k)
+      outputs_.push_back(concrete(metas.meta[k].sizes)), dtypes_.push_back(metas.meta[k].dtype);
     for (const Tensor& t : sample.inputs) inputs_.push_back(t.extents());
   }
 
@@ -34,8 +35,8 @@ class ShardSimulator {
               (rule.factor_sizes(inputs_, outputs_)[factor_index(row.even_factor)] % n != 0 || cut != Cut::chunk))
             continue;
           if (std::string failure = check_row(rule, row, n, cut); !failure.empty())
-            return fmt::format("{} / {}: rule '{}', row '{}', {} ranks, cut {}: {}", op_.name, sample_.name, text, row.name, n,
-                               static_cast<int>(cut), failure);
+            return fmt::format("{} / {}: rule '{}', row '{}', {} ranks, cut {}: {}", op_.name, sample_.name, text,
+                               row.name, n, static_cast<int>(cut), failure);
           ++rows_checked;
           const auto is_shard = [](const Placement& p) { return p.is_shard(); };
           if (std::none_of(row.inputs.begin(), row.inputs.end(), is_shard) &&
@@ -66,17 +67,23 @@ class ShardSimulator {
   bool is_testable(const ShardingRow& row) const {
     // Rules about terms suppose that integer arithmetic does not wrap; u8 wraps below 0.
     const auto wraps = [](const Placement& p, DType dtype) { return p.is_partial() && dtype == DType::u8; };
-    const auto sums = [](const Placement& p) { return p.is_partial() && p.op() != PartialOp::max && p.op() != PartialOp::min; };
+    const auto sums = [](const Placement& p) {
+      return p.is_partial() && p.op() != PartialOp::max && p.op() != PartialOp::min;
+    };
     for (size_t i = 0; i < row.inputs.size(); ++i) {
       const DType dtype = sample_.inputs[i].dtype();
       if (wraps(row.inputs[i], dtype)) return false;
-      if (sums(row.inputs[i]) && (dtype == DType::boolean || (row.inputs[i].op() == PartialOp::avg && !is_floating(dtype)))) return false;
+      if (sums(row.inputs[i]) &&
+          (dtype == DType::boolean || (row.inputs[i].op() == PartialOp::avg && !is_floating(dtype))))
+        return false;
       if (!row.exact && is_floating(dtype) && itemsize(dtype) < 4) return false;
       if (row.inputs[i].is_partial() && (sample_.inputs[i].numel() == 0 || has_nan(sample_.inputs[i]))) return false;
     }
     for (size_t k = 0; k < row.outputs.size(); ++k) {
       if (wraps(row.outputs[k], dtypes_[k])) return false;
-      if (sums(row.outputs[k]) && (dtypes_[k] == DType::boolean || (row.outputs[k].op() == PartialOp::avg && !is_floating(dtypes_[k])))) return false;
+      if (sums(row.outputs[k]) &&
+          (dtypes_[k] == DType::boolean || (row.outputs[k].op() == PartialOp::avg && !is_floating(dtypes_[k]))))
+        return false;
       if (!row.exact && is_floating(dtypes_[k]) && itemsize(dtypes_[k]) < 4) return false;
     }
     return true;
@@ -95,7 +102,9 @@ class ShardSimulator {
         whole[i] = combine(terms, p.op());
       }
       for (int r = 0; r < n; ++r) {
-        if (p.is_shard()) local[static_cast<size_t>(r)].push_back(take(whole[i], p.dim(), local_indices(inputs_[i][static_cast<size_t>(p.dim())], p, n, r, cut)));
+        if (p.is_shard())
+          local[static_cast<size_t>(r)].push_back(
+              take(whole[i], p.dim(), local_indices(inputs_[i][static_cast<size_t>(p.dim())], p, n, r, cut)));
         else local[static_cast<size_t>(r)].push_back(p.is_partial() ? terms[static_cast<size_t>(r)] : whole[i]);
       }
     }
@@ -122,12 +131,14 @@ class ShardSimulator {
           sizes[static_cast<size_t>(p.dim())] = static_cast<int64_t>(indices.size());
           if (part.extents() == sizes) put(combined, part, p.dim(), indices);
         }
-        if (!(part.extents() == sizes)) return fmt::format("output {} of rank {} is {}, expected {}", k, r, part.sizes(), sizes);
+        if (!(part.extents() == sizes))
+          return fmt::format("output {} of rank {} is {}, expected {}", k, r, part.sizes(), sizes);
       }
       if (p.is_partial()) combined = combine(parts, p.op());
       if (p.is_replicate()) {
         for (const Tensor& part : parts) {
-          if (std::string difference = compare(part, expected[k], row.exact); !difference.empty()) return fmt::format("output {}: {}", k, difference);
+          if (std::string difference = compare(part, expected[k], row.exact); !difference.empty())
+            return fmt::format("output {}: {}", k, difference);
         }
       } else if (std::string difference = compare(combined, expected[k], row.exact); !difference.empty()) {
         return fmt::format("output {}: {}", k, difference);
@@ -136,7 +147,8 @@ class ShardSimulator {
     return "";
   }
 
-  std::vector<Tensor> run_rank(const ShardingRule& rule, const ShardingRow& row, std::vector<Tensor> inputs, int n, int rank, Cut cut) const {
+  std::vector<Tensor> run_rank(const ShardingRule& rule, const ShardingRow& row, std::vector<Tensor> inputs, int n,
+                               int rank, Cut cut) const {
     LocalBox part{outputs_[0], Extents(outputs_[0].size(), 0)};
     if (row.outputs[0].is_shard()) {
       const size_t d = static_cast<size_t>(row.outputs[0].dim());
@@ -147,10 +159,13 @@ class ShardSimulator {
     const Attrs attrs = op_.local_attrs ? op_.local_attrs(call(sample_.inputs, sample_.attrs), part) : sample_.attrs;
     if (row.masked_factor) return run_masked(rule, row, inputs, attrs, n, rank, cut);
     const bool reduces_nothing = std::any_of(row.inputs.begin(), row.inputs.end(), [&](const Placement& p) {
-      return p.is_shard() && inputs[static_cast<size_t>(&p - row.inputs.data())].extents()[static_cast<size_t>(p.dim())] == 0;
+      return p.is_shard() &&
+             inputs[static_cast<size_t>(&p - row.inputs.data())].extents()[static_cast<size_t>(p.dim())] == 0;
     });
     // An extreme of nothing is no call of the op: the rank contributes the identity.
-    const auto is_extreme = [](const Placement& p) { return p.is_partial() && (p.op() == PartialOp::max || p.op() == PartialOp::min); };
+    const auto is_extreme = [](const Placement& p) {
+      return p.is_partial() && (p.op() == PartialOp::max || p.op() == PartialOp::min);
+    };
     if (reduces_nothing && is_extreme(row.outputs[0])) {
       std::vector<Tensor> outputs;
       for (size_t k = 0; k < outputs_.size(); ++k) {
@@ -163,7 +178,8 @@ class ShardSimulator {
   }
 
   // The indices of the opaque input are made local; what stems from an index of another rank is -0.0.
-  std::vector<Tensor> run_masked(const ShardingRule& rule, const ShardingRow& row, std::vector<Tensor> inputs, const Attrs& attrs, int n, int rank, Cut cut) const {
+  std::vector<Tensor> run_masked(const ShardingRule& rule, const ShardingRow& row, std::vector<Tensor> inputs,
+                                 const Attrs& attrs, int n, int rank, Cut cut) const {
     size_t table = 0, index = 0;
     for (size_t i = 0; i < row.inputs.size(); ++i) {
       if (row.inputs[i].is_shard()) table = i;
@@ -197,7 +213,8 @@ class ShardSimulator {
     const Tensor a = dense_copy(actual), b = dense_copy(wanted);
     const int64_t item = itemsize(a.dtype());
     bool is_double = a.dtype() == DType::f64;
-    for (const Tensor& t : sample_.inputs) is_double = is_double && (!is_floating(t.dtype()) || t.dtype() == DType::f64);
+    for (const Tensor& t : sample_.inputs)
+      is_double = is_double && (!is_floating(t.dtype()) || t.dtype() == DType::f64);
     double largest = 0.0;
     if (is_floating(a.dtype())) {
       for (int64_t i = 0; i < b.numel(); ++i) {
@@ -211,8 +228,10 @@ class ShardSimulator {
       if (std::memcmp(p, q, static_cast<size_t>(item)) == 0) continue;
       const double x = load_as_double(p, a.dtype()), y = load_as_double(q, b.dtype());
       const double tolerance = (is_double ? 1e-11 : 2e-5) * std::max(largest, 1.0);
-      if (!exact && is_floating(a.dtype()) && (std::fabs(x - y) <= tolerance || (std::isnan(x) && std::isnan(y)))) continue;
-      return fmt::format("element {} is {:.17g}, the undivided call gives {:.17g}{}", i, x, y, exact ? " (the row is exact)" : "");
+      if (!exact && is_floating(a.dtype()) && (std::fabs(x - y) <= tolerance || (std::isnan(x) && std::isnan(y))))
+        continue;
+      return fmt::format("element {} is {:.17g}, the undivided call gives {:.17g}{}", i, x, y,
+                         exact ? " (the row is exact)" : "");
     }
     return "";
   }

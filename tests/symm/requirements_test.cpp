@@ -1,5 +1,5 @@
-// docs/symmetric_memory.md lists what symmetric memory must do and the tests that hold it to that. Here are the tests of
-// requirements that are about structure, and the one that compares the list with the tests there are.
+// docs/symmetric_memory.md lists what symmetric memory must do and the tests that hold it to that. Here are the tests
+// of requirements that are about structure, and the one that compares the list with the tests there are.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -54,7 +54,8 @@ TEST(SymmRequirements, KeysOfOthersInTheStoreStay) {
     const SymmGroup group = single(store);
     const Tensor t = empty_symm({4}, DType::f32, kCpu, {.group = group});
     rendezvous(t, group);
-    for (const std::string& key : store->list_keys()) EXPECT_TRUE(key == "1" || key == "symm" || key.starts_with("symm/")) << key;
+    for (const std::string& key : store->list_keys())
+      EXPECT_TRUE(key == "1" || key == "symm" || key.starts_with("symm/")) << key;
   }
   EXPECT_EQ(store->get("1"), "a user's");
   EXPECT_EQ(store->get("symm"), "another");
@@ -75,7 +76,8 @@ TEST(SymmRequirements, CopiesOfAGroupAreOneGroup) {
   }
   // The handle is whole without the group; meeting again needs a living one.
   handle->barrier();
-  EXPECT_NE(complaint_of([&] { rendezvous(t); }).find("no group was given at allocation, or it is gone"), std::string::npos);
+  EXPECT_NE(complaint_of([&] { rendezvous(t); }).find("no group was given at allocation, or it is gone"),
+            std::string::npos);
 }
 
 TEST(SymmRequirements, TheStoreIsTheLastToGo) {
@@ -87,13 +89,15 @@ TEST(SymmRequirements, TheStoreIsTheLastToGo) {
     EXPECT_THROW(rendezvous(t, group), TimeoutError);
   }
   // What a failed meeting left was removed through the store that only the group held.
-  for (const std::string& key : other->list_keys()) EXPECT_TRUE(key.find("/made/") != std::string::npos || key.ends_with("/next")) << key;
+  for (const std::string& key : other->list_keys())
+    EXPECT_TRUE(key.find("/made/") != std::string::npos || key.ends_with("/next")) << key;
 }
 
 TEST(SymmRequirements, SymmetricTensorIsASmallTypeOfItsOwn) {
   static_assert(!std::is_polymorphic_v<SymmetricTensor> && !std::is_base_of_v<Tensor, SymmetricTensor>);
   // The tensor, the group, the handle and the view; nothing that the handle has.
-  static_assert(sizeof(SymmetricTensor) == 2 * sizeof(Tensor) + sizeof(SymmGroup) + sizeof(std::shared_ptr<SymmHandle>));
+  static_assert(sizeof(SymmetricTensor) ==
+                2 * sizeof(Tensor) + sizeof(SymmGroup) + sizeof(std::shared_ptr<SymmHandle>));
 }
 
 TEST(SymmRequirements, TheExampleStandsAlone) {

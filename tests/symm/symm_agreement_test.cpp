@@ -1,5 +1,5 @@
-// Ops on symmetric memory whose calls differ between ranks: an error on every rank that names two ranks, the field and both
-// values, before any data is used, and a group that goes on. For every op, on both live backends.
+// Ops on symmetric memory whose calls differ between ranks: an error on every rank that names two ranks, the field and
+// both values, before any data is used, and a group that goes on. For every op, on both live backends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,18 +49,33 @@ Tensor input_of(const Sample& s, const SymmGroup& group) {
 void make(const Sample& s, const Tensor& input, const SymmGroup& group) {
   const int ranks = group.size();
   switch (s.op) {
-    case SymmOp::all_gather: all_gather(input, group); return;
-    case SymmOp::reduce_scatter: reduce_scatter(input, group, s.reduce); return;
-    case SymmOp::one_shot_all_reduce: one_shot_all_reduce(input, group, s.reduce); return;
-    case SymmOp::two_shot_all_reduce: two_shot_all_reduce(input, group, s.reduce); return;
-    case SymmOp::all_reduce: all_reduce(input, group, s.reduce); return;
+    case SymmOp::all_gather:
+      all_gather(input, group);
+      return;
+    case SymmOp::reduce_scatter:
+      reduce_scatter(input, group, s.reduce);
+      return;
+    case SymmOp::one_shot_all_reduce:
+      one_shot_all_reduce(input, group, s.reduce);
+      return;
+    case SymmOp::two_shot_all_reduce:
+      two_shot_all_reduce(input, group, s.reduce);
+      return;
+    case SymmOp::all_reduce:
+      all_reduce(input, group, s.reduce);
+      return;
     case SymmOp::all_gather_matmul: {
       const Tensor b = Tensor::empty({s.columns, 2}, s.dtype);
       all_gather_matmul(input, {&b, 1}, group);
       return;
     }
-    case SymmOp::matmul_reduce_scatter: matmul_reduce_scatter(Tensor::empty({s.rows, 3}, s.dtype), Tensor::empty({3, s.columns}, s.dtype), group, s.reduce); return;
-    case SymmOp::all_to_all_v: all_to_all_v(input, std::vector<int64_t>(static_cast<size_t>(ranks), s.rows / ranks), group); return;
+    case SymmOp::matmul_reduce_scatter:
+      matmul_reduce_scatter(Tensor::empty({s.rows, 3}, s.dtype), Tensor::empty({3, s.columns}, s.dtype), group,
+                            s.reduce);
+      return;
+    case SymmOp::all_to_all_v:
+      all_to_all_v(input, std::vector<int64_t>(static_cast<size_t>(ranks), s.rows / ranks), group);
+      return;
   }
 }
 
@@ -83,15 +98,20 @@ std::vector<Variation> variations(SymmOp op) {
   const DType dtype = multiplies(op) ? DType::f64 : DType::i32;
   std::vector<Variation> list = {
       {"operations", plain, {.op = other}, {std::string(name_of(op)), std::string(name_of(other))}},
-      {"operations", symmetric, {.op = other, .symmetric = true}, {std::string(name_of(op)), std::string(name_of(other))}},
+      {"operations",
+       symmetric,
+       {.op = other, .symmetric = true},
+       {std::string(name_of(op)), std::string(name_of(other))}},
       {"shapes", plain, with(plain, [](Sample& s) { s.columns = 5; }), {"4]", "5]"}},
       {"shapes", plain, with(plain, [](Sample& s) { s.columns = 0; }), {"4]", "0]"}},
       // More than the workspace has: this rank would have to meet the others for another piece.
       {"shapes", plain, with(plain, [](Sample& s) { s.columns = 200'000; }), {"4]", "200000]"}},
       {"dtypes", plain, with(plain, [&](Sample& s) { s.dtype = dtype; }), {"f32", std::string(name_of(dtype))}},
   };
-  if (op != SymmOp::all_to_all_v) list.push_back({"shapes", plain, with(plain, [](Sample& s) { s.rows = 12; }), {"[6, 4]", "[12, 4]"}});
-  if (reduces(op)) list.push_back({"reduce ops", plain, with(plain, [](Sample& s) { s.reduce = ReduceKind::avg; }), {"sum", "avg"}});
+  if (op != SymmOp::all_to_all_v)
+    list.push_back({"shapes", plain, with(plain, [](Sample& s) { s.rows = 12; }), {"[6, 4]", "[12, 4]"}});
+  if (reduces(op))
+    list.push_back({"reduce ops", plain, with(plain, [](Sample& s) { s.reduce = ReduceKind::avg; }), {"sum", "avg"}});
   if (op != SymmOp::matmul_reduce_scatter) {
     list.push_back({"places of the tensors", plain, symmetric, {"the workspace (piece", "symmetric memory"}});
     list.push_back({"shapes", symmetric, with(symmetric, [](Sample& s) { s.columns = 5; }), {"4]", "5]"}});
@@ -108,7 +128,8 @@ void expect_refused(const std::vector<std::string>& says, const Fn& fn) {
     ADD_FAILURE() << "nothing was thrown";
   } catch (const UsageError& error) {
     const std::string text = error.what();
-    for (const std::string& part : says) EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+    for (const std::string& part : says)
+      EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
   }
   EXPECT_LT(steady_clock::now() - begin, 5s);
 }
@@ -123,9 +144,11 @@ class SymmAgreement : public testing::TestWithParam<std::tuple<const char*, int>
   std::string backend() const { return std::get<0>(GetParam()); }
   SymmOp op() const { return static_cast<SymmOp>(std::get<1>(GetParam())); }
 };
-INSTANTIATE_TEST_SUITE_P(Symm, SymmAgreement, testing::Combine(testing::ValuesIn(live_backends()), testing::Range(0, kNumSymmOps)),
+INSTANTIATE_TEST_SUITE_P(Symm, SymmAgreement,
+                         testing::Combine(testing::ValuesIn(live_backends()), testing::Range(0, kNumSymmOps)),
                          [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" + std::string(name_of(static_cast<SymmOp>(std::get<1>(info.param))));
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::string(name_of(static_cast<SymmOp>(std::get<1>(info.param))));
                          });
 
 TEST_P(SymmAgreement, EveryFieldThatDiffersIsAnErrorOnAllRanksAndTheGroupGoesOn) {
@@ -136,7 +159,8 @@ TEST_P(SymmAgreement, EveryFieldThatDiffersIsAnErrorOnAllRanksAndTheGroupGoesOn)
         const Sample& own = world.rank == kOdd ? v.odd : v.right;
         const Tensor input = input_of(own, group);
         std::vector<std::string> says = v.says;
-        says.insert(says.end(), {fmt::format("the {} differ", v.field), "of group 'symm/", "on rank 0", "on rank 1", "rank 1 called"});
+        says.insert(says.end(), {fmt::format("the {} differ", v.field), "of group 'symm/", "on rank 0", "on rank 1",
+                                 "rank 1 called"});
         if (round == 0 && std::string_view(v.field) == "places of the tensors") says.erase(says.begin());
         SCOPED_TRACE(fmt::format("{} round {}", v.field, round));
         expect_refused(says, [&] { make(own, input, group); });
@@ -157,11 +181,16 @@ TEST_P(SymmAgreement, ACallThatOneRankRefusesIsAnErrorOnAllRanks) {
       const Tensor input = input_of(s, group);
       const auto refused = [&] {
         switch (op()) {
-          case SymmOp::matmul_reduce_scatter: matmul_reduce_scatter(Tensor::empty({7, 3}), Tensor::empty({3, 4}), group); return;
-          default: make(s, input.view_as({4, 6}, {1, 4}, 0), group);
+          case SymmOp::matmul_reduce_scatter:
+            matmul_reduce_scatter(Tensor::empty({7, 3}), Tensor::empty({3, 4}), group);
+            return;
+          default:
+            make(s, input.view_as({4, 6}, {1, 4}, 0), group);
         }
       };
-      if (world.rank == kOdd) expect_refused({op() == SymmOp::matmul_reduce_scatter ? "7 rows do not divide" : "must be contiguous"}, refused);
+      if (world.rank == kOdd)
+        expect_refused({op() == SymmOp::matmul_reduce_scatter ? "7 rows do not divide" : "must be contiguous"},
+                       refused);
       else expect_refused({"rank 1 refused its call", std::string(name_of(op()))}, [&] { make(s, input, group); });
       if (round % 2 == 1) expect_working(group);
     }
@@ -169,7 +198,8 @@ TEST_P(SymmAgreement, ACallThatOneRankRefusesIsAnErrorOnAllRanks) {
 }
 
 class SymmAgreementOn : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Symm, SymmAgreementOn, testing::ValuesIn(live_backends()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Symm, SymmAgreementOn, testing::ValuesIn(live_backends()),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(SymmAgreementOn, TablesOfAlgorithmsMustBeTheSame) {
   run_on(GetParam(), 2, [](const World& world) {
@@ -178,10 +208,12 @@ TEST_P(SymmAgreementOn, TablesOfAlgorithmsMustBeTheSame) {
       return TuningTable({{op, 0, int64_t{1} << 40, world.rank == 0 ? first : second}});
     };
     use_tuning_table(table("all_reduce", "one_shot", "two_shot"));
-    expect_refused({"the algorithms differ: one_shot on rank 0, two_shot on rank 1"}, [&] { all_reduce(zeros({4}), group); });
+    expect_refused({"the algorithms differ: one_shot on rank 0, two_shot on rank 1"},
+                   [&] { all_reduce(zeros({4}), group); });
     use_tuning_table(table("all_gather_matmul", "chunked", "gather_first"));
     const Tensor b = zeros({4, 2});
-    expect_refused({"the algorithms differ: chunked on rank 0, gather_first on rank 1"}, [&] { all_gather_matmul(zeros({2, 4}), {&b, 1}, group); });
+    expect_refused({"the algorithms differ: chunked on rank 0, gather_first on rank 1"},
+                   [&] { all_gather_matmul(zeros({2, 4}), {&b, 1}, group); });
     expect_working(group);
   });
 }
@@ -190,7 +222,8 @@ TEST_P(SymmAgreementOn, TablesOfAlgorithmsMustBeTheSame) {
 TEST_P(SymmAgreementOn, OtherTensorsOfTheSameShapeAreNamed) {
   run_on(GetParam(), 2, [](const World& world) {
     const SymmGroup group = world.group();
-    const Tensor a = empty_symm({64}, DType::f32, kCpu, {.group = group}), b = empty_symm({64}, DType::f32, kCpu, {.group = group});
+    const Tensor a = empty_symm({64}, DType::f32, kCpu, {.group = group}),
+                 b = empty_symm({64}, DType::f32, kCpu, {.group = group});
     rendezvous(a, group);
     rendezvous(b, group);
     expect_refused({"the places of the tensors differ", "rendezvous 1, byte 0", "rendezvous 2, byte 0"},
@@ -209,7 +242,8 @@ TEST_P(SymmAgreementOn, ALeaseThatOneRankAloneHoldsIsNamed) {
     {
       std::optional<WorkspaceLease> held;
       if (world.rank == 1) held.emplace(get_symm_mem_workspace(group, 64));
-      expect_refused({"the places of the tensors differ", "byte 0)", "byte 64)"}, [&] { all_reduce(zeros({4}), group); });
+      expect_refused({"the places of the tensors differ", "byte 0)", "byte 64)"},
+                     [&] { all_reduce(zeros({4}), group); });
     }
     expect_working(group);
   });
@@ -233,7 +267,9 @@ TEST_P(SymmAgreementOn, AnOpAndARendezvousDoNotMeet) {
       if (world.rank == 0) all_reduce(zeros({4}), group);
       else rendezvous(t, group);
     });
-    EXPECT_NE(text.find("the ranks meet for different things: rank 1: a tensor; rank 0: the first op"), std::string::npos) << text;
+    EXPECT_NE(text.find("the ranks meet for different things: rank 1: a tensor; rank 0: the first op"),
+              std::string::npos)
+        << text;
     expect_working(group);
   });
 }
@@ -246,7 +282,9 @@ TEST_P(SymmAgreementOn, ARankThatFailsInTheMiddleEndsTheOpsOfTheGroup) {
     use_tuning_table(TuningTable({{"all_gather_matmul", 0, 0, "chunked"}}));
     const auto begin = steady_clock::now();
     const std::string own = complaint_of([&] { all_gather_matmul(a, {world.rank == kOdd ? &wrong : &b, 1}, group); });
-    EXPECT_NE(own.find(world.rank == kOdd ? "i32" : "rank 1 failed in all_gather_matmul(f32 [2, 4], chunked)"), std::string::npos) << own;
+    EXPECT_NE(own.find(world.rank == kOdd ? "i32" : "rank 1 failed in all_gather_matmul(f32 [2, 4], chunked)"),
+              std::string::npos)
+        << own;
     const std::string later = complaint_of([&] { all_reduce(a, group); });
     EXPECT_NE(later.find("rank 1 failed in all_gather_matmul"), std::string::npos) << later;
     EXPECT_LT(steady_clock::now() - begin, 10s);

@@ -21,7 +21,9 @@ namespace {
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
 
-std::string fake(const std::string& name) { return std::string(TUTTI_BINARY_DIR) + "/symm_fakes/libfake_" + name + ".so"; }
+std::string fake(const std::string& name) {
+  return std::string(TUTTI_BINARY_DIR) + "/symm_fakes/libfake_" + name + ".so";
+}
 
 // Runs fn in a child with these variables; its expectations count.
 void in_process(const std::map<std::string, std::string>& variables, const std::function<void()>& fn) {
@@ -51,7 +53,8 @@ std::string text_of(const std::function<void()>& fn) {
 }
 
 void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
 
 TEST(SymmBackends, AllAreListedWhetherInstalledOrNot) {
@@ -60,7 +63,8 @@ TEST(SymmBackends, AllAreListedWhetherInstalledOrNot) {
 
 TEST(SymmBackends, UnknownNamesListTheLegalOnes) {
   const SymmGroup group(make_group_key("g", std::vector<int>{0}, 0), 0, 1, std::make_shared<HashStore>());
-  expect_parts(text_of<UsageError>([&] { group.select_backend("cudda"); }), {"cudda", "did you mean 'cuda'", "native, nccl, nvshmem, threads"});
+  expect_parts(text_of<UsageError>([&] { group.select_backend("cudda"); }),
+               {"cudda", "did you mean 'cuda'", "native, nccl, nvshmem, threads"});
   EXPECT_EQ(group.backend(), "native");  // the failure bound nothing
   in_process({{"TUTTI_SYMM_BACKEND", "natife"}}, [&] {
     const SymmGroup other(make_group_key("g", std::vector<int>{0}, 0), 0, 1, std::make_shared<HashStore>());
@@ -81,14 +85,16 @@ TEST(SymmBackends, NativeIsTheDefaultAndTheVariableChanges) {
 TEST(SymmBackends, AGroupIsBoundOnceAndTheSameRequestIsNoNews) {
   const SymmGroup group = single("threads");
   group.select_backend("threads");
-  expect_parts(text_of<UsageError>([&] { group.select_backend("native"); }), {"uses backend threads", "cannot change to native"});
+  expect_parts(text_of<UsageError>([&] { group.select_backend("native"); }),
+               {"uses backend threads", "cannot change to native"});
   EXPECT_EQ(single("native").backend(), "native");  // another group has its own
 }
 
 TEST(SymmBackends, ATensorRemembersWhoMadeIt) {
   const SymmGroup threads = single("threads"), native = single("native");
   const Tensor t = empty_symm({4}, DType::f32, kCpu, {.backend = "threads"});
-  expect_parts(text_of<UsageError>([&] { rendezvous(t, native); }), {"uses backend native", "cannot change to threads"});
+  expect_parts(text_of<UsageError>([&] { rendezvous(t, native); }),
+               {"uses backend native", "cannot change to threads"});
   EXPECT_EQ(rendezvous(t, threads)->backend(), "threads");
 }
 
@@ -99,7 +105,9 @@ TEST(SymmBackends, MulticastIsFalseOnTheCpuAndNeverThrows) {
 }
 
 TEST(SymmBackends, OtherBackendsAreNotTouchedByOnesThatAreMissing) {
-  in_process({{"TUTTI_SYMM_CUDA_LIB", "/nowhere.so"}, {"TUTTI_SYMM_NCCL_LIB", "/nowhere.so"}, {"TUTTI_SYMM_NVSHMEM_LIB", "/nowhere.so"}},
+  in_process({{"TUTTI_SYMM_CUDA_LIB", "/nowhere.so"},
+              {"TUTTI_SYMM_NCCL_LIB", "/nowhere.so"},
+              {"TUTTI_SYMM_NVSHMEM_LIB", "/nowhere.so"}},
              [] { rendezvous(empty_symm({4}, DType::f32), single("native"))->barrier(); });
 }
 
@@ -128,14 +136,16 @@ TEST(SymmBackends, OldLibrariesNameFoundAndRequiredVersions) {
     expect_parts(text_of<LibraryError>([] { find_backend("cuda").open(); }), {"10.2", "11.0 or newer is required"});
   });
   in_process({{"TUTTI_SYMM_NVSHMEM_LIB", fake("nvshmem")}, {"FAKE_NVSHMEM_MAJOR", "2"}}, [] {
-    expect_parts(text_of<LibraryError>([] { find_backend("nvshmem").open(); }), {"2.2.5", "3.0.0 or newer is required"});
+    expect_parts(text_of<LibraryError>([] { find_backend("nvshmem").open(); }),
+                 {"2.2.5", "3.0.0 or newer is required"});
   });
 }
 
 TEST(SymmBackends, AFailedStepCanBeTriedAgain) {
   in_process({{"TUTTI_SYMM_CUDA_LIB", fake("cuda")}, {"FAKE_CUDA_INIT_RESULT", "100"}}, [] {
     const SymmGroup group = single("cuda");
-    expect_parts(text_of<EnvironmentError>([&] { find_backend("cuda").open(); }), {"cuInit", "no CUDA-capable device", "100"});
+    expect_parts(text_of<EnvironmentError>([&] { find_backend("cuda").open(); }),
+                 {"cuInit", "no CUDA-capable device", "100"});
     setenv("FAKE_CUDA_INIT_RESULT", "0", 1);
     find_backend("cuda").open();
     find_backend("cuda").open();
@@ -178,7 +188,8 @@ TEST(SymmBackends, CudaMemoryIsWrittenSetUpAndReadByEveryPeer) {
         t.handle().signal_add(next, 2, 1);
         EXPECT_EQ(t.handle().wait_until((world.rank + world.size - 1) % world.size, 2, 1), 2u);
         expect_parts(text_of<UsageError>([&] { t.setup_contiguous_view(); }), {"backend cuda", "native and threads"});
-        expect_parts(text_of<UsageError>([&] { one_shot_all_reduce(t.local_tensor(), group); }), {"backend cuda", "native and threads"});
+        expect_parts(text_of<UsageError>([&] { one_shot_all_reduce(t.local_tensor(), group); }),
+                     {"backend cuda", "native and threads"});
         t.handle().barrier();
       }
       EXPECT_EQ(open_descriptors(), before);
@@ -233,7 +244,8 @@ TEST(SymmBackends, NvshmemNeedsItsWorldFirst) {
     connect_group(group);
     const auto handle = rendezvous(empty_symm({4}, DType::f32, kGpu, {.group = group}), group);
     handle->barrier();
-    expect_parts(text_of<UsageError>([&] { handle->put_signal(0); }), {"backend nvshmem has no signals", "native and threads have"});
+    expect_parts(text_of<UsageError>([&] { handle->put_signal(0); }),
+                 {"backend nvshmem has no signals", "native and threads have"});
     expect_parts(text_of<EnvironmentError>([&] { empty_symm({int64_t{1} << 30}, DType::f32, kGpu, {.group = group}); }),
                  {"NVSHMEM_SYMMETRIC_SIZE"});
   });

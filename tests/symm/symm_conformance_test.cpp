@@ -1,4 +1,5 @@
-// What every live backend does alike. Each test runs on native (processes) and threads, with two to four ranks (and eight).
+// What every live backend does alike. Each test runs on native (processes) and threads, with two to four ranks (and
+// eight).
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,7 +23,8 @@ class Conformance : public testing::TestWithParam<const char*> {
  protected:
   void on(int size, const RankFunction& fn) const { run_on(GetParam(), size, fn); }
 };
-INSTANTIATE_TEST_SUITE_P(Symm, Conformance, testing::ValuesIn(live_backends()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Symm, Conformance, testing::ValuesIn(live_backends()),
+                         [](const auto& info) { return info.param; });
 
 Tensor filled(const SymmGroup& group, const Extents& sizes, float value) {
   const Tensor t = empty_symm(sizes, DType::f32, kCpu, {.group = group});
@@ -44,7 +46,8 @@ TEST_P(Conformance, EveryRankReadsEveryPeer) {
       for (int r = 0; r < world.size; ++r) {
         const Tensor peer = handle->get_remote_tensor(r, {5, 3}, DType::f32);
         EXPECT_EQ(peer.device(), kCpu);
-        for (int64_t i = 0; i < 15; ++i) EXPECT_EQ(peer.data<float>()[i], 100.0f * static_cast<float>(r) + static_cast<float>(i));
+        for (int64_t i = 0; i < 15; ++i)
+          EXPECT_EQ(peer.data<float>()[i], 100.0f * static_cast<float>(r) + static_cast<float>(i));
       }
       handle->barrier();
     });
@@ -110,7 +113,8 @@ TEST_P(Conformance, TensorsOfEqualContentsHaveHandlesOfTheirOwn) {
 TEST_P(Conformance, AllocationIsLocal) {
   on(2, [](const World& world) {
     std::vector<Tensor> kept;
-    for (int i = 0; i < 3 * world.rank; ++i) kept.push_back(empty_symm({4}, DType::f32, kCpu, {.backend = world.backend}));
+    for (int i = 0; i < 3 * world.rank; ++i)
+      kept.push_back(empty_symm({4}, DType::f32, kCpu, {.backend = world.backend}));
     const SymmGroup group = world.group();
     const Tensor t = empty_symm({4}, DType::f32, kCpu, {.backend = world.backend});
     rendezvous(t, group)->barrier();  // allocations for no group have no order to agree on
@@ -264,7 +268,8 @@ TEST_P(Conformance, ViewsStayInsideTheAllocation) {
     EXPECT_EQ(handle->get_buffer(1, {2}, DType::f32, 6).numel(), 2);
     EXPECT_NE(complaint_of([&] { handle->get_buffer(1, {2}, DType::f32, 7); }), "");
     EXPECT_NE(complaint_of([&] { handle->get_buffer(1, {2}, DType::f32, -1); }).find("negative"), std::string::npos);
-    EXPECT_NE(complaint_of([&] { handle->get_buffer(2, {2}, DType::f32); }).find("ranks are 0 to 1"), std::string::npos);
+    EXPECT_NE(complaint_of([&] { handle->get_buffer(2, {2}, DType::f32); }).find("ranks are 0 to 1"),
+              std::string::npos);
     EXPECT_NE(complaint_of([&] { handle->get_buffer(-1, {2}, DType::f32); }), "");
     const int64_t huge = int64_t{1} << 62;
     EXPECT_NE(complaint_of([&] { handle->get_buffer(1, {huge, 4}, DType::f32); }), "");
@@ -295,7 +300,8 @@ TEST_P(Conformance, FreedTensorsAreNotReachable) {
     if (world.rank == 1) t = Tensor();
     other->barrier();
     if (world.rank == 0) {
-      EXPECT_NE(complaint_of([&] { handle->get_remote_tensor(1, {8}, DType::f32); }).find("rank 1 has freed"), std::string::npos);
+      EXPECT_NE(complaint_of([&] { handle->get_remote_tensor(1, {8}, DType::f32); }).find("rank 1 has freed"),
+                std::string::npos);
       EXPECT_EQ(kept.data<float>()[3], 3.0f);  // the memory stays while somebody looks at it
     }
     other->barrier();
@@ -312,7 +318,9 @@ TEST_P(Conformance, PersistentIdsGiveTheSameMemoryWithCleanPads) {
       const Tensor t = empty_symm({16}, DType::f32, kCpu, {.group = group, .alloc_id = id});
       if (round == 0) first = t.raw_data();
       EXPECT_EQ(t.raw_data(), first);
-      EXPECT_NE(complaint_of([&] { empty_symm({16}, DType::f32, kCpu, {.group = group, .alloc_id = id}); }).find("still alive"),
+      EXPECT_NE(complaint_of([&] {
+                  empty_symm({16}, DType::f32, kCpu, {.group = group, .alloc_id = id});
+                }).find("still alive"),
                 std::string::npos);
       const auto handle = rendezvous(t, group);
       EXPECT_NE(handle, old);
@@ -327,8 +335,9 @@ TEST_P(Conformance, PersistentIdsGiveTheSameMemoryWithCleanPads) {
       handle->barrier();
       old = handle;
     }
-    EXPECT_NE(complaint_of([&] { empty_symm({17}, DType::f32, kCpu, {.group = group, .alloc_id = id}); }).find("68 bytes"),
-              std::string::npos);
+    EXPECT_NE(
+        complaint_of([&] { empty_symm({17}, DType::f32, kCpu, {.group = group, .alloc_id = id}); }).find("68 bytes"),
+        std::string::npos);
   });
 }
 
@@ -363,7 +372,8 @@ TEST_P(Conformance, StrictAndOverlappingSubgroupsWork) {
       const auto handle = rendezvous(t, *group);
       handle->barrier();
       for (int r = 0; r < 3; ++r) {
-        EXPECT_EQ(*handle->get_remote_tensor(r, {1}, DType::f32).data<float>(), static_cast<float>(group->global_ranks()[r]));
+        EXPECT_EQ(*handle->get_remote_tensor(r, {1}, DType::f32).data<float>(),
+                  static_cast<float>(group->global_ranks()[r]));
       }
       handle->barrier();
     }
@@ -380,7 +390,8 @@ TEST_P(Conformance, RecycledNamesMeetNothingOfTheirPast) {
       const Tensor t = filled(group, {4}, static_cast<float>(10 * i + world.rank));
       const auto handle = rendezvous(t, group);
       handle->barrier();
-      EXPECT_EQ(*handle->get_remote_tensor(1 - world.rank, {1}, DType::f32).data<float>(), static_cast<float>(10 * i + 1 - world.rank));
+      EXPECT_EQ(*handle->get_remote_tensor(1 - world.rank, {1}, DType::f32).data<float>(),
+                static_cast<float>(10 * i + 1 - world.rank));
       handle->barrier();
     }
     // Two groups of one name at a time.
@@ -395,7 +406,9 @@ TEST_P(Conformance, DifferentSizesAreTheSameErrorOnAllRanks) {
     const SymmGroup group = world.group();
     const Tensor t = empty_symm({world.rank == 1 ? 5 : 4}, DType::f32, kCpu, {.group = group});
     const std::string text = complaint_of([&] { rendezvous(t, group); });
-    EXPECT_NE(text.find("the allocations have different sizes: ranks 0, 2: 16 bytes; rank 1: 20 bytes"), std::string::npos) << text;
+    EXPECT_NE(text.find("the allocations have different sizes: ranks 0, 2: 16 bytes; rank 1: 20 bytes"),
+              std::string::npos)
+        << text;
     // The group goes on.
     const Tensor good = filled(group, {4}, 0);
     rendezvous(good, group)->barrier();
@@ -424,7 +437,8 @@ TEST_P(Conformance, PlainTensorsAreATypedErrorOrNull) {
         i == 0 ? rendezvous(t, group) : try_rendezvous(t, group);
         ADD_FAILURE() << "nothing was thrown";
       } catch (const NotSymmetricError& error) {
-        EXPECT_NE(std::string(error.what()).find("the tensor of ranks 1 is not in symmetric memory"), std::string::npos);
+        EXPECT_NE(std::string(error.what()).find("the tensor of ranks 1 is not in symmetric memory"),
+                  std::string::npos);
       }
     }
   });
@@ -467,7 +481,8 @@ TEST_P(Conformance, LateRanksOfARendezvousAreNamed) {
     } catch (const TimeoutError& error) {
       // Who hears that the other one gave this meeting up misses it in the next one as well.
       const std::string text = error.what();
-      const bool names_rank_1 = text.find("ranks 1 did not come") != std::string::npos || text.find("ranks 1, 2 did not come") != std::string::npos ||
+      const bool names_rank_1 = text.find("ranks 1 did not come") != std::string::npos ||
+                                text.find("ranks 1, 2 did not come") != std::string::npos ||
                                 text.find("ranks 0, 1 did not come") != std::string::npos;
       EXPECT_TRUE(names_rank_1) << text;
     }
@@ -506,7 +521,8 @@ TEST_P(Conformance, WhoWaitsInARendezvousGivenUpBeforeItCameGoesOnToTheNext) {
       world.store->set(group.key() + "/1/next", "4");
     }
     EXPECT_NE(rendezvous(t, group), nullptr);
-    const std::string text = complaint_of([&] { rendezvous(world.rank == 0 ? filled(group, {4}, 1) : filled(group, {8}, 1), group); });
+    const std::string text =
+        complaint_of([&] { rendezvous(world.rank == 0 ? filled(group, {4}, 1) : filled(group, {8}, 1), group); });
     EXPECT_NE(text.find("rendezvous #5 of group"), std::string::npos) << text;
   });
 }

@@ -22,7 +22,8 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-// fn on three processes, of which rank 1 kills itself; the others must end by themselves, soon and with their descriptors.
+// fn on three processes, of which rank 1 kills itself; the others must end by themselves, soon and with their
+// descriptors.
 void with_a_death(const RankFunction& fn) {
   const int descriptors = open_descriptors(), segments = mapped_segments();
   const auto outcomes = run_processes(3, "native", [&](const World& world) {
@@ -95,9 +96,18 @@ TEST(SymmFaults, ARankKilledInTheMiddleOfARendezvousIsNamed) {
     const Tensor t = empty_symm({4}, DType::f32, kCpu, {.group = group});
     if (world.rank == 1) {
       // Says what a rank says in the first phase, and dies before the second.
-      PeerRecord record{.rank = 1, .size = 3, .symmetric = true, .host = host_identity(), .uid = geteuid(), .pid = getpid(),
-                        .process = process_token(), .backend = "native", .data_bytes = 16, .pad_bytes = kDefaultSignalPadBytes,
-                        .ordinal = 1, .generation = 1};
+      PeerRecord record{.rank = 1,
+                        .size = 3,
+                        .symmetric = true,
+                        .host = host_identity(),
+                        .uid = geteuid(),
+                        .pid = getpid(),
+                        .process = process_token(),
+                        .backend = "native",
+                        .data_bytes = 16,
+                        .pad_bytes = kDefaultSignalPadBytes,
+                        .ordinal = 1,
+                        .generation = 1};
       world.store->set(group.key() + "/1/1/1", to_text(record));
       world.store->wait({group.key() + "/1/1/0", group.key() + "/1/1/2"}, 5s);
       raise(SIGKILL);
@@ -116,7 +126,8 @@ TEST(SymmFaults, ARankThatLeavesIsNamed) {
       if (world.rank == 1) return;
       const std::string text = complaint_of([&] { handle->wait_signal(1); });
       EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
-      EXPECT_TRUE(text.find("has left the group") != std::string::npos || text.find("died") != std::string::npos) << text;
+      EXPECT_TRUE(text.find("has left the group") != std::string::npos || text.find("died") != std::string::npos)
+          << text;
     });
   }
 }
@@ -127,7 +138,8 @@ TEST(SymmFaults, ADifferentVersionIsRefusedByName) {
   std::string text = to_text(record);
   text.replace(text.find(" 2 "), 3, " 9 ");
   EXPECT_EQ(complaint_of([&] { parse_record(text, 2); }),
-            "symmetric memory: rank 2 speaks version 9 of the protocol, this rank version 2; all ranks must run the same release");
+            "symmetric memory: rank 2 speaks version 9 of the protocol, this rank version 2; all ranks must run the "
+            "same release");
 }
 
 TEST(SymmFaults, ShortOrDamagedRecordsAreErrors) {
@@ -141,7 +153,8 @@ TEST(SymmFaults, ShortOrDamagedRecordsAreErrors) {
 
 TEST(SymmFaults, HostsUsersAndBackendsAreCompared) {
   std::vector<PeerRecord> records(3);
-  for (int r = 0; r < 3; ++r) records[r] = {.rank = r, .size = 3, .symmetric = true, .host = "boot a", .uid = 5, .backend = "native"};
+  for (int r = 0; r < 3; ++r)
+    records[r] = {.rank = r, .size = 3, .symmetric = true, .host = "boot a", .uid = 5, .backend = "native"};
   EXPECT_EQ(find_disagreement("t", records, false), "");
   auto other = records;
   other[1].host = "boot b";
@@ -151,10 +164,12 @@ TEST(SymmFaults, HostsUsersAndBackendsAreCompared) {
   EXPECT_EQ(find_disagreement("t", other, true), "");
   other = records;
   other[2].uid = 6;
-  EXPECT_EQ(find_disagreement("t", other, false), "t: the ranks belong to different users: ranks 0, 1: user 5; rank 2: user 6");
+  EXPECT_EQ(find_disagreement("t", other, false),
+            "t: the ranks belong to different users: ranks 0, 1: user 5; rank 2: user 6");
   other = records;
   other[0].backend = "cuda";
-  EXPECT_NE(find_disagreement("t", other, false).find("the backends differ: rank 0: cuda; ranks 1, 2: native"), std::string::npos);
+  EXPECT_NE(find_disagreement("t", other, false).find("the backends differ: rank 0: cuda; ranks 1, 2: native"),
+            std::string::npos);
   other = records;
   other[1].offset = 64;
   EXPECT_NE(find_disagreement("t", other, false).find("begin at different places"), std::string::npos);
@@ -164,11 +179,14 @@ TEST(SymmFaults, TooLittleMemoryIsAnErrorAtAllocation) {
   const std::string text = complaint_of([] { empty_symm({available_memory() + (int64_t{1} << 30)}, DType::u8); });
   EXPECT_NE(text.find("are wanted and"), std::string::npos) << text;
   EXPECT_NE(complaint_of([] { empty_symm({int64_t{1} << 60, 4}, DType::f64); }), "");
-  EXPECT_NE(complaint_of([] { empty_strided_p2p({4}, {2}, DType::f32); }).find("strides do not enlarge it"), std::string::npos);
+  EXPECT_NE(complaint_of([] { empty_strided_p2p({4}, {2}, DType::f32); }).find("strides do not enlarge it"),
+            std::string::npos);
 }
 
 TEST(SymmFaults, DescriptorsOfOtherFilesAreRefused) {
-  EXPECT_NE(complaint_of([] { FileBlock::map(UniqueFd(memfd_create("other", MFD_CLOEXEC)), 4096); }).find("no sealed memory file"),
+  EXPECT_NE(complaint_of([] {
+              FileBlock::map(UniqueFd(memfd_create("other", MFD_CLOEXEC)), 4096);
+            }).find("no sealed memory file"),
             std::string::npos);
   const auto block = FileBlock::create(100);
   EXPECT_EQ(block->nbytes, 4096);

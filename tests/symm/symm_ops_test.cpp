@@ -27,14 +27,16 @@ class SymmOps : public testing::TestWithParam<const char*> {
  protected:
   void on(int size, const RankFunction& fn) const { run_on(GetParam(), size, fn); }
 };
-INSTANTIATE_TEST_SUITE_P(Symm, SymmOps, testing::ValuesIn(live_backends()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Symm, SymmOps, testing::ValuesIn(live_backends()),
+                         [](const auto& info) { return info.param; });
 
 // Magnitudes differ so that another order of adding shows.
 Tensor values_of(int rank, const Extents& sizes, DType dtype, const SymmGroup& group = {}) {
   const Tensor t = group ? empty_symm(sizes, dtype, kCpu, {.group = group}) : Tensor::empty(sizes, dtype);
   for (int64_t i = 0; i < t.numel(); ++i) {
     const double mantissa = 1.0 + static_cast<double>((i * 7919 + rank * 104729) % 100003) / 100003.0;
-    const double value = is_floating(dtype) ? std::ldexp((i + rank) % 2 ? mantissa : -mantissa, static_cast<int>((i * 13 + rank * 5) % 9) - 4)
+    const double value = is_floating(dtype) ? std::ldexp((i + rank) % 2 ? mantissa : -mantissa,
+                                                         static_cast<int>((i * 13 + rank * 5) % 9) - 4)
                                             : static_cast<double>((i * 31 + rank * 7) % 97);
     store_from_double(static_cast<std::byte*>(t.raw_data()) + i * itemsize(dtype), dtype, value);
   }
@@ -66,8 +68,10 @@ TEST_P(SymmOps, AllReduceHasTheBitsOfTheTreeWithEitherAlgorithm) {
       for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32}) {
         for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::avg, ReduceKind::max, ReduceKind::product}) {
           const Tensor expected = reduced(world.size, {37, 5}, dtype, kind);
-          const Tensor symmetric = values_of(world.rank, {37, 5}, dtype, group), plain = values_of(world.rank, {37, 5}, dtype);
-          EXPECT_TRUE(same_bits(one_shot_all_reduce(symmetric, group, kind), expected)) << name_of(dtype) << name_of(kind);
+          const Tensor symmetric = values_of(world.rank, {37, 5}, dtype, group),
+                       plain = values_of(world.rank, {37, 5}, dtype);
+          EXPECT_TRUE(same_bits(one_shot_all_reduce(symmetric, group, kind), expected))
+              << name_of(dtype) << name_of(kind);
           EXPECT_TRUE(same_bits(one_shot_all_reduce(plain, group, kind), expected));
           EXPECT_TRUE(same_bits(symmetric, plain)) << "the input was written";
           two_shot_all_reduce(symmetric, group, kind);
@@ -76,7 +80,8 @@ TEST_P(SymmOps, AllReduceHasTheBitsOfTheTreeWithEitherAlgorithm) {
           EXPECT_TRUE(same_bits(plain, expected));
         }
       }
-      const Tensor large = values_of(world.rank, {300000}, DType::f32), expected = reduced(world.size, {300000}, DType::f32, ReduceKind::sum);
+      const Tensor large = values_of(world.rank, {300000}, DType::f32),
+                   expected = reduced(world.size, {300000}, DType::f32, ReduceKind::sum);
       all_reduce(large, group);
       EXPECT_TRUE(same_bits(large, expected));
       const Tensor few = values_of(world.rank, {1}, DType::f32);
@@ -99,7 +104,8 @@ TEST_P(SymmOps, GatherAndScatterMoveTheRightRows) {
     const Tensor part = reduce_scatter(values_of(world.rank, {6, 50}, DType::bf16, group), group);
     const Tensor whole = reduced(3, {6, 50}, DType::bf16, ReduceKind::sum);
     EXPECT_TRUE(same_bits(part, whole.view_as({2, 50}, {50, 1}, world.rank * 100)));
-    EXPECT_NE(complaint_of([&] { reduce_scatter(values_of(0, {4}, DType::f32), group); }).find("does not divide by 3"), std::string::npos);
+    EXPECT_NE(complaint_of([&] { reduce_scatter(values_of(0, {4}, DType::f32), group); }).find("does not divide by 3"),
+              std::string::npos);
   });
 }
 
@@ -119,14 +125,24 @@ TEST_P(SymmOps, FusedProductsHaveTheBitsOfTheParts) {
       const Tensor expected = cast(reduce_scatter(matmul(a, b, {.out_dtype = DType::f32}), group), dtype);
       EXPECT_TRUE(same_bits(matmul_reduce_scatter(a, b, group), expected)) << name_of(dtype);
     }
-    EXPECT_NE(complaint_of([&] { matmul_reduce_scatter(Tensor::empty({3, 2}), Tensor::empty({2, 2}), group); }).find("do not divide"),
+    EXPECT_NE(complaint_of([&] {
+                matmul_reduce_scatter(Tensor::empty({3, 2}), Tensor::empty({2, 2}), group);
+              }).find("do not divide"),
               std::string::npos);
-    EXPECT_NE(complaint_of([&] { all_gather_matmul(Tensor::empty({3}), {}, group); }).find("expected 2 dims"), std::string::npos);
-    const Tensor out = Tensor::empty({4, 20}, DType::f32), wide = values_of(0, {8, 150}, DType::bf16), b = values_of(1, {150, 20}, DType::bf16);
+    EXPECT_NE(complaint_of([&] { all_gather_matmul(Tensor::empty({3}), {}, group); }).find("expected 2 dims"),
+              std::string::npos);
+    const Tensor out = Tensor::empty({4, 20}, DType::f32), wide = values_of(0, {8, 150}, DType::bf16),
+                 b = values_of(1, {150, 20}, DType::bf16);
     matmul_reduce_scatter_into(out, wide, b, group);  // not rounded
     EXPECT_TRUE(same_bits(out, reduce_scatter(matmul(wide, b, {.out_dtype = DType::f32}), group)));
-    EXPECT_NE(complaint_of([&] { matmul_reduce_scatter_into(Tensor::empty({3, 20}, DType::f32), wide, b, group); }).find("expected a dense [4, 20] of f32"), std::string::npos);
-    EXPECT_NE(complaint_of([&] { matmul_into(Tensor::empty({8, 3}, DType::f32), wide, b); }).find("expected [m, k], [k, n] and a dense [m, n]"), std::string::npos);
+    EXPECT_NE(complaint_of([&] {
+                matmul_reduce_scatter_into(Tensor::empty({3, 20}, DType::f32), wide, b, group);
+              }).find("expected a dense [4, 20] of f32"),
+              std::string::npos);
+    EXPECT_NE(complaint_of([&] {
+                matmul_into(Tensor::empty({8, 3}, DType::f32), wide, b);
+              }).find("expected [m, k], [k, n] and a dense [m, n]"),
+              std::string::npos);
   });
 }
 
@@ -139,7 +155,8 @@ TEST_P(SymmOps, RowsWithUnevenSplitsArriveInRankOrder) {
       std::vector<int32_t> rows;
       for (int d = 0; d < 3; ++d) {
         splits.push_back((world.rank + d + round) % 3);
-        for (int64_t i = 0; i < splits.back(); ++i) rows.insert(rows.end(), {100 * world.rank + 10 * d + static_cast<int>(i), 0});
+        for (int64_t i = 0; i < splits.back(); ++i)
+          rows.insert(rows.end(), {100 * world.rank + 10 * d + static_cast<int>(i), 0});
       }
       const Tensor input = Tensor::of<int32_t>(rows, {static_cast<int64_t>(rows.size() / 2), 2});
       const auto result = all_to_all_v(input, splits, group);
@@ -153,9 +170,12 @@ TEST_P(SymmOps, RowsWithUnevenSplitsArriveInRankOrder) {
       EXPECT_EQ(result.output.extent(0), at);
     }
     const std::vector<int64_t> wrong{1, 1, 1};
-    EXPECT_NE(complaint_of([&] { all_to_all_v(Tensor::empty({2, 2}), wrong, group); }).find("with the sum 2"), std::string::npos);
+    EXPECT_NE(complaint_of([&] { all_to_all_v(Tensor::empty({2, 2}), wrong, group); }).find("with the sum 2"),
+              std::string::npos);
     const std::vector<int64_t> even{1, 1, 1};
-    EXPECT_NE(complaint_of([&] { all_to_all_v(Tensor::empty({3, 2 + world.rank}), even, group); }).find("the shapes differ: [any, 2] on rank 0, [any, 3] on rank 1"),
+    EXPECT_NE(complaint_of([&] {
+                all_to_all_v(Tensor::empty({3, 2 + world.rank}), even, group);
+              }).find("the shapes differ: [any, 2] on rank 0, [any, 3] on rank 1"),
               std::string::npos);
   });
 }
@@ -174,14 +194,17 @@ TEST_P(SymmOps, AnOpDoesNotDisturbALeaseThatIsHeld) {
 }
 
 TEST(SymmTuning, TablesAreReadWrittenAndChecked) {
-  const TuningTable table = TuningTable::parse("# measured\nall_reduce 2 1000 one_shot\n\nall_reduce 0 inf two_shot # rest\n");
+  const TuningTable table =
+      TuningTable::parse("# measured\nall_reduce 2 1000 one_shot\n\nall_reduce 0 inf two_shot # rest\n");
   EXPECT_EQ(table.choose("all_reduce", 2, 1000), "one_shot");
   EXPECT_EQ(table.choose("all_reduce", 2, 1001), "two_shot");
   EXPECT_EQ(table.choose("all_reduce", 4, 10), "two_shot");
   EXPECT_EQ(table.choose("all_gather_matmul", 4, 10), "chunked");
   EXPECT_EQ(TuningTable::parse(table.to_text()).to_text(), table.to_text());
-  EXPECT_NE(complaint_of([] { TuningTable::parse("all_reduce 2 x one_shot"); }).find("line 1: 'x' is no whole number"), std::string::npos);
-  EXPECT_NE(complaint_of([] { TuningTable::parse("all_reduce 2 5 one_shoot"); }).find("did you mean 'one_shot'"), std::string::npos);
+  EXPECT_NE(complaint_of([] { TuningTable::parse("all_reduce 2 x one_shot"); }).find("line 1: 'x' is no whole number"),
+            std::string::npos);
+  EXPECT_NE(complaint_of([] { TuningTable::parse("all_reduce 2 5 one_shoot"); }).find("did you mean 'one_shot'"),
+            std::string::npos);
   EXPECT_NE(complaint_of([] { TuningTable::parse("all_red 2 5 one_shot"); }).find("all_reduce"), std::string::npos);
   EXPECT_EQ(TuningTable::defaults().choose("all_reduce", 2, 1 << 10), "one_shot");
   EXPECT_EQ(TuningTable::defaults().choose("all_reduce", 4, 64 << 20), "two_shot");

@@ -13,7 +13,8 @@ class SymmTensor : public testing::TestWithParam<const char*> {
  protected:
   void on(int size, const RankFunction& fn) const { run_on(GetParam(), size, fn); }
 };
-INSTANTIATE_TEST_SUITE_P(Symm, SymmTensor, testing::ValuesIn(live_backends()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Symm, SymmTensor, testing::ValuesIn(live_backends()),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(SymmTensor, LocalWritesAreSeenRemotelyAndRemoteWritesLocally) {
   on(3, [](const World& world) {
@@ -102,7 +103,8 @@ TEST(SymmetricTensorValidation, SaysWhyATensorCannotBeOne) {
 
 TEST(SymmetricTensorGroups, OutsidersAndContradictionsMakeNoGroup) {
   const std::string key = make_group_key("g", std::vector<int>{0, 1}, 0);
-  EXPECT_NE(complaint_of([&] { SymmGroup(key, 2, 2, nullptr); }).find("a rank outside the group must not make it"), std::string::npos);
+  EXPECT_NE(complaint_of([&] { SymmGroup(key, 2, 2, nullptr); }).find("a rank outside the group must not make it"),
+            std::string::npos);
   EXPECT_NE(complaint_of([&] { SymmGroup(key, 0, 2, nullptr); }).find("needs a store"), std::string::npos);
   EXPECT_NE(key, make_group_key("g", std::vector<int>{0, 2}, 0));
   EXPECT_NE(key, make_group_key("g", std::vector<int>{0, 1}, 1));

@@ -43,8 +43,10 @@ TEST(TuningFile, ThatIsNoRegularFileIsNamed) {
   std::ofstream(large) << std::string((1 << 20) + 1, '#');
   EXPECT_EQ(choice_with(pipe), "TUTTI_SYMM_TUNING: " + pipe + ": cannot be read: it is not a regular file");
   EXPECT_EQ(choice_with(here), "TUTTI_SYMM_TUNING: " + here + ": cannot be read: it is a folder; name the file in it");
-  EXPECT_EQ(choice_with(large), "TUTTI_SYMM_TUNING: " + large + ": 1048577 bytes are more than is read here (1048576 at most)");
-  EXPECT_EQ(choice_with("/nowhere/table"), "TUTTI_SYMM_TUNING: /nowhere/table: cannot be read: No such file or directory");
+  EXPECT_EQ(choice_with(large),
+            "TUTTI_SYMM_TUNING: " + large + ": 1048577 bytes are more than is read here (1048576 at most)");
+  EXPECT_EQ(choice_with("/nowhere/table"),
+            "TUTTI_SYMM_TUNING: /nowhere/table: cannot be read: No such file or directory");
 }
 
 }  // namespace

@@ -106,9 +106,7 @@ TEST_F(DeviceCopy, NoElementsSucceedWithoutATransfer) {
   EXPECT_EQ(mock.counts().copy_from_host.count + mock.counts().copy_to_host.count, 0);
 }
 
-TEST_F(DeviceCopy, AScalarTravels) {
-  EXPECT_EQ(to_device(to_device(Tensor::scalar(2.5f), kMock0), kCpu).item(), 2.5);
-}
+TEST_F(DeviceCopy, AScalarTravels) { EXPECT_EQ(to_device(to_device(Tensor::scalar(2.5f), kMock0), kCpu).item(), 2.5); }
 
 TEST_F(DeviceCopy, ADensePermutationKeepsItsStrides) {
   const Tensor transposed = counting({2, 3, 4}).view_as({4, 2, 3}, {1, 12, 4}, 0);

@@ -135,9 +135,7 @@ TEST(Dlpack, AViewComesBackAsTheSameView) {
   EXPECT_EQ(to_contiguous(back).data<int32_t>()[3], 4);
 }
 
-TEST(Dlpack, AScalarComesBack) {
-  EXPECT_EQ(from_dlpack(to_dlpack_legacy(Tensor::scalar(2.5))).item(), 2.5);
-}
+TEST(Dlpack, AScalarComesBack) { EXPECT_EQ(from_dlpack(to_dlpack_legacy(Tensor::scalar(2.5))).item(), 2.5); }
 
 TEST(Dlpack, DeviceMemoryKeepsItsDevice) {
   MockDevice mock;
@@ -217,26 +215,11 @@ TEST(FromDlpack, WhatItCannotHoldIsRefusedAndDeleted) {
     void (*spoil)(Foreign&);
     const char* expected;
   } cases[] = {
-      {[](Foreign& f) {
-         f.tensor.dtype = {kDLComplex, 64, 1};
-       },
-       "no dtype for code 5 of 64 bits"},
-      {[](Foreign& f) {
-         f.tensor.dtype = {kDLFloat, 32, 4};
-       },
-       "a dtype of 4 lanes"},
-      {[](Foreign& f) {
-         f.tensor.device = {static_cast<DLDeviceType>(7), 0};
-       },
-       "device type 7 is not known"},
-      {[](Foreign& f) {
-         f.tensor.device = {kDLExtDev, 0};
-       },
-       "registered for mock:0"},
-      {[](Foreign& f) {
-         f.tensor.device = {kDLCUDA, 70000};
-       },
-       "device index 70000 does not exist"},
+      {[](Foreign& f) { f.tensor.dtype = {kDLComplex, 64, 1}; }, "no dtype for code 5 of 64 bits"},
+      {[](Foreign& f) { f.tensor.dtype = {kDLFloat, 32, 4}; }, "a dtype of 4 lanes"},
+      {[](Foreign& f) { f.tensor.device = {static_cast<DLDeviceType>(7), 0}; }, "device type 7 is not known"},
+      {[](Foreign& f) { f.tensor.device = {kDLExtDev, 0}; }, "registered for mock:0"},
+      {[](Foreign& f) { f.tensor.device = {kDLCUDA, 70000}; }, "device index 70000 does not exist"},
       {[](Foreign& f) { f.tensor.ndim = 9; }, "9 dimensions; a tensor has at most 8"},
       {[](Foreign& f) { f.tensor.ndim = -1; }, "-1 dimensions"},
       {[](Foreign& f) { f.tensor.shape = nullptr; }, "2 dimensions without a shape"},

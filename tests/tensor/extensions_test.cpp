@@ -82,7 +82,9 @@ TEST(Extensions, KeepATensorFromBecomingAnotherOne) {
     rebind(t, make());
     FAIL();
   } catch (const UsageError& e) {
-    EXPECT_NE(std::string(e.what()).find("takes part in scale and cannot become another one; detach() it first"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("takes part in scale and cannot become another one; detach() it first"),
+              std::string::npos)
+        << e.what();
   }
 }
 

@@ -35,7 +35,8 @@ struct Program {
     others.insert(others.end(), list.begin(), list.end());
     HandleNotes notes;
     for (int pass = 0; pass < 2; ++pass) {  // the first says which tensors there are
-      for (const Tensor* t : {&variable, &model.weight, &model.bias, &*maybe, &shared->weight, &shared->bias}) read(notes, *t);
+      for (const Tensor* t : {&variable, &model.weight, &model.bias, &*maybe, &shared->weight, &shared->bias})
+        read(notes, *t);
       for (const Tensor& t : list) read(notes, t);
     }
     notes.watch(losses);
@@ -51,17 +52,26 @@ struct Program {
 
 TEST(HandleWatch, EveryWayToLoseAHandleIsSeenThoughOthersOwnTheTensor) {
   const std::pair<const char*, std::function<void(Program&)>> ways[] = {
-      {"copy assignment", [](Program& p) { const Tensor other = Tensor::of<float>({9}); p.variable = other; }},
+      {"copy assignment",
+       [](Program& p) {
+         const Tensor other = Tensor::of<float>({9});
+         p.variable = other;
+       }},
       {"move assignment", [](Program& p) { p.variable = Tensor::of<float>({9}); }},
       {"reset", [](Program& p) { p.variable = Tensor(); }},
-      {"swap", [](Program& p) { Tensor other = Tensor::of<float>({9}); std::swap(p.variable, other); }},
+      {"swap",
+       [](Program& p) {
+         Tensor other = Tensor::of<float>({9});
+         std::swap(p.variable, other);
+       }},
       {"swap of two that are read", [](Program& p) { std::swap(p.list[0], p.list[2]); }},
       {"moved from", [](Program& p) { p.others.push_back(std::move(p.variable)); }},
       {"another model", [](Program& p) { p.model = Model{}; }},
       {"a member", [](Program& p) { p.model.weight = Tensor::of<float>({5, 6}); }},
       {"a member of a shared model", [](Program& p) { p.shared->bias = Tensor::of<float>({7}); }},
       {"another shared model", [](Program& p) { p.shared = std::make_shared<Model>(); }},
-      {"a vector grows beyond its room", [](Program& p) { p.list.shrink_to_fit(), p.list.push_back(Tensor::of<float>({4})); }},
+      {"a vector grows beyond its room",
+       [](Program& p) { p.list.shrink_to_fit(), p.list.push_back(Tensor::of<float>({4})); }},
       {"a vector shrinks", [](Program& p) { p.list.pop_back(); }},
       {"an element goes", [](Program& p) { p.list.erase(p.list.begin()); }},
       {"another vector", [](Program& p) { p.list = {p.list[1], p.list[0]}; }},

@@ -33,7 +33,8 @@ TEST(Overlap, AgreesWithTheAddressesOfAllElements) {
     int64_t span = 0;
     for (size_t d = 0; d < ndim; ++d) {
       sizes.push_back(random() % 20 == 0 ? 0 : 1 + static_cast<int64_t>(random() % 6));
-      const int64_t stride = random() % 25 == 0 ? 0 : 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(widest));
+      const int64_t stride =
+          random() % 25 == 0 ? 0 : 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(widest));
       strides.push_back(random() % 3 == 0 ? -stride : stride);
       span += std::max<int64_t>(sizes[d] - 1, 0) * stride;
     }
@@ -50,8 +51,8 @@ TEST(Overlap, AgreesWithTheAddressesOfAllElements) {
 TEST(Overlap, ViewsThatPeopleMake) {
   EXPECT_FALSE(overlaps_itself({}, {}));
   EXPECT_FALSE(overlaps_itself({1, 1}, {0, 0}));
-  EXPECT_FALSE(overlaps_itself({0, 5}, {0, 0}));  // without elements
-  EXPECT_FALSE(overlaps_itself({4, 5}, {1, 4}));  // transposed
+  EXPECT_FALSE(overlaps_itself({0, 5}, {0, 0}));   // without elements
+  EXPECT_FALSE(overlaps_itself({4, 5}, {1, 4}));   // transposed
   EXPECT_FALSE(overlaps_itself({4, 5}, {-5, 1}));  // backwards
   EXPECT_FALSE(overlaps_itself({3, 4}, {8, 2}));   // every second element
   EXPECT_TRUE(overlaps_itself({3, 4}, {2, 1}));    // windows of 4, a step of 2 apart
@@ -76,8 +77,10 @@ TEST(Overlap, RefusesToWriteNamingTensorAndStrides) {
     refuse_overlap("here", windows);
     FAIL() << "no error";
   } catch (const UsageError& e) {
-    EXPECT_STREQ(e.what(), "here: the tensor [3, 4] f32 cpu with strides [2, 1] overlaps itself: some of its elements are the same memory and cannot "
-                           "be written one by one; clone() it");
+    EXPECT_STREQ(e.what(),
+                 "here: the tensor [3, 4] f32 cpu with strides [2, 1] overlaps itself: some of its elements are the "
+                 "same memory and cannot "
+                 "be written one by one; clone() it");
   }
   EXPECT_THROW(refuse_overlap("here", x.view_as({2, 8}, {0, 1}, 0)), UsageError);
   refuse_overlap("here", x.view_as({3, 4}, {0, 1}, 0).view_as({0, 4}, {0, 1}, 0));

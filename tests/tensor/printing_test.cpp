@@ -11,21 +11,15 @@
 namespace tutti {
 namespace {
 
-Tensor floats(const std::vector<float>& values) {
-  return Tensor::of(values);
-}
+Tensor floats(const std::vector<float>& values) { return Tensor::of(values); }
 
-TEST(Printing, AVectorOfWholeFloats) {
-  EXPECT_EQ(to_string(floats({1, 2, -3})), "[ 1.0,  2.0, -3.0]");
-}
+TEST(Printing, AVectorOfWholeFloats) { EXPECT_EQ(to_string(floats({1, 2, -3})), "[ 1.0,  2.0, -3.0]"); }
 
 TEST(Printing, ColumnsAlignAndTheDigitsAreThoseNeeded) {
   EXPECT_EQ(to_string(Tensor::of<float>({1, -2.5f, 10, 0.25f}, {2, 2})), "[[ 1.00, -2.50],\n [10.00,  0.25]]");
 }
 
-TEST(Printing, AtMostFourDecimals) {
-  EXPECT_EQ(to_string(floats({1.0f / 3, 2})), "[0.3333, 2.0000]");
-}
+TEST(Printing, AtMostFourDecimals) { EXPECT_EQ(to_string(floats({1.0f / 3, 2})), "[0.3333, 2.0000]"); }
 
 TEST(Printing, FarMagnitudesAreScientific) {
   EXPECT_EQ(to_string(floats({1e-6f, 1})), "[1.0e-06, 1.0e+00]");
@@ -37,9 +31,7 @@ TEST(Printing, NanAndInfinityAlign) {
   EXPECT_EQ(to_string(floats({NAN, NAN})), "[nan, nan]");
 }
 
-TEST(Printing, ZerosAndNegativeZero) {
-  EXPECT_EQ(to_string(floats({0.0f, -0.0f})), "[ 0.0, -0.0]");
-}
+TEST(Printing, ZerosAndNegativeZero) { EXPECT_EQ(to_string(floats({0.0f, -0.0f})), "[ 0.0, -0.0]"); }
 
 TEST(Printing, AScalarHasNoBrackets) {
   EXPECT_EQ(to_string(Tensor::scalar(2.5f)), "2.5");
@@ -51,9 +43,7 @@ TEST(Printing, NoElementsTellTheirSizes) {
   EXPECT_EQ(to_string(Tensor::empty({3, 0}, DType::i32)), "[], size [3, 0], i32");
 }
 
-TEST(Printing, AnUndefinedTensor) {
-  EXPECT_EQ(to_string(Tensor()), "<undefined>");
-}
+TEST(Printing, AnUndefinedTensor) { EXPECT_EQ(to_string(Tensor()), "<undefined>"); }
 
 TEST(Printing, IntegersAndBooleans) {
   EXPECT_EQ(to_string(Tensor::of<int32_t>({1, -20, 300})), "[  1, -20, 300], i32");

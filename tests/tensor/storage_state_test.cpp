@@ -25,7 +25,9 @@ struct LateWriter final : PendingWriter {
 
 struct Elsewhere final : StoragePlaceholder {
   explicit Elsewhere(StorageState state) : StoragePlaceholder(state) {}
-  [[noreturn]] void refuse_data() const override { throw UsageError(fmt::format("the bytes are {}", name_of(state()))); }
+  [[noreturn]] void refuse_data() const override {
+    throw UsageError(fmt::format("the bytes are {}", name_of(state())));
+  }
 };
 
 Tensor pending(LateWriter& writer) {
@@ -40,20 +42,19 @@ TEST(StorageState, IsPresentForNewMemory) {
 }
 
 TEST(StorageState, PendingBytesAreWaitedForByEveryReadOfTheHost) {
-  const auto reads = {
-      +[](const Tensor& t) { EXPECT_EQ(to_string(t), "[1.0, 2.0, 3.0]"); },
-      +[](const Tensor& t) { EXPECT_EQ(t.view_as({}, {}, 1).item(), 2.0); },
-      +[](const Tensor& t) { EXPECT_EQ(t.view_as({}, {}, 2).item_int(), 3); },
-      +[](const Tensor& t) { EXPECT_EQ(to_contiguous(t).data<float>()[2], 3.0f); },
-      +[](const Tensor& t) {
-        const Tensor target = Tensor::empty({3});
-        copy_elements(target, t);
-        EXPECT_EQ(target.data<float>()[1], 2.0f);
-      },
-      +[](const Tensor& t) {
-        before_host_read(t.alias());
-        EXPECT_EQ(t.data<float>()[0], 1.0f);
-      }};
+  const auto reads = {+[](const Tensor& t) { EXPECT_EQ(to_string(t), "[1.0, 2.0, 3.0]"); },
+                      +[](const Tensor& t) { EXPECT_EQ(t.view_as({}, {}, 1).item(), 2.0); },
+                      +[](const Tensor& t) { EXPECT_EQ(t.view_as({}, {}, 2).item_int(), 3); },
+                      +[](const Tensor& t) { EXPECT_EQ(to_contiguous(t).data<float>()[2], 3.0f); },
+                      +[](const Tensor& t) {
+                        const Tensor target = Tensor::empty({3});
+                        copy_elements(target, t);
+                        EXPECT_EQ(target.data<float>()[1], 2.0f);
+                      },
+                      +[](const Tensor& t) {
+                        before_host_read(t.alias());
+                        EXPECT_EQ(t.data<float>()[0], 1.0f);
+                      }};
   for (const auto read : reads) {
     LateWriter writer;
     const Tensor t = pending(writer);
@@ -100,7 +101,9 @@ TEST(StorageState, MemoryThatIsWrittenIsNotGivenBack) {
 
 TEST(StorageState, BytesThatAreElsewhereSayWhere) {
   for (const StorageState state : {StorageState::traced, StorageState::released, StorageState::sharded}) {
-    const Tensor t = Tensor::over(StorageRef::adopt(Storage::without_memory(12, kCpu, std::make_unique<Elsewhere>(state))), {3}, {1}, 0, DType::f32);
+    const Tensor t =
+        Tensor::over(StorageRef::adopt(Storage::without_memory(12, kCpu, std::make_unique<Elsewhere>(state))), {3}, {1},
+                     0, DType::f32);
     EXPECT_EQ(t.storage()->state(), state);
     EXPECT_FALSE(t.storage()->has_memory());
     try {

@@ -64,9 +64,7 @@ TEST(Tensor, HoldsTheValuesItWasGiven) {
   const Tensor flags = Tensor::of<bool>({true, false, true});
   EXPECT_EQ(flags.dtype(), DType::boolean);
   EXPECT_TRUE(flags.data<bool>()[2]);
-  EXPECT_EQ(usage_error_of([] {
-              Tensor::of<float>({1, 2, 3}, {2, 2});
-            }),
+  EXPECT_EQ(usage_error_of([] { Tensor::of<float>({1, 2, 3}, {2, 2}); }),
             "Tensor::of: 3 values for shape [2, 2] (3 vs 4)");
 }
 
@@ -91,9 +89,7 @@ TEST(EmptyStrided, AllocatesUpToTheLastElement) {
 }
 
 TEST(EmptyStrided, NamesABadStride) {
-  EXPECT_EQ(usage_error_of([] {
-              Tensor::empty_strided({2, 2}, {2, -1}, DType::f32);
-            }),
+  EXPECT_EQ(usage_error_of([] { Tensor::empty_strided({2, 2}, {2, -1}, DType::f32); }),
             "empty_strided: invalid strides for dim 1: -1 (sizes [2, 2]); strides are not negative");
   EXPECT_THROW(Tensor::empty_strided({2, 2}, {1}, DType::f32), UsageError);
   EXPECT_THROW(Tensor::empty_strided({3}, {int64_t{1} << 62}, DType::f32), SymIntOverflow);
@@ -120,9 +116,7 @@ TEST(View, KeepsTheStorageAlive) {
 TEST(View, MustLieInsideTheStorage) {
   const Tensor base = counting({6});
   EXPECT_NO_THROW(base.view_as({2, 3}, {3, 1}, 0));
-  EXPECT_EQ(usage_error_of([&] {
-              base.view_as({2, 3}, {3, 1}, 1);
-            }),
+  EXPECT_EQ(usage_error_of([&] { base.view_as({2, 3}, {3, 1}, 1); }),
             "view: sizes [2, 3], strides [3, 1], offset 1 reach elements 1 to 6, the storage holds 6 of f32");
   EXPECT_THROW(base.view_as({2}, {1}, -1), UsageError);
   EXPECT_THROW(base.view_as({7}, {1}, 0), UsageError);
@@ -139,9 +133,7 @@ TEST(View, MayRepeatOrReverseElements) {
   EXPECT_THROW(base.view_as({3}, {-1}, 1), UsageError);
 }
 
-TEST(View, WithoutElementsMayPointAnywhere) {
-  EXPECT_NO_THROW(counting({3}).view_as({0}, {1}, 3));
-}
+TEST(View, WithoutElementsMayPointAnywhere) { EXPECT_NO_THROW(counting({3}).view_as({0}, {1}, 3)); }
 
 TEST(FromMemory, ReleasesWhenTheLastTensorIsGone) {
   float values[4] = {1, 2, 3, 4};

@@ -27,7 +27,9 @@ Tensor numbers(int64_t count, float first) {
 }
 
 // 3 blocks and a piece, nothing, and less than a block.
-NamedTensors some(float first) { return {{"large", numbers(3 * 65'536 + 5, first)}, {"empty", numbers(0, 0)}, {"small", numbers(7, first)}}; }
+NamedTensors some(float first) {
+  return {{"large", numbers(3 * 65'536 + 5, first)}, {"empty", numbers(0, 0)}, {"small", numbers(7, first)}};
+}
 
 bool are_equal(const NamedTensors& a, const NamedTensors& b) {
   for (size_t i = 0; i < a.size(); ++i) {
@@ -57,7 +59,9 @@ TEST(StateLease, EachBlockIsCopiedOnceWhileBothCopy) {
   StateLease lease(live);
   for (int round = 0; round < 20; ++round) {
     const NamedTensors values = some(static_cast<float>(round) * 3.0F);
-    for (size_t i = 0; i < live.size(); ++i) std::memcpy(live[i].second.raw_data(), values[i].second.raw_data(), static_cast<size_t>(values[i].second.nbytes()));
+    for (size_t i = 0; i < live.size(); ++i)
+      std::memcpy(live[i].second.raw_data(), values[i].second.raw_data(),
+                  static_cast<size_t>(values[i].second.nbytes()));
     lease.begin(live);
     std::thread copier([&] { lease.copy(10us); });
     lease.complete();
@@ -100,7 +104,8 @@ TEST(StateLease, RefusesOtherTensorsAndASecondLease) {
 
 struct Trained {
   explicit Trained(comm::ProcessGroup* group) : model(tiny_config(2), 64) {
-    if (group != nullptr) shard_model(model, {.data_parallel_replicate_degree = 1, .data_parallel_shard_degree = -1}, group);
+    if (group != nullptr)
+      shard_model(model, {.data_parallel_replicate_degree = 1, .data_parallel_shard_degree = -1}, group);
     seed_all(4);
     nn::initialize(model);
     optimizer = optim::make_adamw(model.named_parameters());
@@ -111,7 +116,10 @@ struct Trained {
     for (const nn::NamedParameter& p : optimizer->parameters()) {
       const Tensor whole = full(to_shape(p.parameter.sizes()), 0.25);
       const Tensor master = p.parameter.master();
-      grads.push_back(dist::is_dtensor(master) ? dist::distribute_tensor(whole, dist::mesh_of(master), dist::placements_of(master), {.layout = {.cut = dist::Cut::chunk}, .src_data_rank = -1}) : whole);
+      grads.push_back(dist::is_dtensor(master)
+                          ? dist::distribute_tensor(whole, dist::mesh_of(master), dist::placements_of(master),
+                                                    {.layout = {.cut = dist::Cut::chunk}, .src_data_rank = -1})
+                          : whole);
     }
     optimizer->step(grads, 0.01);
   }
@@ -136,7 +144,8 @@ TEST(BackgroundSaver, SavesTheStepAtWhichItWasCalledWhateverChangesMeanwhile) {
   const TempFolder folder;
   const Trained alone(nullptr);
   save_checkpoint(folder / "alone", alone.model, *alone.optimizer, {.step = 1, .optimizer_steps = 1, .seed = 4}, 0);
-  const std::string expected = contents_of(folder / "alone/step-1" / kModelFile) + contents_of(folder / "alone/step-1" / kOptimizerFile);
+  const std::string expected =
+      contents_of(folder / "alone/step-1" / kModelFile) + contents_of(folder / "alone/step-1" / kOptimizerFile);
   for (const int ranks : {1, 2, 3}) {
     EXPECT_TRUE(saved_while_changing(ranks, folder.path() / fmt::format("with-{}", ranks), true) == expected) << ranks;
   }

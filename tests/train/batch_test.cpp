@@ -9,7 +9,8 @@ namespace {
 
 TEST(ToBatch, FindsTheFirstTokenOfEachDocument) {
   // Row 0 holds the end of one document and the start of another; row 1 is inside one.
-  const TokenRows rows{2, 4, {5, 6, 7, 8, 9, 10, 11, 12}, {6, kIgnoreLabel, 8, 9, 10, 11, 12, kIgnoreLabel}, {0, 1, 0, 1, 0, 1, 2, 3}};
+  const TokenRows rows{
+      2, 4, {5, 6, 7, 8, 9, 10, 11, 12}, {6, kIgnoreLabel, 8, 9, 10, 11, 12, kIgnoreLabel}, {0, 1, 0, 1, 0, 1, 2, 3}};
   const models::TokenBatch batch = to_batch(rows);
   EXPECT_EQ(batch.rows, 2);
   const int32_t* first = batch.first_key.data<int32_t>();

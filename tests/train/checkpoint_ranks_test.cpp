@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 // A model, divided or not, with an optimizer that has taken a step.
 struct Trained {
   Trained(comm::ProcessGroup* group, int64_t replicas, uint64_t seed) : model(tiny_config(2), 64) {
-    if (group != nullptr) shard_model(model, {.data_parallel_replicate_degree = replicas, .data_parallel_shard_degree = -1}, group);
+    if (group != nullptr)
+      shard_model(model, {.data_parallel_replicate_degree = replicas, .data_parallel_shard_degree = -1}, group);
     seed_all(seed);
     nn::initialize(model);
     optimizer = optim::make_adamw(model.named_parameters());
@@ -29,7 +30,10 @@ struct Trained {
     for (const nn::NamedParameter& p : optimizer->parameters()) {
       const Tensor whole = full(to_shape(p.parameter.sizes()), 0.25);
       const Tensor master = p.parameter.master();
-      grads.push_back(dist::is_dtensor(master) ? dist::distribute_tensor(whole, dist::mesh_of(master), dist::placements_of(master), {.layout = {.cut = dist::Cut::chunk}, .src_data_rank = -1}) : whole);
+      grads.push_back(dist::is_dtensor(master)
+                          ? dist::distribute_tensor(whole, dist::mesh_of(master), dist::placements_of(master),
+                                                    {.layout = {.cut = dist::Cut::chunk}, .src_data_rank = -1})
+                          : whole);
     }
     optimizer->step(grads, 0.01);
   }
@@ -54,10 +58,13 @@ TEST(CheckpointOfRanks, HasTheBytesOfOneRank) {
   const Trained alone(nullptr, 1, 1);
   save_checkpoint(folder / "alone", alone.model, *alone.optimizer, kState, 0);
   std::string expected;
-  for (const char* file : {kModelFile, kOptimizerFile, kStateFile}) expected += contents_of(folder.path() / "alone" / "step-12" / file);
+  for (const char* file : {kModelFile, kOptimizerFile, kStateFile})
+    expected += contents_of(folder.path() / "alone" / "step-12" / file);
   for (const int ranks : {2, 3, 4}) {
-    EXPECT_TRUE(saved_by(ranks, 1, folder.path() / fmt::format("shards-{}", ranks)) == expected) << ranks << " ranks that divide the parameters";
-    EXPECT_TRUE(saved_by(ranks, ranks, folder.path() / fmt::format("replicas-{}", ranks)) == expected) << ranks << " replicas";
+    EXPECT_TRUE(saved_by(ranks, 1, folder.path() / fmt::format("shards-{}", ranks)) == expected)
+        << ranks << " ranks that divide the parameters";
+    EXPECT_TRUE(saved_by(ranks, ranks, folder.path() / fmt::format("replicas-{}", ranks)) == expected)
+        << ranks << " replicas";
   }
   EXPECT_TRUE(saved_by(6, 2, folder / "both") == expected);
 }
@@ -69,7 +76,8 @@ TEST(CheckpointOfRanks, IsReadByAnyOtherNumberOfRanks) {
     const fs::path again = folder.path() / fmt::format("again-{}", ranks);
     comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
       const Trained other(&group, 1, 2);
-      const TrainState state = load_checkpoint(folder.path() / "first" / "step-12", other.model, *other.optimizer, &group);
+      const TrainState state =
+          load_checkpoint(folder.path() / "first" / "step-12", other.model, *other.optimizer, &group);
       save_checkpoint(again, other.model, *other.optimizer, state, 0, &group);
     });
     std::string all;
@@ -85,7 +93,8 @@ TEST(CheckpointOfRanks, IsWrittenByRank0WhereOthersDoNotSeeTheFile) {
   fs::create_directory(folder / "alone");
   write_tensors(folder.path() / "alone" / "optimizer", state_of(*alone.optimizer), {}, nullptr);
   for (const auto& [ranks, replicas] : {std::pair(3, 1), std::pair(4, 2)}) {
-    const fs::path first = folder.path() / fmt::format("first-host-{}", ranks), other = folder.path() / fmt::format("other-host-{}", ranks);
+    const fs::path first = folder.path() / fmt::format("first-host-{}", ranks),
+                   other = folder.path() / fmt::format("other-host-{}", ranks);
     fs::create_directory(first);
     std::atomic<size_t> with_digests = 0;
     comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
@@ -110,15 +119,19 @@ TEST(CheckpointOfRanks, CopiesOfOtherHostsAreCheckedWhole) {
   bytes[bytes.size() / 4] ^= 1;
   std::ofstream(damaged, std::ios::binary) << bytes;
   std::atomic<int> refused = 0;
-  EXPECT_THROW(comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-    const Trained other(&group, 1, 2);
-    try {
-      load_checkpoint((group.rank() == 0 ? folder / "first" : folder / "second") / "step-12", other.model, *other.optimizer, &group);
-    } catch (const EnvironmentError&) {
-      ++refused;
-      throw;
-    }
-  }), EnvironmentError);
+  EXPECT_THROW(comm::run_ranks(2,
+                               [&](comm::ProcessGroup& group) {
+                                 const Trained other(&group, 1, 2);
+                                 try {
+                                   load_checkpoint(
+                                       (group.rank() == 0 ? folder / "first" : folder / "second") / "step-12",
+                                       other.model, *other.optimizer, &group);
+                                 } catch (const EnvironmentError&) {
+                                   ++refused;
+                                   throw;
+                                 }
+                               }),
+               EnvironmentError);
   EXPECT_GE(refused, 1);
 }
 

@@ -17,17 +17,22 @@ struct Trained {
   explicit Trained(uint64_t seed = 1, int64_t layers = 1)
       : tiny(seed, layers), optimizer(optim::make_adamw(tiny.model.named_parameters())) {
     std::vector<Tensor> grads;
-    for (const nn::NamedParameter& p : optimizer->parameters()) grads.push_back(full(to_shape(p.parameter.sizes()), 0.25));
+    for (const nn::NamedParameter& p : optimizer->parameters())
+      grads.push_back(full(to_shape(p.parameter.sizes()), 0.25));
     optimizer->step(grads, 0.01);
   }
   std::vector<std::vector<float>> contents() const {
     std::vector<std::vector<float>> all;
-    for (const nn::NamedParameter& p : tiny.model.named_parameters()) all.emplace_back(p.parameter.master().data<float>(), p.parameter.master().data<float>() + p.parameter.numel());
-    for (const optim::StateTensor& s : optimizer->state()) all.emplace_back(s.tensor.data<float>(), s.tensor.data<float>() + s.tensor.numel());
+    for (const nn::NamedParameter& p : tiny.model.named_parameters())
+      all.emplace_back(p.parameter.master().data<float>(), p.parameter.master().data<float>() + p.parameter.numel());
+    for (const optim::StateTensor& s : optimizer->state())
+      all.emplace_back(s.tensor.data<float>(), s.tensor.data<float>() + s.tensor.numel());
     return all;
   }
   void save(const fs::path& folder, int64_t step, int64_t keep = 0) const {
-    save_checkpoint(folder, tiny.model, *optimizer, {.step = step, .tokens_seen = 100 * step, .next_row = 7 * step, .optimizer_steps = 1, .seed = 9}, keep);
+    save_checkpoint(folder, tiny.model, *optimizer,
+                    {.step = step, .tokens_seen = 100 * step, .next_row = 7 * step, .optimizer_steps = 1, .seed = 9},
+                    keep);
   }
   TrainState load(const fs::path& step_folder) const { return load_checkpoint(step_folder, tiny.model, *optimizer); }
   TinyModel tiny;
@@ -184,19 +189,22 @@ TEST(Checkpoint, AnyByteOfTheStateThatChangesIsNoticed) {
   for (size_t i = 0; i < whole.size(); ++i) {
     std::string changed = whole;
     changed[i] ^= i % 2 == 0 ? 1 : 0x20;
-    ASSERT_TRUE(is_refused(changed)) << "byte " << i << " of " << whole.size() << ", " << whole.substr(i < 20 ? 0 : i - 20, 40);
+    ASSERT_TRUE(is_refused(changed)) << "byte " << i << " of " << whole.size() << ", "
+                                     << whole.substr(i < 20 ? 0 : i - 20, 40);
   }
-  for (const std::string& text : {std::string(), whole + "\n", whole.substr(0, whole.size() - 1), whole + whole}) EXPECT_TRUE(is_refused(text));
+  for (const std::string& text : {std::string(), whole + "\n", whole.substr(0, whole.size() - 1), whole + whole})
+    EXPECT_TRUE(is_refused(text));
 }
 
 TEST(Checkpoint, CarriesWhatTheNumbersDependOn) {
   const TempFolder folder;
   const TinyModel tiny;
   const auto optimizer = optim::make_adamw(tiny.model.named_parameters());
-  const RunInputs inputs{.settings = {{"training.seed", "42"}},
-                         .tokenizer = {"path/with \"quotes\"", "bpe-300", std::nullopt, 299, 0xfedcba9876543210},
-                         .corpus = {3, 70, 0x8000000000000001, {{"data/a.txt", 12, 5}, {"data/b.txt", int64_t{1} << 40, 6}}},
-                         .changes = {{2, 16, "the file data/b.txt was added"}}};
+  const RunInputs inputs{
+      .settings = {{"training.seed", "42"}},
+      .tokenizer = {"path/with \"quotes\"", "bpe-300", std::nullopt, 299, 0xfedcba9876543210},
+      .corpus = {3, 70, 0x8000000000000001, {{"data/a.txt", 12, 5}, {"data/b.txt", int64_t{1} << 40, 6}}},
+      .changes = {{2, 16, "the file data/b.txt was added"}}};
   save_checkpoint(folder.path(), tiny.model, *optimizer, {.step = 4, .inputs = inputs}, 0);
   const RunInputs read = read_state(folder / "step-4").train.inputs;
   EXPECT_EQ(read.settings, inputs.settings);

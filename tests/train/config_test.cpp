@@ -36,8 +36,11 @@ TEST(Survival, IsRefusedWithTheReasonWhereNoMemoryOutlivesARank) {
 }
 
 TEST(Survival, TheRanksThatAreLeftDivideWhatWasDivided) {
-  const auto degrees = [](const ParallelismConfig& config) { return std::pair(config.data_parallel_replicate_degree, config.data_parallel_shard_degree); };
-  ParallelismConfig replicas{.data_parallel_replicate_degree = 4}, shards{.data_parallel_replicate_degree = 2, .data_parallel_shard_degree = 2};
+  const auto degrees = [](const ParallelismConfig& config) {
+    return std::pair(config.data_parallel_replicate_degree, config.data_parallel_shard_degree);
+  };
+  ParallelismConfig replicas{.data_parallel_replicate_degree = 4},
+      shards{.data_parallel_replicate_degree = 2, .data_parallel_shard_degree = 2};
   EXPECT_EQ(degrees(layout_of_survivors(replicas, 4, 4)), std::pair(int64_t{4}, int64_t{1}));
   EXPECT_EQ(degrees(layout_of_survivors(replicas, 4, 3)), std::pair(int64_t{-1}, int64_t{1}));
   EXPECT_EQ(degrees(layout_of_survivors(shards, 4, 4)), std::pair(int64_t{2}, int64_t{2}));

@@ -16,9 +16,7 @@ Config read(std::string_view text) {
   return config;
 }
 
-bool equal(const Config& a, const Config& b) {
-  return to_toml(a) == to_toml(b);
-}
+bool equal(const Config& a, const Config& b) { return to_toml(a) == to_toml(b); }
 
 TEST(ConfigToml, ReadsEveryTypeOfValue) {
   const Config config = read(R"(
@@ -39,13 +37,9 @@ name = "first"
   EXPECT_EQ(config.run.name, "first");
 }
 
-TEST(ConfigToml, KeepsDefaultsOfAbsentKeys) {
-  EXPECT_TRUE(equal(read(""), Config{}));
-}
+TEST(ConfigToml, KeepsDefaultsOfAbsentKeys) { EXPECT_TRUE(equal(read(""), Config{})); }
 
-TEST(ConfigToml, TakesAWholeNumberForANumber) {
-  EXPECT_EQ(read("[optimizer]\nlr = 1").optimizer.lr, 1.0);
-}
+TEST(ConfigToml, TakesAWholeNumberForANumber) { EXPECT_EQ(read("[optimizer]\nlr = 1").optimizer.lr, 1.0); }
 
 TEST(ConfigToml, WritesWhatItReadsBack) {
   Config config;

@@ -20,9 +20,11 @@ void save(const fs::path& folder, int64_t step, int64_t keep = 0) {
   const TinyModel tiny(1, 1);
   const auto optimizer = optim::make_adamw(tiny.model.named_parameters());
   std::vector<Tensor> grads;
-  for (const nn::NamedParameter& p : optimizer->parameters()) grads.push_back(full(to_shape(p.parameter.sizes()), 0.25));
+  for (const nn::NamedParameter& p : optimizer->parameters())
+    grads.push_back(full(to_shape(p.parameter.sizes()), 0.25));
   optimizer->step(grads, 0.01);
-  save_checkpoint(folder, tiny.model, *optimizer, {.step = step, .tokens_seen = 0, .next_row = 0, .optimizer_steps = 1, .seed = 9}, keep);
+  save_checkpoint(folder, tiny.model, *optimizer,
+                  {.step = step, .tokens_seen = 0, .next_row = 0, .optimizer_steps = 1, .seed = 9}, keep);
 }
 
 std::string verdict_of(const fs::path& folder) {
@@ -46,11 +48,13 @@ size_t header_nbytes(const std::string& file) {
 std::set<std::string> listed(const std::string& message, const std::string& what) {
   std::set<std::string> names;
   const std::string mark = "\n  " + what + ": ";
-  for (size_t at = message.find(mark); at != std::string::npos; at = message.find(mark, at + 1)) names.insert(message.substr(at + mark.size(), message.find('\n', at + mark.size()) - at - mark.size()));
+  for (size_t at = message.find(mark); at != std::string::npos; at = message.find(mark, at + 1))
+    names.insert(message.substr(at + mark.size(), message.find('\n', at + mark.size()) - at - mark.size()));
   return names;
 }
 
-// Every third byte of the headers and, of the data, one of each tensor: what differs is named, or nothing that was saved does.
+// Every third byte of the headers and, of the data, one of each tensor: what differs is named, or nothing that was
+// saved does.
 TEST(DamagedCheckpoint, OfOneByteNamesWhatDiffers) {
   const TempFolder folder;
   save(folder.path(), 1);
@@ -63,7 +67,8 @@ TEST(DamagedCheckpoint, OfOneByteNamesWhatDiffers) {
     for (size_t at = 0; at < header; at += 3) flips.emplace_back(at, "");
     {
       const SafetensorsFile file(path.string());
-      for (const io::SafetensorsEntry& entry : file.entries()) flips.emplace_back(header + static_cast<size_t>(entry.begin + entry.end) / 2, entry.name);
+      for (const io::SafetensorsEntry& entry : file.entries())
+        flips.emplace_back(header + static_cast<size_t>(entry.begin + entry.end) / 2, entry.name);
     }
     for (const auto& [at, tensor] : flips) {
       std::string damaged = whole;
@@ -74,10 +79,12 @@ TEST(DamagedCheckpoint, OfOneByteNamesWhatDiffers) {
         EXPECT_LT(at, header) << "the data changed, and nothing was said";
         continue;
       }
-      const bool is_read = verdict.find("step-1 is damaged: of the " + std::to_string(digests.size()) + " tensors that were saved, ") != std::string::npos;
+      const bool is_read = verdict.find("step-1 is damaged: of the " + std::to_string(digests.size()) +
+                                        " tensors that were saved, ") != std::string::npos;
       EXPECT_TRUE(is_read || verdict.find(path.string()) != std::string::npos) << at << ": " << verdict;
       if (!is_read) continue;
-      const auto changed = listed(verdict, "changed"), missing = listed(verdict, "missing"), unknown = listed(verdict, "unknown");
+      const auto changed = listed(verdict, "changed"), missing = listed(verdict, "missing"),
+                 unknown = listed(verdict, "unknown");
       EXPECT_EQ(missing.size(), unknown.size()) << verdict;
       EXPECT_GE(changed.size() + missing.size(), 1u) << verdict;
       for (const std::string& one : missing) EXPECT_TRUE(digests.contains(one)) << verdict;
@@ -104,7 +111,8 @@ TEST(OldCheckpoints, ThatLackFilesGoWithThoseOfTheirAge) {
     EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"step-5", "step-6"}));
     fs::remove(folder / "step-5" / name);
     prune_checkpoints(folder.path(), 2);
-    EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"step-5", "step-6"})) << "one is whole, where two are kept";
+    EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"step-5", "step-6"}))
+        << "one is whole, where two are kept";
     prune_checkpoints(folder.path(), 1);
     EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"step-6"}));
     for (const int64_t all : {0, -1}) prune_checkpoints(folder.path(), all);

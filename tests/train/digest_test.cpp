@@ -18,8 +18,9 @@ Tensor counting(Extents sizes, DType dtype, T step) {
 }
 
 TEST(Digest, IsAHashOfHashesOfBlocks) {
-  EXPECT_EQ(tensor_digest(counting<float>({3, 43691}, DType::f32, 1.0f)), "3158fec62f921233");  // one block and one element, thrice
-  EXPECT_EQ(tensor_digest(counting<int64_t>({65536}, DType::i64, -1)), "3d2b19806966c4e8");      // one whole block
+  EXPECT_EQ(tensor_digest(counting<float>({3, 43691}, DType::f32, 1.0f)),
+            "3158fec62f921233");  // one block and one element, thrice
+  EXPECT_EQ(tensor_digest(counting<int64_t>({65536}, DType::i64, -1)), "3d2b19806966c4e8");  // one whole block
   EXPECT_EQ(tensor_digest(Tensor::empty({0, 4}, DType::bf16)), "42fadc964ea967df");
   Tensor scalar = Tensor::empty({}, DType::u8);
   *scalar.data<uint8_t>() = 7;

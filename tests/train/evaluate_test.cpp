@@ -61,7 +61,8 @@ TEST(BitsPerByte, OfNoRowsIsAnError) {
 TEST(Order2BitsPerByte, IsLowOnTextThatRepeatsItself) {
   const ByteTokenizer tokenizer;
   std::vector<std::string> documents(30, "abcabcabcabcabcabcabcabcabcabc");
-  const TokenDataset data(tokenize(documents, tokenizer), tokenizer, {.sequence_length = 16, .validation_fraction = 0.2, .seed = 1});
+  const TokenDataset data(tokenize(documents, tokenizer), tokenizer,
+                          {.sequence_length = 16, .validation_fraction = 0.2, .seed = 1});
   const double repeated = order2_bits_per_byte(data, tokenizer, data.validation_row_count());
   EXPECT_GT(repeated, 0);
   EXPECT_LT(repeated, 1);

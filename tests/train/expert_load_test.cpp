@@ -9,7 +9,8 @@ namespace tutti::train {
 namespace {
 
 TEST(ExpertLoad, SaysHowUnequalLoadsAre) {
-  const ExpertLoad equal{.tokens = {5, 5, 5, 5}}, one{.tokens = {0, 20, 0, 0}}, half{.tokens = {10, 10, 0, 0}}, none{.tokens = {0, 0}};
+  const ExpertLoad equal{.tokens = {5, 5, 5, 5}}, one{.tokens = {0, 20, 0, 0}}, half{.tokens = {10, 10, 0, 0}},
+      none{.tokens = {0, 0}};
   EXPECT_EQ(max_over_mean(equal), 1);
   EXPECT_EQ(max_over_mean(one), 4);
   EXPECT_EQ(max_over_mean(half), 2);
@@ -24,10 +25,17 @@ TEST(ExpertLoad, SaysHowUnequalLoadsAre) {
 }
 
 TEST(ExpertLoad, StandsInTheRecordOfAStep) {
-  const StepRecord record{.step = 3, .experts = {{.layer = 0, .tokens = {3, 1}, .bias_min = -0.5f, .bias_max = 0.25f}, {.layer = 1, .tokens = {0, 4}}}};
+  const StepRecord record{.step = 3,
+                          .experts = {{.layer = 0, .tokens = {3, 1}, .bias_min = -0.5f, .bias_max = 0.25f},
+                                      {.layer = 1, .tokens = {0, 4}}}};
   const std::string line = to_json(record);
-  EXPECT_NE(line.find(R"(,"experts":[{"layer":0,"tokens":[3,1],"max_over_mean":1.5,"entropy":0.811)"), std::string::npos) << line;
-  EXPECT_NE(line.find(R"("bias_min":-0.5,"bias_max":0.25,"starved":0},{"layer":1,"tokens":[0,4],"max_over_mean":2,"entropy":0,"bias_min":0,"bias_max":0,"starved":1}]})"), std::string::npos)
+  EXPECT_NE(line.find(R"(,"experts":[{"layer":0,"tokens":[3,1],"max_over_mean":1.5,"entropy":0.811)"),
+            std::string::npos)
+      << line;
+  EXPECT_NE(
+      line.find(
+          R"("bias_min":-0.5,"bias_max":0.25,"starved":0},{"layer":1,"tokens":[0,4],"max_over_mean":2,"entropy":0,"bias_min":0,"bias_max":0,"starved":1}]})"),
+      std::string::npos)
       << line;
   EXPECT_EQ(to_json(parse_record(line, "here")), line);
   EXPECT_EQ(to_json(StepRecord{}).find("experts"), std::string::npos) << "a dense model has none";
@@ -36,7 +44,8 @@ TEST(ExpertLoad, StandsInTheRecordOfAStep) {
 TEST(ExpertLoad, OfAnotherShapeIsRefused) {
   std::string line = to_json(StepRecord{.step = 3, .experts = {{.tokens = {3, 1}}}});
   line.replace(line.find("[3,1]"), 5, "[3,-1]");
-  EXPECT_NE(message_of([&] { parse_record(line, "here"); }).find("tokens"), std::string::npos) << message_of([&] { parse_record(line, "here"); });
+  EXPECT_NE(message_of([&] { parse_record(line, "here"); }).find("tokens"), std::string::npos)
+      << message_of([&] { parse_record(line, "here"); });
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kRows = 300, kColumns = 500;  // three blocks, the last one smaller
 
 std::vector<nn::NamedParameter> parameters(int64_t rows = kRows) {
-  return {{"w", nn::Parameter("w", {rows, kColumns}, nn::Init::zeros())}, {"b", nn::Parameter("b", {7}, nn::Init::zeros())}};
+  return {{"w", nn::Parameter("w", {rows, kColumns}, nn::Init::zeros())},
+          {"b", nn::Parameter("b", {7}, nn::Init::zeros())}};
 }
 
 // An update that cannot be done twice: the master becomes 3 x master + gradient, the state counts.
@@ -40,7 +41,8 @@ void expect_stepped_once(const LastingState& state, const std::string& what) {
   int64_t wrong = 0;
   for (size_t p = 0; p < 2; ++p) {
     for (int64_t i = 0; i < state.master(p).numel(); ++i)
-      wrong += state.master(p).data<float>()[i] != 3 * static_cast<float>(i % 97) + static_cast<float>(i % 13) || state.state(p, 0).data<float>()[i] != 1;
+      wrong += state.master(p).data<float>()[i] != 3 * static_cast<float>(i % 97) + static_cast<float>(i % 13) ||
+               state.state(p, 0).data<float>()[i] != 1;
   }
   EXPECT_EQ(wrong, 0) << what;
 }
@@ -61,10 +63,12 @@ TEST(LastingState, HasABlockOfEachPartOfAParameterAndSharesThemOut) {
 TEST(LastingState, IsRefusedToRanksWithOtherParameters) {
   const auto job = comm::JobFile::create(2);
   const LastingState state(job, parameters(), 1);
-  EXPECT_NE(message_of([&] { LastingState(job, parameters(kRows - 1), 1); }).find("other parameters"), std::string::npos);
+  EXPECT_NE(message_of([&] { LastingState(job, parameters(kRows - 1), 1); }).find("other parameters"),
+            std::string::npos);
 }
 
-// A process is killed in the middle of a block, or between blocks; two others restore and finish, of which the first one is killed too.
+// A process is killed in the middle of a block, or between blocks; two others restore and finish, of which the first
+// one is killed too.
 TEST(LastingState, WhoeverComesFinishesAStepThatWasCommitted) {
   for (int killed_in = 0; killed_in < 4; ++killed_in) {
     for (const bool half : {false, true}) {
@@ -79,7 +83,10 @@ TEST(LastingState, WhoeverComesFinishesAStepThatWasCommitted) {
             if (static_cast<int>(b) != killed_at) return update(piece);
             const int64_t some = half ? piece.master.numel() / 2 : 0;
             const auto part = [&](const Tensor& t) { return t.view_as({some}, {1}, t.offset()); };
-            update({.parameter = piece.parameter, .master = part(piece.master), .gradient = part(piece.gradient), .state = {part(piece.state[0])}});
+            update({.parameter = piece.parameter,
+                    .master = part(piece.master),
+                    .gradient = part(piece.gradient),
+                    .state = {part(piece.state[0])}});
             raise(SIGKILL);
           });
         }

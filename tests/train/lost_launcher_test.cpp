@@ -31,10 +31,12 @@ TEST(LostLauncher, ARankThatWaitsForATeamSaysSoAndHowToGoOn) {
   const pid_t rank = fork();
   if (rank == 0) {
     alarm(60);
-    std::vector<std::string> variables = comm::rank_variables({.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2, .store_port = server.port()});
+    std::vector<std::string> variables = comm::rank_variables(
+        {.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2, .store_port = server.port()});
     variables.push_back(job->variable());
     variables.push_back("TUTTI_LAUNCHER_PID=" + std::to_string(launcher));
-    for (const std::string& variable : variables) setenv(variable.substr(0, variable.find('=')).c_str(), variable.substr(variable.find('=') + 1).c_str(), 1);
+    for (const std::string& variable : variables)
+      setenv(variable.substr(0, variable.find('=')).c_str(), variable.substr(variable.find('=') + 1).c_str(), 1);
     unsetenv("TUTTI_JOB_KEY");
     std::string text = "no error";
     try {
@@ -52,8 +54,10 @@ TEST(LostLauncher, ARankThatWaitsForATeamSaysSoAndHowToGoOn) {
   EXPECT_GT(read(said[0], text, sizeof text - 1), 0);
   close(said[0]);
   waitpid(rank, nullptr, 0);
-  EXPECT_EQ(std::string(text), "the launcher of these ranks (pid " + std::to_string(launcher) +
-                                   ") has ended, and only it can say which ranks go on; the same command goes on from the last checkpoint");
+  EXPECT_EQ(
+      std::string(text),
+      "the launcher of these ranks (pid " + std::to_string(launcher) +
+          ") has ended, and only it can say which ranks go on; the same command goes on from the last checkpoint");
 }
 
 }  // namespace

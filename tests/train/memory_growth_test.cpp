@@ -30,7 +30,10 @@ struct Usage {
 
 class TinyRun {
  public:
-  TinyRun() : optimizer_(optim::make_adamw(tiny_.model.named_parameters())), data_(tiny_dataset(20, 8)), shards_(2, nullptr, parameters()) {}
+  TinyRun()
+      : optimizer_(optim::make_adamw(tiny_.model.named_parameters())),
+        data_(tiny_dataset(20, 8)),
+        shards_(2, nullptr, parameters()) {}
 
   void steps(int count) {
     for (int i = 0; i < count; ++i) step();
@@ -41,14 +44,13 @@ class TinyRun {
   }
 
  private:
-  std::vector<Tensor> parameters() const {
-    return nn::leaves_of(optimizer_->parameters());
-  }
+  std::vector<Tensor> parameters() const { return nn::leaves_of(optimizer_->parameters()); }
   void step() {
     for (size_t shard = 0; shard < shards_.mine().size(); ++shard) {
       const TokenRows rows = data_.training_rows(row_++, 1);
       // Blocks are recomputed on every second step, so both ways through the tape are taken.
-      const Tensor losses = cross_entropy(tiny_.model.forward(to_batch(rows), {.checkpoint_blocks = row_ % 4 < 2}), labels_of(rows));
+      const Tensor losses =
+          cross_entropy(tiny_.model.forward(to_batch(rows), {.checkpoint_blocks = row_ % 4 < 2}), labels_of(rows));
       backward(losses, full_like(losses, 0.0625), {.sink = shards_.sink()});
       shards_.add(losses);
     }
@@ -78,20 +80,23 @@ TEST(Memory, DoesNotGrowOverAThousandSteps) {
 #endif
 }
 
-// The highest memory of forward and backward of 512 tokens through the quickstart's model, beyond what was there before.
+// The highest memory of forward and backward of 512 tokens through the quickstart's model, beyond what was there
+// before.
 int64_t peak_of_a_shard(bool compiled) {
   models::Qwen3 model(models::qwen3_config("quickstart"), 256);
   nn::initialize(model);
   parallel::Shards shards(1, nullptr, nn::leaves_of(model.named_parameters()));
   const ShardStep step(model, *shards.sink(), {}, compiled);
   std::vector<int32_t> ids(512), positions(512);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 37 % 2048), positions[i] = static_cast<int32_t>(i % 256);
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>(i * 37 % 2048), positions[i] = static_cast<int32_t>(i % 256);
   Allocator& allocator = RankContext::current().allocator();
   int64_t peak = 0;
   for (int i = 0; i < 3; ++i) {
     const int64_t before = allocator.statistics().current_bytes;
     allocator.reset_peak();
-    shards.add(step.run({Tensor::of(ids), Tensor::of(positions), zeros({512}, DType::i32), 2}, Tensor::of(ids), full({512}, 0.001)));
+    shards.add(step.run({Tensor::of(ids), Tensor::of(positions), zeros({512}, DType::i32), 2}, Tensor::of(ids),
+                        full({512}, 0.001)));
     peak = allocator.statistics().peak_bytes - before;
     shards.finish();
   }

@@ -29,7 +29,13 @@ TEST(MemoryReport, RowsEndWithThePeak) {
 TEST(MemoryReport, OfNothingIsZero) { EXPECT_EQ(memory_line({}), "0 B"); }
 
 TEST(ByteText, HasTheUnitThatFits) {
-  const std::pair<int64_t, const char*> rows[] = {{0, "0 B"}, {1023, "1023 B"}, {1024, "1.0 KiB"}, {42188, "41.2 KiB"}, {int64_t{66} << 20, "66.0 MiB"}, {int64_t{3} << 29, "1.50 GiB"}, {int64_t{5} << 40, "5.00 TiB"}};
+  const std::pair<int64_t, const char*> rows[] = {{0, "0 B"},
+                                                  {1023, "1023 B"},
+                                                  {1024, "1.0 KiB"},
+                                                  {42188, "41.2 KiB"},
+                                                  {int64_t{66} << 20, "66.0 MiB"},
+                                                  {int64_t{3} << 29, "1.50 GiB"},
+                                                  {int64_t{5} << 40, "5.00 TiB"}};
   for (const auto& [nbytes, text] : rows) EXPECT_EQ(byte_text(nbytes), text);
 }
 
@@ -44,7 +50,8 @@ TEST(MemoryReport, HasUnitsThatFitRunsOfAllSizes) {
     EXPECT_EQ(memory_rows(statistics).front().second, byte_text(int64_t{600} << shift) + " (60 %)");
     const ByteUnit unit = byte_unit(statistics.peak_bytes);
     EXPECT_EQ(memory_line(statistics).find(byte_text(statistics.peak_bytes) + " = "), 0u);
-    EXPECT_NE(memory_line(statistics).find(" " + in_unit(int64_t{600} << shift, unit) + " + "), std::string::npos) << memory_line(statistics);
+    EXPECT_NE(memory_line(statistics).find(" " + in_unit(int64_t{600} << shift, unit) + " + "), std::string::npos)
+        << memory_line(statistics);
   }
 }
 

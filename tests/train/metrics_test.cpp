@@ -37,10 +37,11 @@ void write_steps(const std::filesystem::path& path, int64_t resumed, int64_t fir
 
 TEST(Metrics, WriteTheDocumentedKeysInOrder) {
   StepRecord record = record_at(2);
-  EXPECT_EQ(to_json(record),
-            R"({"numerics_version":6,"step":2,"loss":2.625,"loss_hex":"0x1.5p+1","grad_norm":0.2,"grad_norm_hex":"0x1.999999999999ap-3",)"
-            R"("lr":0.0003,"tokens_seen":16384,"tokens_per_s":12345.5,"tflops":0.25,"mfu":null,"step_ms":650,)"
-            R"("data_ms":1.5,"comm_ms":20,"memory_peak_bytes":123456789,"product_flops":25000000000,"sent_bytes":4096})");
+  EXPECT_EQ(
+      to_json(record),
+      R"({"numerics_version":6,"step":2,"loss":2.625,"loss_hex":"0x1.5p+1","grad_norm":0.2,"grad_norm_hex":"0x1.999999999999ap-3",)"
+      R"("lr":0.0003,"tokens_seen":16384,"tokens_per_s":12345.5,"tflops":0.25,"mfu":null,"step_ms":650,)"
+      R"("data_ms":1.5,"comm_ms":20,"memory_peak_bytes":123456789,"product_flops":25000000000,"sent_bytes":4096})");
   record.mfu = 12.5;
   record.val_bits_per_byte = 2.5;
   EXPECT_NE(to_json(record).find(R"("mfu":12.5,)"), std::string::npos);
@@ -59,8 +60,12 @@ TEST(Metrics, KeepEveryBitThroughAFile) {
 
 TEST(Metrics, TellOfRanksThatWereLost) {
   StepRecord record = record_at(3);
-  record.lost_ranks = {{.rank = 2, .pid = 4711, .host = "host \"7\"", .step = 3, .seconds_lost = 0.25}, {.rank = 0, .pid = 4709, .host = "host7", .step = 2, .seconds_lost = 1.5}};
-  EXPECT_NE(to_json(record).find(R"(,"lost_ranks":[{"rank":2,"pid":4711,"host":"host \"7\"","step":3,"seconds_lost":0.25},{"rank":0,)"), std::string::npos) << to_json(record);
+  record.lost_ranks = {{.rank = 2, .pid = 4711, .host = "host \"7\"", .step = 3, .seconds_lost = 0.25},
+                       {.rank = 0, .pid = 4709, .host = "host7", .step = 2, .seconds_lost = 1.5}};
+  EXPECT_NE(to_json(record).find(
+                R"(,"lost_ranks":[{"rank":2,"pid":4711,"host":"host \"7\"","step":3,"seconds_lost":0.25},{"rank":0,)"),
+            std::string::npos)
+      << to_json(record);
   EXPECT_EQ(parse_record(to_json(record), "here").lost_ranks, record.lost_ranks);
 }
 
@@ -124,8 +129,7 @@ TEST(Metrics, NameTheLineThatIsNoRecord) {
     read_metrics(path);
     FAIL() << "it was accepted";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("metrics.jsonl:2: has no '"), std::string::npos)
-        << error.what();
+    EXPECT_NE(std::string(error.what()).find("metrics.jsonl:2: has no '"), std::string::npos) << error.what();
   }
 }
 

@@ -32,7 +32,8 @@ TEST(RankCharts, ShowPlannedMemoryBesideMeasured) {
 
 // A tiny run and a huge one have numbers that tell something.
 TEST(RankCharts, HaveUnitsThatFit) {
-  const std::pair<int64_t, const char*> sizes[] = {{300, "B"}, {kMiB / 2, "KiB"}, {kMiB, "MiB"}, {kMiB << 12, "GiB"}, {kMiB << 21, "TiB"}};
+  const std::pair<int64_t, const char*> sizes[] = {
+      {300, "B"}, {kMiB / 2, "KiB"}, {kMiB, "MiB"}, {kMiB << 12, "GiB"}, {kMiB << 21, "TiB"}};
   for (const auto& [nbytes, unit] : sizes) {
     const std::vector<RankMemoryBars> ranks(1, RankMemoryBars{.planned = {nbytes}, .measured = {nbytes / 2}});
     const std::string svg = render_rank_memory(ranks);
@@ -50,15 +51,26 @@ TEST(RankCharts, ShowTheFirstRanksOfMany) {
 }
 
 TEST(RankCharts, ShowAStepOfEachRankAsATimeline) {
-  const StepTimeline timeline{.step = 7, .ranks = 2, .spans = {
-      {0, StepSpanKind::forward_backward, 0, 40}, {0, StepSpanKind::reduce, 40, 55}, {0, StepSpanKind::unshard, 1, 3}, {0, StepSpanKind::wait, 41, 52.5}, {0, StepSpanKind::exchange, 20, 21},
-      {1, StepSpanKind::forward_backward, 0.5, 50}, {1, StepSpanKind::optimizer, 56, 60}}, .dropped = 3};
+  const StepTimeline timeline{.step = 7,
+                              .ranks = 2,
+                              .spans = {{0, StepSpanKind::forward_backward, 0, 40},
+                                        {0, StepSpanKind::reduce, 40, 55},
+                                        {0, StepSpanKind::unshard, 1, 3},
+                                        {0, StepSpanKind::wait, 41, 52.5},
+                                        {0, StepSpanKind::exchange, 20, 21},
+                                        {1, StepSpanKind::forward_backward, 0.5, 50},
+                                        {1, StepSpanKind::optimizer, 56, 60}},
+                              .dropped = 3};
   const std::string svg = render_timeline(timeline);
   EXPECT_NE(svg.find("Timeline of step 7"), std::string::npos);
   EXPECT_EQ(count_of(svg, "<rect "), 7U);
   EXPECT_NE(svg.find("rank 0: waiting, 11.50 ms from 41.00 ms on"), std::string::npos) << svg;
-  EXPECT_NE(svg.find("<tr><th>rank 0</th><td data-name=\"forward and backward\">40.00</td><td data-name=\"reduction of gradients\">15.00</td><td data-name=\"optimizer\">0.00</td>"
-                     "<td data-name=\"unshard\">2.00</td><td data-name=\"waiting\">11.50</td><td data-name=\"exchange\">1.00</td></tr>"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("<tr><th>rank 0</th><td data-name=\"forward and backward\">40.00</td><td data-name=\"reduction of "
+                     "gradients\">15.00</td><td data-name=\"optimizer\">0.00</td>"
+                     "<td data-name=\"unshard\">2.00</td><td data-name=\"waiting\">11.50</td><td "
+                     "data-name=\"exchange\">1.00</td></tr>"),
+            std::string::npos)
+      << svg;
   EXPECT_NE(svg.find("3 short spans are not shown"), std::string::npos) << svg;
 }
 

@@ -9,11 +9,14 @@ namespace tutti::train {
 namespace {
 
 ReportFacts example() {
-  ReportFacts facts{.memory = {{"activations", "41.2 MiB (62 %)"}, {"peak", "66.4 MiB"}}, .ranks = std::vector<RankMemoryBars>(2), .timeline = StepTimeline{.step = 7, .ranks = 2, .spans = {}, .dropped = 3},
+  ReportFacts facts{.memory = {{"activations", "41.2 MiB (62 %)"}, {"peak", "66.4 MiB"}},
+                    .ranks = std::vector<RankMemoryBars>(2),
+                    .timeline = StepTimeline{.step = 7, .ranks = 2, .spans = {}, .dropped = 3},
                     .samples = {{500, "a \"quoted\" day\n"}, {1000, "a year"}}};
   facts.ranks[1].planned.fill(3);
   facts.ranks[1].measured.fill(int64_t{1} << 40);
-  for (int kind = 0; kind < kNumStepSpanKinds; ++kind) facts.timeline->spans.push_back({kind % 2, static_cast<StepSpanKind>(kind), 0.1 * kind, 12.5});
+  for (int kind = 0; kind < kNumStepSpanKinds; ++kind)
+    facts.timeline->spans.push_back({kind % 2, static_cast<StepSpanKind>(kind), 0.1 * kind, 12.5});
   return facts;
 }
 
@@ -36,7 +39,9 @@ TEST(ReportFacts, AreNoneWithoutAFile) {
 
 TEST(ReportFacts, OfOtherProgramsAreRefusedByName) {
   const std::string good = to_json(example());
-  const std::pair<std::string, std::string> changes[] = {{"\"kind\":5", "\"kind\":6"}, {"\"rank\":1", "\"rank\":2"}, {"[3,3,3,", "[3,3,"}, {"[3,3,3,", "[3,-3,3,"}, {"\"step\":7", "\"step\":0"}, {"\"samples\"", "\"sample\""}};
+  const std::pair<std::string, std::string> changes[] = {{"\"kind\":5", "\"kind\":6"}, {"\"rank\":1", "\"rank\":2"},
+                                                         {"[3,3,3,", "[3,3,"},         {"[3,3,3,", "[3,-3,3,"},
+                                                         {"\"step\":7", "\"step\":0"}, {"\"samples\"", "\"sample\""}};
   for (const auto& [from, to] : changes) {
     std::string text = good;
     const size_t at = text.find(from);

@@ -16,7 +16,8 @@ Report example() {
                 .order2_bits_per_byte = 3.2,
                 .model = {{"parameters", "2,883,584"}},
                 .machine = {{"CPU", "eight-bit"}},
-                .facts = {.memory = {{"activations", "41.2 MiB (62 %)"}}, .samples = {{500, "The word of the day"}, {1000, "The word of the year"}}}};
+                .facts = {.memory = {{"activations", "41.2 MiB (62 %)"}},
+                          .samples = {{500, "The word of the day"}, {1000, "The word of the year"}}}};
   for (int64_t step = 1; step <= 1000; ++step) {
     const double x = static_cast<double>(step);
     StepRecord record{.step = step,
@@ -65,13 +66,17 @@ TEST(Report, TellsOfRanksThatWereLost) {
   EXPECT_EQ(render_report(example()).find("Ranks that were lost"), std::string::npos);
   Report report = example();
   report.records[16].lost_ranks = {{.rank = 2, .pid = 4711, .host = "host7", .step = 17, .seconds_lost = 0.214}};
-  EXPECT_NE(render_report(report).find("<th>rank 2, in step 17</th><td>pid 4711 on host7; 0.21 s lost</td>"), std::string::npos);
+  EXPECT_NE(render_report(report).find("<th>rank 2, in step 17</th><td>pid 4711 on host7; 0.21 s lost</td>"),
+            std::string::npos);
 }
 
 // A table of more than two columns becomes a list where it would be too wide, with the name of each number beside it.
 TEST(Report, HasTablesThatFitAPhone) {
   Report report = example();
-  report.facts.timeline = StepTimeline{.step = 2, .ranks = 2, .spans = {{0, StepSpanKind::wait, 0, 1}, {1, StepSpanKind::optimizer, 0, 1}}, .dropped = 0};
+  report.facts.timeline = StepTimeline{.step = 2,
+                                       .ranks = 2,
+                                       .spans = {{0, StepSpanKind::wait, 0, 1}, {1, StepSpanKind::optimizer, 0, 1}},
+                                       .dropped = 0};
   const std::string html = render_report(report);
   int tables = 0;
   for (size_t at = html.find("<table"); at != std::string::npos; at = html.find("<table", at + 1), ++tables) {
@@ -80,7 +85,8 @@ TEST(Report, HasTablesThatFitAPhone) {
     for (size_t row = table.find("<tr>"); row != std::string::npos; row = table.find("<tr>", row + 1)) {
       const std::string cells = table.substr(row, table.find("</tr>", row) - row);
       size_t count = 0, named = 0;
-      for (size_t cell = cells.find("<td"); cell != std::string::npos; cell = cells.find("<td", cell + 1)) ++count, named += cells.substr(cell, 15) == "<td data-name=\"";
+      for (size_t cell = cells.find("<td"); cell != std::string::npos; cell = cells.find("<td", cell + 1))
+        ++count, named += cells.substr(cell, 15) == "<td data-name=\"";
       EXPECT_TRUE(count <= 1 || (becomes_a_list && named == count)) << cells;
     }
   }
@@ -118,9 +124,7 @@ TEST(Report, IsWrittenAsAFile) {
   EXPECT_EQ(contents_of(folder / "report.html"), render_report(example()));
 }
 
-TEST(Displayable, KeepsTextAndLineBreaks) {
-  EXPECT_EQ(displayable("a\n\tü€😀"), "a\n\tü€😀");
-}
+TEST(Displayable, KeepsTextAndLineBreaks) { EXPECT_EQ(displayable("a\n\tü€😀"), "a\n\tü€😀"); }
 
 TEST(Displayable, ReplacesWhatIsNoText) {
   EXPECT_EQ(displayable("a\xff\xc3"), "a\xef\xbf\xbd\xef\xbf\xbd");

@@ -28,13 +28,15 @@ namespace fs = std::filesystem;
 // A model, divided over the ranks or not, with an optimizer.
 struct Trained {
   explicit Trained(uint64_t seed, comm::ProcessGroup* group = nullptr) : model(tiny_config(2), 64) {
-    if (group != nullptr) shard_model(model, {.data_parallel_replicate_degree = 1, .data_parallel_shard_degree = -1}, group);
+    if (group != nullptr)
+      shard_model(model, {.data_parallel_replicate_degree = 1, .data_parallel_shard_degree = -1}, group);
     seed_all(seed);
     nn::initialize(model);
     optimizer = optim::make_adamw(model.named_parameters());
     if (group != nullptr) return;
     std::vector<Tensor> grads;
-    for (const nn::NamedParameter& p : optimizer->parameters()) grads.push_back(full(to_shape(p.parameter.sizes()), 0.25));
+    for (const nn::NamedParameter& p : optimizer->parameters())
+      grads.push_back(full(to_shape(p.parameter.sizes()), 0.25));
     optimizer->step(grads, 0.01);
   }
   models::Qwen3 model;
@@ -42,7 +44,10 @@ struct Trained {
 };
 
 struct Reshard : testing::Test {
-  Reshard() { save_checkpoint(folder / "run/checkpoint", trained.model, *trained.optimizer, {.step = 12, .tokens_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9}, 0); }
+  Reshard() {
+    save_checkpoint(folder / "run/checkpoint", trained.model, *trained.optimizer,
+                    {.step = 12, .tokens_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9}, 0);
+  }
   fs::path step() const { return folder / "run/checkpoint/step-12"; }
   const TempFolder folder;
   const Trained trained{1};
@@ -78,7 +83,8 @@ TEST_F(Reshard, KeepsTensorsDigestsAndStateInAnyNumberOfFiles) {
     // Again in one file: the bytes of the checkpoint.
     const fs::path back = folder.path() / fmt::format("back-from-{}", files);
     reshard_checkpoint(to, back, 1);
-    for (const char* file : {kModelFile, kOptimizerFile, kStateFile}) EXPECT_TRUE(contents_of(back / file) == contents_of(step() / file)) << file;
+    for (const char* file : {kModelFile, kOptimizerFile, kStateFile})
+      EXPECT_TRUE(contents_of(back / file) == contents_of(step() / file)) << file;
   }
 }
 
@@ -87,9 +93,11 @@ TEST_F(Reshard, WritesTheIndexOfPublishedModels) {
   reshard_checkpoint(step(), folder / "to", 2);
   const std::string index = contents_of(folder / "to/model.safetensors.index.json");
   EXPECT_NE(index.find("\"weight_map\": {"), std::string::npos) << index;
-  EXPECT_NE(index.find("\"model.embed_tokens.weight\": \"model-00001-of-00002.safetensors\""), std::string::npos) << index;
+  EXPECT_NE(index.find("\"model.embed_tokens.weight\": \"model-00001-of-00002.safetensors\""), std::string::npos)
+      << index;
   EXPECT_NE(index.find("\"model.norm.weight\": \"model-00002-of-00002.safetensors\""), std::string::npos) << index;
-  EXPECT_NE(index.find(fmt::format("\"total_size\": {}", trained.model.parameter_count() * 4)), std::string::npos) << index;
+  EXPECT_NE(index.find(fmt::format("\"total_size\": {}", trained.model.parameter_count() * 4)), std::string::npos)
+      << index;
 }
 
 TEST_F(Reshard, ALayoutThatDividesParametersLoadsItsRows) {
@@ -99,24 +107,33 @@ TEST_F(Reshard, ALayoutThatDividesParametersLoadsItsRows) {
   comm::run_ranks(3, [&](comm::ProcessGroup& group) {
     Trained other(2, &group);
     load_checkpoint(folder / "other/checkpoint/step-12", other.model, *other.optimizer, &group);
-    save_checkpoint(folder / "third", other.model, *other.optimizer, {.step = 12, .tokens_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9}, 0, &group);
+    save_checkpoint(folder / "third", other.model, *other.optimizer,
+                    {.step = 12, .tokens_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9}, 0, &group);
   });
-  for (const char* file : {kModelFile, kOptimizerFile}) EXPECT_TRUE(contents_of(folder / "third/step-12" / file) == contents_of(step() / file)) << file;
+  for (const char* file : {kModelFile, kOptimizerFile})
+    EXPECT_TRUE(contents_of(folder / "third/step-12" / file) == contents_of(step() / file)) << file;
   Trained weights(3);
   load_model(folder / "other", weights.model);
-  EXPECT_EQ(tensor_digest(weights.model.named_parameters()[0].parameter.master()), tensor_digest(trained.model.named_parameters()[0].parameter.master()));
+  EXPECT_EQ(tensor_digest(weights.model.named_parameters()[0].parameter.master()),
+            tensor_digest(trained.model.named_parameters()[0].parameter.master()));
 }
 
 TEST_F(Reshard, RefusesWhatIsThereAndWhatItCannotWrite) {
   fs::create_directory(folder / "there");
-  const auto refused = [&](const fs::path& from, const fs::path& to, int64_t files) { return message_of<UsageError>([&] { reshard_checkpoint(from, to, files); }); };
-  EXPECT_NE(refused(step(), folder / "there", 2).find("there exists; give the name of a new folder"), std::string::npos);
-  EXPECT_NE(refused(step(), folder / "none/to", 2).find("none does not exist; make the folder in which to is to be"), std::string::npos);
+  const auto refused = [&](const fs::path& from, const fs::path& to, int64_t files) {
+    return message_of<UsageError>([&] { reshard_checkpoint(from, to, files); });
+  };
+  EXPECT_NE(refused(step(), folder / "there", 2).find("there exists; give the name of a new folder"),
+            std::string::npos);
+  EXPECT_NE(refused(step(), folder / "none/to", 2).find("none does not exist; make the folder in which to is to be"),
+            std::string::npos);
   EXPECT_NE(refused(step(), folder / "step-13", 2).find("is named for step 13"), std::string::npos);
   EXPECT_NE(refused(folder / "there", folder / "to", 2).find("holds no checkpoint"), std::string::npos);
   EXPECT_NE(refused(folder / "missing", folder / "to", 2).find("missing does not exist"), std::string::npos);
   const size_t tensors = trained.model.named_parameters().size();
-  EXPECT_NE(refused(step(), folder / "to", static_cast<int64_t>(tensors) + 1).find(fmt::format("expected 1 to {}", tensors)), std::string::npos);
+  EXPECT_NE(
+      refused(step(), folder / "to", static_cast<int64_t>(tensors) + 1).find(fmt::format("expected 1 to {}", tensors)),
+      std::string::npos);
   EXPECT_NE(refused(step(), folder / "to", 0).find("reshard: 0 files"), std::string::npos);
   EXPECT_FALSE(fs::exists(folder / "to"));
 }
@@ -145,8 +162,10 @@ TEST_F(Reshard, OfSeveralAtOnceOneWrites) {
     threads.clear();
     EXPECT_EQ(written, 1);
     for (const std::string& message : messages) {
-      const bool is_clear = message == "nothing was thrown" || message.find("exists; give the name of a new folder") != std::string::npos ||
-                            message.find("another process is writing " + to.string() + " at this moment, in ") != std::string::npos;
+      const bool is_clear =
+          message == "nothing was thrown" ||
+          message.find("exists; give the name of a new folder") != std::string::npos ||
+          message.find("another process is writing " + to.string() + " at this moment, in ") != std::string::npos;
       EXPECT_TRUE(is_clear) << message;
     }
     EXPECT_EQ(verify_checkpoint(to), digests);
@@ -162,8 +181,11 @@ TEST_F(Reshard, WaitsForNobodyAndTakesOverFromTheDead) {
   {
     const UniqueFd other(open(unfinished.c_str(), O_RDONLY | O_DIRECTORY));
     ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
-    EXPECT_EQ(message_of<UsageError>([&] { reshard_checkpoint(step(), folder / "to", 2); }),
-              fmt::format("another process is writing {} at this moment, in {}; wait for it, or give the name of another folder", (folder / "to").string(), unfinished.string()));
+    EXPECT_EQ(
+        message_of<UsageError>([&] { reshard_checkpoint(step(), folder / "to", 2); }),
+        fmt::format(
+            "another process is writing {} at this moment, in {}; wait for it, or give the name of another folder",
+            (folder / "to").string(), unfinished.string()));
     EXPECT_EQ(names_in(unfinished), std::vector<std::string>{"left"}) << "the other one's folder is touched";
   }
   reshard_checkpoint(step(), folder / "to", 2);
@@ -178,7 +200,8 @@ TEST_F(Reshard, ADamagedCheckpointIsNamedAndNothingIsLeft) {
   const std::string message = message_of<EnvironmentError>([&] { reshard_checkpoint(step(), folder / "to", 2); });
   EXPECT_NE(message.find("changed: model."), std::string::npos) << message;
   EXPECT_FALSE(fs::exists(folder / "to"));
-  for (const auto& entry : fs::directory_iterator(folder.path())) EXPECT_FALSE(entry.path().filename().string().starts_with(kUnfinished)) << entry.path();
+  for (const auto& entry : fs::directory_iterator(folder.path()))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(kUnfinished)) << entry.path();
 }
 
 TEST_F(Reshard, FilesThatDoNotBelongTogetherAreNamed) {
@@ -191,12 +214,17 @@ TEST_F(Reshard, FilesThatDoNotBelongTogetherAreNamed) {
     write_text(index, other);
     return message_of<Error>([&] { SafetensorsShards(folder / "to" / kModelFile); });
   };
-  EXPECT_NE(with("model.norm.weight\": \"model-00002", "model.norm.weight\": \"model-00001").find("which does not hold it; put back the files that were written together"), std::string::npos);
-  EXPECT_NE(with("\"model.norm.weight\": \"model-00002", "\"model.norm.weight\": \"../model-00002").find("expected the name of a file in the folder of the index"), std::string::npos);
+  EXPECT_NE(with("model.norm.weight\": \"model-00002", "model.norm.weight\": \"model-00001")
+                .find("which does not hold it; put back the files that were written together"),
+            std::string::npos);
+  EXPECT_NE(with("\"model.norm.weight\": \"model-00002", "\"model.norm.weight\": \"../model-00002")
+                .find("expected the name of a file in the folder of the index"),
+            std::string::npos);
   EXPECT_NE(with("weight_map", "weights").find("weight_map"), std::string::npos);
   write_text(index, text);
   fs::remove(folder / "to/model-00002-of-00002.safetensors");
-  EXPECT_NE(message_of<Error>([&] { verify_checkpoint(folder / "to"); }).find("model-00002-of-00002.safetensors"), std::string::npos);
+  EXPECT_NE(message_of<Error>([&] { verify_checkpoint(folder / "to"); }).find("model-00002-of-00002.safetensors"),
+            std::string::npos);
 }
 
 }  // namespace

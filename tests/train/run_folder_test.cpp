@@ -37,13 +37,17 @@ TEST(RunFolder, BelongsToOneRunAtATime) {
 
 TEST(RunFolder, IsFreeAgainAfterTheRun) {
   const TempFolder folder;
-  { const RunFolder run(folder.path(), "first"); }
+  {
+    const RunFolder run(folder.path(), "first");
+  }
   EXPECT_EQ(complaint([&] { RunFolder second(folder.path(), "first"); }), "(no error)");
 }
 
 TEST(RunFolder, KeepsWhatIsThereWithoutFresh) {
   const TempFolder folder;
-  { std::ofstream(RunFolder(folder.path(), "first").metrics()) << "old"; }
+  {
+    std::ofstream(RunFolder(folder.path(), "first").metrics()) << "old";
+  }
   const RunFolder run(folder.path(), "first");
   EXPECT_EQ(contents_of(run.metrics()), "old");
   EXPECT_FALSE(run.moved_to().has_value());
@@ -52,10 +56,12 @@ TEST(RunFolder, KeepsWhatIsThereWithoutFresh) {
 TEST(RunFolder, LosesTheTemporariesOfAKilledRunAndNothingElse) {
   const TempFolder folder;
   std::filesystem::create_directories(folder / "first/checkpoint/.tmp-step-2");
-  for (const char* name : {"first/.metrics.jsonl.tmp-4711-0", "first/notes.tmp-1", "first/.hidden"}) std::ofstream(folder / name) << "x";
+  for (const char* name : {"first/.metrics.jsonl.tmp-4711-0", "first/notes.tmp-1", "first/.hidden"})
+    std::ofstream(folder / name) << "x";
   const RunFolder run(folder.path(), "first");
   EXPECT_FALSE(std::filesystem::exists(folder / "first/.metrics.jsonl.tmp-4711-0"));
-  for (const char* name : {"first/notes.tmp-1", "first/.hidden", "first/checkpoint/.tmp-step-2"}) EXPECT_TRUE(std::filesystem::exists(folder / name)) << name;
+  for (const char* name : {"first/notes.tmp-1", "first/.hidden", "first/checkpoint/.tmp-step-2"})
+    EXPECT_TRUE(std::filesystem::exists(folder / name)) << name;
 }
 
 TEST(RunFolder, FreshMovesTheOldRunToTheFirstFreeName) {
@@ -72,7 +78,9 @@ TEST(RunFolder, FreshMovesTheOldRunToTheFirstFreeName) {
 
 TEST(RunFolder, FreshStillLocksTheNewFolder) {
   const TempFolder folder;
-  { std::ofstream(RunFolder(folder.path(), "first").metrics()) << "old"; }
+  {
+    std::ofstream(RunFolder(folder.path(), "first").metrics()) << "old";
+  }
   const RunFolder run(folder.path(), "first", {.fresh = true});
   EXPECT_EQ(run.moved_to(), folder / "first.old-1");
   EXPECT_NE(complaint([&] { RunFolder second(folder.path(), "first", {.fresh = true}); }), "(no error)");

@@ -18,7 +18,9 @@ SettingChanges changes_of(void (*change)(Config&)) {
   return compare_settings(settings_of(Config{}), settings_of(now));
 }
 
-CorpusInput input_of(const std::vector<std::string>& documents) { return describe(tokenize(documents, ByteTokenizer())); }
+CorpusInput input_of(const std::vector<std::string>& documents) {
+  return describe(tokenize(documents, ByteTokenizer()));
+}
 
 TEST(RunInputs, KeysThatDecideTheNumbersForbidToContinue) {
   const SettingChanges changes = changes_of([](Config& now) {
@@ -58,7 +60,8 @@ std::optional<FieldValue> another_value(const Field& field) {
     if (FieldValue(choice) != usual) return choice;
   }
   for (const FieldValue& candidate :
-       {FieldValue(true), FieldValue(false), FieldValue(int64_t{1}), FieldValue(int64_t{2}), FieldValue(0.5), FieldValue(0.25), FieldValue(std::string("debugmodel")), FieldValue(TextList{"text"})}) {
+       {FieldValue(true), FieldValue(false), FieldValue(int64_t{1}), FieldValue(int64_t{2}), FieldValue(0.5),
+        FieldValue(0.25), FieldValue(std::string("debugmodel")), FieldValue(TextList{"text"})}) {
     if (candidate.index() != usual.index() || candidate == usual || !field.rule.choices.empty()) continue;
     Config config;
     try {
@@ -106,8 +109,9 @@ TEST(RunInputs, ReorderedDocumentsAreAChange) {
   CorpusInput before = input_of({"one", "two"}), now = input_of({"two", "one"});
   before.files = {{"a.jsonl", 30, 1}};
   now.files = {{"a.jsonl", 30, 2}};
-  EXPECT_EQ(corpus_change(before, now),
-            "the file a.jsonl changed: it had 30 bytes, hash 0000000000000001, and has 30 bytes, hash 0000000000000002");
+  EXPECT_EQ(
+      corpus_change(before, now),
+      "the file a.jsonl changed: it had 30 bytes, hash 0000000000000001, and has 30 bytes, hash 0000000000000002");
 }
 
 TEST(RunInputs, DocumentsCutInAnotherWayAreAChangeOfTheVersion) {

@@ -15,7 +15,9 @@ TEST(SampleText, BeginsWithThePrompt) {
   EXPECT_TRUE(sampled(TinyModel(), {.max_tokens = 5, .context = 16}).starts_with("number "));
 }
 
-TEST(SampleText, OfNoTokensIsThePrompt) { EXPECT_EQ(sampled(TinyModel(), {.max_tokens = 0, .context = 16}), "number "); }
+TEST(SampleText, OfNoTokensIsThePrompt) {
+  EXPECT_EQ(sampled(TinyModel(), {.max_tokens = 0, .context = 16}), "number ");
+}
 
 TEST(SampleText, WritesAtMostSoManyTokens) {
   EXPECT_LE(sampled(TinyModel(), {.max_tokens = 12, .context = 16}).size(), 7u + 12u);
@@ -41,7 +43,8 @@ TEST(SampleText, WithoutTemperatureTakesTheLikeliestTokenWhateverTheSeed) {
 TEST(SampleText, GoesOnBeyondTheContext) {
   const SampleOptions options{.max_tokens = 30, .temperature = 0, .context = 8};
   const TinyModel tiny;
-  EXPECT_EQ(sampled(tiny, options, "a long prompt, longer than the context"), sampled(tiny, options, "a long prompt, longer than the context"));
+  EXPECT_EQ(sampled(tiny, options, "a long prompt, longer than the context"),
+            sampled(tiny, options, "a long prompt, longer than the context"));
 }
 
 }  // namespace

@@ -27,8 +27,10 @@ struct ShardGradients {
 };
 
 struct SmallModel {
-  explicit SmallModel(DType compute = DType::f32, bool checkpoint = false) : SmallModel(config(), compute, checkpoint, nullptr) {}
-  SmallModel(const models::Qwen3Config& config, DType compute, bool checkpoint, const dist::Mesh& mesh) : model(config, 16), mesh(mesh) {
+  explicit SmallModel(DType compute = DType::f32, bool checkpoint = false)
+      : SmallModel(config(), compute, checkpoint, nullptr) {}
+  SmallModel(const models::Qwen3Config& config, DType compute, bool checkpoint, const dist::Mesh& mesh)
+      : model(config, 16), mesh(mesh) {
     model.to(compute);
     if (mesh != nullptr) parallel::parallelize_module(model, mesh, models::qwen3_plan(config, true));
     nn::initialize(model);
@@ -41,7 +43,9 @@ struct SmallModel {
     c.layers = 2, c.dim = 48, c.heads = 2, c.kv_heads = 1, c.head_dim = 24, c.ffn_dim = 80, c.vocab = 131;
     return c;
   }
-  ShardStep step(bool compiled, double activation_memory_budget = 1.0) { return ShardStep(model, *tree, forward, compiled, activation_memory_budget, mesh); }
+  ShardStep step(bool compiled, double activation_memory_budget = 1.0) {
+    return ShardStep(model, *tree, forward, compiled, activation_memory_budget, mesh);
+  }
   ShardGradients run(const ShardStep& step, int seed = 1) {
     const int64_t tokens = 3 * 16;
     std::vector<int32_t> ids, labels, positions;
@@ -51,7 +55,8 @@ struct SmallModel {
       positions.push_back(static_cast<int32_t>(i % 16));
     }
     tree->begin(0);
-    const Tensor losses = step.run({Tensor::of(ids), Tensor::of(positions), zeros({tokens}, DType::i32), 3}, Tensor::of(labels), full({tokens}, 0.03125));
+    const Tensor losses = step.run({Tensor::of(ids), Tensor::of(positions), zeros({tokens}, DType::i32), 3},
+                                   Tensor::of(labels), full({tokens}, 0.03125));
     tree->end();
     ShardGradients result{losses, tree->take().at(0).uses};
     tree->clear();
@@ -155,7 +160,8 @@ std::string text_of(const std::string& where) {
     std::ifstream file(std::string(TUTTI_SOURCE_DIR "/tutti/") + room + "/" + where.substr(0, colon));
     std::string text;
     int number = std::stoi(where.substr(colon + 1));
-    while (number-- > 0 && std::getline(file, text)) {}
+    while (number-- > 0 && std::getline(file, text)) {
+    }
     if (file) return text;
   }
   return "";
@@ -189,7 +195,9 @@ TEST(ShardStep, EveryKernelNamesALineOfTheModelThatCallsItsOp) {
       const TraceEvent& event = (*thread.log)[i];
       if (event.kernel == nullptr || event.context.graph_key == nullptr) continue;
       const KernelInfo& info = event.kernel->info;
-      const std::vector<std::string> stack = !info.stack.empty() ? info.stack : event.context.place ? event.context.place->stack : info.stack;
+      const std::vector<std::string> stack = !info.stack.empty()   ? info.stack
+                                             : event.context.place ? event.context.place->stack
+                                                                   : info.stack;
       ASSERT_FALSE(stack.empty()) << info.kernel_id;
       bool found = false;
       std::string seen;

@@ -47,8 +47,10 @@ TEST(StopSignals, TheSecondOneQuitsWith130) {
 }
 
 TEST(StopSignals, LeaveTheOldHandlersBehind) {
-  { const StopSignals signals; }
-  struct sigaction now {};
+  {
+    const StopSignals signals;
+  }
+  struct sigaction now{};
   sigaction(SIGINT, nullptr, &now);
   EXPECT_EQ(now.sa_handler, SIG_DFL);
 }
@@ -57,7 +59,9 @@ TEST(StopSignals, LeaveTheOldHandlersBehind) {
 TEST(StopSignals, ManyObjectsSeeTheSameSignal) {
   EXPECT_EQ(status_of_child([](StopSignals& first) {
               const StopSignals second;
-              { const StopSignals third; }
+              {
+                const StopSignals third;
+              }
               raise(SIGTERM);
               const StopSignals late;
               return first.requested() && second.requested() && late.requested() ? 7 : 8;

@@ -1,4 +1,5 @@
-// Fake tensors, and the plans of steps that are made with them; tests/cli/plan_test.cpp compares plans with measurements.
+// Fake tensors, and the plans of steps that are made with them; tests/cli/plan_test.cpp compares plans with
+// measurements.
 #include "tutti/train/step_plan.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,8 @@ TEST(FakeTensors, HaveGradients) {
 TEST(FakeTensors, RefuseToTellTheirElementsAndASecondScope) {
   const FakeScope fake;
   const Tensor x = fake.empty({2}, DType::f32);
-  EXPECT_NE(message_of([&] { x.data<float>(); }).find("the elements of a fake tensor were asked for"), std::string::npos);
+  EXPECT_NE(message_of([&] { x.data<float>(); }).find("the elements of a fake tensor were asked for"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { const FakeScope second; }).find("this thread has one already"), std::string::npos);
   EXPECT_NO_THROW(add(x, x));
 }
@@ -54,8 +56,11 @@ TEST(StepPlan, RanksThatDivideParametersHaveAPartOfThem) {
   Config config;
   config.model.flavor = "tiny";
   StepPlanner planner(config);
-  const auto of = [&](const StepPlan& plan, MemoryCategory category) { return plan.of_ranks[0].by_category[static_cast<size_t>(category)]; };
-  const StepPlan whole = planner.plan(4, {4, 1}, true), divided = planner.plan(4, {1, 4}, true), gathered = planner.plan(4, {1, 4}, false);
+  const auto of = [&](const StepPlan& plan, MemoryCategory category) {
+    return plan.of_ranks[0].by_category[static_cast<size_t>(category)];
+  };
+  const StepPlan whole = planner.plan(4, {4, 1}, true), divided = planner.plan(4, {1, 4}, true),
+                 gathered = planner.plan(4, {1, 4}, false);
   EXPECT_LT(of(divided, MemoryCategory::optimizer), of(whole, MemoryCategory::optimizer) / 3);
   EXPECT_LT(of(divided, MemoryCategory::parameters), of(whole, MemoryCategory::parameters) / 3);
   EXPECT_GT(of(gathered, MemoryCategory::parameters), of(divided, MemoryCategory::parameters));
@@ -88,7 +93,12 @@ TEST(StepPlan, ALossBoundThatIsTooSmallIsRefusedByItsKeyWithTheLeastThatWillDo) 
     DataDegrees degrees;
     std::string dtype = "float32";
   };
-  const Case cases[] = {{"tiny", 1, {}}, {"tiny", 4, {.replicate = 4}}, {"tiny-tp4", 2, {.tensor = 2}}, {"tiny", 4, {.shard = 4}}, {"tiny", 2, {.shard = 2}, "bfloat16"}, {"tiny_moe", 4, {.shard = 4, .expert = 2}},
+  const Case cases[] = {{"tiny", 1, {}},
+                        {"tiny", 4, {.replicate = 4}},
+                        {"tiny-tp4", 2, {.tensor = 2}},
+                        {"tiny", 4, {.shard = 4}},
+                        {"tiny", 2, {.shard = 2}, "bfloat16"},
+                        {"tiny_moe", 4, {.shard = 4, .expert = 2}},
                         {"quickstart", 2, {.replicate = 2}}};
   for (const Case& c : cases) {
     Config config;
@@ -100,12 +110,15 @@ TEST(StepPlan, ALossBoundThatIsTooSmallIsRefusedByItsKeyWithTheLeastThatWillDo) 
       return message_of([&] { StepPlanner(config).plan(c.ranks, c.degrees, true); });
     };
     const std::string text = message(1), before = "set it to ";
-    EXPECT_EQ(text.find("training.loss_max_bytes = 1 is too small for virtual shards of 1024 tokens of model.flavor '"), 0u) << text;
+    EXPECT_EQ(text.find("training.loss_max_bytes = 1 is too small for virtual shards of 1024 tokens of model.flavor '"),
+              0u)
+        << text;
     ASSERT_NE(text.find(before), std::string::npos) << text;
     const int64_t least = std::stoll(text.substr(text.find(before) + before.size()));
     config.training.loss_max_bytes = least;
     EXPECT_NO_THROW(StepPlanner(config).plan(c.ranks, c.degrees, true)) << c.flavor;
-    EXPECT_NE(message(least - 1).find(fmt::format("loss_max_bytes = {} is too small", least - 1)), std::string::npos) << c.flavor << message(least - 1);
+    EXPECT_NE(message(least - 1).find(fmt::format("loss_max_bytes = {} is too small", least - 1)), std::string::npos)
+        << c.flavor << message(least - 1);
   }
 }
 

@@ -27,7 +27,8 @@ struct Steps : ::testing::Test {
 };
 
 TEST_F(Steps, AreTracedInTheirWindowOnly) {
-  EXPECT_EQ(run({.enable = true, .first_step = 2, .steps = 3}, 10, 4), "trace of 3 events: " + (folder / "rank-4.json"));
+  EXPECT_EQ(run({.enable = true, .first_step = 2, .steps = 3}, 10, 4),
+            "trace of 3 events: " + (folder / "rank-4.json"));
   EXPECT_TRUE(wrote("rank-4.json"));
 }
 

@@ -35,11 +35,16 @@ TEST(StepTimeline, IsOfTheSecondStepOfAllRanks) {
       const std::optional<StepTimeline> timeline = recorder.after_step(s);
       TUTTI_CHECK(timeline.has_value() == (s == 2), "step {}", s);
       if (!timeline) continue;
-      TUTTI_CHECK(timeline->step == 2 && timeline->ranks == 3 && timeline->spans.size() == 4 && timeline->dropped == 0, "{} spans", timeline->spans.size());
+      TUTTI_CHECK(timeline->step == 2 && timeline->ranks == 3 && timeline->spans.size() == 4 && timeline->dropped == 0,
+                  "{} spans", timeline->spans.size());
       const StepSpan& first = timeline->spans[0];
       const StepSpan& wait = timeline->spans[2];
-      TUTTI_CHECK(first.rank == 0 && first.kind == StepSpanKind::forward_backward && first.begin_ms >= 0 && first.end_ms - first.begin_ms >= 4, "from {} to {}", first.begin_ms, first.end_ms);
-      TUTTI_CHECK(wait.rank == 1 && wait.kind == StepSpanKind::wait && wait.end_ms - wait.begin_ms >= 8 && wait.begin_ms >= timeline->spans[1].end_ms, "from {} to {}", wait.begin_ms, wait.end_ms);
+      TUTTI_CHECK(first.rank == 0 && first.kind == StepSpanKind::forward_backward && first.begin_ms >= 0 &&
+                      first.end_ms - first.begin_ms >= 4,
+                  "from {} to {}", first.begin_ms, first.end_ms);
+      TUTTI_CHECK(wait.rank == 1 && wait.kind == StepSpanKind::wait && wait.end_ms - wait.begin_ms >= 8 &&
+                      wait.begin_ms >= timeline->spans[1].end_ms,
+                  "from {} to {}", wait.begin_ms, wait.end_ms);
     }
   });
 }

@@ -48,9 +48,7 @@ TEST(Smoothed, KeepsAStraightLine) {
   for (const PlotPoint& point : smoothed(points, 10)) EXPECT_NEAR(point.y, 3 * point.x, 1e-9);
 }
 
-TEST(Smoothed, LeavesOutWhatIsNotFinite) {
-  EXPECT_EQ(smoothed({{1, 3}, {2, std::nan("")}, {3, 3}}, 5).size(), 2u);
-}
+TEST(Smoothed, LeavesOutWhatIsNotFinite) { EXPECT_EQ(smoothed({{1, 3}, {2, std::nan("")}, {3, 3}}, 5).size(), 2u); }
 
 TEST(RenderPlot, SaysWhenThereIsNoData) {
   EXPECT_NE(render_plot({.title = "t", .unit = "", .series = {}}).find("no data"), std::string::npos);

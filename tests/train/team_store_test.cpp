@@ -16,7 +16,8 @@ using namespace std::chrono_literals;
 
 struct Meeting {
   std::atomic<bool> is_over{false};
-  std::shared_ptr<TeamStore> store = std::make_shared<TeamStore>("team/1", std::make_shared<comm::HashStore>(), [this] { return is_over.load(); });
+  std::shared_ptr<TeamStore> store =
+      std::make_shared<TeamStore>("team/1", std::make_shared<comm::HashStore>(), [this] { return is_over.load(); });
 };
 
 TEST(TeamStore, IsAStoreWhileTheTeamLasts) {

@@ -122,8 +122,9 @@ TEST(Tensorboard, HoldsTheScalarsOfEveryStep) {
   EXPECT_EQ(scalars_in(events[3]), (std::map<std::string, float>{{"loss", 150.0f}, {"lr", -1e-30f}}));
 }
 
-// What TensorBoard shows of a scalar: it reads the files in the order of their names, and drops what it has of the steps from a START on.
-// Source: tensorboard/backend/event_processing/event_accumulator.py, _CheckForRestartAndMaybePurge.
+// What TensorBoard shows of a scalar: it reads the files in the order of their names, and drops what it has of the
+// steps from a START on. Source: tensorboard/backend/event_processing/event_accumulator.py,
+// _CheckForRestartAndMaybePurge.
 std::vector<std::pair<uint64_t, float>> shown(const std::filesystem::path& folder, const std::string& name) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
@@ -133,7 +134,8 @@ std::vector<std::pair<uint64_t, float>> shown(const std::filesystem::path& folde
     for (const std::string& event : payloads(contents_of(file))) {
       const Message message = decode(event);
       for (const auto& [field, bytes] : message.pieces) {
-        if (field == 7 && decode(bytes).numbers.at(1) == 1) std::erase_if(points, [&](const auto& point) { return point.first >= message.numbers.at(2); });
+        if (field == 7 && decode(bytes).numbers.at(1) == 1)
+          std::erase_if(points, [&](const auto& point) { return point.first >= message.numbers.at(2); });
       }
       const auto scalars = scalars_in(event);
       if (scalars.contains(name)) points.emplace_back(message.numbers.at(2), scalars.at(name));
@@ -142,7 +144,8 @@ std::vector<std::pair<uint64_t, float>> shown(const std::filesystem::path& folde
   return points;
 }
 
-// Starts that were killed after any step, and gone on with from any checkpoint before it, the beginning included; many in one second.
+// Starts that were killed after any step, and gone on with from any checkpoint before it, the beginning included; many
+// in one second.
 TEST(Tensorboard, ShowsEveryStepOnceHoweverOftenTheRunWasResumed) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     const TempFolder folder;
@@ -156,9 +159,11 @@ TEST(Tensorboard, ShowsEveryStepOnceHoweverOftenTheRunWasResumed) {
     for (int start = 0; start < 6; ++start) {
       const int64_t from = next(reached + 1), to = from + next(5);
       TensorboardWriter writer(folder / "events", from);
-      for (int64_t step = from + 1; step <= to; ++step) writer.write(step, {{"loss", static_cast<float>(100 * start + step)}});
+      for (int64_t step = from + 1; step <= to; ++step)
+        writer.write(step, {{"loss", static_cast<float>(100 * start + step)}});
       std::erase_if(expected, [&](const auto& point) { return point.first > static_cast<uint64_t>(from); });
-      for (int64_t step = from + 1; step <= to; ++step) expected.emplace_back(step, static_cast<float>(100 * start + step));
+      for (int64_t step = from + 1; step <= to; ++step)
+        expected.emplace_back(step, static_cast<float>(100 * start + step));
       reached = to;
     }
     EXPECT_EQ(shown(folder / "events", "loss"), expected) << seed;

@@ -15,7 +15,8 @@ thread_local bool is_on = false;
 thread_local const autograd::Node* running = nullptr;
 
 bool has_nan(const Tensor& t) {
-  if (!t.defined() || !is_floating(t.dtype()) || t.device().kind != DeviceKind::cpu || !t.storage()->has_memory()) return false;
+  if (!t.defined() || !is_floating(t.dtype()) || t.device().kind != DeviceKind::cpu || !t.storage()->has_memory())
+    return false;
   if (HostReads::current() != nullptr) return false;  // a trace records what runs later
   const Tensor dense = to_contiguous(t);
   const int64_t item = itemsize(dense.dtype());
@@ -28,17 +29,23 @@ bool has_nan(const Tensor& t) {
 
 std::string at(const std::string& line) { return line.empty() ? "" : " at " + line; }
 
-std::string module_of(const TracePlace* place) { return place == nullptr || place->module_path.empty() ? "" : fmt::format(" in module '{}'", place->module_path); }
+std::string module_of(const TracePlace* place) {
+  return place == nullptr || place->module_path.empty() ? "" : fmt::format(" in module '{}'", place->module_path);
+}
 
 [[noreturn]] void tell(const OpDef& op, size_t output, const Tensor& t) {
   std::string where;
   if (running != nullptr) {
-    where = fmt::format(" in the backward of {}, which was called{}{}", running->name(), running->site ? at(user_line(*running->site)) : "", module_of(running->place));
+    where = fmt::format(" in the backward of {}, which was called{}{}", running->name(),
+                        running->site ? at(user_line(*running->site)) : "", module_of(running->place));
   } else {
     where = at(user_line(call_site())) + module_of(TraceContext::current().place);
   }
-  throw NanError(fmt::format("{} made the first NaN, in its result {} ({}){}; its inputs have none. Look at the domain of {} (0/0, inf - inf, log and sqrt of "
-                             "negative numbers) and at the size of its inputs", op.name, output, describe(t), where, op.name));
+  throw NanError(
+      fmt::format("{} made the first NaN, in its result {} ({}){}; its inputs have none. Look at the domain of {} "
+                  "(0/0, inf - inf, log and sqrt of "
+                  "negative numbers) and at the size of its inputs",
+                  op.name, output, describe(t), where, op.name));
 }
 
 // Beside the kernels: it sees the ops of the backward as well.
@@ -64,7 +71,9 @@ class AnomalyStage final : public Stage {
 }  // namespace
 
 AnomalyScope::AnomalyScope()
-    : stage_(AnomalyStage::mask(), 0), was_on_(std::exchange(is_on, true)), kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {}
+    : stage_(AnomalyStage::mask(), 0),
+      was_on_(std::exchange(is_on, true)),
+      kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {}
 
 AnomalyScope::~AnomalyScope() {
   is_on = was_on_;
@@ -73,7 +82,9 @@ AnomalyScope::~AnomalyScope() {
 
 namespace autograd {
 
-std::shared_ptr<const CallSite> site_in_anomaly_mode() { return is_on ? std::make_shared<const CallSite>(call_site()) : nullptr; }
+std::shared_ptr<const CallSite> site_in_anomaly_mode() {
+  return is_on ? std::make_shared<const CallSite>(call_site()) : nullptr;
+}
 
 const Node* running_node() { return running; }
 

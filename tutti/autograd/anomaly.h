@@ -3,8 +3,8 @@
 //   AnomalyScope scope;
 //   backward(loss(model, batch));  // NanError: sqrt made the first NaN ...
 //
-// While the scope lives, every op that runs on this thread has its results checked, which costs a pass over them. Ops inside compiled
-// functions are not seen, so run what makes NaNs without compile().
+// While the scope lives, every op that runs on this thread has its results checked, which costs a pass over them. Ops
+// inside compiled functions are not seen, so run what makes NaNs without compile().
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace tutti {
 
-// An op gave NaN although none of its inputs had one. The message names the op, its line in the program, and, in backward, the op
-// whose gradient it computes with the line of that op.
+// An op gave NaN although none of its inputs had one. The message names the op, its line in the program, and, in
+// backward, the op whose gradient it computes with the line of that op.
 class NanError : public UsageError {
  public:
   using UsageError::UsageError;

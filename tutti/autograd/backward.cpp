@@ -42,7 +42,9 @@ bool comes_before(const Contribution& a, const Contribution& b) {
 // The sum in forward order. An op of its own for many of one kind: each addition then neither reads nor writes memory.
 Tensor combine(std::vector<Contribution>& parts) {
   std::sort(parts.begin(), parts.end(), comes_before);
-  const auto alike = [&](const Contribution& part) { return part.grad.dtype() == parts[0].grad.dtype() && part.grad.sizes() == parts[0].grad.sizes(); };
+  const auto alike = [&](const Contribution& part) {
+    return part.grad.dtype() == parts[0].grad.dtype() && part.grad.sizes() == parts[0].grad.sizes();
+  };
   if (parts.size() >= 3 && std::all_of(parts.begin(), parts.end(), alike)) {
     std::vector<Tensor> grads;
     for (Contribution& part : parts) grads.push_back(std::move(part.grad));
@@ -58,7 +60,8 @@ Tensor run_hooks(const HookList<Hook>& hooks, Tensor grad) {
     Tensor replaced = hook(grad);
     if (!replaced.defined()) return;
     TUTTI_CHECK(replaced.sizes() == grad.sizes() && replaced.dtype() == grad.dtype(),
-                "a gradient hook got {} and returned {}; the gradient that it puts in place must keep sizes and dtype", describe(grad), describe(replaced));
+                "a gradient hook got {} and returned {}; the gradient that it puts in place must keep sizes and dtype",
+                describe(grad), describe(replaced));
     grad = std::move(replaced);
   });
   return grad;
@@ -73,7 +76,8 @@ enum class Purpose : uint8_t {
 
 class Engine {
  public:
-  Engine(const BackwardOptions& options, Purpose purpose) : options_(options), purpose_(purpose), parent_(std::exchange(running, this)) {}
+  Engine(const BackwardOptions& options, Purpose purpose)
+      : options_(options), purpose_(purpose), parent_(std::exchange(running, this)) {}
   ~Engine() { running = parent_; }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -101,19 +105,21 @@ class Engine {
     TUTTI_CHECK(requires_grad(output), "backward: the tensor {} does not depend on any leaf that requires grad",
                 describe(output));
     if (!cotangent.defined()) {
-      TUTTI_CHECK(output.numel() == 1, "backward: the output {} has {} elements; give a cotangent of its shape", describe(output),
-                  output.numel());
+      TUTTI_CHECK(output.numel() == 1, "backward: the output {} has {} elements; give a cotangent of its shape",
+                  describe(output), output.numel());
       cotangent = full_like(output, 1.0);
     }
     TUTTI_CHECK(cotangent.sizes() == output.sizes(), "backward: the cotangent is {}, the output {}; shapes must agree",
                 describe(cotangent), describe(output));
     TUTTI_CHECK(wrapper_of(cotangent) == nullptr || wrapper_of(output) != nullptr,
-                "backward: the cotangent {} is distributed, and the output {} is a plain tensor; give the part of the cotangent (to_local()) or the whole (full_tensor())", describe(cotangent),
-                describe(output));
-    seeds_.emplace_back(autograd::edge_of(output), Contribution{seeds_place_, static_cast<int>(seeds_.size()), std::move(cotangent)});
+                "backward: the cotangent {} is distributed, and the output {} is a plain tensor; give the part of the "
+                "cotangent (to_local()) or the whole (full_tensor())",
+                describe(cotangent), describe(output));
+    seeds_.emplace_back(autograd::edge_of(output),
+                        Contribution{seeds_place_, static_cast<int>(seeds_.size()), std::move(cotangent)});
   }
-  // The cotangents of seeds are added behind all others. `added_to` gets, per seed, the number of cotangents of its value that are no seeds,
-  // or 0 where it is not the only seed of the value.
+  // The cotangents of seeds are added behind all others. `added_to` gets, per seed, the number of cotangents of its
+  // value that are no seeds, or 0 where it is not the only seed of the value.
   void seed_behind(std::vector<int32_t>* added_to) {
     seeds_place_.place.fill(std::numeric_limits<uint64_t>::max());
     added_to_ = added_to;
@@ -126,7 +132,9 @@ class Engine {
     else if (edge.leaf.defined()) captured_leaves_[value.impl()].whole.push_back(into);
   }
   // The same, use by use.
-  void capture_uses(const Tensor& leaf, std::vector<autograd::LeafUse>* into) { captured_leaves_[leaf.impl()].uses = into; }
+  void capture_uses(const Tensor& leaf, std::vector<autograd::LeafUse>* into) {
+    captured_leaves_[leaf.impl()].uses = into;
+  }
 
   void run() {
     for (const auto& [edge, part] : seeds_) expect(edge);
@@ -242,7 +250,8 @@ class Engine {
 
   void run_node(Node& node, std::vector<std::vector<Contribution>> parts) {
     std::vector<Tensor> input_grads(node.edges.size());
-    const bool is_reached = std::any_of(parts.begin(), parts.end(), [](const auto& of_output) { return !of_output.empty(); });
+    const bool is_reached =
+        std::any_of(parts.begin(), parts.end(), [](const auto& of_output) { return !of_output.empty(); });
     if (is_reached) compute(node, parts, input_grads);
     for (size_t i = 0; i < input_grads.size(); ++i) {
       if (input_grads[i].defined() && node.edges[i].wanted())
@@ -270,7 +279,8 @@ class Engine {
       }
     }
     uint32_t needed = 0;
-    for (size_t i = 0; i < node.edges.size(); ++i) needed |= static_cast<uint32_t>(node.edges[i].wanted()) << std::min<size_t>(i, 31);
+    for (size_t i = 0; i < node.edges.size(); ++i)
+      needed |= static_cast<uint32_t>(node.edges[i].wanted()) << std::min<size_t>(i, 31);
     node.run(grads, input_grads, needed);
     if (!options_.retain_graph && !options_.create_graph) node.release_saved();
   }
@@ -278,17 +288,23 @@ class Engine {
   void note_consumers(const std::vector<Contribution>& parts) {
     const auto is_seed = [&](const Contribution& part) { return part.consumer == seeds_place_; };
     if (std::count_if(parts.begin(), parts.end(), is_seed) != 1) return;
-    (*added_to_)[static_cast<size_t>(std::find_if(parts.begin(), parts.end(), is_seed)->input)] = static_cast<int32_t>(parts.size()) - 1;
+    (*added_to_)[static_cast<size_t>(std::find_if(parts.begin(), parts.end(), is_seed)->input)] =
+        static_cast<int32_t>(parts.size()) - 1;
   }
 
   // Whether the node keeps the cotangents of its output k, because there are others of consumers inside it.
   bool is_taken(Node& node, int k, std::vector<std::vector<Contribution>>& parts) {
     std::vector<Contribution>& own = parts[static_cast<size_t>(k)];
     if (own.empty() || !node.consumes(k)) return false;
-    const bool is_seen = (static_cast<size_t>(k) < node.hooks.size() && !node.hooks[static_cast<size_t>(k)].empty()) || captured_values_.count({&node, k}) != 0;
-    const bool others = std::any_of(parts.begin(), parts.end(), [&](const auto& of_output) { return &of_output != &own && !of_output.empty(); });
-    TUTTI_CHECK(!is_seen || !others, "backward of a {}: result {} is also used inside it, so its complete cotangent is not known outside, and a hook or grad() asks for it; "
-                "return a clone() of the result, or call the function without compile()", node.name(), k);
+    const bool is_seen = (static_cast<size_t>(k) < node.hooks.size() && !node.hooks[static_cast<size_t>(k)].empty()) ||
+                         captured_values_.count({&node, k}) != 0;
+    const bool others = std::any_of(parts.begin(), parts.end(),
+                                    [&](const auto& of_output) { return &of_output != &own && !of_output.empty(); });
+    TUTTI_CHECK(!is_seen || !others,
+                "backward of a {}: result {} is also used inside it, so its complete cotangent is not known outside, "
+                "and a hook or grad() asks for it; "
+                "return a clone() of the result, or call the function without compile()",
+                node.name(), k);
     std::sort(own.begin(), own.end(), comes_before);
     std::vector<Tensor> cotangents;
     size_t given = 0;
@@ -304,10 +320,13 @@ class Engine {
   // ---- leaves ----
 
   void add_use(Leaf& leaf, Contribution part) {
-    TUTTI_ASSERT(!leaf.finished, "the leaf {} was finished, and then a gradient for it arrived from a node that had not named it", describe(leaf.tensor));
+    TUTTI_ASSERT(!leaf.finished,
+                 "the leaf {} was finished, and then a gradient for it arrived from a node that had not named it",
+                 describe(leaf.tensor));
     if (purpose_ != Purpose::accumulate && captured_leaves_.count(leaf.tensor.impl()) == 0) return;
     // The gradient of a parameter is f32 from here on, whatever its copy in use is (numerics contract, N4).
-    if (purpose_ != Purpose::parts && itemsize(part.grad.dtype()) < itemsize(DType::f32)) part.grad = cast(part.grad, DType::f32);
+    if (purpose_ != Purpose::parts && itemsize(part.grad.dtype()) < itemsize(DType::f32))
+      part.grad = cast(part.grad, DType::f32);
     leaf.tensor.extensions().any([&](const TensorExtension& e) {
       Tensor arriving = e.arriving(part.grad);
       if (arriving.defined()) part.grad = std::move(arriving);
@@ -318,7 +337,8 @@ class Engine {
       return;
     }
     const std::pair place{part.consumer, part.input};
-    const auto before = std::count_if(leaf.delivered.begin(), leaf.delivered.end(), [&](const auto& other) { return other < place; });
+    const auto before =
+        std::count_if(leaf.delivered.begin(), leaf.delivered.end(), [&](const auto& other) { return other < place; });
     leaf.delivered.push_back(place);
     autograd::deliver_use(*options_.sink, leaf.in_sink, static_cast<int32_t>(before), part.grad);
   }
@@ -389,7 +409,8 @@ void backward_region(const Tensor& output, const Tensor& cotangent, const Order&
   engine.run();
 }
 
-std::vector<Outgoing> backward_since(const Order& start, std::span<const Tensor> outputs, std::span<const Tensor> cotangents) {
+std::vector<Outgoing> backward_since(const Order& start, std::span<const Tensor> outputs,
+                                     std::span<const Tensor> cotangents) {
   std::vector<std::pair<Edge, Contribution>> parts;
   Engine engine({.retain_graph = true}, Purpose::parts);
   engine.stop_before(start, &parts);
@@ -405,13 +426,14 @@ void send_from(const Node& node, int use, const Edge& to, Tensor grad) {
   Engine::innermost().send(to, {node.order, use, std::move(grad)});
 }
 
-SplitGradients split_grad(std::span<const Tensor> outputs, std::span<const Tensor> cotangents, std::span<const Tensor> inputs,
-                          std::span<const Tensor> leaves) {
+SplitGradients split_grad(std::span<const Tensor> outputs, std::span<const Tensor> cotangents,
+                          std::span<const Tensor> inputs, std::span<const Tensor> leaves) {
   const PhaseScope phase(TracePhase::backward);
   const MemoryCategoryScope category(MemoryCategory::gradients);
   const NoGradScope no_grad;
   Engine engine({}, Purpose::parts);
-  SplitGradients split{std::vector<Tensor>(inputs.size()), std::vector<std::vector<LeafUse>>(leaves.size()), std::vector<int32_t>(outputs.size(), 0)};
+  SplitGradients split{std::vector<Tensor>(inputs.size()), std::vector<std::vector<LeafUse>>(leaves.size()),
+                       std::vector<int32_t>(outputs.size(), 0)};
   engine.seed_behind(&split.consumers);
   for (size_t i = 0; i < inputs.size(); ++i) engine.capture(inputs[i], &split.inputs[i]);
   for (size_t i = 0; i < leaves.size(); ++i) engine.capture_uses(leaves[i], &split.leaves[i]);
@@ -438,7 +460,8 @@ void backward(const Tensor& output, const Tensor& cotangent, const BackwardOptio
   MemoryCategoryScope category(MemoryCategory::gradients);
   std::optional<NoGradScope> no_grad;
   if (!options.create_graph) no_grad.emplace();
-  TUTTI_CHECK(options.sink == nullptr || !options.per_use, "backward: both sink and per_use are set; a sink gets each use by itself");
+  TUTTI_CHECK(options.sink == nullptr || !options.per_use,
+              "backward: both sink and per_use are set; a sink gets each use by itself");
   Engine engine(options, Purpose::accumulate);
   engine.seed(output, cotangent);
   engine.run();

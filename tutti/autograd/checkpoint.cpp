@@ -79,8 +79,10 @@ struct CheckpointNode final : autograd::Node {
   const char* name() const override { return "checkpoint"; }
 
   void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t needed) override {
-    TUTTI_CHECK(!released, "backward of checkpoint: the graph was used before; pass retain_graph = true to the first backward");
-    TUTTI_CHECK(!is_grad_enabled(), "backward of checkpoint: gradients of gradients through a checkpointed region are not "
+    TUTTI_CHECK(!released,
+                "backward of checkpoint: the graph was used before; pass retain_graph = true to the first backward");
+    TUTTI_CHECK(!is_grad_enabled(),
+                "backward of checkpoint: gradients of gradients through a checkpointed region are not "
                 "supported; leave this region unchecked");
     check_versions();
     std::vector<Tensor> leaves;
@@ -111,13 +113,19 @@ struct CheckpointNode final : autograd::Node {
   }
   void check_versions() const {
     for (const auto& [t, version] : versions)
-      TUTTI_CHECK(t.version() == version, "backward of checkpoint: a tensor {} that the region reads was changed in place after the forward (version {} then, {} now); "
-                  "call backward() before changing it, or leave this region unchecked", describe(t), version, t.version());
+      TUTTI_CHECK(t.version() == version,
+                  "backward of checkpoint: a tensor {} that the region reads was changed in place after the forward "
+                  "(version {} then, {} now); "
+                  "call backward() before changing it, or leave this region unchecked",
+                  describe(t), version, t.version());
   }
   void check_slot(const std::shared_ptr<const TensorSlot>& slot, const Tensor& held) const {
     for (const ReadSlot& r : slots)
-      TUTTI_CHECK(r.slot != slot || r.held.is_same(held), "backward of checkpoint: {} changed after the forward, so that the region would be computed differently; call "
-                  "backward() before changing it", slot->description());
+      TUTTI_CHECK(r.slot != slot || r.held.is_same(held),
+                  "backward of checkpoint: {} changed after the forward, so that the region would be computed "
+                  "differently; call "
+                  "backward() before changing it",
+                  slot->description());
   }
 
   void release_saved() override {

@@ -14,10 +14,16 @@ struct FunctionNode final : Node {
   const char* name() const override { return definition->name.c_str(); }
 
   void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t) override {
-    TUTTI_CHECK(!released, "backward of {}: the graph was used before and its saved tensors are gone; pass retain_graph = true to the first backward", name());
+    TUTTI_CHECK(!released,
+                "backward of {}: the graph was used before and its saved tensors are gone; pass retain_graph = true to "
+                "the first backward",
+                name());
     for (size_t i = 0; i < context.saved_.size(); ++i) {
-      TUTTI_CHECK(context.saved_[i].version() == versions[i], "backward of {}: saved tensor {} ({}) was changed in place after the forward (version {} then, {} now); "
-                  "write to a clone() instead", name(), i, describe(context.saved_[i]), versions[i], context.saved_[i].version());
+      TUTTI_CHECK(
+          context.saved_[i].version() == versions[i],
+          "backward of {}: saved tensor {} ({}) was changed in place after the forward (version {} then, {} now); "
+          "write to a clone() instead",
+          name(), i, describe(context.saved_[i]), versions[i], context.saved_[i].version());
     }
     FunctionContext now = context;
     if (is_grad_enabled()) {
@@ -28,11 +34,14 @@ struct FunctionNode final : Node {
       }
     }
     std::vector<Tensor> found = definition->backward(now, grads);
-    TUTTI_CHECK_EQ(found.size(), edges.size(), "backward of {}: it returned {} gradients for {} inputs; return one each, undefined for zero", name(), found.size(), edges.size());
+    TUTTI_CHECK_EQ(found.size(), edges.size(),
+                   "backward of {}: it returned {} gradients for {} inputs; return one each, undefined for zero",
+                   name(), found.size(), edges.size());
     for (size_t i = 0; i < found.size(); ++i) {
       if (!found[i].defined()) continue;
-      TUTTI_CHECK(is_floating(found[i].dtype()) && found[i].sizes() == metas[i].sizes, "backward of {}: the gradient of input {} is {}; expected a float tensor of its sizes {}",
-                  name(), i, describe(found[i]), metas[i].sizes);
+      TUTTI_CHECK(is_floating(found[i].dtype()) && found[i].sizes() == metas[i].sizes,
+                  "backward of {}: the gradient of input {} is {}; expected a float tensor of its sizes {}", name(), i,
+                  describe(found[i]), metas[i].sizes);
       if (edges[i].wanted()) input_grads[i] = std::move(found[i]);
     }
   }
@@ -49,18 +58,25 @@ struct FunctionNode final : Node {
   std::vector<OutputMeta> metas;   // of the inputs
 };
 
-void FunctionContext::save(std::span<const Tensor> tensors) { saved_.insert(saved_.end(), tensors.begin(), tensors.end()); }
+void FunctionContext::save(std::span<const Tensor> tensors) {
+  saved_.insert(saved_.end(), tensors.begin(), tensors.end());
+}
 
 Function::Function(std::string name, Forward forward, Backward backward)
-    : definition_(std::make_shared<const Definition>(Definition{std::move(name), std::move(forward), std::move(backward)})) {
-  TUTTI_CHECK(definition_->forward != nullptr && definition_->backward != nullptr, "autograd::Function '{}': forward and backward must both be given", definition_->name);
+    : definition_(
+          std::make_shared<const Definition>(Definition{std::move(name), std::move(forward), std::move(backward)})) {
+  TUTTI_CHECK(definition_->forward != nullptr && definition_->backward != nullptr,
+              "autograd::Function '{}': forward and backward must both be given", definition_->name);
 }
 
 std::vector<Tensor> Function::apply(std::span<const Tensor> inputs) const {
   const std::string& name = definition_->name;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (!inputs[i].defined()) throw UndefinedTensorError(fmt::format("{}: input {} of {} is an undefined tensor; ask defined() first", name, i, inputs.size()));
-  const bool records = is_grad_enabled() && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return requires_grad(t); });
+    if (!inputs[i].defined())
+      throw UndefinedTensorError(
+          fmt::format("{}: input {} of {} is an undefined tensor; ask defined() first", name, i, inputs.size()));
+  const bool records =
+      is_grad_enabled() && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return requires_grad(t); });
   auto node = std::make_shared<FunctionNode>(definition_);
   if (records) node->order = next_order();
   FunctionContext& context = node->context;
@@ -74,9 +90,11 @@ std::vector<Tensor> Function::apply(std::span<const Tensor> inputs) const {
     if (records) sequence.emplace(static_cast<int64_t>(node->order.place[0]));
     results = definition_->forward(context, inputs);
   }
-  for (size_t k = 0; k < results.size(); ++k) TUTTI_CHECK(results[k].defined(), "{}: result {} of {} is undefined; return tensors only", name, k, results.size());
+  for (size_t k = 0; k < results.size(); ++k)
+    TUTTI_CHECK(results[k].defined(), "{}: result {} of {} is undefined; return tensors only", name, k, results.size());
   const auto index_of = [&](const Tensor& t) {
-    const auto it = std::find_if(results.begin(), results.end(), [&](const Tensor& result) { return result.is_same(t); });
+    const auto it =
+        std::find_if(results.begin(), results.end(), [&](const Tensor& result) { return result.is_same(t); });
     return it == results.end() ? -1 : static_cast<int>(it - results.begin());
   };
   std::vector<bool> is_constant(results.size(), false);
@@ -104,7 +122,8 @@ std::vector<Tensor> Function::apply(std::span<const Tensor> inputs) const {
   }
   for (size_t k = 0; k < results.size(); ++k) {
     // A result that is an input, or has a history of its own, becomes another tensor here.
-    const bool is_input = std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& t) { return t.is_same(results[k]); });
+    const bool is_input =
+        std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& t) { return t.is_same(results[k]); });
     if (is_input || requires_grad(results[k])) results[k] = detached(results[k]);
     if (is_floating(results[k].dtype()) && !is_constant[k]) set_history(results[k], node, static_cast<int>(k));
   }
@@ -112,7 +131,8 @@ std::vector<Tensor> Function::apply(std::span<const Tensor> inputs) const {
 }
 
 Tensor Function::one_result(std::vector<Tensor> results) const {
-  TUTTI_CHECK_EQ(results.size(), size_t{1}, "{}: it has {} results, and one is expected here; call apply()", definition_->name, results.size());
+  TUTTI_CHECK_EQ(results.size(), size_t{1}, "{}: it has {} results, and one is expected here; call apply()",
+                 definition_->name, results.size());
   return std::move(results[0]);
 }
 

@@ -10,8 +10,8 @@
 //       });
 //   const Tensor y = square(x);
 //
-// Both closures call ops, so the function runs in compiled functions, and its backward can be differentiated in turn where it is
-// written with ops that have gradients. A Function is immutable; any thread may call it.
+// Both closures call ops, so the function runs in compiled functions, and its backward can be differentiated in turn
+// where it is written with ops that have gradients. A Function is immutable; any thread may call it.
 #pragma once
 
 #include <functional>
@@ -27,12 +27,14 @@ namespace tutti::autograd {
 // State that one call of a Function saves for its backward.
 class FunctionContext {
  public:
-  // Keeps inputs, outputs or intermediate results. Writing one in place before the backward is an error that names the function.
+  // Keeps inputs, outputs or intermediate results. Writing one in place before the backward is an error that names the
+  // function.
   void save(std::span<const Tensor> tensors);
   void save(std::initializer_list<Tensor> tensors) { save(std::span<const Tensor>(tensors.begin(), tensors.size())); }
   // The tensors of all calls of save(), in order.
   const std::vector<Tensor>& saved() const { return saved_; }
-  // Results that get no history, although they are floats, such as a mask. UsageError from the call when it is no result.
+  // Results that get no history, although they are floats, such as a mask. UsageError from the call when it is no
+  // result.
   void mark_non_differentiable(const Tensor& result) { constant_.push_back(result); }
   // In the backward: whether the gradient of input `i` is wanted.
   bool needs(size_t i) const { return i < needs_.size() && needs_[i]; }
@@ -48,8 +50,8 @@ class Function {
  public:
   // Runs without recording; gets the inputs and returns the results.
   using Forward = std::function<std::vector<Tensor>(FunctionContext& context, std::span<const Tensor> inputs)>;
-  // Gets the cotangents of the results (undefined: zero) and returns one gradient per input, of the sizes of the input; undefined
-  // means zero.
+  // Gets the cotangents of the results (undefined: zero) and returns one gradient per input, of the sizes of the input;
+  // undefined means zero.
   using Backward = std::function<std::vector<Tensor>(const FunctionContext& context, std::span<const Tensor> grads)>;
   // The name stands in errors and traces.
   Function(std::string name, Forward forward, Backward backward);

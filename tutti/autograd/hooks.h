@@ -11,8 +11,8 @@
 
 namespace tutti {
 
-// Removes a registered hook on request. Dropping the handle keeps the hook, which otherwise lives as long as what it is registered
-// with. Used by one thread at a time.
+// Removes a registered hook on request. Dropping the handle keeps the hook, which otherwise lives as long as what it is
+// registered with. Used by one thread at a time.
 class HookHandle {
  public:
   HookHandle() = default;
@@ -33,7 +33,8 @@ using Hook = std::function<Tensor(const Tensor& cotangent)>;
 // Gets a leaf whose grad is complete for this backward.
 using PostAccumulateHook = std::function<void(const Tensor& leaf)>;
 
-// Hooks in the order of their registration. A hook may register and remove hooks; those added by a hook are called next time.
+// Hooks in the order of their registration. A hook may register and remove hooks; those added by a hook are called next
+// time.
 template <class Function>
 class HookList {
  public:

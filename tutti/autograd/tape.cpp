@@ -42,8 +42,8 @@ struct OpNode final : Node {
     if (!saved.tensor.defined()) return {};
     TUTTI_CHECK(saved.tensor.version() == saved.version,
                 "backward of {}: its {} {} ({}) was changed in place after the forward (version {} then, {} now); "
-                "write to a clone() instead", op.name, kind, index, describe(saved.tensor), saved.version,
-                saved.tensor.version());
+                "write to a clone() instead",
+                op.name, kind, index, describe(saved.tensor), saved.version, saved.tensor.version());
     if (!saved.is_output || !is_grad_enabled()) return saved.tensor;
     Tensor output = detached(saved.tensor);
     set_history(output, shared_from_this(), index);
@@ -51,13 +51,16 @@ struct OpNode final : Node {
   }
 
   void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t needed) override {
-    TUTTI_CHECK(!released, "backward of {}: the graph was used before and its saved tensors are gone; "
-                "pass retain_graph = true to the first backward", op.name);
+    TUTTI_CHECK(!released,
+                "backward of {}: the graph was used before and its saved tensors are gone; "
+                "pass retain_graph = true to the first backward",
+                op.name);
     TUTTI_CHECK(op.gradient.vjp != nullptr, "{} has no gradient: {}", op.name,
                 op.gradient.none ? op.gradient.none : "none is defined");
     std::vector<Tensor> saved_inputs, saved_outputs;
     for (size_t i = 0; i < inputs.size(); ++i) saved_inputs.push_back(unpack(inputs[i], static_cast<int>(i), "input"));
-    for (size_t k = 0; k < outputs.size(); ++k) saved_outputs.push_back(unpack(outputs[k], static_cast<int>(k), "output"));
+    for (size_t k = 0; k < outputs.size(); ++k)
+      saved_outputs.push_back(unpack(outputs[k], static_cast<int>(k), "output"));
     op.gradient.vjp({op, saved_inputs, saved_outputs, grads, attrs, metas, needed}, input_grads);
   }
 
@@ -79,17 +82,20 @@ class AutogradStage final : public Stage {
     const OpDef& op = call.op;
     for (const int8_t written : op.writes) {
       if (written < 0) continue;
-      TUTTI_CHECK(!requires_grad(call.inputs[static_cast<size_t>(written)]),
-                  "{}: writes in place to a tensor that autograd records ({}); use the out-of-place form, or NoGradScope",
-                  op.name, describe(call.inputs[static_cast<size_t>(written)]));
+      TUTTI_CHECK(
+          !requires_grad(call.inputs[static_cast<size_t>(written)]),
+          "{}: writes in place to a tensor that autograd records ({}); use the out-of-place form, or NoGradScope",
+          op.name, describe(call.inputs[static_cast<size_t>(written)]));
     }
     for (const int8_t written : op.writes) {
       if (written < 0) continue;
       // The gradient of the written values belongs to every tensor on this memory, and only the one named here gets it.
       const Tensor& target = call.inputs[static_cast<size_t>(written)];
       TUTTI_CHECK(target.storage()->use_count() == 1,
-                  "{}: writes a value with a gradient into {}, whose memory other tensors share (it is a view, or has views): they "
-                  "would lose the gradient; use the out-of-place form (cat, where, scatter), or NoGradScope", op.name, describe(target));
+                  "{}: writes a value with a gradient into {}, whose memory other tensors share (it is a view, or has "
+                  "views): they "
+                  "would lose the gradient; use the out-of-place form (cat, where, scatter), or NoGradScope",
+                  op.name, describe(target));
     }
     const Order order = next_order();
     {
@@ -143,14 +149,18 @@ StageMask stage() {
   return mask;
 }
 
-CapturedScope::CapturedScope(std::vector<Edge>& into) : previous_(std::exchange(captured_here, &into)), stage_(CapturedStage::mask(), 0) {}
+CapturedScope::CapturedScope(std::vector<Edge>& into)
+    : previous_(std::exchange(captured_here, &into)), stage_(CapturedStage::mask(), 0) {}
 CapturedScope::~CapturedScope() { captured_here = previous_; }
 
 void note_captured(const Tensor& t) {
   if (captured_here == nullptr) return;
   Edge edge = edge_of(t);
-  const auto same = [&](const Edge& e) { return e.node == edge.node && e.index == edge.index && e.leaf.is_same(edge.leaf); };
-  if (edge.wanted() && std::none_of(captured_here->begin(), captured_here->end(), same)) captured_here->push_back(std::move(edge));
+  const auto same = [&](const Edge& e) {
+    return e.node == edge.node && e.index == edge.index && e.leaf.is_same(edge.leaf);
+  };
+  if (edge.wanted() && std::none_of(captured_here->begin(), captured_here->end(), same))
+    captured_here->push_back(std::move(edge));
 }
 
 NoCapturedScope::NoCapturedScope() : previous_(std::exchange(captured_here, nullptr)) {}
@@ -252,7 +262,8 @@ Edge edge_of(const Tensor& t) {
 const Tensor& requires_grad_(const Tensor& t, bool on) {
   autograd::Meta& meta = autograd::ensure_meta(t);
   TUTTI_CHECK(is_floating(t.dtype()), "requires_grad_: only float tensors have gradients, this one is {}", describe(t));
-  TUTTI_CHECK(!meta.node, "requires_grad_: the tensor is the result of {}; only leaves can be switched, detach() it first",
+  TUTTI_CHECK(!meta.node,
+              "requires_grad_: the tensor is the result of {}; only leaves can be switched, detach() it first",
               meta.node->name());
   meta.requires_grad = on;
   if (on) t.impl()->stages |= autograd::stage();
@@ -285,8 +296,11 @@ HookHandle register_hook(const Tensor& t, autograd::Hook hook) {
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf, autograd::PostAccumulateHook hook) {
   const autograd::Meta* meta = autograd::meta_of(leaf);
   TUTTI_CHECK(meta != nullptr && meta->requires_grad && !meta->node,
-              "register_post_accumulate_grad_hook: the tensor {} {}; only leaves that require grad accumulate one, use register_hook() for other values", describe(leaf),
-              meta != nullptr && meta->node ? fmt::format("is the result of {}", meta->node->name()) : std::string("does not require grad"));
+              "register_post_accumulate_grad_hook: the tensor {} {}; only leaves that require grad accumulate one, use "
+              "register_hook() for other values",
+              describe(leaf),
+              meta != nullptr && meta->node ? fmt::format("is the result of {}", meta->node->name())
+                                            : std::string("does not require grad"));
   return autograd::ensure_meta(leaf).post_accumulate.add(std::move(hook));
 }
 

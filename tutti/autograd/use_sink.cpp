@@ -27,7 +27,10 @@ constexpr OpDef kDeliverUse{
     .gradient = {.none = "it hands a gradient to a sink"},
     .ordered = true,
     .keeps_inputs = true,
-    .kernel = [](const OpCall& call, std::span<const Tensor>) { attrs_of(call).sink->use(attrs_of(call).leaf, attrs_of(call).position, call[0]); },
+    .kernel =
+        [](const OpCall& call, std::span<const Tensor>) {
+          attrs_of(call).sink->use(attrs_of(call).leaf, attrs_of(call).position, call[0]);
+        },
     .recompute = Recompute::never,
 };
 
@@ -48,6 +51,8 @@ void deliver_use(UseSink& sink, int32_t leaf, int32_t position, const Tensor& gr
   apply(kDeliverUse, {&inside_of(grad), 1}, Attrs::of(DeliveryAttrs{&sink, leaf, position}), {});
 }
 
-void deliver_finished(UseSink& sink, int32_t leaf) { apply(kDeliverFinished, {}, Attrs::of(DeliveryAttrs{&sink, leaf, 0}), {}); }
+void deliver_finished(UseSink& sink, int32_t leaf) {
+  apply(kDeliverFinished, {}, Attrs::of(DeliveryAttrs{&sink, leaf, 0}), {});
+}
 
 }  // namespace tutti::autograd

@@ -26,12 +26,19 @@ constexpr const char* kStepNames[] = {"softmax", "combine", "finish", "gradient"
 }  // namespace
 
 std::string AttentionKernelSpec::key() const {
-  return {'a', 't', 't', 'n', static_cast<char>(step), static_cast<char>(compute), static_cast<char>(bounded), static_cast<char>(biased)};
+  return {'a',
+          't',
+          't',
+          'n',
+          static_cast<char>(step),
+          static_cast<char>(compute),
+          static_cast<char>(bounded),
+          static_cast<char>(biased)};
 }
 
 std::string AttentionKernelSpec::name() const {
-  return fmt::format("attention_{}_{}{}{}", kStepNames[static_cast<size_t>(step)], name_of(compute), bounded ? "_bounded" : "",
-                     biased ? "_biased" : "");
+  return fmt::format("attention_{}_{}{}{}", kStepNames[static_cast<size_t>(step)], name_of(compute),
+                     bounded ? "_bounded" : "", biased ? "_biased" : "");
 }
 
 AttentionEntry attention_kernel_for(const AttentionKernelSpec& spec, CpuTarget asked) {

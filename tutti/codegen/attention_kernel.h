@@ -1,8 +1,9 @@
 // Attention kernels that run between its matrix products, on tiles of scores that stay in cache.
 //
 // In forward tiles, rows are keys and columns are queries, so that the softmax monoid of each query runs in its own
-// lane; in backward tiles, rows are queries and columns are keys. Elements have the compute dtype, f32 or f64. The result
-// of a lane depends on its column alone: bits do not depend on the instruction set or on what else is in the tile.
+// lane; in backward tiles, rows are queries and columns are keys. Elements have the compute dtype, f32 or f64. The
+// result of a lane depends on its column alone: bits do not depend on the instruction set or on what else is in the
+// tile.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +34,12 @@ struct AttentionKernelSpec {
 // One call. Rows are `stride` elements apart; `columns` is a multiple of gemm_lanes(). Fields that a step does not name
 // stay empty.
 struct AttentionCall {
-  void* tile = nullptr;           // softmax: scores, become p; gradient: likewise; combine, finish: o of the (left) node
-  void* other = nullptr;          // gradient: dp, becomes ds; combine: o of the right node, which is only read
-  const void* bias = nullptr;     // laid out as the tile
+  void* tile = nullptr;        // softmax: scores, become p; gradient: likewise; combine, finish: o of the (left) node
+  void* other = nullptr;       // gradient: dp, becomes ds; combine: o of the right node, which is only read
+  const void* bias = nullptr;  // laid out as the tile
   const int32_t* first = nullptr;  // first and last key that a query sees; per column (softmax) or row (gradient)
   const int32_t* last = nullptr;
-  void *m = nullptr, *l = nullptr;              // per column; finish turns m into the log-sum-exp
+  void *m = nullptr, *l = nullptr;  // per column; finish turns m into the log-sum-exp
   const void *other_m = nullptr, *other_l = nullptr;
   const void *lse = nullptr, *delta = nullptr;  // gradient: per row
   int64_t rows = 0, columns = 0, stride = 0;

@@ -1,4 +1,5 @@
-// Where caches look for a kernel: a 128-bit hash of everything that determines its machine code. They compare the text itself as well.
+// Where caches look for a kernel: a 128-bit hash of everything that determines its machine code. They compare the text
+// itself as well.
 #pragma once
 
 #include <cstdint>

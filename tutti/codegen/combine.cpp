@@ -32,20 +32,30 @@ constexpr size_t kStages = 4;
 bool takes_values(Stage stage) { return stage == Stage::whole || stage == Stage::lower; }
 bool finishes(Stage stage) { return stage == Stage::whole || stage == Stage::upper; }
 
-// The average of equal floats is that float, which the quotient of their sum often is not: (x + x + x) / 3 rounds twice, and sums of large numbers are
-// infinite. So a partial result of an average is a pair in compute dtype: the sum, and the value that all terms have, or NaN.
+// The average of equal floats is that float, which the quotient of their sum often is not: (x + x + x) / 3 rounds
+// twice, and sums of large numbers are infinite. So a partial result of an average is a pair in compute dtype: the sum,
+// and the value that all terms have, or NaN.
 bool has_pairs(ReduceKind kind, DType dtype) { return kind == ReduceKind::avg && is_floating(dtype); }
 
 ScalarOp pairwise(ReduceKind kind, DType dtype) {
   const bool boolean = dtype == DType::boolean;
   switch (kind) {
-    case ReduceKind::sum: case ReduceKind::avg: case ReduceKind::premul_sum: return boolean ? ScalarOp::bit_or : ScalarOp::add;
-    case ReduceKind::product: return boolean ? ScalarOp::bit_and : ScalarOp::mul;
-    case ReduceKind::min: return boolean ? ScalarOp::bit_and : ScalarOp::minimum;
-    case ReduceKind::max: return boolean ? ScalarOp::bit_or : ScalarOp::maximum;
-    case ReduceKind::band: return ScalarOp::bit_and;
-    case ReduceKind::bor: return ScalarOp::bit_or;
-    case ReduceKind::bxor: return ScalarOp::bit_xor;
+    case ReduceKind::sum:
+    case ReduceKind::avg:
+    case ReduceKind::premul_sum:
+      return boolean ? ScalarOp::bit_or : ScalarOp::add;
+    case ReduceKind::product:
+      return boolean ? ScalarOp::bit_and : ScalarOp::mul;
+    case ReduceKind::min:
+      return boolean ? ScalarOp::bit_and : ScalarOp::minimum;
+    case ReduceKind::max:
+      return boolean ? ScalarOp::bit_or : ScalarOp::maximum;
+    case ReduceKind::band:
+      return ScalarOp::bit_and;
+    case ReduceKind::bor:
+      return ScalarOp::bit_or;
+    case ReduceKind::bxor:
+      return ScalarOp::bit_xor;
   }
   throw InternalError("unknown reduce op");
 }
@@ -60,7 +70,8 @@ Expr tree(ScalarOp op, std::span<const Expr> values) {
 KernelSpec make_spec(ReduceKind kind, DType dtype, size_t width, Stage stage) {
   const DType compute = compute_dtype(dtype);
   const DType in = takes_values(stage) ? dtype : compute, out = finishes(stage) ? dtype : compute;
-  const bool pairs = has_pairs(kind, dtype), takes_pairs = pairs && !takes_values(stage), gives_pairs = pairs && !finishes(stage);
+  const bool pairs = has_pairs(kind, dtype), takes_pairs = pairs && !takes_values(stage),
+             gives_pairs = pairs && !finishes(stage);
   KernelSpec spec;
   spec.name = fmt::format("combine_{}_{}_{}", name_of(kind), name_of(dtype), width);
   ExprPool pool;
@@ -79,12 +90,14 @@ KernelSpec make_spec(ReduceKind kind, DType dtype, size_t width, Stage stage) {
   std::vector<Expr> results = {result};
   if (pairs) {
     Expr are_equal = apply_scalar(ScalarOp::eq, terms[0], terms[0]);  // NaN equals nothing
-    for (size_t r = 1; r < width; ++r) are_equal = apply_scalar(ScalarOp::bit_and, are_equal, apply_scalar(ScalarOp::eq, terms[0], terms[r]));
+    for (size_t r = 1; r < width; ++r)
+      are_equal = apply_scalar(ScalarOp::bit_and, are_equal, apply_scalar(ScalarOp::eq, terms[0], terms[r]));
     if (gives_pairs) {
       results.push_back(where(are_equal, terms[0], pool.constant(std::numeric_limits<double>::quiet_NaN(), compute)));
     } else {
       // Zeros of both signs are equal, and their sum has the sign of the average.
-      const Expr keeps = apply_scalar(ScalarOp::bit_and, are_equal, apply_scalar(ScalarOp::ne, terms[0], pool.constant(0, compute)));
+      const Expr keeps =
+          apply_scalar(ScalarOp::bit_and, are_equal, apply_scalar(ScalarOp::ne, terms[0], pool.constant(0, compute)));
       results[0] = where(keeps, terms[0], apply_scalar(ScalarOp::truediv, result, pool.param(0, compute)));
     }
   } else if (kind == ReduceKind::avg && finishes(stage)) {
@@ -101,8 +114,9 @@ KernelSpec make_spec(ReduceKind kind, DType dtype, size_t width, Stage stage) {
 // A look at a table of pointers before the kernel cache, which hashes.
 const Kernel& kernel_of(ReduceKind kind, DType dtype, size_t width, Stage stage) {
   static std::array<std::atomic<const Kernel*>, kNumReduceKinds * kNumDTypes * kOperands * kStages> known;
-  const size_t at = ((static_cast<size_t>(kind) * kNumDTypes + static_cast<size_t>(dtype)) * kOperands + width - 1) * kStages +
-                    static_cast<size_t>(stage);
+  const size_t at =
+      ((static_cast<size_t>(kind) * kNumDTypes + static_cast<size_t>(dtype)) * kOperands + width - 1) * kStages +
+      static_cast<size_t>(stage);
   const Kernel* kernel = known[at].load(std::memory_order_acquire);
   if (kernel == nullptr) {
     kernel = &codegen::kernel_for(make_spec(kind, dtype, width, stage));
@@ -117,16 +131,22 @@ struct Job {
   size_t ranks;
 };
 
-int64_t bytes_in(const Job& job, Stage stage) { return takes_values(stage) ? itemsize(job.dtype) : part_bytes(job.kind, job.dtype); }
-int64_t bytes_out(const Job& job, Stage stage) { return finishes(stage) ? itemsize(job.dtype) : part_bytes(job.kind, job.dtype); }
+int64_t bytes_in(const Job& job, Stage stage) {
+  return takes_values(stage) ? itemsize(job.dtype) : part_bytes(job.kind, job.dtype);
+}
+int64_t bytes_out(const Job& job, Stage stage) {
+  return finishes(stage) ? itemsize(job.dtype) : part_bytes(job.kind, job.dtype);
+}
 
 // How many inputs one kernel takes.
-size_t most_inputs(const Job& job, Stage stage) { return has_pairs(job.kind, job.dtype) && !takes_values(stage) ? kOperands / 2 : kOperands; }
+size_t most_inputs(const Job& job, Stage stage) {
+  return has_pairs(job.kind, job.dtype) && !takes_values(stage) ? kOperands / 2 : kOperands;
+}
 
 // At most kWidth operands that are read: what is set up for others takes longer than a few elements.
 template <size_t kWidth>
-void run_at_most(const Job& job, Stage stage, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
-                 std::byte* out) {
+void run_at_most(const Job& job, Stage stage, std::span<const std::byte* const> inputs, std::span<const double> factors,
+                 int64_t count, std::byte* out) {
   codegen::OperandCall operands[kWidth + 2];
   codegen::ParamValue params[kWidth];
   size_t n = 0;
@@ -147,8 +167,8 @@ void run_at_most(const Job& job, Stage stage, std::span<const std::byte* const> 
   kernel_of(job.kind, job.dtype, inputs.size(), stage).entry(&call);
 }
 
-void run(const Job& job, Stage stage, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
-         std::byte* out) {
+void run(const Job& job, Stage stage, std::span<const std::byte* const> inputs, std::span<const double> factors,
+         int64_t count, std::byte* out) {
   if (inputs.size() <= 2 && takes_values(stage)) run_at_most<2>(job, stage, inputs, factors, count, out);
   else run_at_most<kOperands>(job, stage, inputs, factors, count, out);
 }
@@ -157,13 +177,14 @@ void run_tree(const Job& job, std::span<const std::byte* const> inputs, std::spa
               std::byte* out, Stage stage);
 
 // More inputs than one kernel takes: both halves of the tree, then what they give.
-void run_halves(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
-                std::byte* out, Stage stage) {
+void run_halves(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors,
+                int64_t count, std::byte* out, Stage stage) {
   std::array<std::byte, 2 * kBlock * kMostPartBytes> scratch;
   const size_t left = (inputs.size() + 1) / 2;
   std::byte* const halves[] = {scratch.data(), scratch.data() + kBlock * kMostPartBytes};
   const auto sub = [&](size_t begin, size_t n, std::byte* to) {
-    run_tree(job, inputs.subspan(begin, n), factors.empty() ? factors : factors.subspan(begin, n), count, to, takes_values(stage) ? Stage::lower : Stage::between);
+    run_tree(job, inputs.subspan(begin, n), factors.empty() ? factors : factors.subspan(begin, n), count, to,
+             takes_values(stage) ? Stage::lower : Stage::between);
   };
   sub(0, left, halves[0]);
   sub(left, inputs.size() - left, halves[1]);
@@ -179,7 +200,8 @@ void run_tree(const Job& job, std::span<const std::byte* const> inputs, std::spa
 
 // Calls run(inputs, count, out) for blocks whose partial results stay in the first-level cache.
 template <class Run>
-void in_blocks(std::span<const std::byte* const> inputs, int64_t in_bytes, int64_t out_bytes, int64_t count, std::byte* out, const Run& run_block) {
+void in_blocks(std::span<const std::byte* const> inputs, int64_t in_bytes, int64_t out_bytes, int64_t count,
+               std::byte* out, const Run& run_block) {
   std::vector<const std::byte*> at(inputs.begin(), inputs.end());
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     for (size_t r = 0; r < at.size(); ++r) at[r] = inputs[r] + begin * in_bytes;
@@ -187,32 +209,39 @@ void in_blocks(std::span<const std::byte* const> inputs, int64_t in_bytes, int64
   }
 }
 
-void run_stage(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count, std::byte* out, Stage stage) {
-  TUTTI_ASSERT(!inputs.empty() && (job.kind != ReduceKind::premul_sum || !takes_values(stage) || factors.size() == inputs.size()),
+void run_stage(const Job& job, std::span<const std::byte* const> inputs, std::span<const double> factors, int64_t count,
+               std::byte* out, Stage stage) {
+  TUTTI_ASSERT(!inputs.empty() &&
+                   (job.kind != ReduceKind::premul_sum || !takes_values(stage) || factors.size() == inputs.size()),
                "combine of {} inputs with {} factors", inputs.size(), factors.size());
   if (inputs.size() <= most_inputs(job, stage)) {
     if (count > 0) run(job, stage, inputs, factors, count, out);
     return;
   }
   in_blocks(inputs, bytes_in(job, stage), bytes_out(job, stage), count, out,
-            [&](std::span<const std::byte* const> at, int64_t block, std::byte* to) { run_tree(job, at, factors, block, to, stage); });
+            [&](std::span<const std::byte* const> at, int64_t block, std::byte* to) {
+              run_tree(job, at, factors, block, to, stage);
+            });
 }
 
 }  // namespace
 
-int64_t part_bytes(ReduceKind kind, DType dtype) { return itemsize(compute_dtype(dtype)) * (has_pairs(kind, dtype) ? 2 : 1); }
+int64_t part_bytes(ReduceKind kind, DType dtype) {
+  return itemsize(compute_dtype(dtype)) * (has_pairs(kind, dtype) ? 2 : 1);
+}
 
 void combine(ReduceKind kind, DType dtype, std::span<const std::byte* const> inputs, std::span<const double> factors,
              int64_t count, std::byte* out) {
   run_stage({kind, dtype, inputs.size()}, inputs, factors, count, out, Stage::whole);
 }
 
-void combine_part(ReduceKind kind, DType dtype, std::span<const std::byte* const> inputs, std::span<const double> factors,
-                  int64_t count, std::byte* out) {
+void combine_part(ReduceKind kind, DType dtype, std::span<const std::byte* const> inputs,
+                  std::span<const double> factors, int64_t count, std::byte* out) {
   run_stage({kind, dtype, inputs.size()}, inputs, factors, count, out, Stage::lower);
 }
 
-void combine_parts(ReduceKind kind, DType dtype, std::span<const std::byte* const> parts, int ranks, int64_t count, std::byte* out) {
+void combine_parts(ReduceKind kind, DType dtype, std::span<const std::byte* const> parts, int ranks, int64_t count,
+                   std::byte* out) {
   run_stage({kind, dtype, static_cast<size_t>(ranks)}, parts, {}, count, out, Stage::upper);
 }
 

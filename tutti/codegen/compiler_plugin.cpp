@@ -27,9 +27,10 @@ std::string find_plugin() {
   }
   const PluginSearch search = find_plugin_file(kFileName);
   if (search.path) return *search.path;
-  throw EnvironmentError(fmt::format(
-      "a kernel must be compiled, but {} is in none of: {}. Install it beside the program or set TUTTI_LLVM_PLUGIN to it",
-      kFileName, search.places));
+  throw EnvironmentError(
+      fmt::format("a kernel must be compiled, but {} is in none of: {}. Install it beside the program or set "
+                  "TUTTI_LLVM_PLUGIN to it",
+                  kFileName, search.places));
 }
 
 void* plugin() {
@@ -56,9 +57,12 @@ std::string call_compiler(Function compile, const Spec& spec, CpuTarget target, 
     static_cast<std::string*>(context)->assign(data, nbytes);
   };
   switch (compile(&spec, target, sink, &bytes)) {
-    case CompileStatus::object: return bytes;
-    case CompileStatus::usage_error: throw UsageError(bytes);
-    case CompileStatus::internal_error: break;
+    case CompileStatus::object:
+      return bytes;
+    case CompileStatus::usage_error:
+      throw UsageError(bytes);
+    case CompileStatus::internal_error:
+      break;
   }
   throw InternalError(fmt::format("kernel '{}': {}", name, bytes));
 }

@@ -1,4 +1,5 @@
-// libtutti_llvm.so: installed next to the program or library that loads it, opened when the first kernel has to be compiled.
+// libtutti_llvm.so: installed next to the program or library that loads it, opened when the first kernel has to be
+// compiled.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace tutti::codegen {
 
-// TUTTI_LLVM_PLUGIN, else the first libtutti_llvm.so that find_plugin_file() finds (codegen/plugin_file.h). EnvironmentError listing the places when there is none.
+// TUTTI_LLVM_PLUGIN, else the first libtutti_llvm.so that find_plugin_file() finds (codegen/plugin_file.h).
+// EnvironmentError listing the places when there is none.
 std::string compiler_plugin_path();
 
 // Hash of the plugin's bytes: code made by another build of the generator is not taken from the cache.

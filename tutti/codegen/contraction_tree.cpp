@@ -35,7 +35,8 @@ void append_interleaved(std::span<const Range> ranges, int32_t leaf, Interleaved
     to.tree.leaf_lengths.push_back(static_cast<int32_t>(together));
     to.tree.merges.push_back(0);
     for (size_t i = 0; i < ranges.size(); ++i) {
-      if (ranges[i].length > 0) to.pieces.push_back({static_cast<int32_t>(i), static_cast<int32_t>(ranges[i].length), ranges[i].begin});
+      if (ranges[i].length > 0)
+        to.pieces.push_back({static_cast<int32_t>(i), static_cast<int32_t>(ranges[i].length), ranges[i].begin});
     }
     return;
   }
@@ -68,18 +69,14 @@ bool append_ranges(std::span<const int32_t> counts, ContractionTree& tree) {
 
 }  // namespace
 
-int32_t contraction_leaf() {
-  return leaf_setting().load(std::memory_order_relaxed);
-}
+int32_t contraction_leaf() { return leaf_setting().load(std::memory_order_relaxed); }
 
 ContractionLeafForTests::ContractionLeafForTests(int32_t leaf) : previous_(contraction_leaf()) {
   TUTTI_CHECK(leaf >= 1, "contraction leaf {}: expected at least 1", leaf);
   leaf_setting() = leaf;
 }
 
-ContractionLeafForTests::~ContractionLeafForTests() {
-  leaf_setting() = previous_;
-}
+ContractionLeafForTests::~ContractionLeafForTests() { leaf_setting() = previous_; }
 
 ContractionTree ContractionTree::halving(int64_t k, int32_t leaf) {
   TUTTI_CHECK(k >= 0 && leaf >= 1, "contraction tree: k = {} and leaf = {}; expected k >= 0 and leaf >= 1", k, leaf);
@@ -103,7 +100,8 @@ InterleavedContraction InterleavedContraction::halving(std::span<const int64_t> 
   std::vector<Range> ranges;
   int64_t together = 0;
   for (const int64_t k : lengths) {
-    TUTTI_CHECK(k >= 0 && leaf >= 1, "interleaved contraction: k = {} and leaf = {}; expected k >= 0 and leaf >= 1", k, leaf);
+    TUTTI_CHECK(k >= 0 && leaf >= 1, "interleaved contraction: k = {} and leaf = {}; expected k >= 0 and leaf >= 1", k,
+                leaf);
     ranges.push_back({0, k});
     together += k;
   }

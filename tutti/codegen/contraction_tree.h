@@ -51,15 +51,16 @@ struct ContractionTree {
   int32_t depth() const;
 };
 
-// Several contractions that are summed as one, such as the gradient of the input of layers that read it together: sum over i of
-// a_i b_i with lengths k_i. All lengths are halved at the same time, into ceil and floor, until what is left of them together fits a leaf;
-// a leaf is one chain over the piece of the first contraction, then that of the second, and so on. A part of all of them that is a
-// node of this tree is the same tree over shorter lengths, so ranks can hold parts as they can of one contraction.
+// Several contractions that are summed as one, such as the gradient of the input of layers that read it together: sum
+// over i of a_i b_i with lengths k_i. All lengths are halved at the same time, into ceil and floor, until what is left
+// of them together fits a leaf; a leaf is one chain over the piece of the first contraction, then that of the second,
+// and so on. A part of all of them that is a node of this tree is the same tree over shorter lengths, so ranks can hold
+// parts as they can of one contraction.
 struct InterleavedContraction {
   struct Piece {
-    int32_t source;    // which contraction
-    int32_t length;    // >= 1
-    int64_t first_k;   // of that contraction
+    int32_t source;   // which contraction
+    int32_t length;   // >= 1
+    int64_t first_k;  // of that contraction
   };
   ContractionTree tree;       // over all k in the order of the chains
   std::vector<Piece> pieces;  // in that order; each is inside one leaf

@@ -8,7 +8,8 @@ namespace tutti::codegen {
 namespace {
 
 constexpr std::string_view kNames[kNumCpuTargets] = {"avx2", "avx512", "avx512vnni", "avx512bf16"};
-constexpr const char* kNeeds[kNumCpuTargets] = {"AVX2, FMA and BMI2", "AVX-512 (F, BW, DQ, VL, CD)", "AVX-512 VNNI", "AVX-512 BF16"};
+constexpr const char* kNeeds[kNumCpuTargets] = {"AVX2, FMA and BMI2", "AVX-512 (F, BW, DQ, VL, CD)", "AVX-512 VNNI",
+                                                "AVX-512 BF16"};
 
 // The best set of instructions of this processor, -1 when it has none of them. Each needs those before it.
 int best_target() {
@@ -37,8 +38,9 @@ CpuTarget wished_target(std::string_view wish, CpuTarget best) {
   if (wish.empty()) return best;
   for (int target = 0; target < kNumCpuTargets; ++target) {
     if (kNames[target] != wish) continue;
-    TUTTI_CHECK(target <= static_cast<int>(best), "TUTTI_CPU={}: this processor has no {}; use TUTTI_CPU={} or unset it", wish, kNeeds[static_cast<size_t>(best) + 1],
-                name_of(best));
+    TUTTI_CHECK(target <= static_cast<int>(best),
+                "TUTTI_CPU={}: this processor has no {}; use TUTTI_CPU={} or unset it", wish,
+                kNeeds[static_cast<size_t>(best) + 1], name_of(best));
     return static_cast<CpuTarget>(target);
   }
   throw UsageError(fmt::format("TUTTI_CPU={}: expected avx2, avx512, avx512vnni or avx512bf16", wish));

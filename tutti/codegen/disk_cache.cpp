@@ -16,10 +16,13 @@ constexpr const char* kSuffix = ".kernel";
 constexpr int kLockFiles = 64;
 constexpr std::chrono::seconds kPatience{60};  // with another process that compiles one kernel
 
-std::string name_of_file(const CacheEntryName& name) { return fmt::format("{}-{:016x}{}", name.key.hex(), name.fingerprint, kSuffix); }
+std::string name_of_file(const CacheEntryName& name) {
+  return fmt::format("{}-{:016x}{}", name.key.hex(), name.fingerprint, kSuffix);
+}
 
 std::string label_of(const CacheEntryName& name) {
-  return fmt::format("kernel {} {} {:016x} {}", kVersion, static_cast<int>(name.target), name.fingerprint, name.spec_key);
+  return fmt::format("kernel {} {} {:016x} {}", kVersion, static_cast<int>(name.target), name.fingerprint,
+                     name.spec_key);
 }
 
 // The contents of an entry: the offset of the entry point, then code.
@@ -48,7 +51,9 @@ DiskCacheOptions disk_cache_options_from_environment() {
   return options;
 }
 
-std::filesystem::path DiskCache::path_of(const CacheEntryName& name) const { return sealed_.folder().path() / name_of_file(name); }
+std::filesystem::path DiskCache::path_of(const CacheEntryName& name) const {
+  return sealed_.folder().path() / name_of_file(name);
+}
 
 std::optional<CodeBlob> DiskCache::read(const CacheEntryName& name) const {
   std::optional<std::string> contents = sealed_.read(name_of_file(name), label_of(name), kLargestEntry);
@@ -68,7 +73,8 @@ CacheLock DiskCache::lock(const CacheKey& key) const {
 void DiskCache::note_written(int64_t nbytes) {
   const std::lock_guard guard(size_mutex_);
   if (known_nbytes_ >= 0) known_nbytes_ += nbytes;
-  if (known_nbytes_ < 0 || known_nbytes_ > limit_nbytes_) known_nbytes_ = sealed_.folder().evict(kSuffix, {.nbytes = limit_nbytes_});
+  if (known_nbytes_ < 0 || known_nbytes_ > limit_nbytes_)
+    known_nbytes_ = sealed_.folder().evict(kSuffix, {.nbytes = limit_nbytes_});
 }
 
 }  // namespace tutti::codegen

@@ -1,7 +1,7 @@
 // Machine code on disk, shared by the processes of one user.
 //
-// One sealed file per kernel (runtime/sealed_cache.h): what is read has been written by a process of this user, or it is
-// compiled and written anew. A cache that cannot be used costs speed only: one warning, then kernels live in memory.
+// One sealed file per kernel (runtime/sealed_cache.h): what is read has been written by a process of this user, or it
+// is compiled and written anew. A cache that cannot be used costs speed only: one warning, then kernels live in memory.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 namespace tutti::codegen {
 
 struct DiskCacheOptions {
-  std::filesystem::path directory;               // empty: no disk cache
-  int64_t limit_nbytes = int64_t{256} << 20;     // all entries together; the longest unused are deleted beyond it
+  std::filesystem::path directory;            // empty: no disk cache
+  int64_t limit_nbytes = int64_t{256} << 20;  // all entries together; the longest unused are deleted beyond it
 };
 
 // default_cache_folder(), and TUTTI_CACHE_LIMIT_MB (0: no disk cache).
@@ -30,13 +30,14 @@ struct CacheEntryName {
   CacheKey key;
   std::string_view spec_key;  // compared in full with the entry's
   CpuTarget target;
-  uint64_t fingerprint;       // of the code generator
+  uint64_t fingerprint;  // of the code generator
 };
 
 // Any thread.
 class DiskCache {
  public:
-  explicit DiskCache(const DiskCacheOptions& options) : sealed_(options.directory), limit_nbytes_(options.limit_nbytes) {}
+  explicit DiskCache(const DiskCacheOptions& options)
+      : sealed_(options.directory), limit_nbytes_(options.limit_nbytes) {}
 
   bool is_usable() const { return sealed_.is_usable(); }
   std::optional<CodeBlob> read(const CacheEntryName& name) const;

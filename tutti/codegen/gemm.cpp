@@ -53,11 +53,13 @@ void store_identity(const GemmBatch& batch, int64_t m, int64_t n, const GemmResu
   }
 }
 
-// The number of elements of A that a walk which does not pack each row once makes at a time, and the least for a thread.
+// The number of elements of A that a walk which does not pack each row once makes at a time, and the least for a
+// thread.
 constexpr int64_t kProducedBytes = int64_t{4} << 20, kWorthProducing = int64_t{1} << 16;
 
 // Rows [first_row, first_row + rows) of A.
-GemmOperand produce_rows(int64_t first_row, int64_t rows, int64_t k, const GemmOperand& a, const GemmProducer& producer, ThreadPool& pool) {
+GemmOperand produce_rows(int64_t first_row, int64_t rows, int64_t k, const GemmOperand& a, const GemmProducer& producer,
+                         ThreadPool& pool) {
   const int64_t item = itemsize(a.dtype);
   std::byte* const all = gemm_workspaces().produced.reserve(rows * k * item);
   const bool rows_are_neighbours = a.row_stride == 1;
@@ -67,17 +69,23 @@ GemmOperand produce_rows(int64_t first_row, int64_t rows, int64_t k, const GemmO
     producer({first_row + row, end_row - row, first_k, end_k - first_k, data, row_stride, column_stride});
   };
   // In pieces whose elements are neighbours.
-  if (rows_are_neighbours) pool.parallel_for(k, kWorthProducing / (rows * item) + 1, [&](int64_t begin, int64_t end) { part(0, rows, begin, end); });
-  else pool.parallel_for(rows, kWorthProducing / (k * item) + 1, [&](int64_t begin, int64_t end) { part(begin, end, 0, k); });
+  if (rows_are_neighbours)
+    pool.parallel_for(k, kWorthProducing / (rows * item) + 1,
+                      [&](int64_t begin, int64_t end) { part(0, rows, begin, end); });
+  else
+    pool.parallel_for(rows, kWorthProducing / (k * item) + 1,
+                      [&](int64_t begin, int64_t end) { part(begin, end, 0, k); });
   return {all, a.dtype, row_stride, column_stride};
 }
 
 // The problem in blocks of rows, each made before it is multiplied.
-void multiply_produced(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
-                       const ContractionTree& tree, const GemmOptions& options, ThreadPool& pool) {
+void multiply_produced(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const GemmOperand& a,
+                       const GemmOperand& b, const GemmResult& c, const ContractionTree& tree,
+                       const GemmOptions& options, ThreadPool& pool) {
   const int64_t together = std::max<int64_t>(kProducedBytes / (k * itemsize(a.dtype)), 1);
   for (int64_t x = 0; x < batch.count; ++x) {
-    const GemmOperand own_b{static_cast<const std::byte*>(b.data) + x * batch.b_stride * itemsize(b.dtype), b.dtype, b.row_stride, b.column_stride};
+    const GemmOperand own_b{static_cast<const std::byte*>(b.data) + x * batch.b_stride * itemsize(b.dtype), b.dtype,
+                            b.row_stride, b.column_stride};
     for (int64_t row = 0; row < m; row += together) {
       const int64_t first = x * m + row, rows = std::min(together, m - row);
       const auto hand_on = [&](GemmBlock block) {
@@ -95,14 +103,13 @@ void multiply_produced(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, 
   }
 }
 
-ThreadPool& pool_of(const GemmOptions& options) {
-  return options.pool ? *options.pool : ThreadPool::current();
-}
+ThreadPool& pool_of(const GemmOptions& options) { return options.pool ? *options.pool : ThreadPool::current(); }
 GemmChooser& chooser_of(const GemmOptions& options) {
   return options.chooser ? *options.chooser : process_gemm_chooser();
 }
 
-void multiply_by_tree(const GemmProblem& problem, const ContractionTree& tree, ThreadPool& pool, const GemmOptions& options) {
+void multiply_by_tree(const GemmProblem& problem, const ContractionTree& tree, ThreadPool& pool,
+                      const GemmOptions& options) {
   if (stream_of(problem, tree) != GemmStream::none) return stream_gemm(problem, tree, pool, options.consumer);
   if (!is_worth_choosing(problem)) return run_gemm(GemmPlan(problem, tree, usual_cut(problem)), pool, options.consumer);
   // Measuring runs the problem itself: every cut writes all of C, and the same bits. A consumer is called once, later.
@@ -133,26 +140,35 @@ bool multiply_in_any_order(const GemmProblem& p, ThreadPool& pool, FunctionRef<v
 // The only bit of -0.0 is that of the sign, in every float dtype.
 void store_sum_identity(void* to, DType dtype, int64_t count) {
   switch (itemsize(dtype)) {
-    case 2: std::fill_n(static_cast<uint16_t*>(to), count, static_cast<uint16_t>(1 << 15)); return;
-    case 4: std::fill_n(static_cast<uint32_t*>(to), count, uint32_t{1} << 31); return;
-    default: std::fill_n(static_cast<uint64_t*>(to), count, uint64_t{1} << 63);
+    case 2:
+      std::fill_n(static_cast<uint16_t*>(to), count, static_cast<uint16_t>(1 << 15));
+      return;
+    case 4:
+      std::fill_n(static_cast<uint32_t*>(to), count, uint32_t{1} << 31);
+      return;
+    default:
+      std::fill_n(static_cast<uint64_t*>(to), count, uint64_t{1} << 63);
   }
 }
 
-std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
-                          const ContractionTree& tree, const GemmOptions& options) {
+std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b,
+                          const GemmResult& c, const ContractionTree& tree, const GemmOptions& options) {
   if (m == 0 || n == 0 || k == 0) return "no products";
   const DType compute = compute_type(a, b);
   const GemmProblem problem{m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target};
   if (may_take_library(problem, options)) {
-    if (const GemmProvider provider = process_gemm_provider_chooser().known(problem, pool_of(options).threads()); provider.library) return provider.library->name;
+    if (const GemmProvider provider = process_gemm_provider_chooser().known(problem, pool_of(options).threads());
+        provider.library)
+      return provider.library->name;
   }
   if (const GemmStream stream = stream_of(problem, tree); stream != GemmStream::none)
-    return fmt::format("tree gemm {}, b streamed, lanes are {}", name_of(compute), stream == GemmStream::columns ? "columns" : "leaves");
+    return fmt::format("tree gemm {}, b streamed, lanes are {}", name_of(compute),
+                       stream == GemmStream::columns ? "columns" : "leaves");
   const GemmPlan plan(problem, tree, chooser_of(options).known(problem, pool_of(options).threads()));
   return fmt::format("tree gemm {} {}, tiles {}x{}, {} chunk{} of k, b {}{}", name_of(options.target), name_of(compute),
-                     plan.strips.largest(), plan.panels.largest() * plan.lanes, plan.chunks.size(), plan.chunks.size() == 1 ? "" : "s",
-                     plan.b_in_place ? "in place" : "packed", plan.problem.m == m ? "" : ", transposed");
+                     plan.strips.largest(), plan.panels.largest() * plan.lanes, plan.chunks.size(),
+                     plan.chunks.size() == 1 ? "" : "s", plan.b_in_place ? "in place" : "packed",
+                     plan.problem.m == m ? "" : ", transposed");
 }
 
 void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b,
@@ -173,7 +189,9 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
       batch.c_stride == m * c.row_stride)
     return batched_gemm({}, m * batch.count, n, k, a, b, c, tree, options);
 
-  const auto count = [&] { RankContext::current().product_flops.fetch_add(2 * batch.count * m * n * k, std::memory_order_relaxed); };
+  const auto count = [&] {
+    RankContext::current().product_flops.fetch_add(2 * batch.count * m * n * k, std::memory_order_relaxed);
+  };
   const DType compute = compute_type(a, b);
   const GemmProblem problem{m, n, k, a, b, c.data, c.dtype, c.row_stride, 1, batch, compute, options.target};
   ThreadPool& pool = pool_of(options);
@@ -186,7 +204,9 @@ void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const
     return multiply_produced(batch, m, n, k, a, b, c, tree, options, pool);
   }
   count();
-  if (may_take_library(problem, options) && multiply_in_any_order(problem, pool, [&] { multiply_by_tree(problem, tree, pool, options); })) return;
+  if (may_take_library(problem, options) &&
+      multiply_in_any_order(problem, pool, [&] { multiply_by_tree(problem, tree, pool, options); }))
+    return;
   multiply_by_tree(problem, tree, pool, options);
 }
 
@@ -198,7 +218,10 @@ struct InterleavedProblem {
   GemmPlan plan(std::span<const GemmSource> sources, bool is_produced) const {
     GemmCut cut = usual_cut(problem);
     cut.b_in_place = false;
-    if (is_produced && cut.transposed) cut = {false, false, cut.rows, static_cast<uint8_t>(most_vectors(problem.target, cut.rows)), cut.chunk_bytes, cut.tasks_per_thread};
+    if (is_produced && cut.transposed)
+      cut = {false,           false,
+             cut.rows,        static_cast<uint8_t>(most_vectors(problem.target, cut.rows)),
+             cut.chunk_bytes, cut.tasks_per_thread};
     return GemmPlan(problem, contraction.tree, cut, {{sources.begin(), sources.end()}, contraction.pieces});
   }
 };
@@ -216,7 +239,8 @@ void fill_pairs(InterleavedContraction& contraction) {
   }
 }
 
-InterleavedProblem interleaved(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options) {
+InterleavedProblem interleaved(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c,
+                               const GemmOptions& options) {
   std::vector<int64_t> lengths;
   for (const GemmSource& s : sources) {
     check_operand("a", s.a.dtype);
@@ -227,14 +251,19 @@ InterleavedProblem interleaved(int64_t m, int64_t n, std::span<const GemmSource>
   const int64_t k = contraction.tree.k();
   const DType compute = compute_type(sources);
   if (tile_kind(compute, options.target) == TileKind::bf16_pairs) fill_pairs(contraction);
-  return {{m, n, k, sources[0].a, sources[0].b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target}, std::move(contraction)};
+  return {{m, n, k, sources[0].a, sources[0].b, c.data, c.dtype, c.row_stride, 1, {}, compute, options.target},
+          std::move(contraction)};
 }
 
 }  // namespace
 
-void interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options) {
-  TUTTI_CHECK(m >= 0 && n >= 0 && !sources.empty(), "interleaved_gemm: m = {}, n = {}, {} sources; sizes must not be negative, and there must be a source", m, n, sources.size());
-  TUTTI_CHECK(c.data != nullptr || options.consumer != nullptr || m == 0 || n == 0, "interleaved_gemm: c has no memory; give GemmOptions::consumer, which gets its blocks");
+void interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c,
+                      const GemmOptions& options) {
+  TUTTI_CHECK(m >= 0 && n >= 0 && !sources.empty(),
+              "interleaved_gemm: m = {}, n = {}, {} sources; sizes must not be negative, and there must be a source", m,
+              n, sources.size());
+  TUTTI_CHECK(c.data != nullptr || options.consumer != nullptr || m == 0 || n == 0,
+              "interleaved_gemm: c has no memory; give GemmOptions::consumer, which gets its blocks");
   check_operand("c", c.dtype);
   const InterleavedProblem p = interleaved(m, n, sources, c, options);
   if (m == 0 || n == 0) return;
@@ -243,12 +272,15 @@ void interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources,
   run_gemm(p.plan(sources, options.producer != nullptr), pool_of(options), options.consumer, options.producer);
 }
 
-std::string describe_interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options) {
+std::string describe_interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c,
+                                      const GemmOptions& options) {
   const InterleavedProblem p = interleaved(m, n, sources, c, options);
   if (m == 0 || n == 0 || p.problem.k == 0) return "no products";
   const GemmPlan plan = p.plan(sources, options.producer != nullptr);
-  return fmt::format("tree gemm {} {} of {} products, tiles {}x{}, {} chunk{} of k, b packed{}", name_of(options.target), name_of(p.problem.compute), sources.size(),
-                     plan.strips.largest(), plan.panels.largest() * plan.lanes, plan.chunks.size(), plan.chunks.size() == 1 ? "" : "s", plan.transposed ? ", transposed" : "");
+  return fmt::format("tree gemm {} {} of {} products, tiles {}x{}, {} chunk{} of k, b packed{}",
+                     name_of(options.target), name_of(p.problem.compute), sources.size(), plan.strips.largest(),
+                     plan.panels.largest() * plan.lanes, plan.chunks.size(), plan.chunks.size() == 1 ? "" : "s",
+                     plan.transposed ? ", transposed" : "");
 }
 
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,

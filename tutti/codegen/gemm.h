@@ -1,10 +1,10 @@
 // C = A B in the summation order of a ContractionTree (numerics contract, N1, N3, N4, N5).
 //
 // Each element of C depends on its row of A, its column of B and the tree, and on nothing else: not on m, n, strides,
-// tiling, threads or instruction set. Arithmetic is f32, or f64 when an operand is f64. A leaf of two bf16 operands is the chain
-// of their pairs (N3), which reads and writes denormals as zero; other narrow operands are widened exactly. The result is rounded once
-// when it is stored. NaN payloads are unspecified. In fast mode
-// (runtime/numerics.h) a large product may be a library's, in an order of its own (fast_gemm.h).
+// tiling, threads or instruction set. Arithmetic is f32, or f64 when an operand is f64. A leaf of two bf16 operands is
+// the chain of their pairs (N3), which reads and writes denormals as zero; other narrow operands are widened exactly.
+// The result is rounded once when it is stored. NaN payloads are unspecified. In fast mode (runtime/numerics.h) a large
+// product may be a library's, in an order of its own (fast_gemm.h).
 #pragma once
 
 #include <cstdint>
@@ -68,16 +68,19 @@ using GemmProducer = FunctionRef<void(const GemmOperandBlock&)>;
 struct GemmOptions {
   CpuTarget target = cpu_target();
   ThreadPool* pool = nullptr;  // null: ThreadPool::current()
-  GemmChooser* chooser = nullptr;  // chooses tiles, packing and tasks; never affects bits; null: as TUTTI_GEMM_CHOICE says
-  // Called with the parts of A as they are packed, from the threads that pack them. Together with a consumer it is called for
-  // rows of A after others of C were handed on. It must not call gemm().
+  GemmChooser* chooser =
+      nullptr;  // chooses tiles, packing and tasks; never affects bits; null: as TUTTI_GEMM_CHOICE says
+  // Called with the parts of A as they are packed, from the threads that pack them. Together with a consumer it is
+  // called for rows of A after others of C were handed on. It must not call gemm().
   const GemmProducer* producer = nullptr;
-  // Called with every element of C once, from the threads that computed them; it may overwrite them. It must not call gemm().
+  // Called with every element of C once, from the threads that computed them; it may overwrite them. It must not call
+  // gemm().
   const GemmConsumer* consumer = nullptr;
 };
 
 // c[m, n] = a[m, k] b[k, n]. The tree must have k elements; k = 0 stores -0.0, the identity of a sum, so that a rank
-// without rows contributes nothing. UsageError: negative sizes, other dtypes, a tree of another k, neither C nor consumer.
+// without rows contributes nothing. UsageError: negative sizes, other dtypes, a tree of another k, neither C nor
+// consumer.
 void gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
           const ContractionTree& tree, const GemmOptions& options = {});
 
@@ -87,19 +90,22 @@ struct GemmSource {
   int64_t k;
 };
 
-// c[m, n] = the sum of a[m, k] b[k, n] over the sources, which is one contraction (InterleavedContraction::halving). The sources may
-// have different dtypes: only where both operands of all of them are bf16 are leaves chains of pairs. A producer makes A of the first. UsageError: negative sizes, no source, other dtypes, neither C nor a consumer.
-void interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options = {});
+// c[m, n] = the sum of a[m, k] b[k, n] over the sources, which is one contraction (InterleavedContraction::halving).
+// The sources may have different dtypes: only where both operands of all of them are bf16 are leaves chains of pairs. A
+// producer makes A of the first. UsageError: negative sizes, no source, other dtypes, neither C nor a consumer.
+void interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c,
+                      const GemmOptions& options = {});
 
 // How interleaved_gemm() would run the problem. For traces.
-std::string describe_interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c, const GemmOptions& options = {});
+std::string describe_interleaved_gemm(int64_t m, int64_t n, std::span<const GemmSource> sources, const GemmResult& c,
+                                      const GemmOptions& options = {});
 
 // Stores -0.0, the identity of a sum, `count` times. Dtypes: those of gemm().
 void store_sum_identity(void* to, DType dtype, int64_t count);
 
 // How gemm() would run the problem: instruction set, tile, what is copied. For traces.
-std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c,
-                          const ContractionTree& tree, const GemmOptions& options = {});
+std::string describe_gemm(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b,
+                          const GemmResult& c, const ContractionTree& tree, const GemmOptions& options = {});
 
 // gemm() for `batch.count` problems of one shape.
 void batched_gemm(const GemmBatch& batch, int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b,

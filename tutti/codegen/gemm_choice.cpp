@@ -29,8 +29,17 @@ enum CutClass { kInPlace, kPacked, kCutClasses };
 // The problem a signature describes, as far as cuts ask for it.
 GemmProblem problem_of(const Signature& s) {
   const auto& [a, b, c] = s.operands;
-  return {a.sizes[1], b.sizes[2], a.sizes[2], {nullptr, a.dtype, a.strides[1], a.strides[2]}, {nullptr, b.dtype, b.strides[1], b.strides[2]},
-          nullptr, c.dtype, c.strides[1], c.strides[2], {a.sizes[0], a.strides[0], b.strides[0], c.strides[0]}, s.accumulator,
+  return {a.sizes[1],
+          b.sizes[2],
+          a.sizes[2],
+          {nullptr, a.dtype, a.strides[1], a.strides[2]},
+          {nullptr, b.dtype, b.strides[1], b.strides[2]},
+          nullptr,
+          c.dtype,
+          c.strides[1],
+          c.strides[2],
+          {a.sizes[0], a.strides[0], b.strides[0], c.strides[0]},
+          s.accumulator,
           static_cast<CpuTarget>(s.arch)};
 }
 
@@ -45,8 +54,8 @@ int64_t vectors_of(const GemmProblem& p) {
   return (p.n + lanes - 1) / lanes;
 }
 
-// Among the cuts that mean the same for a call, the one with the smallest numbers: EvenSplit makes 3 strips of 7 of 21 rows
-// whether 7 or 8 are allowed.
+// Among the cuts that mean the same for a call, the one with the smallest numbers: EvenSplit makes 3 strips of 7 of 21
+// rows whether 7 or 8 are allowed.
 GemmCut smallest_equal(const GemmCut& cut, const GemmProblem& p) {
   GemmCut same = cut;
   same.rows = static_cast<uint8_t>(EvenSplit::at_most(p.m, cut.rows).largest());
@@ -59,27 +68,34 @@ bool has_distinct_tile(const GemmCut& cut, const Signature& s) { return smallest
 bool has_distinct_chunks(const GemmCut& cut, const Signature& s) {
   const TileKind kind = problem_of(s).kind();
   const int64_t column_bytes = items_of(kind, s.operands[0].sizes[2]) * item_bytes(kind);
-  return cut.chunk_bytes == kChunkBytes[1] || (cut.chunk_bytes < kChunkBytes[1] ? column_bytes > cut.chunk_bytes : column_bytes > cut.chunk_bytes / 2);
+  return cut.chunk_bytes == kChunkBytes[1] ||
+         (cut.chunk_bytes < kChunkBytes[1] ? column_bytes > cut.chunk_bytes : column_bytes > cut.chunk_bytes / 2);
 }
 
-bool has_threads_for_tasks(const GemmCut& cut, const Signature& s) { return s.threads > 1 || cut.tasks_per_thread == kTasksPerThread[2]; }
+bool has_threads_for_tasks(const GemmCut& cut, const Signature& s) {
+  return s.threads > 1 || cut.tasks_per_thread == kTasksPerThread[2];
+}
 
-bool may_stay(const GemmCut& cut, const Signature& s) { return !cut.b_in_place || can_stay_in_place(problem_of(s), cut.transposed); }
+bool may_stay(const GemmCut& cut, const Signature& s) {
+  return !cut.b_in_place || can_stay_in_place(problem_of(s), cut.transposed);
+}
 
 // How far a cut is from the usual one: how many settings differ, then how much of the tile's work is loads.
 double distance(const GemmCut& cut, const Signature& s) {
   const GemmProblem p = problem_of(s);
   GemmCut usual = usual_cut(p);
   usual = smallest_equal(usual, usual.transposed ? transposed(p) : p);
-  const int settings = (cut.transposed != usual.transposed) + (cut.b_in_place != usual.b_in_place) + (cut.rows != usual.rows || cut.vectors != usual.vectors) +
+  const int settings = (cut.transposed != usual.transposed) + (cut.b_in_place != usual.b_in_place) +
+                       (cut.rows != usual.rows || cut.vectors != usual.vectors) +
                        (cut.chunk_bytes != usual.chunk_bytes) + (cut.tasks_per_thread != usual.tasks_per_thread);
   const double rows = cut.rows, vectors = cut.vectors;
   return settings == 0 ? 0.0 : settings + 0.5 * (rows + vectors) / (2 * rows * vectors);
 }
 
 std::string name_of_cut(const GemmCut& cut) {
-  return fmt::format("{}{} {}x{}v chunk {} tasks {}", cut.transposed ? "transposed " : "", cut.b_in_place ? "in-place" : "packed", cut.rows,
-                     cut.vectors, cut.chunk_bytes, cut.tasks_per_thread);
+  return fmt::format("{}{} {}x{}v chunk {} tasks {}", cut.transposed ? "transposed " : "",
+                     cut.b_in_place ? "in-place" : "packed", cut.rows, cut.vectors, cut.chunk_bytes,
+                     cut.tasks_per_thread);
 }
 
 }  // namespace
@@ -87,7 +103,8 @@ std::string name_of_cut(const GemmCut& cut) {
 Signature gemm_signature(const GemmProblem& p, int threads) {
   const auto operand = [&](const GemmOperand& x, int64_t rows, int64_t columns, int64_t batch_stride) {
     const int64_t step = p.batch.count == 1 ? 0 : batch_stride;  // between problems, of which there is one
-    return choice::tensor_signature(x.dtype, std::array{p.batch.count, rows, columns}, std::array{step, x.row_stride, x.column_stride}, x.data);
+    return choice::tensor_signature(x.dtype, std::array{p.batch.count, rows, columns},
+                                    std::array{step, x.row_stride, x.column_stride}, x.data);
   };
   Signature s{.op = "gemm",
               .operands = {operand(p.a, p.m, p.k, p.batch.a_stride), operand(p.b, p.k, p.n, p.batch.b_stride),
@@ -108,7 +125,8 @@ std::vector<GemmCut> gemm_cuts(const BucketKey& bucket) {
       for (uint8_t rows = 1; rows <= most_rows(target); ++rows)
         for (uint8_t vectors = 1; vectors <= most_vectors(target, rows); ++vectors)
           for (const uint16_t chunk_bytes : kChunkBytes)
-            for (const uint8_t tasks : kTasksPerThread) cuts.push_back({transposed, in_place, rows, vectors, chunk_bytes, tasks});
+            for (const uint8_t tasks : kTasksPerThread)
+              cuts.push_back({transposed, in_place, rows, vectors, chunk_bytes, tasks});
   return cuts;
 }
 
@@ -117,7 +135,8 @@ choice::ChoiceRules<GemmCut> gemm_choice_rules() {
                          {"chunks of their own", has_distinct_chunks},
                          {"b may stay in place", may_stay},
                          {"a tile of its own", has_distinct_tile}},
-          .classify = [](const GemmCut& cut, const Signature&) { return static_cast<int>(cut.b_in_place ? kInPlace : kPacked); },
+          .classify = [](const GemmCut& cut,
+                         const Signature&) { return static_cast<int>(cut.b_in_place ? kInPlace : kPacked); },
           .cost = distance,
           .name = name_of_cut};
 }
@@ -151,12 +170,14 @@ choice::ChoiceOptions gemm_choice_options() {
 
 choice::WinnerStore* gemm_winner_store(const std::string& what) {
   if (!gemm_choice_options().may_measure()) return nullptr;
-  return new choice::WinnerStore(disk_cache_options_from_environment().directory,
-                                 fmt::format("{}, {}, code {:016x}", choice::machine_identity(), what, compiler_fingerprint()));
+  return new choice::WinnerStore(
+      disk_cache_options_from_environment().directory,
+      fmt::format("{}, {}, code {:016x}", choice::machine_identity(), what, compiler_fingerprint()));
 }
 
 GemmChooser& process_gemm_chooser() {
-  static GemmChooser* const chooser = new GemmChooser(gemm_choice_options(), gemm_winner_store(fmt::format("cuts {}", kCutVersion)));  // outlives all threads
+  static GemmChooser* const chooser = new GemmChooser(
+      gemm_choice_options(), gemm_winner_store(fmt::format("cuts {}", kCutVersion)));  // outlives all threads
   return *chooser;
 }
 

@@ -17,13 +17,13 @@ constexpr int64_t kMeetingRows = 16;
 constexpr int64_t kWidestTile = 8;
 constexpr uint8_t kTasksPerThread = 4;
 
-int64_t rounded_up(int64_t n, int64_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
+int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace
 
-GemmOperand transposed_operand(const GemmOperand& operand) { return {operand.data, operand.dtype, operand.column_stride, operand.row_stride}; }
+GemmOperand transposed_operand(const GemmOperand& operand) {
+  return {operand.data, operand.dtype, operand.column_stride, operand.row_stride};
+}
 
 GemmProblem transposed(const GemmProblem& p) {
   GemmProblem t = p;
@@ -35,9 +35,7 @@ GemmProblem transposed(const GemmProblem& p) {
   return t;
 }
 
-int64_t most_rows(CpuTarget target) {
-  return has_wide_registers(target) ? 8 : 6;
-}
+int64_t most_rows(CpuTarget target) { return has_wide_registers(target) ? 8 : 6; }
 
 // As many as leave registers for a row of B and one element of A.
 int64_t most_vectors(CpuTarget target, int64_t rows) {
@@ -59,10 +57,12 @@ GemmCut usual_cut(const GemmProblem& p) {
   const bool turn = p.n < lanes && p.m * rounded_up(p.n, lanes) > p.n * rounded_up(p.m, lanes);
   const int64_t m = turn ? p.n : p.m, most = most_rows(p.target);
   // Rows of bf16 that are read in place are made pairs for each strip again.
-  const bool in_place = m <= kFewRows && p.kind() != TileKind::bf16_pairs && can_stay_in_place(p, turn) && (turn || m <= kMeetingRows || !rows_meet_in_cache(p.b));
+  const bool in_place = m <= kFewRows && p.kind() != TileKind::bf16_pairs && can_stay_in_place(p, turn) &&
+                        (turn || m <= kMeetingRows || !rows_meet_in_cache(p.b));
   // The smallest products take 0.2 us: a division less counts.
   const int64_t rows = !in_place ? most : m <= most ? m : EvenSplit::at_most(m, most).largest();
-  return {turn, in_place, static_cast<uint8_t>(most), static_cast<uint8_t>(most_vectors(p.target, rows)), kChunkBytes, kTasksPerThread};
+  return {turn,        in_place,       static_cast<uint8_t>(most), static_cast<uint8_t>(most_vectors(p.target, rows)),
+          kChunkBytes, kTasksPerThread};
 }
 
 }  // namespace tutti::codegen

@@ -40,11 +40,11 @@ GemmOperand transposed_operand(const GemmOperand& operand);
 GemmProblem transposed(const GemmProblem& p);
 
 struct GemmCut {
-  bool transposed;           // solve the transposed problem; the other fields are about the one that is solved
-  bool b_in_place;           // whole panels of B are read in place, instead of being packed first
-  uint8_t rows;              // at most, of a tile
-  uint8_t vectors;           // at most, of a tile: registers of columns
-  uint16_t chunk_bytes;      // of one column of B that a panel walks at a time: the chunk stays in the second-level cache
+  bool transposed;       // solve the transposed problem; the other fields are about the one that is solved
+  bool b_in_place;       // whole panels of B are read in place, instead of being packed first
+  uint8_t rows;          // at most, of a tile
+  uint8_t vectors;       // at most, of a tile: registers of columns
+  uint16_t chunk_bytes;  // of one column of B that a panel walks at a time: the chunk stays in the second-level cache
   uint8_t tasks_per_thread;  // tasks that are wanted where panels alone are too few to share out
 
   bool operator==(const GemmCut&) const = default;

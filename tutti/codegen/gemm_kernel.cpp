@@ -13,7 +13,8 @@ namespace {
 
 // Shapes that are looked up without hashing: a small GEMM takes a few microseconds.
 constexpr int kRows = 16, kVectors = 9, kStorages = 5;
-using EntryTable = std::array<std::atomic<GemmTileEntry>, size_t{kNumCpuTargets} * kStorages * kNumTileKinds * kRows * kVectors>;
+using EntryTable =
+    std::array<std::atomic<GemmTileEntry>, size_t{kNumCpuTargets} * kStorages * kNumTileKinds * kRows * kVectors>;
 
 // f64, f32, bf16, f16, and pairs behind them.
 size_t place_of(DType storage) { return storage == DType::i32 ? kStorages - 1 : static_cast<size_t>(storage); }
@@ -33,8 +34,8 @@ bool can_be_in_place(TileKind kind, DType storage) {
 
 void check(const GemmKernelSpec& spec, CpuTarget target) {
   const bool has_units = spec.kind != TileKind::bf16_pairs || target == CpuTarget::avx512bf16;
-  TUTTI_ASSERT((spec.b_storage == packed_dtype(spec.kind) || can_be_in_place(spec.kind, spec.b_storage)) && has_units && spec.rows >= 1 && spec.rows < kRows &&
-                   spec.vectors >= 1 && spec.vectors < kVectors,
+  TUTTI_ASSERT((spec.b_storage == packed_dtype(spec.kind) || can_be_in_place(spec.kind, spec.b_storage)) && has_units &&
+                   spec.rows >= 1 && spec.rows < kRows && spec.vectors >= 1 && spec.vectors < kVectors,
                "no such GEMM tile: {} on {}", spec.name(), name_of(target));
 }
 

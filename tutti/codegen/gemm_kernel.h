@@ -14,7 +14,8 @@ namespace tutti::codegen {
 
 struct GemmKernelSpec {
   TileKind kind;
-  DType b_storage;  // packed_dtype(kind), or the dtype of a B that is read in place: bf16 and f16 for f32, bf16 for the kinds of bf16
+  DType b_storage;  // packed_dtype(kind), or the dtype of a B that is read in place: bf16 and f16 for f32, bf16 for the
+                    // kinds of bf16
   int32_t rows;
   int32_t vectors;  // columns in registers
 
@@ -29,7 +30,7 @@ struct GemmTileCall {
   int64_t b_stride;
   void* c;  // [rows][columns], rows c_stride elements apart; written after the last leaf
   int64_t c_stride;
-  void* stack;  // where the next pending tile goes: [rows][columns] dense, newest last
+  void* stack;                  // where the next pending tile goes: [rows][columns] dense, newest last
   const int32_t* leaf_lengths;  // in k, each with items of its own; 0: a leaf that is absent, -0.0
   const uint8_t* merges;
   int64_t leaves;   // in this call, at least one

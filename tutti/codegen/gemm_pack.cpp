@@ -12,7 +12,8 @@
 namespace tutti::codegen {
 namespace {
 
-// Rows that are asked for ahead, into the second-level cache: whole pages apart, more than a few would push each other out of the first.
+// Rows that are asked for ahead, into the second-level cache: whole pages apart, more than a few would push each other
+// out of the first.
 constexpr int64_t kRowsAhead = 64;
 
 template <class From, class To>
@@ -83,12 +84,9 @@ uint16_t bits_of_bf16(float value) {
 
 template <class From, class To>
 To rounded(From value) {
-  if constexpr (std::is_same_v<To, bfloat16>)
-    return {bits_of_bf16(static_cast<float>(value))};
-  else if constexpr (std::is_same_v<To, float16>)
-    return to_float16(static_cast<float>(value));
-  else
-    return static_cast<To>(value);
+  if constexpr (std::is_same_v<To, bfloat16>) return {bits_of_bf16(static_cast<float>(value))};
+  else if constexpr (std::is_same_v<To, float16>) return to_float16(static_cast<float>(value));
+  else return static_cast<To>(value);
 }
 
 template <class From, class To>
@@ -138,17 +136,22 @@ void pack(const PackSource& source, int64_t k, int64_t lanes, DType compute, voi
   });
 }
 
-void pack(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed, int64_t width) {
+void pack(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed,
+          int64_t width) {
   switch (kind) {
     case TileKind::f64:
-    case TileKind::f32: return pack(source, k, lanes, sum_dtype(kind), packed, width);
+    case TileKind::f32:
+      return pack(source, k, lanes, sum_dtype(kind), packed, width);
     case TileKind::bf16_chain:
-    case TileKind::bf16_pairs: return pack_bf16(source, k, lanes, kind, side, packed, width);
-    case TileKind::int16_pairs: return pack_int8_pairs(source, k, lanes, static_cast<int32_t*>(packed), width);
+    case TileKind::bf16_pairs:
+      return pack_bf16(source, k, lanes, kind, side, packed, width);
+    case TileKind::int16_pairs:
+      return pack_int8_pairs(source, k, lanes, static_cast<int32_t*>(packed), width);
   }
 }
 
-void pack_leaves(const PackSource& source, std::span<const int32_t> leaf_lengths, int64_t lanes, TileKind kind, PackSide side, void* packed, int64_t width) {
+void pack_leaves(const PackSource& source, std::span<const int32_t> leaf_lengths, int64_t lanes, TileKind kind,
+                 PackSide side, void* packed, int64_t width) {
   PackSource rest = source;
   std::byte* to = static_cast<std::byte*>(packed);
   for_each_even_run(kind, leaf_lengths, [&](int64_t length) {
@@ -163,7 +166,8 @@ void store_tile(const void* tile, DType compute, int64_t tile_stride, int64_t ro
   if (compute == DType::i32) {
     const int32_t* from = static_cast<const int32_t*>(tile);
     for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; ++j) static_cast<int32_t*>(c)[i * c_row_stride + j * c_column_stride] = from[i * tile_stride + j];
+      for (int64_t j = 0; j < columns; ++j)
+        static_cast<int32_t*>(c)[i * c_row_stride + j * c_column_stride] = from[i * tile_stride + j];
     return;
   }
   visit_gemm_dtype(c_dtype, [&]<class To>() {
@@ -172,10 +176,8 @@ void store_tile(const void* tile, DType compute, int64_t tile_stride, int64_t ro
       for (int64_t i = 0; i < rows; ++i)
         store_row<From, To>(from + i * tile_stride, columns, to + i * c_row_stride, c_column_stride);
     };
-    if (compute == DType::f64)
-      store(static_cast<const double*>(tile));
-    else
-      store(static_cast<const float*>(tile));
+    if (compute == DType::f64) store(static_cast<const double*>(tile));
+    else store(static_cast<const float*>(tile));
   });
 }
 

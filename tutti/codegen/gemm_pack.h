@@ -25,14 +25,17 @@ inline constexpr int64_t kPackSlack = 8;
 // Lanes from `lanes` to `width` get some finite or copied value; up to kPackSlack elements behind the end are written.
 void pack(const PackSource& source, int64_t k, int64_t lanes, DType compute, void* packed, int64_t width);
 
-// Which operand of a tile is packed: where a leaf has a last element without a partner, the products that fill its pair are -0.0.
+// Which operand of a tile is packed: where a leaf has a last element without a partner, the products that fill its pair
+// are -0.0.
 enum class PackSide : uint8_t { a, b };
 
-// The same for tiles: items_of(kind, k) rows of items. k: at most a leaf, or whole leaves that have an even length (the last one any).
-// int16_pairs: k counts pairs of i8, see gemm_pack_int8.h.
-void pack(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed, int64_t width);
+// The same for tiles: items_of(kind, k) rows of items. k: at most a leaf, or whole leaves that have an even length (the
+// last one any). int16_pairs: k counts pairs of i8, see gemm_pack_int8.h.
+void pack(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed,
+          int64_t width);
 // Neighbouring leaves of any length, from the beginning of a leaf on.
-void pack_leaves(const PackSource& source, std::span<const int32_t> leaf_lengths, int64_t lanes, TileKind kind, PackSide side, void* packed, int64_t width);
+void pack_leaves(const PackSource& source, std::span<const int32_t> leaf_lengths, int64_t lanes, TileKind kind,
+                 PackSide side, void* packed, int64_t width);
 
 // c(i, j) = tile[i * tile_stride + j], rounded to c_dtype (a narrow type through f32), for i < rows and j < columns.
 void store_tile(const void* tile, DType compute, int64_t tile_stride, int64_t rows, int64_t columns, void* c,

@@ -20,7 +20,8 @@ void store(uint32_t* to, __m256i v) { _mm256_storeu_si256(reinterpret_cast<__m25
 // Eight pairs of neighbouring elements.
 __m256i load_pairs(const bfloat16* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 __m256i load_pairs(const float* p) {
-  const __m256i low = _mm256_srli_epi32(bits(_mm256_loadu_ps(p)), 16), high = _mm256_srli_epi32(bits(_mm256_loadu_ps(p + kSide)), 16);
+  const __m256i low = _mm256_srli_epi32(bits(_mm256_loadu_ps(p)), 16),
+                high = _mm256_srli_epi32(bits(_mm256_loadu_ps(p + kSide)), 16);
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
 }
 
@@ -43,18 +44,22 @@ struct OddFirst {
 };
 
 template <class From>
-uint32_t bits_at(const From* from) { return std::bit_cast<uint32_t>(simd::widen(*from)); }
+uint32_t bits_at(const From* from) {
+  return std::bit_cast<uint32_t>(simd::widen(*from));
+}
 
-// visit(lane, its vector of elements as bits of f32) for a row of neighbours; behind `lanes` are zeros. What is written past `width` is
-// overwritten by the next row.
+// visit(lane, its vector of elements as bits of f32) for a row of neighbours; behind `lanes` are zeros. What is written
+// past `width` is overwritten by the next row.
 template <class From, class Visit>
 void for_row(int64_t lanes, int64_t width, bool may_read_on, Visit visit) {
   const int64_t whole = lanes / kSide * kSide;
   for (int64_t j = 0; j < whole; j += kSide) visit(j, [](const From* p) { return bits(Block::load(p)); });
   if (whole < lanes) {
-    visit(whole, [&](const From* p) { return bits(may_read_on ? Block::load(p) : simd::load_part<float>(p, lanes - whole)); });
+    visit(whole,
+          [&](const From* p) { return bits(may_read_on ? Block::load(p) : simd::load_part<float>(p, lanes - whole)); });
   }
-  for (int64_t j = whole + (whole < lanes ? kSide : 0); j < width; j += kSide) visit(j, [](const From*) { return _mm256_setzero_si256(); });
+  for (int64_t j = whole + (whole < lanes ? kSide : 0); j < width; j += kSide)
+    visit(j, [](const From*) { return _mm256_setzero_si256(); });
 }
 
 // Lanes are neighbours in memory.
@@ -64,12 +69,15 @@ void pack_rows(const From* from, const PackSource& s, int64_t pairs, int64_t lan
     const From *even = from, *odd = from + s.k_stride;
     for (const From* row : {even, odd}) {
       const char* ahead = reinterpret_cast<const char*>(row + kRowsAhead * s.k_stride);
-      for (int64_t offset = 0; offset < lanes * static_cast<int64_t>(sizeof(From)); offset += 64) _mm_prefetch(ahead + offset, _MM_HINT_T1);
+      for (int64_t offset = 0; offset < lanes * static_cast<int64_t>(sizeof(From)); offset += 64)
+        _mm_prefetch(ahead + offset, _MM_HINT_T1);
     }
     // The last row may end where memory does.
     const bool may_read_on = p + 1 < pairs && s.k_stride >= kSide;
     if constexpr (Order::kRows == 1) {
-      for_row<From>(lanes, width, may_read_on, [&](int64_t j, auto load) { store(to + j, _mm256_or_si256(_mm256_srli_epi32(load(even + j), 16), load(odd + j))); });
+      for_row<From>(lanes, width, may_read_on, [&](int64_t j, auto load) {
+        store(to + j, _mm256_or_si256(_mm256_srli_epi32(load(even + j), 16), load(odd + j)));
+      });
     } else {
       for_row<From>(lanes, width, may_read_on, [&](int64_t j, auto load) { store(to + j, load(odd + j)); });
       for_row<From>(lanes, width, may_read_on, [&](int64_t j, auto load) { store(to + width + j, load(even + j)); });
@@ -88,15 +96,18 @@ void pack_columns(const From* from, const PackSource& s, int64_t pairs, int64_t 
       Block::Vector square[kSide];
       for (int64_t i = 0; i < kSide; ++i) square[i] = _mm256_castsi256_ps(load_pairs(row[i] + 2 * p));
       Block::transpose(square);
-      for (int64_t i = 0; i < kSide; ++i) Order::store_pairs(to + (p + i) * Order::kRows * width + j, width, bits(square[i]));
+      for (int64_t i = 0; i < kSide; ++i)
+        Order::store_pairs(to + (p + i) * Order::kRows * width + j, width, bits(square[i]));
     }
   }
 }
 
 template <class Order, class From>
-void pack_any_strides(const From* from, const PackSource& s, int64_t pairs, int64_t lanes, uint32_t* to, int64_t width) {
+void pack_any_strides(const From* from, const PackSource& s, int64_t pairs, int64_t lanes, uint32_t* to,
+                      int64_t width) {
   for (int64_t p = 0; p < pairs; ++p, from += 2 * s.k_stride, to += Order::kRows * width) {
-    for (int64_t j = 0; j < lanes; ++j) Order::put(to + j, width, bits_at(from + j * s.lane_stride), bits_at(from + s.k_stride + j * s.lane_stride));
+    for (int64_t j = 0; j < lanes; ++j)
+      Order::put(to + j, width, bits_at(from + j * s.lane_stride), bits_at(from + s.k_stride + j * s.lane_stride));
     for (int64_t j = lanes; j < width; ++j) Order::put(to + j, width, 0, 0);
   }
 }
@@ -121,7 +132,8 @@ void pack_as(const PackSource& s, int64_t k, int64_t lanes, PackSide side, uint3
 
 }  // namespace
 
-void pack_bf16(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed, int64_t width) {
+void pack_bf16(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed,
+               int64_t width) {
   uint32_t* to = static_cast<uint32_t*>(packed);
   const auto pack_from = [&]<class From>() {
     if (kind == TileKind::bf16_pairs) pack_as<Pairs, From>(source, k, lanes, side, to, width);

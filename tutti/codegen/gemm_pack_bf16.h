@@ -5,7 +5,9 @@
 
 namespace tutti::codegen {
 
-// As pack() of gemm_pack.h, for TileKind::bf16_chain and bf16_pairs. The source is bf16, or f32 whose elements are values of bf16.
-void pack_bf16(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed, int64_t width);
+// As pack() of gemm_pack.h, for TileKind::bf16_chain and bf16_pairs. The source is bf16, or f32 whose elements are
+// values of bf16.
+void pack_bf16(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed,
+               int64_t width);
 
 }  // namespace tutti::codegen

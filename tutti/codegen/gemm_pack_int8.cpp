@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kSide = 8;  // pairs in a register
 
 int32_t pair_of(int8_t low, int8_t high) {
-  return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint16_t>(low)) | static_cast<uint32_t>(static_cast<uint16_t>(high)) << 16);
+  return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint16_t>(low)) |
+                              static_cast<uint32_t>(static_cast<uint16_t>(high)) << 16);
 }
 
 void pack_any_strides(const int8_t* from, const PackSource& s, int64_t k, int64_t lanes, int32_t* to, int64_t width) {
@@ -46,7 +47,8 @@ void pack_columns(const int8_t* from, const PackSource& s, int64_t k, int64_t la
       const int64_t p = std::min(next, k - kSide);
       Block::Vector block[kSide];
       for (int64_t i = 0; i < kSide; ++i)
-        block[i] = _mm256_castsi256_ps(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row[i] + 2 * p))));
+        block[i] = _mm256_castsi256_ps(
+            _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row[i] + 2 * p))));
       Block::transpose(block);
       for (int64_t i = 0; i < kSide; ++i)
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (p + i) * width + j), _mm256_castps_si256(block[i]));

@@ -35,7 +35,8 @@ GemmPlan::GemmPlan(const GemmProblem& p, const ContractionTree& contraction, con
       tasks_per_thread(cut.tasks_per_thread),
       items(chunks.back().first_item + chunks.back().items) {}
 
-GemmPlan::GemmPlan(const GemmProblem& p, const ContractionTree& contraction, const GemmCut& cut, GemmSources from) : GemmPlan(p, contraction, cut) {
+GemmPlan::GemmPlan(const GemmProblem& p, const ContractionTree& contraction, const GemmCut& cut, GemmSources from)
+    : GemmPlan(p, contraction, cut) {
   sources = std::move(from);
   if (transposed) {
     for (GemmSource& s : sources.sources) s = {transposed_operand(s.b), transposed_operand(s.a), s.k};

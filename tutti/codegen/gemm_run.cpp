@@ -10,8 +10,8 @@
 namespace tutti::codegen {
 namespace {
 
-// Packed rows of A are read once per panel, from the last-level cache: all of A when it fits there, else blocks of rows, or of
-// rows and k.
+// Packed rows of A are read once per panel, from the last-level cache: all of A when it fits there, else blocks of
+// rows, or of rows and k.
 constexpr int64_t kWholeABytes = int64_t{8} << 20, kBlockABytes = int64_t{4} << 20;
 // The sums of all tiles of a block of rows wait while k goes on, so that more rows share each packed panel of B.
 constexpr int64_t kWaitingBytes = int64_t{64} << 20;
@@ -34,9 +34,16 @@ class GemmRun {
   struct BlockTarget;
 
  public:
-  GemmRun(const GemmPlan& plan, int64_t index, ThreadPool& pool, const GemmConsumer* consumer, const GemmProducer* producer)
-      : plan_(plan), p_(plan.problem), index_(index), a_(plan, index, producer),
-        c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr), pool_(pool), consumer_(consumer), size_(item_bytes(plan.kind)) {}
+  GemmRun(const GemmPlan& plan, int64_t index, ThreadPool& pool, const GemmConsumer* consumer,
+          const GemmProducer* producer)
+      : plan_(plan),
+        p_(plan.problem),
+        index_(index),
+        a_(plan, index, producer),
+        c_(p_.c ? at(p_.c, p_.c_dtype, index * p_.batch.c_stride) : nullptr),
+        pool_(pool),
+        consumer_(consumer),
+        size_(item_bytes(plan.kind)) {}
 
   void run();
 
@@ -87,7 +94,8 @@ GemmTileCall GemmRun::place_b(size_t chunk, int64_t panel, bool in_place) {
   const int64_t columns = plan_.panel_columns(panel);
   plan_.for_each_piece(chunk, [&](int32_t source, int64_t first_k, int64_t length, int64_t place) {
     const GemmOperand& b = plan_.b_of(source);
-    pack({place_in(b, first_k), b.dtype, b.row_stride, b.column_stride}, length, columns, plan_.kind, PackSide::b, packed + place * width * size_, width);
+    pack({place_in(b, first_k), b.dtype, b.row_stride, b.column_stride}, length, columns, plan_.kind, PackSide::b,
+         packed + place * width * size_, width);
   });
   call.b = packed;
   call.b_stride = width;
@@ -120,17 +128,19 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
     if (c_ == nullptr) return at(c.data, p_.c_dtype, (row - plan_.strips.begin(block_begin(strip))) * c.row_stride);
     return at(c.data, p_.c_dtype, row * c.row_stride + plan_.panels.begin(panel) * plan_.lanes * c.column_stride);
   };
-  const bool direct = p_.c_dtype == sum_dtype(plan_.kind) && c.column_stride == 1 && (columns == width || c_ == nullptr);
+  const bool direct =
+      p_.c_dtype == sum_dtype(plan_.kind) && c.column_stride == 1 && (columns == width || c_ == nullptr);
   // A strip's pending tiles wait for the next chunk.
   const int64_t next_stack = plan_.chunks.size() > 1 ? stack_bytes() : 0;
-  std::byte* const stacks = waiting_ ? waiting_ + (panel * block_.strips + first_strip - block_.first_strip) * next_stack
-                                     : mine.stack.reserve(stack_bytes() * (plan_.chunks.size() > 1 ? strips : 1));
+  std::byte* const stacks = waiting_
+                                ? waiting_ + (panel * block_.strips + first_strip - block_.first_strip) * next_stack
+                                : mine.stack.reserve(stack_bytes() * (plan_.chunks.size() > 1 ? strips : 1));
   std::byte* tile = direct ? nullptr : mine.tile.reserve(plan_.largest_tile() * size_);
 
   const auto kernel_for_rows = [&](int64_t rows) {
-    return gemm_tile_for(
-        {plan_.kind, in_place ? p_.b.dtype : packed_dtype(plan_.kind), static_cast<int32_t>(rows), static_cast<int32_t>(vectors)},
-        p_.target);
+    return gemm_tile_for({plan_.kind, in_place ? p_.b.dtype : packed_dtype(plan_.kind), static_cast<int32_t>(rows),
+                          static_cast<int32_t>(vectors)},
+                         p_.target);
   };
   for (size_t x = block_.first_chunk; x < block_.end_chunk; ++x) {
     const ContractionChunk& chunk = plan_.chunks[x];
@@ -151,7 +161,8 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
       call.stack = stacks + (s - first_strip) * next_stack + chunk.pending * rows * width * size_;
       kernel(&call);
       if (!call.is_last) continue;
-      if (!direct) store_tile(tile, sum_dtype(plan_.kind), width, rows, columns, to, p_.c_dtype, c.row_stride, c.column_stride);
+      if (!direct)
+        store_tile(tile, sum_dtype(plan_.kind), width, rows, columns, to, p_.c_dtype, c.row_stride, c.column_stride);
       const int64_t next = s + 1;
       if (consumer_ && (block_begin(next) == next || next == first_strip + strips))
         hand_on(panel, block_begin(s), next, {place_of(block_begin(s)), c.row_stride, c.column_stride});
@@ -160,7 +171,8 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
 }
 
 GemmRun::Blocks GemmRun::choose_blocks() const {
-  const int64_t all = plan_.strips.parts, whole = a_.strip_bytes(plan_.items, static_cast<int64_t>(plan_.chunks.size()));
+  const int64_t all = plan_.strips.parts,
+                whole = a_.strip_bytes(plan_.items, static_cast<int64_t>(plan_.chunks.size()));
   if (all * whole <= kWholeABytes) return {all, false};
   const int64_t near = std::max<int64_t>(kBlockABytes / whole, 1);
   const int64_t waiting = std::min(kWaitingBytes / (plan_.panels.parts * stack_bytes()), all);
@@ -221,10 +233,8 @@ void run_gemm(const GemmPlan& plan, ThreadPool& pool, const GemmConsumer* consum
   const auto run = [&](int64_t begin, int64_t end) {
     for (int64_t x = begin; x < end; ++x) GemmRun(plan, x, pool, consumer, producer).run();
   };
-  if (p.batch.count < pool.threads())
-    run(0, p.batch.count);
-  else
-    pool.parallel_for(p.batch.count, kWorthATask / (p.m * p.n * p.k) + 1, run);
+  if (p.batch.count < pool.threads()) run(0, p.batch.count);
+  else pool.parallel_for(p.batch.count, kWorthATask / (p.m * p.n * p.k) + 1, run);
 }
 
 }  // namespace tutti::codegen

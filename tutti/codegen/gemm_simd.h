@@ -89,17 +89,9 @@ typename Block<Compute>::Vector load_part(const T* p, int64_t count) {
   return Block<Compute>::load(all);
 }
 
-inline float widen(float x) {
-  return x;
-}
-inline double widen(double x) {
-  return x;
-}
-inline float widen(bfloat16 x) {
-  return to_float(x);
-}
-inline float widen(float16 x) {
-  return to_float(x);
-}
+inline float widen(float x) { return x; }
+inline double widen(double x) { return x; }
+inline float widen(bfloat16 x) { return to_float(x); }
+inline float widen(float16 x) { return to_float(x); }
 
 }  // namespace tutti::codegen::simd

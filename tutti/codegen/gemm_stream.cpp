@@ -14,21 +14,23 @@ namespace {
 
 // Elements of B below which tiles that read B in place, or packed, are as fast.
 constexpr int64_t kWorthStreaming = int64_t{1} << 18;
-// Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when those of B meet in the cache.
+// Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when those of B meet
+// in the cache.
 constexpr int64_t kFewRows = 2, kMostRows = 16;
-// The rows up to which a B with neighbouring k is streamed: with a fourth, transposing it in registers saves nothing against packing.
+// The rows up to which a B with neighbouring k is streamed: with a fourth, transposing it in registers saves nothing
+// against packing.
 constexpr int64_t kMostLeafRows = 3;
 // Leaves for lanes: shorter or more uneven ones leave too much to what is done lane by lane.
 constexpr int32_t kShortestLeaf = 16, kUneven = 8;
-// Sums of a block of columns stay in the first-level cache with the rows of B that are added, unless that makes pieces of
-// rows so short that the processor does not see the next one coming.
+// Sums of a block of columns stay in the first-level cache with the rows of B that are added, unless that makes pieces
+// of rows so short that the processor does not see the next one coming.
 constexpr int64_t kSumsBytes = 8 << 10, kShortestPiece = 256;
 constexpr int64_t kFewestColumns = 64, kLeafColumns = 64;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 18;
 
-// Types of B that are streamed: narrow ones only into f32. A product in f64 of a narrow B is rare, and its loops would take
-// as long to compile as those of all other types.
+// Types of B that are streamed: narrow ones only into f32. A product in f64 of a narrow B is rare, and its loops would
+// take as long to compile as those of all other types.
 bool has_loops(const GemmProblem& p) { return p.compute != DType::f64 || p.b.dtype == DType::f64; }
 
 // Calls fn with the arithmetic for a kind of tile and a stored B.
@@ -37,10 +39,14 @@ void visit_arithmetic(TileKind kind, DType stored, Fn&& fn) {
   if (kind == TileKind::bf16_pairs) return fn.template operator()<stream::PairsOnUnits>();
   if (kind == TileKind::bf16_chain) return fn.template operator()<stream::PairsByFma>();
   switch (stored) {
-    case DType::f64: return fn.template operator()<stream::Elements<double, double>>();
-    case DType::bf16: return fn.template operator()<stream::Elements<float, bfloat16>>();
-    case DType::f16: return fn.template operator()<stream::Elements<float, float16>>();
-    default: return fn.template operator()<stream::Elements<float, float>>();
+    case DType::f64:
+      return fn.template operator()<stream::Elements<double, double>>();
+    case DType::bf16:
+      return fn.template operator()<stream::Elements<float, bfloat16>>();
+    case DType::f16:
+      return fn.template operator()<stream::Elements<float, float16>>();
+    default:
+      return fn.template operator()<stream::Elements<float, float>>();
   }
 }
 
@@ -68,8 +74,15 @@ bool is_turned(const GemmProblem& p) { return p.n < p.m; }
 // One problem of the batch, few rows first.
 class StreamRun {
  public:
-  StreamRun(const GemmProblem& p, bool is_turned, int64_t index, const ContractionTree& tree, const GemmConsumer* consumer)
-      : p_(p), is_turned_(is_turned), index_(index), tree_(tree), consumer_(consumer), kind_(p.kind()), size_(item_bytes(kind_)) {}
+  StreamRun(const GemmProblem& p, bool is_turned, int64_t index, const ContractionTree& tree,
+            const GemmConsumer* consumer)
+      : p_(p),
+        is_turned_(is_turned),
+        index_(index),
+        tree_(tree),
+        consumer_(consumer),
+        kind_(p.kind()),
+        size_(item_bytes(kind_)) {}
 
   void run(GemmStream stream, ThreadPool& pool);
 
@@ -119,12 +132,13 @@ void StreamRun::for_each_block(int64_t widest, ThreadPool& pool, Fn fn) const {
   const int64_t lanes = 32 / size_, registers = (p_.n + lanes - 1) / lanes;
   const int64_t shared = std::max<int64_t>((registers + pool.threads() - 1) / pool.threads(), 1);
   const EvenSplit blocks = EvenSplit::at_most(registers, std::min(std::max<int64_t>(widest / lanes, 1), shared));
-  pool.parallel_for(blocks.parts, kWorthATask / (p_.m * p_.k * blocks.largest() * lanes) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t column = blocks.begin(i) * lanes;
-      fn(column, std::min(blocks.size(i) * lanes, p_.n - column));
-    }
-  });
+  pool.parallel_for(blocks.parts, kWorthATask / (p_.m * p_.k * blocks.largest() * lanes) + 1,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        const int64_t column = blocks.begin(i) * lanes;
+                        fn(column, std::min(blocks.size(i) * lanes, p_.n - column));
+                      }
+                    });
 }
 
 template <class A>
@@ -154,7 +168,8 @@ void StreamRun::run_leaves(const typename A::Sum* x, ThreadPool& pool) const {
 void StreamRun::run(GemmStream stream, ThreadPool& pool) {
   const void* a = static_cast<const std::byte*>(p_.a.data) + index_ * p_.batch.a_stride * itemsize(p_.a.dtype);
   void* x = gemm_workspaces().a.reserve((p_.m * p_.k + kPackSlack) * size_);  // an item holds one k or more
-  pack_leaves({a, p_.a.dtype, p_.a.column_stride, p_.a.row_stride}, tree_.leaf_lengths, p_.m, kind_, PackSide::a, x, p_.m);
+  pack_leaves({a, p_.a.dtype, p_.a.column_stride, p_.a.row_stride}, tree_.leaf_lengths, p_.m, kind_, PackSide::a, x,
+              p_.m);
   visit_arithmetic(kind_, p_.b.dtype, [&]<class A>() {
     const auto* packed = static_cast<const typename A::Sum*>(x);
     stream == GemmStream::columns ? run_columns<A>(packed, pool) : run_leaves<A>(packed, pool);
@@ -167,7 +182,8 @@ GemmStream stream_of(const GemmProblem& p, const ContractionTree& tree) {
   return stream_as_it_stands(is_turned(p) ? transposed(p) : p, tree);
 }
 
-void stream_gemm(const GemmProblem& asked, const ContractionTree& tree, ThreadPool& pool, const GemmConsumer* consumer) {
+void stream_gemm(const GemmProblem& asked, const ContractionTree& tree, ThreadPool& pool,
+                 const GemmConsumer* consumer) {
   const bool turned = is_turned(asked);
   const GemmProblem p = turned ? transposed(asked) : asked;
   const GemmStream stream = stream_as_it_stands(p, tree);

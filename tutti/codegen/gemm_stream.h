@@ -1,8 +1,8 @@
 // Products with a few rows, which take as long as reading B: B is read once, in place, without copying.
 // Private to the GEMM.
 //
-// Neighbouring columns (the weight of x W): rows of B are added to sums that stay in the first-level cache, a few k at a
-// time. Neighbouring k (the weight of x W^T): the lanes of a register are leaves of the tree, whose chains are
+// Neighbouring columns (the weight of x W): rows of B are added to sums that stay in the first-level cache, a few k at
+// a time. Neighbouring k (the weight of x W^T): the lanes of a register are leaves of the tree, whose chains are
 // independent; so a register holds elements of one row of W, and memory is read in its order.
 #pragma once
 

@@ -1,6 +1,7 @@
 // What streams multiply: how elements of B and of x are loaded and added to sums. Private to gemm_stream.cpp.
 //
-// An item is one k, or a pair of neighbouring k of two bf16 operands (numerics contract, N3). x is packed as for the tiles of its kind.
+// An item is one k, or a pair of neighbouring k of two bf16 operands (numerics contract, N3). x is packed as for the
+// tiles of its kind.
 #pragma once
 
 #include "tutti/codegen/gemm_simd.h"
@@ -9,7 +10,8 @@
 
 namespace tutti::codegen::stream {
 
-// Denormals are read and written as zero while it lives. What computes meanwhile must be a call into which the compiler does not look
+// Denormals are read and written as zero while it lives. What computes meanwhile must be a call into which the compiler
+// does not look
 // ([[gnu::noipa]]): compilers move arithmetic across the instructions that change this mode.
 class FlushDenormals {
  public:
@@ -37,13 +39,17 @@ struct Elements {
 
   // Neighbouring items of a row.
   static Vector load_items(const S* p) { return Block::load(p); }
-  static Vector add_items(Vector items, const T* x, int64_t, Vector sum) { return Block::fma(items, Block::load(x), sum); }
+  static Vector add_items(Vector items, const T* x, int64_t, Vector sum) {
+    return Block::fma(items, Block::load(x), sum);
+  }
 
   // The items of neighbouring columns, and an item of x for all of them.
   using Columns = Vector;
   using Factor = Vector;
   template <class Load>
-  static Columns columns(const S* p, int64_t, Load load) { return load(p); }
+  static Columns columns(const S* p, int64_t, Load load) {
+    return load(p);
+  }
   static Factor factor(const T* x, int64_t) { return Block::splat(*x); }
   static Vector add(const Factor& x, const Columns& c, Vector sum) { return Block::fma(x, c, sum); }
 };
@@ -56,7 +62,9 @@ struct BfloatPairs {
   static constexpr int64_t kPerItem = 2;
 
   static Vector load_items(const bfloat16* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
-  static Vector odd(Vector pairs) { return _mm256_and_ps(pairs, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int32_t>(0xffff0000u)))); }
+  static Vector odd(Vector pairs) {
+    return _mm256_and_ps(pairs, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int32_t>(0xffff0000u))));
+  }
   static Vector even(Vector pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16)); }
 };
 
@@ -77,7 +85,9 @@ struct PairsOnUnits : BfloatPairs {
   using Factor = Vector;
   static Vector low_half(Vector v) { return _mm256_castsi256_ps(_mm256_srli_epi32(_mm256_castps_si256(v), 16)); }
   template <class Load>
-  static Columns columns(const bfloat16* p, int64_t stride, Load load) { return _mm256_or_ps(low_half(load(p)), load(p + stride)); }
+  static Columns columns(const bfloat16* p, int64_t stride, Load load) {
+    return _mm256_or_ps(low_half(load(p)), load(p + stride));
+  }
   static Factor factor(const float* x, int64_t) { return Block::splat(*x); }
   static Vector add(Factor x, Columns c, Vector sum) { return dot(c, x, sum); }
   // The last k of an odd leaf: elements of columns, and of x as it is packed.
@@ -102,9 +112,13 @@ struct PairsByFma : BfloatPairs {
     Vector odd, even;
   };
   template <class Load>
-  static Columns columns(const bfloat16* p, int64_t stride, Load load) { return {load(p), load(p + stride)}; }
+  static Columns columns(const bfloat16* p, int64_t stride, Load load) {
+    return {load(p), load(p + stride)};
+  }
   static Factor factor(const float* x, int64_t x_stride) { return {Block::splat(*x), Block::splat(x[x_stride])}; }
-  static Vector add(const Factor& x, const Columns& c, Vector sum) { return Block::fma(x.even, c.even, Block::fma(x.odd, c.odd, sum)); }
+  static Vector add(const Factor& x, const Columns& c, Vector sum) {
+    return Block::fma(x.even, c.even, Block::fma(x.odd, c.odd, sum));
+  }
   static Vector add_alone(Vector elements, Vector x, Vector sum) { return Block::fma(elements, x, sum); }
 };
 

@@ -8,8 +8,8 @@
 
 namespace tutti::codegen::stream {
 
-// Rows of x whose sums are registers at a time, and as many k as leave registers for their elements: three by three is the
-// most work for a sum that is loaded and stored.
+// Rows of x whose sums are registers at a time, and as many k as leave registers for their elements: three by three is
+// the most work for a sum that is loaded and stored.
 constexpr int k_at_once(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : rows == 3 ? 3 : 2; }
 // Rows of B that are asked for ahead. One row of x alone reads so many streams that the processor follows by itself.
 inline constexpr int64_t kRowsAhead = 8;
@@ -28,7 +28,8 @@ struct ColumnBlock {
   int64_t columns;
   int64_t width;  // columns in whole registers
 
-  // visit(column, load) for the registers of a row of B, where load(p) gives the elements at p; line(column) at the begin of each line.
+  // visit(column, load) for the registers of a row of B, where load(p) gives the elements at p; line(column) at the
+  // begin of each line.
   template <class Line, class Visit>
   void for_registers(Line line, Visit visit) const {
     const auto load_all = [](const S* p) { return Block::load(p); };
@@ -51,7 +52,8 @@ struct ColumnBlock {
     T* const sums_of_row = sums + row * width;
     const auto prefetch = [&](int64_t j) {
       if (kRows == 1 || row > 0) return;
-      for (int i = 0; i < kItems * A::kPerItem; ++i) _mm_prefetch(reinterpret_cast<const char*>(at + (i + kRowsAhead) * b_stride + j), _MM_HINT_T0);
+      for (int i = 0; i < kItems * A::kPerItem; ++i)
+        _mm_prefetch(reinterpret_cast<const char*>(at + (i + kRowsAhead) * b_stride + j), _MM_HINT_T0);
     };
     for_registers(prefetch, [&](int64_t j, auto load) {
       Vector sum[kRows];
@@ -68,13 +70,15 @@ struct ColumnBlock {
   template <int kRows, int kItems>
   void add_rows(const S* at, const T* x_row, int64_t items, int64_t row, T* sums) const {
     if (items == kItems) return add<kRows, kItems>(at, x_row, row, sums);
-    for (int64_t i = 0; i < items; ++i) add<kRows, 1>(at + i * A::kPerItem * b_stride, x_row + i * A::kXRows * rows, row, sums);
+    for (int64_t i = 0; i < items; ++i)
+      add<kRows, 1>(at + i * A::kPerItem * b_stride, x_row + i * A::kXRows * rows, row, sums);
   }
   template <int kLargest>
   void leaf(const S* at, const T* x_row, int64_t length, T* sums) const {
     constexpr int kItems = k_at_once(kLargest) / A::kPerItem;
     const int64_t items = length / A::kPerItem;
-    for (int64_t done = 0; done < items; done += kItems, at += kItems * A::kPerItem * b_stride, x_row += kItems * A::kXRows * rows) {
+    for (int64_t done = 0; done < items;
+         done += kItems, at += kItems * A::kPerItem * b_stride, x_row += kItems * A::kXRows * rows) {
       const int64_t some = std::min<int64_t>(kItems, items - done);
       int64_t row = 0;
       for (; row + kLargest <= rows; row += kLargest) add_rows<kLargest, kItems>(at, x_row, some, row, sums);
@@ -87,17 +91,27 @@ struct ColumnBlock {
   // The k that is left of an odd leaf.
   void add_alone(const S* at, const T* x_row, T* sums) const {
     for (int64_t r = 0; r < rows; ++r, sums += width)
-      for_registers([](int64_t) {}, [&](int64_t j, auto load) { Block::store(sums + j, A::add_alone(load(at + j), Block::splat(x_row[r]), Block::load(sums + j))); });
+      for_registers([](int64_t) {},
+                    [&](int64_t j, auto load) {
+                      Block::store(sums + j, A::add_alone(load(at + j), Block::splat(x_row[r]), Block::load(sums + j)));
+                    });
   }
 
   // The chains of a leaf: of `length` rows of B from `at` on.
   [[gnu::noipa]] void leaf(const S* at, const T* x_row, int64_t length, T* sums) const {
     std::fill(sums, sums + rows * width, T{-0.0});
     switch (rows) {
-      case 1: leaf<1>(at, x_row, length, sums); break;
-      case 2: leaf<2>(at, x_row, length, sums); break;
-      case 4: leaf<4>(at, x_row, length, sums); break;
-      default: leaf<3>(at, x_row, length, sums);
+      case 1:
+        leaf<1>(at, x_row, length, sums);
+        break;
+      case 2:
+        leaf<2>(at, x_row, length, sums);
+        break;
+      case 4:
+        leaf<4>(at, x_row, length, sums);
+        break;
+      default:
+        leaf<3>(at, x_row, length, sums);
     }
     if constexpr (A::kPerItem == 2) {
       if (length % 2 != 0) add_alone(at + (length - 1) * b_stride, x_row + length / 2 * A::kXRows * rows, sums);
@@ -119,7 +133,8 @@ struct ColumnBlock {
       x_row += items_of(A::kKind, length) * rows;
       for (int merges = tree.merges[l]; merges > 0; --merges) {
         sums -= size;
-        for (int64_t i = 0; i < size; i += Block::kSide) Block::store(sums + i, Block::add(Block::load(sums + i), Block::load(sums + size + i)));
+        for (int64_t i = 0; i < size; i += Block::kSide)
+          Block::store(sums + i, Block::add(Block::load(sums + i), Block::load(sums + size + i)));
       }
     }
   }

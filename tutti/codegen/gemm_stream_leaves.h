@@ -17,7 +17,8 @@ namespace tutti::codegen::stream {
 // Bytes of B that are asked for ahead, of the columns that come next.
 inline constexpr int64_t kBytesAhead = 16 << 10;
 
-// The starting addresses of the lanes of a group. Usually they are a fixed distance apart, which takes a few registers instead of a table.
+// The starting addresses of the lanes of a group. Usually they are a fixed distance apart, which takes a few registers
+// instead of a table.
 template <class S, int64_t kLanes>
 struct EvenLanes {
   const S* first;
@@ -35,7 +36,9 @@ template <class S, int64_t kLanes, int64_t kDistance>
 struct FixedLanes {
   const S* first;
   FixedLanes(const S* b, const int64_t* offsets) : first(b + offsets[0]) {}
-  static bool fit(const int64_t* offsets) { return EvenLanes<S, kLanes>::fit(offsets) && offsets[1] - offsets[0] == kDistance; }
+  static bool fit(const int64_t* offsets) {
+    return EvenLanes<S, kLanes>::fit(offsets) && offsets[1] - offsets[0] == kDistance;
+  }
   const S* operator[](int64_t lane) const { return first + lane * kDistance; }
 };
 template <class S, int64_t kLanes>
@@ -60,7 +63,10 @@ class LeafLanes {
  public:
   // x: packed, [items][rows], one row to three. Leaves of pairs must be equal.
   LeafLanes(const ContractionTree& tree, const T* x, int64_t rows)
-      : tree_(tree), x_(x), rows_(rows), leaves_(static_cast<int64_t>(tree.leaf_lengths.size())),
+      : tree_(tree),
+        x_(x),
+        rows_(rows),
+        leaves_(static_cast<int64_t>(tree.leaf_lengths.size())),
         unit_columns_(std::max<int64_t>(kGroupsAtOnce * kLanes / leaves_, 1)),
         groups_((unit_columns_ * leaves_ + kLanes * kGroupsAtOnce - 1) / (kLanes * kGroupsAtOnce) * kGroupsAtOnce),
         length_(*std::min_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end())),
@@ -83,9 +89,12 @@ class LeafLanes {
   // y[r * y_stride + j] for `columns` columns, column_stride elements apart.
   void run(const S* b, int64_t column_stride, int64_t columns, T* y, int64_t y_stride) const {
     switch (rows_) {
-      case 1: return run<1>(b, column_stride, columns, y, y_stride);
-      case 2: return run<2>(b, column_stride, columns, y, y_stride);
-      default: return run<3>(b, column_stride, columns, y, y_stride);
+      case 1:
+        return run<1>(b, column_stride, columns, y, y_stride);
+      case 2:
+        return run<2>(b, column_stride, columns, y, y_stride);
+      default:
+        return run<3>(b, column_stride, columns, y, y_stride);
     }
   }
 
@@ -105,7 +114,8 @@ class LeafLanes {
 
   template <int kRows>
   void run(const S* b, int64_t column_stride, int64_t columns, T* y, int64_t y_stride) const {
-    const int64_t ahead = (kBytesAhead / static_cast<int64_t>(sizeof(S)) / (k_ * unit_columns_) + 1) * unit_columns_ * column_stride;
+    const int64_t ahead =
+        (kBytesAhead / static_cast<int64_t>(sizeof(S)) / (k_ * unit_columns_) + 1) * unit_columns_ * column_stride;
     const int64_t unit_size = groups_ * kLanes * kRows;
     std::vector<T> sums(static_cast<size_t>(unit_size * kLanes)), pending(static_cast<size_t>(leaves_ * kLanes));
     std::vector<int64_t> offsets(static_cast<size_t>(groups_ * kLanes));
@@ -131,14 +141,18 @@ class LeafLanes {
           };
           // Leaves of k = 2^i, of k = 3 * 2^i, of any k, and columns side by side.
           bool done = false;
-          if constexpr (std::is_same_v<T, float> && !std::is_same_v<S, float16>) {  // the common types are worth two more loops
-            done = walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf>>()) || walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf / 4 * 3>>());
+          if constexpr (std::is_same_v<T, float> &&
+                        !std::is_same_v<S, float16>) {  // the common types are worth two more loops
+            done = walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf>>()) ||
+                   walked_as(std::type_identity<FixedLanes<S, kLanes, kContractionLeaf / 4 * 3>>());
           }
-          static_cast<void>(done || walked_as(std::type_identity<EvenLanes<S, kLanes>>()) || walked_as(std::type_identity<AnyLanes<S, kLanes>>()));
+          static_cast<void>(done || walked_as(std::type_identity<EvenLanes<S, kLanes>>()) ||
+                            walked_as(std::type_identity<AnyLanes<S, kLanes>>()));
         }
       }
       for (int64_t j = 0; j < unit_columns_; ++j)
-        for (int64_t r = 0; r < kRows; ++r) combine(sums.data(), j, r, b, column_stride, first, columns, pending.data(), y + r * y_stride);
+        for (int64_t r = 0; r < kRows; ++r)
+          combine(sums.data(), j, r, b, column_stride, first, columns, pending.data(), y + r * y_stride);
     }
   }
 
@@ -153,11 +167,13 @@ class LeafLanes {
   }
   // sum += items [begin, kLanes) of the square at `item`.
   template <int kRows, class Lanes>
-  [[gnu::always_inline]] static void add_square(const Lanes& lanes, int64_t item, int64_t begin, const T* x, Vector (&sum)[kRows]) {
+  [[gnu::always_inline]] static void add_square(const Lanes& lanes, int64_t item, int64_t begin, const T* x,
+                                                Vector (&sum)[kRows]) {
     Vector block[kLanes];
     load_square(lanes, item, block);
     for (int64_t i = begin; i < kLanes; ++i)
-      for (int64_t r = 0; r < kRows; ++r) sum[r] = A::add_items(block[i], x + ((item + i) * A::kXRows * kRows + r) * kLanes, kRows * kLanes, sum[r]);
+      for (int64_t r = 0; r < kRows; ++r)
+        sum[r] = A::add_items(block[i], x + ((item + i) * A::kXRows * kRows + r) * kLanes, kRows * kLanes, sum[r]);
   }
   // sum += the last k of an odd leaf, which has no partner.
   template <int kRows, class Lanes>
@@ -212,14 +228,16 @@ class LeafLanes {
   }
 
   // The trees of column `j` of each unit, side by side; leaves that are longer than the shortest go on alone.
-  void combine(const T* sums, int64_t j, int64_t row, const S* b, int64_t column_stride, int64_t first, int64_t columns, T* pending, T* y) const {
+  void combine(const T* sums, int64_t j, int64_t row, const S* b, int64_t column_stride, int64_t first, int64_t columns,
+               T* pending, T* y) const {
     const int64_t unit_size = groups_ * kLanes * rows_;
     alignas(64) T group[kLanes * kLanes];  // of lanes: element u of row i is lane i of unit u
     for (int64_t leaf = 0; leaf < leaves_; ++leaf) {
       const int64_t item = j * leaves_ + leaf;
       if (leaf == 0 || item % kLanes == 0) {
         Vector block[kLanes];
-        for (int64_t u = 0; u < kLanes; ++u) block[u] = Block::load(sums + u * unit_size + (item / kLanes * rows_ + row) * kLanes);
+        for (int64_t u = 0; u < kLanes; ++u)
+          block[u] = Block::load(sums + u * unit_size + (item / kLanes * rows_ + row) * kLanes);
         Block::transpose(block);
         for (int64_t i = 0; i < kLanes; ++i) Block::store(group + i * kLanes, block[i]);
       }
@@ -229,12 +247,14 @@ class LeafLanes {
         for (int64_t k = begin + length_; k < begin + tree_.leaf_lengths[static_cast<size_t>(leaf)]; ++k) {
           for (int64_t u = 0; u < kLanes; ++u) {
             const int64_t column = std::min(first + u * unit_columns_ + j, columns - 1);
-            mine[u] = std::fma(x_[k * rows_ + row], static_cast<T>(simd::widen(b[column * column_stride + k])), mine[u]);
+            mine[u] =
+                std::fma(x_[k * rows_ + row], static_cast<T>(simd::widen(b[column * column_stride + k])), mine[u]);
           }
         }
       }
       Vector sum = Block::load(mine);
-      for (int merges = tree_.merges[static_cast<size_t>(leaf)]; merges > 0; --merges, pending -= kLanes) sum = Block::add(Block::load(pending - kLanes), sum);
+      for (int merges = tree_.merges[static_cast<size_t>(leaf)]; merges > 0; --merges, pending -= kLanes)
+        sum = Block::add(Block::load(pending - kLanes), sum);
       Block::store(pending, sum);
       pending += kLanes;
     }
@@ -248,8 +268,8 @@ class LeafLanes {
   int64_t rows_, leaves_;
   int64_t unit_columns_;  // that fill groups together
   int64_t groups_;
-  int64_t length_;        // of the shortest leaf
-  int64_t items_;         // that are whole, of the same
+  int64_t length_;  // of the shortest leaf
+  int64_t items_;   // that are whole, of the same
   int64_t k_ = 0;
   std::vector<int64_t> first_k_;
   std::vector<T> lane_x_;  // [group][x_rows()][rows][lane]

@@ -28,7 +28,9 @@ class GemmStrips {
   // Some strips of the block, from any thread.
   void pack(int64_t first_strip, int64_t strips) const;
   // A packed strip: chunk.items times its rows.
-  const std::byte* strip(size_t chunk_index, int64_t strip) const { return packed_ + packed_offset(chunk_index, strip) * size_; }
+  const std::byte* strip(size_t chunk_index, int64_t strip) const {
+    return packed_ + packed_offset(chunk_index, strip) * size_;
+  }
 
  private:
   // The location of a part of A.
@@ -38,10 +40,12 @@ class GemmStrips {
     int64_t row_stride, column_stride;
   };
   void produce_strips(int64_t first_strip, int64_t strips) const;
-  void pack_piece(size_t chunk_index, int32_t source, int64_t first_k, int64_t length, int64_t place, int64_t first_strip, int64_t end_strip) const;
+  void pack_piece(size_t chunk_index, int32_t source, int64_t first_k, int64_t length, int64_t place,
+                  int64_t first_strip, int64_t end_strip) const;
   Part part_at(const GemmOperand& a, int64_t strip, int64_t k) const;
   Part produce(int64_t first_strip, int64_t end_strip, int64_t first_k, int64_t length) const;
-  void pack_part(size_t chunk_index, int64_t place, int64_t length, int64_t first_strip, int64_t end_strip, const Part& part) const;
+  void pack_part(size_t chunk_index, int64_t place, int64_t length, int64_t first_strip, int64_t end_strip,
+                 const Part& part) const;
   int64_t packed_offset(size_t chunk_index, int64_t strip) const;
 
   const GemmPlan& plan_;

@@ -26,9 +26,9 @@ enum class StrideClass : uint8_t {
 struct OperandSpec {
   DType dtype;  // storage type in memory
   StrideClass inner;
-  // Picked operands (gather, scatter): the input, i64 or i32, whose element at (o, i) times OperandCall::pick is added to
-  // this operand's address. -1: none. An index outside [0, extent) sets bit 2 of the error flag and reaches no memory:
-  // with an index that stays along the row the row is left out; else the element reads 0 or is not written.
+  // Picked operands (gather, scatter): the input, i64 or i32, whose element at (o, i) times OperandCall::pick is added
+  // to this operand's address. -1: none. An index outside [0, extent) sets bit 2 of the error flag and reaches no
+  // memory: with an index that stays along the row the row is left out; else the element reads 0 or is not written.
   // Elements are written in row-major order of (o, i): where picked outputs meet, the last one stays.
   int8_t index = -1;
   // Outputs of column kernels: an element for each of the reduced dim instead of one for all.
@@ -42,7 +42,8 @@ enum class LoopKind : uint8_t {
   // broadcast is written once per row (from reductions, params and broadcast arguments only).
   row,
   // Reduction over a dim that is not the inner one: for each o and i, the reductions over n_reduce elements (stride
-  // `reduce`), vectors along i. Outputs are per (o, i) and may use reductions, params only; those with `along_reduced` are
+  // `reduce`), vectors along i. Outputs are per (o, i) and may use reductions, params only; those with `along_reduced`
+  // are
   // per element and may use elements, too.
   column,
   // For each row o: outputs hold the running combination of the reductions along i (inclusive scan, left to right,
@@ -51,12 +52,17 @@ enum class LoopKind : uint8_t {
 };
 
 enum class ReduceOp : uint8_t {
-  sum, prod, max, min,  // NaN wins max and min; identity of sum is -0.0 (integers: 0)
-  argmax, argmin,       // i64 index of the first extreme; the first NaN wins
-  any, all,             // boolean
-  softmax_max,          // m of the softmax monoid (m, l) over value x
-  softmax_sum,          // l of the same monoid; must directly follow softmax_max with the same value node
-  softmax_rest,         // r = l - 1 instead of l, to full precision: the first maximum is left out; follows softmax_max alike
+  sum,
+  prod,
+  max,
+  min,  // NaN wins max and min; identity of sum is -0.0 (integers: 0)
+  argmax,
+  argmin,  // i64 index of the first extreme; the first NaN wins
+  any,
+  all,           // boolean
+  softmax_max,   // m of the softmax monoid (m, l) over value x
+  softmax_sum,   // l of the same monoid; must directly follow softmax_max with the same value node
+  softmax_rest,  // r = l - 1 instead of l, to full precision: the first maximum is left out; follows softmax_max alike
 };
 
 // How the elements of a reduction are combined (numerics contract, N3 and N10).
@@ -118,8 +124,8 @@ struct KernelCall {
   int64_t n_outer = 1;
   int64_t n_inner = 0;
   int64_t n_reduce = 0;
-  int64_t leaf = 512;         // elements per leaf of the reduction tree
-  int64_t first_index = 0;    // linear_index of element (0, 0); (o, i) has first_index + o * index_outer + i
+  int64_t leaf = 512;       // elements per leaf of the reduction tree
+  int64_t first_index = 0;  // linear_index of element (0, 0); (o, i) has first_index + o * index_outer + i
   int64_t index_outer = 0;
   // Bits the kernel sets: kDividedByZero, kIndexOutOfRange. Atomically: calls on several threads may share it.
   uint32_t* error;

@@ -30,7 +30,7 @@ class KernelCache {
  private:
   struct Slot {
     std::mutex mutex;
-    std::unique_ptr<const Kernel> kernel;     // guarded by mutex until `ready`
+    std::unique_ptr<const Kernel> kernel;  // guarded by mutex until `ready`
     std::atomic<const Kernel*> ready = nullptr;
   };
 
@@ -53,7 +53,9 @@ class KernelCache {
   };
   struct EqualNames {
     using is_transparent = void;
-    bool operator()(const auto& a, const auto& b) const { return a.hash == b.hash && a.target == b.target && a.spec_key == b.spec_key; }
+    bool operator()(const auto& a, const auto& b) const {
+      return a.hash == b.hash && a.target == b.target && a.spec_key == b.spec_key;
+    }
   };
 
   Slot& slot(const NameView& name);

@@ -43,10 +43,11 @@ class Checker {
     TUTTI_CHECK(index.dtype == DType::i64 || index.dtype == DType::i32,
                 "kernel '{}': the indices in input {} are {}; expected i64 or i32", spec_.name, operand.index,
                 name_of(index.dtype));
-    TUTTI_CHECK(index.index == -1, "kernel '{}': input {} holds indices and is picked itself; pick it in a kernel before this one",
+    TUTTI_CHECK(index.index == -1,
+                "kernel '{}': input {} holds indices and is picked itself; pick it in a kernel before this one",
                 spec_.name, operand.index);
-    TUTTI_CHECK(spec_.kind != LoopKind::column, "kernel '{}': an operand of a column kernel is picked; use LoopKind::row",
-                spec_.name);
+    TUTTI_CHECK(spec_.kind != LoopKind::column,
+                "kernel '{}': an operand of a column kernel is picked; use LoopKind::row", spec_.name);
   }
 
   void check_node(size_t n) const {
@@ -57,8 +58,8 @@ class Checker {
     for (int k = 0; k < arity; ++k) {
       check_id(x.operands[k], n, "an operand");  // operands come before their users
       const DType first = node(x.operands[0]).dtype;
-      TUTTI_CHECK(!takes_one_dtype(x.op) || node(x.operands[k]).dtype == first, "kernel '{}': {} of {} and {}", spec_.name,
-                  name_of(x.op), name_of(first), name_of(node(x.operands[k]).dtype));
+      TUTTI_CHECK(!takes_one_dtype(x.op) || node(x.operands[k]).dtype == first, "kernel '{}': {} of {} and {}",
+                  spec_.name, name_of(x.op), name_of(first), name_of(node(x.operands[k]).dtype));
     }
     if (x.op == ScalarOp::where) {
       TUTTI_CHECK(node(x.operands[0]).dtype == DType::boolean && node(x.operands[1]).dtype == node(x.operands[2]).dtype,
@@ -67,7 +68,8 @@ class Checker {
                   name_of(node(x.operands[2]).dtype));
     }
     if (x.op == ScalarOp::philox) {
-      for (int k = 0; k < 3; ++k) TUTTI_CHECK(node(x.operands[k]).dtype == DType::i64, "kernel '{}': philox takes i64", spec_.name);
+      for (int k = 0; k < 3; ++k)
+        TUTTI_CHECK(node(x.operands[k]).dtype == DType::i64, "kernel '{}': philox takes i64", spec_.name);
     }
     if (x.op == ScalarOp::stored) {
       TUTTI_CHECK(x.index >= 0 && x.index < kNumDTypes && compute_dtype(static_cast<DType>(x.index)) == x.dtype,
@@ -77,12 +79,12 @@ class Checker {
       TUTTI_CHECK(x.index >= 0 && static_cast<size_t>(x.index) < spec_.inputs.size(), "kernel '{}': argument {} of {}",
                   spec_.name, x.index, spec_.inputs.size());
       const DType storage = spec_.inputs[static_cast<size_t>(x.index)].dtype;
-      TUTTI_CHECK(compute_dtype(storage) == x.dtype, "kernel '{}': argument {} is {} and computes in {}, not {}", spec_.name,
-                  x.index, name_of(storage), name_of(compute_dtype(storage)), name_of(x.dtype));
+      TUTTI_CHECK(compute_dtype(storage) == x.dtype, "kernel '{}': argument {} is {} and computes in {}, not {}",
+                  spec_.name, x.index, name_of(storage), name_of(compute_dtype(storage)), name_of(x.dtype));
     }
     if (x.op == ScalarOp::reduced) {
-      TUTTI_CHECK(x.index >= 0 && static_cast<size_t>(x.index) < spec_.reductions.size(), "kernel '{}': reduction {} of {}",
-                  spec_.name, x.index, spec_.reductions.size());
+      TUTTI_CHECK(x.index >= 0 && static_cast<size_t>(x.index) < spec_.reductions.size(),
+                  "kernel '{}': reduction {} of {}", spec_.name, x.index, spec_.reductions.size());
       const DType held = reduction_dtype(static_cast<size_t>(x.index));
       TUTTI_CHECK(held == x.dtype, "kernel '{}': reduction {} gives {}, the node says {}", spec_.name, x.index,
                   name_of(held), name_of(x.dtype));
@@ -101,7 +103,8 @@ class Checker {
 
   // True when the value of `id` depends on reduction `limit` or a later one.
   bool uses_reduction(int32_t id, size_t limit) const {
-    return any_leaf(id, [&](const ExprNode& x) { return x.op == ScalarOp::reduced && static_cast<size_t>(x.index) >= limit; });
+    return any_leaf(
+        id, [&](const ExprNode& x) { return x.op == ScalarOp::reduced && static_cast<size_t>(x.index) >= limit; });
   }
 
   void check_reduction(size_t k) const {
@@ -110,7 +113,8 @@ class Checker {
     const DType value = node(r.value).dtype;
     TUTTI_CHECK(!uses_reduction(r.value, spec_.kind == LoopKind::scan ? 0 : k),
                 "kernel '{}': the value of reduction {} uses a reduction that is not finished", spec_.name, k);
-    const bool of_maximum = r.op == ReduceOp::softmax_sum || r.op == ReduceOp::softmax_rest, softmax = of_maximum || r.op == ReduceOp::softmax_max;
+    const bool of_maximum = r.op == ReduceOp::softmax_sum || r.op == ReduceOp::softmax_rest,
+               softmax = of_maximum || r.op == ReduceOp::softmax_max;
     TUTTI_CHECK(!softmax || is_floating(value), "kernel '{}': softmax over {}", spec_.name, name_of(value));
     TUTTI_CHECK(softmax || r.op == ReduceOp::argmax || r.op == ReduceOp::argmin || held != DType::boolean ||
                     r.op == ReduceOp::any || r.op == ReduceOp::all,
@@ -121,8 +125,10 @@ class Checker {
       return other < spec_.reductions.size() && spec_.reductions[other].op == op &&
              spec_.reductions[other].value == r.value && spec_.reductions[other].tree == r.tree;
     };
-    TUTTI_CHECK(r.op != ReduceOp::softmax_max || pair_of(k + 1, ReduceOp::softmax_sum) || pair_of(k + 1, ReduceOp::softmax_rest),
-                "kernel '{}': softmax_max must be followed by softmax_sum or softmax_rest of the same value", spec_.name);
+    TUTTI_CHECK(r.op != ReduceOp::softmax_max || pair_of(k + 1, ReduceOp::softmax_sum) ||
+                    pair_of(k + 1, ReduceOp::softmax_rest),
+                "kernel '{}': softmax_max must be followed by softmax_sum or softmax_rest of the same value",
+                spec_.name);
     TUTTI_CHECK(!of_maximum || (k > 0 && pair_of(k - 1, ReduceOp::softmax_max)),
                 "kernel '{}': softmax_sum and softmax_rest must follow softmax_max of the same value", spec_.name);
   }
@@ -135,19 +141,22 @@ class Checker {
                 spec_.name, k, name_of(stored), name_of(held), name_of(compute_dtype(stored)));
     const bool moves = spec_.moves_along_row(spec_.outputs[k]);
     TUTTI_CHECK(spec_.kind == LoopKind::row || moves,
-                "kernel '{}': output {} stays in place along the row; only row kernels write once per row", spec_.name, k);
+                "kernel '{}': output {} stays in place along the row; only row kernels write once per row", spec_.name,
+                k);
     if (spec_.kind == LoopKind::row && !moves)
-      TUTTI_CHECK(!moves_along_row(result), "kernel '{}': output {} is written once per row but its value changes along it",
-                  spec_.name, k);
+      TUTTI_CHECK(!moves_along_row(result),
+                  "kernel '{}': output {} is written once per row but its value changes along it", spec_.name, k);
     const bool along_reduced = spec_.outputs[k].along_reduced;
     TUTTI_CHECK(!along_reduced || spec_.kind == LoopKind::column,
-                "kernel '{}': output {} has an element for each of the reduced dim; only column kernels have one", spec_.name, k);
-    if (spec_.kind == LoopKind::column && !along_reduced)
-      TUTTI_CHECK(!uses_elements(result), "kernel '{}': output {} of a column kernel may use reductions and params only",
-                  spec_.name, k);
-    TUTTI_CHECK(!along_reduced || !any_leaf(result, [](const ExprNode& x) { return x.op == ScalarOp::linear_index; }),
-                "kernel '{}': output {} along the reduced dim uses linear_index, which only counts columns; use LoopKind::row",
+                "kernel '{}': output {} has an element for each of the reduced dim; only column kernels have one",
                 spec_.name, k);
+    if (spec_.kind == LoopKind::column && !along_reduced)
+      TUTTI_CHECK(!uses_elements(result),
+                  "kernel '{}': output {} of a column kernel may use reductions and params only", spec_.name, k);
+    TUTTI_CHECK(
+        !along_reduced || !any_leaf(result, [](const ExprNode& x) { return x.op == ScalarOp::linear_index; }),
+        "kernel '{}': output {} along the reduced dim uses linear_index, which only counts columns; use LoopKind::row",
+        spec_.name, k);
   }
 
   template <class Fn>

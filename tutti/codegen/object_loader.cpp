@@ -148,7 +148,8 @@ CodeBlob link_object(std::string_view object_bytes, std::string_view entry_name)
   const std::vector<uint64_t> offsets = lay_out(object, blob.bytes);
   for (const Elf64_Shdr& section : object.sections()) {
     if (section.sh_type == SHT_REL) throw InternalError("kernel object has relocations without addends");
-    if (section.sh_type != SHT_RELA || section.sh_info >= offsets.size() || offsets[section.sh_info] == kAbsent) continue;
+    if (section.sh_type != SHT_RELA || section.sh_info >= offsets.size() || offsets[section.sh_info] == kAbsent)
+      continue;
     apply(object, section, offsets, blob.bytes);
   }
   blob.entry = find_entry(object, entry_name, offsets);
@@ -159,7 +160,8 @@ CodeBlob link_object(std::string_view object_bytes, std::string_view entry_name)
 KernelEntry map_code(std::string_view bytes, uint64_t entry) {
   TUTTI_ASSERT(entry < bytes.size(), "entry at {} of {}", entry, bytes.size());
   void* memory = mmap(nullptr, bytes.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  TUTTI_CHECK_ENV(memory != MAP_FAILED, "cannot map {} bytes for a kernel: {}", bytes.size(), detail::errno_text(errno));
+  TUTTI_CHECK_ENV(memory != MAP_FAILED, "cannot map {} bytes for a kernel: {}", bytes.size(),
+                  detail::errno_text(errno));
   std::memcpy(memory, bytes.data(), bytes.size());
   if (mprotect(memory, bytes.size(), PROT_READ | PROT_EXEC) != 0) {
     const int error = errno;

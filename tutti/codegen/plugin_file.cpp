@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the linker looks for what a loaded program or library needs: LD_LIBRARY_PATH, its run path (what links an installed Tutti gets one, tutti/CMakeLists.txt), the system's folders. Asking
-// for the list opens nothing.
+// Where the linker looks for what a loaded program or library needs: LD_LIBRARY_PATH, its run path (what links an
+// installed Tutti gets one, tutti/CMakeLists.txt), the system's folders. Asking for the list opens nothing.
 std::vector<fs::path> searched_for(void* handle) {
   Dl_serinfo size;
   if (handle == nullptr || dlinfo(handle, RTLD_DI_SERINFOSIZE, &size) != 0) return {};
@@ -26,7 +26,8 @@ std::vector<fs::path> searched_for(void* handle) {
   return folders;
 }
 
-// The program or shared library that this code is linked into, as the dynamic linker knows it. Its own data tells: a function of the same name may be another library's.
+// The program or shared library that this code is linked into, as the dynamic linker knows it. Its own data tells: a
+// function of the same name may be another library's.
 class Home {
  public:
   Home() {
@@ -44,7 +45,8 @@ class Home {
   Home(const Home&) = delete;
   Home& operator=(const Home&) = delete;
 
-  // The folder that it was loaded from, and the one that a link there leads to. The linker noted it when it was loaded: the path it was given may be relative, and the working folder another one now.
+  // The folder that it was loaded from, and the one that a link there leads to. The linker noted it when it was loaded:
+  // the path it was given may be relative, and the working folder another one now.
   std::vector<fs::path> folders() const {
     char origin[PATH_MAX + 1];
     if (handle_ == nullptr || file_.empty() || dlinfo(handle_, RTLD_DI_ORIGIN, origin) != 0) return {};
@@ -65,7 +67,8 @@ std::vector<fs::path> search_folders() {
   homes.push_back(fs::read_symlink("/proc/self/exe", ignored).parent_path());
   std::vector<fs::path> folders;
   const auto add = [&](const fs::path& folder) {
-    if (!folder.empty() && std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
+    if (!folder.empty() && std::find(folders.begin(), folders.end(), folder) == folders.end())
+      folders.push_back(folder);
   };
   for (const fs::path& folder : homes) add(folder);
   for (const fs::path& folder : homes) add(folder.parent_path() / TUTTI_LIBDIR);

@@ -1,5 +1,5 @@
-// Libraries that are opened when they are first needed: the code generator and the matrix products of other libraries. They are
-// installed next to the program or library that loads them.
+// Libraries that are opened when they are first needed: the code generator and the matrix products of other libraries.
+// They are installed next to the program or library that loads them.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,9 @@ struct PluginSearch {
   std::string places;  // the places that were searched, for messages
 };
 
-// The first file of that name in: the folder that the library with this code was loaded from, whatever the working folder is now, the folder that a link there leads to, the folder of the
-// program; lib/ next to these; where the dynamic linker looks for what that library needs (its run path), and for what the program needs.
+// The first file of that name in: the folder that the library with this code was loaded from, whatever the working
+// folder is now, the folder that a link there leads to, the folder of the program; lib/ next to these; where the
+// dynamic linker looks for what that library needs (its run path), and for what the program needs.
 PluginSearch find_plugin_file(const char* file_name);
 
 }  // namespace tutti::codegen

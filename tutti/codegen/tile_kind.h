@@ -13,8 +13,8 @@ namespace tutti::codegen {
 enum class TileKind : uint8_t {
   f64,
   f32,
-  // Two operands of bf16 (numerics contract, N3) without dot units: items are f32, of each pair of a leaf the odd element first;
-  // denormals of chains are read and written as zero.
+  // Two operands of bf16 (numerics contract, N3) without dot units: items are f32, of each pair of a leaf the odd
+  // element first; denormals of chains are read and written as zero.
   bf16_chain,
   // The same chain on dot units: an item is a pair of bf16, the even element low.
   bf16_pairs,
@@ -26,10 +26,14 @@ inline constexpr int kNumTileKinds = 5;
 // `compute`: f64, f32, bf16 for two operands of bf16, i32 for pairs of integers.
 constexpr TileKind tile_kind(DType compute, CpuTarget target) {
   switch (compute) {
-    case DType::f64: return TileKind::f64;
-    case DType::bf16: return target >= CpuTarget::avx512bf16 ? TileKind::bf16_pairs : TileKind::bf16_chain;
-    case DType::i32: return TileKind::int16_pairs;
-    default: return TileKind::f32;
+    case DType::f64:
+      return TileKind::f64;
+    case DType::bf16:
+      return target >= CpuTarget::avx512bf16 ? TileKind::bf16_pairs : TileKind::bf16_chain;
+    case DType::i32:
+      return TileKind::int16_pairs;
+    default:
+      return TileKind::f32;
   }
 }
 
@@ -39,14 +43,18 @@ constexpr DType sum_dtype(TileKind kind) {
 }
 // The dtype in which packed items are stored; i32 stands for a pair.
 constexpr DType packed_dtype(TileKind kind) {
-  return kind == TileKind::f64 ? DType::f64 : kind == TileKind::f32 || kind == TileKind::bf16_chain ? DType::f32 : DType::i32;
+  return kind == TileKind::f64                                   ? DType::f64
+         : kind == TileKind::f32 || kind == TileKind::bf16_chain ? DType::f32
+                                                                 : DType::i32;
 }
 // Bytes of an item, and of an element of C.
 constexpr int64_t item_bytes(TileKind kind) { return kind == TileKind::f64 ? 8 : 4; }
 // Whether elements of a leaf are taken in pairs, so that a leaf has an order of its own in packed memory.
 constexpr bool takes_pairs(TileKind kind) { return kind == TileKind::bf16_chain || kind == TileKind::bf16_pairs; }
 // The number of items that hold `length` neighbouring k of a leaf.
-constexpr int64_t items_of(TileKind kind, int64_t length) { return kind == TileKind::bf16_pairs ? (length + 1) / 2 : length; }
+constexpr int64_t items_of(TileKind kind, int64_t length) {
+  return kind == TileKind::bf16_pairs ? (length + 1) / 2 : length;
+}
 
 // Calls visit(length) for neighbouring leaves, as many at once as have the same items together as one by one.
 template <class Visit>

@@ -37,8 +37,10 @@ void TileProduct::pack(const PackSource& a, std::span<const int32_t> leaf_length
   for (const int32_t length : leaf_lengths) items += items_of(kind_, length);
   // In order: what is written behind a strip is overwritten by the next.
   for (int64_t s = 0; s < strips.parts; ++s) {
-    const PackSource strip{moved(a.data, strips.begin(s) * a.lane_stride * itemsize(a.dtype)), a.dtype, a.k_stride, a.lane_stride};
-    pack_leaves(strip, leaf_lengths, strips.size(s), kind_, PackSide::a, moved(packed, strips.begin(s) * items * item_bytes(kind_)), strips.size(s));
+    const PackSource strip{moved(a.data, strips.begin(s) * a.lane_stride * itemsize(a.dtype)), a.dtype, a.k_stride,
+                           a.lane_stride};
+    pack_leaves(strip, leaf_lengths, strips.size(s), kind_, PackSide::a,
+                moved(packed, strips.begin(s) * items * item_bytes(kind_)), strips.size(s));
   }
 }
 
@@ -67,12 +69,14 @@ void TileProduct::run(const TileProductCall& p, DType storage) const {
     for (int64_t s = 0; s < strips.parts; ++s) {
       const int64_t row = strips.begin(s), rows = strips.size(s);
       if (rows != kernel_rows)
-        kernel = gemm_tile_for({kind_, storage, static_cast<int32_t>(kernel_rows = rows), static_cast<int32_t>(vectors)}, target_);
+        kernel = gemm_tile_for(
+            {kind_, storage, static_cast<int32_t>(kernel_rows = rows), static_cast<int32_t>(vectors)}, target_);
       call.a = moved(p.a, row * items * size);
       call.b = panel_b;
       call.leaf_lengths = p.leaf_lengths;
       int32_t length = 0;
-      if (const TilePart part = p.part ? (*p.part)(row, rows, column, width) : TilePart{0, k}; part.end - part.begin < k) {
+      if (const TilePart part = p.part ? (*p.part)(row, rows, column, width) : TilePart{0, k};
+          part.end - part.begin < k) {
         if (part.end <= part.begin && p.is_last) continue;
         TUTTI_ASSERT(p.leaves == 1, "a tile takes a part of {} leaves", p.leaves);
         length = static_cast<int32_t>(std::max<int64_t>(part.end - part.begin, 0));
@@ -82,7 +86,8 @@ void TileProduct::run(const TileProductCall& p, DType storage) const {
         call.b = moved(call.b, first * p.b_stride * itemsize(storage));
       }
       call.c = moved(p.c, (row * p.c_stride + column) * size);
-      if (p.stack) call.stack = moved(p.stack, (p.depth * (row * p.columns + rows * column) + p.pending * rows * width) * size);
+      if (p.stack)
+        call.stack = moved(p.stack, (p.depth * (row * p.columns + rows * column) + p.pending * rows * width) * size);
       kernel(&call);
     }
   }

@@ -1,8 +1,8 @@
 // Products of operands that a kernel keeps in cache: no packing, choosing or threads of their own, the tiles and the
 // summation order of gemm().
 //
-// The contraction may be handed over leaf by leaf, as the operands come into being: what is pending waits in memory of the
-// caller. A leaf that contributes nothing (numerics contract, N8, N10) is left out of the sum.
+// The contraction may be handed over leaf by leaf, as the operands come into being: what is pending waits in memory of
+// the caller. A leaf that contributes nothing (numerics contract, N8, N10) is left out of the sum.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,13 @@ struct TilePart {
 using TilePartOf = FunctionRef<TilePart(int64_t row, int64_t rows, int64_t column, int64_t columns)>;
 
 struct TileProductCall {
-  const void* a;      // strips of rows, as pack() of the product lays them
-  const void* b;      // packed items or rows of the dtype that run() is told, [.][columns of the call], b_stride elements apart
+  const void* a;  // strips of rows, as pack() of the product lays them
+  const void*
+      b;  // packed items or rows of the dtype that run() is told, [.][columns of the call], b_stride elements apart
   int64_t b_stride;
-  void* c;            // [rows][columns of the call], rows c_stride elements apart; written with the last leaf
+  void* c;  // [rows][columns of the call], rows c_stride elements apart; written with the last leaf
   int64_t c_stride;
-  int64_t columns;    // in whole registers
+  int64_t columns;  // in whole registers
   // The leaves of this call in postfix order (contraction_tree.h).
   const int32_t* leaf_lengths;
   const uint8_t* merges;
@@ -42,8 +43,8 @@ struct TileProductCall {
   // than one, and by more calls than one.
   void* stack = nullptr;
   int64_t depth = 0, pending = 0;
-  // Null: all of k. Products outside it must have a factor 0; several leaves, and leaves of two bf16 operands, are taken whole or not
-  // at all. A tile of C without any part is not written.
+  // Null: all of k. Products outside it must have a factor 0; several leaves, and leaves of two bf16 operands, are
+  // taken whole or not at all. A tile of C without any part is not written.
   const TilePartOf* part = nullptr;
 };
 
@@ -75,8 +76,8 @@ class TileProduct {
 class PendingSums {
  public:
   struct Step {
-    bool run;        // call the product: a leaf, or sums that meet because of an absent one
-    uint8_t merges;  // of sums that exist
+    bool run;         // call the product: a leaf, or sums that meet because of an absent one
+    uint8_t merges;   // of sums that exist
     int64_t pending;  // before the call
   };
   // The next leaf, which the tree merges `merges` times.

@@ -1,11 +1,12 @@
 // Backend: an engine that carries out the collectives of one group on one kind of device.
 //
-// A ProcessGroup (process_group.h) holds one per device kind. TransportBackend implements everything over a Transport; engines with
-// collectives of their own (NCCL) start those. All collectives arrive in one method, run(), as calls of rows of the table
-// (collective_def.h); a row that a backend cannot carry out is a UsageError naming both.
+// A ProcessGroup (process_group.h) holds one per device kind. TransportBackend implements everything over a Transport;
+// engines with collectives of their own (NCCL) start those. All collectives arrive in one method, run(), as calls of
+// rows of the table (collective_def.h); a row that a backend cannot carry out is a UsageError naming both.
 //
-// Shapes: W is the group's size, n the number of elements of one rank; see docs/comm.md for each collective. Lists are in
-// group-rank order. Tensors may have any strides; tensors that are written must not overlap themselves. Inputs are never written.
+// Shapes: W is the group's size, n the number of elements of one rank; see docs/comm.md for each collective. Lists are
+// in group-rank order. Tensors may have any strides; tensors that are written must not overlap themselves. Inputs are
+// never written.
 #pragma once
 
 #include <chrono>
@@ -51,8 +52,8 @@ class Backend : public NamedCollectives<Backend> {
   // Whether a correct call of this kind would succeed. Has no side effects. Any thread.
   virtual Answer can(const CallQuery& query) const = 0;
 
-  // Carries out a call of any collective (collective_def.h); the named methods make one of their arguments. A backend that does not
-  // override it supports none.
+  // Carries out a call of any collective (collective_def.h); the named methods make one of their arguments. A backend
+  // that does not override it supports none.
   virtual Work run(const CollectiveCall& call);
 
   virtual Work send(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options);
@@ -60,8 +61,8 @@ class Backend : public NamedCollectives<Backend> {
   virtual Work recv(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options);
   virtual Work batch_isend_irecv(std::span<const PointToPoint> operations, const CallOptions& options);
 
-  // This rank does not make its present call of `kind`, because of `why`: the others, which make theirs, get a UsageError that says
-  // so, and later calls of the ranks meet again. Engines that do not compare calls do nothing.
+  // This rank does not make its present call of `kind`, because of `why`: the others, which make theirs, get a
+  // UsageError that says so, and later calls of the ranks meet again. Engines that do not compare calls do nothing.
   virtual void refuse(CollectiveKind /*kind*/, std::string_view /*why*/) {}
 
   // Ends the group on every rank: waiting calls throw PeerError with `reason`. Any thread.
@@ -72,8 +73,8 @@ class Backend : public NamedCollectives<Backend> {
   // The default of calls, as it is now. Any thread.
   virtual std::chrono::milliseconds timeout() const = 0;
 
-  // Registers memory of all ranks that this process can read: bases[p] is its address of rank p's memory. Collective. Returns
-  // the number of the region, or -1 when the engine does not use regions.
+  // Registers memory of all ranks that this process can read: bases[p] is its address of rank p's memory. Collective.
+  // Returns the number of the region, or -1 when the engine does not use regions.
   virtual int64_t add_region(const std::vector<std::byte*>&, int64_t /*bytes*/) { return -1; }
   virtual void remove_region(int64_t) {}
 

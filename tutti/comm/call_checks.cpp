@@ -7,15 +7,18 @@ namespace tutti::comm::checks {
 
 void tensor(const char* op, const char* role, const Tensor& t, Device device) {
   TUTTI_CHECK(t.defined(), "{}: the {} tensor is undefined", op, role);
-  TUTTI_CHECK(t.device() == device, "{}: the {} tensor {} is on another device than the group's {}", op, role, describe(t), to_string(device));
+  TUTTI_CHECK(t.device() == device, "{}: the {} tensor {} is on another device than the group's {}", op, role,
+              describe(t), to_string(device));
 }
 
 void writable(const char* op, const char* role, const Tensor& t, Device device) {
   tensor(op, role, t, device);
-  TUTTI_CHECK(!t.storage()->is_read_only(), "{}: the {} tensor {} is read-only memory and cannot be written", op, role, describe(t));
+  TUTTI_CHECK(!t.storage()->is_read_only(), "{}: the {} tensor {} is read-only memory and cannot be written", op, role,
+              describe(t));
   for (size_t d = 0; d < t.strides().size(); ++d) {
     TUTTI_CHECK(t.strides()[d] != 0 || t.extents()[d] < 2,
-                "{}: dim {} of the {} tensor {} is expanded: its elements are the same memory; clone() it", op, d, role, describe(t));
+                "{}: dim {} of the {} tensor {} is expanded: its elements are the same memory; clone() it", op, d, role,
+                describe(t));
   }
 }
 
@@ -34,7 +37,8 @@ void peer(const char* op, int peer, int rank, int size, bool any_allowed) {
 }
 
 void list_length(const char* op, const char* role, size_t given, int size) {
-  TUTTI_CHECK(given == static_cast<size_t>(size), "{}: {} {} tensors for a group of {} ranks; expected one per rank", op, given, role, size);
+  TUTTI_CHECK(given == static_cast<size_t>(size), "{}: {} {} tensors for a group of {} ranks; expected one per rank",
+              op, given, role, size);
 }
 
 void same_dtype(const char* op, const Tensor& a, const Tensor& b) {
@@ -42,14 +46,16 @@ void same_dtype(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 void same_numel(const char* op, const char* role_a, const Tensor& a, const char* role_b, const Tensor& b) {
-  TUTTI_CHECK(a.numel() == b.numel(), "{}: the {} tensor {} and the {} tensor {} differ in size: {} and {} elements", op, role_a,
-              describe(a), role_b, describe(b), a.numel(), b.numel());
+  TUTTI_CHECK(a.numel() == b.numel(), "{}: the {} tensor {} and the {} tensor {} differ in size: {} and {} elements",
+              op, role_a, describe(a), role_b, describe(b), a.numel(), b.numel());
 }
 
-void numel_times(const char* op, const char* role_large, const Tensor& large, const char* role_small, const Tensor& small, int parts) {
+void numel_times(const char* op, const char* role_large, const Tensor& large, const char* role_small,
+                 const Tensor& small, int parts) {
   TUTTI_CHECK(large.numel() == small.numel() * parts,
-              "{}: the {} tensor {} has {} elements; expected {} = {} ranks times the {} of the {} tensor {}", op, role_large,
-              describe(large), large.numel(), small.numel() * parts, parts, small.numel(), role_small, describe(small));
+              "{}: the {} tensor {} has {} elements; expected {} = {} ranks times the {} of the {} tensor {}", op,
+              role_large, describe(large), large.numel(), small.numel() * parts, parts, small.numel(), role_small,
+              describe(small));
 }
 
 void own_slice(const char* op, const Tensor& output, const Tensor& input, int rank, int size) {
@@ -58,8 +64,10 @@ void own_slice(const char* op, const Tensor& output, const Tensor& input, int ra
   const bool is_slice = n > 0 && input.dtype() == output.dtype() && input.is_contiguous() && output.is_contiguous() &&
                         output.numel() == n * size && offset >= 0 && offset < n * size && offset % n == 0;
   TUTTI_CHECK(!is_slice || offset == rank * n,
-              "{}: the input {} of rank {} is slice {} of the output {}, where the values of rank {} go; legal is slice {} (elements {} to {} of the "
-              "output) or memory apart", op, describe(input), rank, offset / n, describe(output), offset / n, rank, rank * n, (rank + 1) * n);
+              "{}: the input {} of rank {} is slice {} of the output {}, where the values of rank {} go; legal is "
+              "slice {} (elements {} to {} of the "
+              "output) or memory apart",
+              op, describe(input), rank, offset / n, describe(output), offset / n, rank, rank * n, (rank + 1) * n);
 }
 
 void reducible(const char* op, const ReduceOp& reduce, DType dtype) {
@@ -69,7 +77,8 @@ void reducible(const char* op, const ReduceOp& reduce, DType dtype) {
 
 void equal_parts(const char* op, const char* role, const Tensor& t, int size) {
   TUTTI_CHECK(t.ndim() > 0, "{}: the {} tensor {} has no dim 0 to split", op, role, describe(t));
-  TUTTI_CHECK(t.extents()[0] % size == 0, "{}: dim 0 of the {} tensor {} does not divide into {} equal parts; give splits", op, role, describe(t),
+  TUTTI_CHECK(t.extents()[0] % size == 0,
+              "{}: dim 0 of the {} tensor {} does not divide into {} equal parts; give splits", op, role, describe(t),
               size);
 }
 
@@ -82,12 +91,13 @@ std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor&
     equal_parts(op, role, t, size);
     return std::vector<int64_t>(static_cast<size_t>(size), rows / size * row_bytes);
   }
-  TUTTI_CHECK(splits.size() == static_cast<size_t>(size), "{}: {} {} splits for a group of {} ranks; expected one per rank", op,
-              splits.size(), role, size);
+  TUTTI_CHECK(splits.size() == static_cast<size_t>(size),
+              "{}: {} {} splits for a group of {} ranks; expected one per rank", op, splits.size(), role, size);
   std::vector<int64_t> bytes;
   int64_t sum = 0;
   for (const int64_t split : splits) {
-    TUTTI_CHECK(split >= 0 && split <= rows, "{}: {} split {} of dim 0 with {} rows; legal: 0 to {}", op, role, split, rows, rows);
+    TUTTI_CHECK(split >= 0 && split <= rows, "{}: {} split {} of dim 0 with {} rows; legal: 0 to {}", op, role, split,
+                rows, rows);
     sum += split;
     bytes.push_back(split * row_bytes);
   }
@@ -98,7 +108,8 @@ std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor&
 void split_tensor(const char* op, const char* role, const Tensor& splits, int size) {
   TUTTI_CHECK(splits.defined(), "{}: the tensor of the {} splits is undefined", op, role);
   TUTTI_CHECK(splits.dtype() == DType::i64 && splits.ndim() == 1 && splits.sizes()[0] == size,
-              "{}: the {} splits are {}; expected i64 [{}], one number for each rank", op, role, describe(splits), size);
+              "{}: the {} splits are {}; expected i64 [{}], one number for each rank", op, role, describe(splits),
+              size);
 }
 
 std::vector<int64_t> values_of(const Tensor& splits) {
@@ -112,10 +123,12 @@ void splits_within(const char* op, const char* role, const Tensor& t, const Tens
   const int64_t rows = t.extents()[0];
   int64_t sum = 0;
   for (const int64_t split : values_of(splits)) {
-    TUTTI_CHECK(split >= 0 && split <= rows, "{}: {} split {} of dim 0 with {} rows; legal: 0 to {}", op, role, split, rows, rows);
+    TUTTI_CHECK(split >= 0 && split <= rows, "{}: {} split {} of dim 0 with {} rows; legal: 0 to {}", op, role, split,
+                rows, rows);
     sum += split;
   }
-  TUTTI_CHECK(sum <= rows, "{}: the {} splits add up to {}; dim 0 of {} has only {} rows", op, role, sum, describe(t), rows);
+  TUTTI_CHECK(sum <= rows, "{}: the {} splits add up to {}; dim 0 of {} has only {} rows", op, role, sum, describe(t),
+              rows);
 }
 
 // ---- a whole call ---------------------------------------------------------------------------------------------------
@@ -127,15 +140,17 @@ void count(const char* op, const char* role, Given given, size_t tensors, const 
     case Given::none:
       TUTTI_CHECK(tensors == 0, "{}: {} {} tensors; it takes none", op, tensors, role);
       break;
-    case Given::share: case Given::whole:
+    case Given::share:
+    case Given::whole:
       TUTTI_CHECK(tensors == 1, "{}: {} {} tensors; it takes one", op, tensors, role);
       break;
     case Given::padded:
       TUTTI_CHECK(tensors == 2, "{}: {} {} tensors; it takes one of rows and one of splits", op, tensors, role);
       break;
     case Given::list_on_root:
-      TUTTI_CHECK(part.is_root() || tensors == 0, "{}: rank {} gives {} {}s, but only root {} {} any", op, part.seat.rank, tensors, role,
-                  part.call.root, std::string_view(role) == "output" ? "takes" : "gives");
+      TUTTI_CHECK(part.is_root() || tensors == 0, "{}: rank {} gives {} {}s, but only root {} {} any", op,
+                  part.seat.rank, tensors, role, part.call.root,
+                  std::string_view(role) == "output" ? "takes" : "gives");
       if (part.is_root()) list_length(op, role, tensors, part.seat.ranks);
       break;
     case Given::list:
@@ -186,7 +201,8 @@ void arguments(const CollectiveDef& def, const CollectiveCall& call, const Seat&
   const size_t parts = parts_of(def, call);
   TUTTI_CHECK(parts > 0, "{}: no tensors given", def.name);
   if (def.outputs == Given::list) {
-    TUTTI_CHECK(call.output_lists.size() == parts, "{}: {} lists of outputs for {} inputs", def.name, call.output_lists.size(), parts);
+    TUTTI_CHECK(call.output_lists.size() == parts, "{}: {} lists of outputs for {} inputs", def.name,
+                call.output_lists.size(), parts);
   } else {
     TUTTI_CHECK(call.outputs.size() == parts, "{}: {} outputs for {} inputs", def.name, call.outputs.size(), parts);
   }

@@ -19,7 +19,8 @@ struct Seat;
 
 namespace tutti::comm::checks {
 
-// All that `def` asks of the arguments: root, numbers of tensors, each tensor, dtypes, sizes, and whether they can be reduced.
+// All that `def` asks of the arguments: root, numbers of tensors, each tensor, dtypes, sizes, and whether they can be
+// reduced.
 void arguments(const CollectiveDef& def, const CollectiveCall& call, const Seat& seat);
 
 // The tensor must be defined and on the device, and its elements must not overlap.
@@ -34,15 +35,17 @@ void list_length(const char* op, const char* role, size_t given, int size);
 void same_dtype(const char* op, const Tensor& a, const Tensor& b);
 void same_numel(const char* op, const char* role_a, const Tensor& a, const char* role_b, const Tensor& b);
 // `large` must have `parts` times as many elements as `small`.
-void numel_times(const char* op, const char* role_large, const Tensor& large, const char* role_small, const Tensor& small, int parts);
+void numel_times(const char* op, const char* role_large, const Tensor& large, const char* role_small,
+                 const Tensor& small, int parts);
 // If the input is a slice of the output, it must be the slice of this rank.
 void own_slice(const char* op, const Tensor& output, const Tensor& input, int rank, int size);
 void reducible(const char* op, const ReduceOp& reduce, DType dtype);
 // Dim 0 of `t` must divide into `size` equal parts.
 void equal_parts(const char* op, const char* role, const Tensor& t, int size);
-// The splits of dim 0 of `t` must be one per rank, non-negative, and add up to its extent; empty means equal parts. Returns the
-// bytes of each part.
-std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor& t, std::span<const int64_t> splits, int size);
+// The splits of dim 0 of `t` must be one per rank, non-negative, and add up to its extent; empty means equal parts.
+// Returns the bytes of each part.
+std::vector<int64_t> split_bytes(const char* op, const char* role, const Tensor& t, std::span<const int64_t> splits,
+                                 int size);
 
 // Splits in a tensor must be i64 [W]. Does not look at the elements.
 void split_tensor(const char* op, const char* role, const Tensor& splits, int size);

@@ -20,10 +20,13 @@ bool differs_in_tensors_only(const CallRecord& a, const CallRecord& b) {
 
 void throw_mismatch(const std::string& group, std::span<const CallRecord> records) {
   for (size_t r = 0; r < records.size(); ++r) {
-    if (records[r].is_refused) throw RefusedCallError(fmt::format("collective #{} of group '{}': rank {} refused its call", records[r].sequence, group, r));
+    if (records[r].is_refused)
+      throw RefusedCallError(
+          fmt::format("collective #{} of group '{}': rank {} refused its call", records[r].sequence, group, r));
   }
   const std::string text = mismatch_message(group, records);
-  const bool in_lists = std::all_of(records.begin(), records.end(), [&](const CallRecord& r) { return differs_in_tensors_only(records[0], r); });
+  const bool in_lists = std::all_of(records.begin(), records.end(),
+                                    [&](const CallRecord& r) { return differs_in_tensors_only(records[0], r); });
   if (in_lists) throw ListMismatchError(text);
   throw UsageError(text);
 }

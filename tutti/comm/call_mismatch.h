@@ -27,8 +27,8 @@ class AgreedError : public UsageError {
   using UsageError::UsageError;
 };
 
-// Throws RefusedCallError, ListMismatchError or, if anything else differs, UsageError, with mismatch_message(). `records` holds the record of
-// each rank, so all ranks throw the same error.
+// Throws RefusedCallError, ListMismatchError or, if anything else differs, UsageError, with mismatch_message().
+// `records` holds the record of each rank, so all ranks throw the same error.
 [[noreturn]] void throw_mismatch(const std::string& group, std::span<const CallRecord> records);
 
 }  // namespace tutti::comm

@@ -28,8 +28,8 @@ constexpr int kYields = 100;
 constexpr std::chrono::microseconds kLockNap{30};
 // A wait that spins looks at the clock only now and then.
 constexpr uint32_t kBetweenLooks = 64;
-// A yield is a microsecond, or the turn of everybody else on a busy machine: after this time a wait sleeps, which is when
-// transports look after the peers, however few its attempts were.
+// A yield is a microsecond, or the turn of everybody else on a busy machine: after this time a wait sleeps, which is
+// when transports look after the peers, however few its attempts were.
 constexpr std::chrono::milliseconds kAwake{2};
 constexpr uint32_t kSleepsAtOnce = 1u << 20;
 // How often sends ask whether their receiver lives, which costs a system call.
@@ -38,7 +38,8 @@ constexpr std::chrono::milliseconds kBetweenInquiries{1};
 constexpr uint32_t kOwnTags = 1u << 31;
 
 bool is_with(const MessageCall& call, int peer) {
-  return std::any_of(call.messages.begin(), call.messages.end(), [&](const Message& m) { return m.peer == peer || m.peer < 0; });
+  return std::any_of(call.messages.begin(), call.messages.end(),
+                     [&](const Message& m) { return m.peer == peer || m.peer < 0; });
 }
 
 std::string which_of(const MessageCall& call, size_t index) {
@@ -113,7 +114,8 @@ void CallQueue::push(Call& call) {
 }
 
 void CallQueue::check_process() const {
-  if (process_.is_in_child()) [[unlikely]] process_.check(fmt::format("process group '{}'", group_));
+  if (process_.is_in_child()) [[unlikely]]
+    process_.check(fmt::format("process group '{}'", group_));
 }
 
 void CallQueue::run(Call& call) {
@@ -184,7 +186,8 @@ void CallQueue::tell_boundaries() {
 
 // ---- bringing forward -----------------------------------------------------------------------------------------------
 
-void CallQueue::end(Pending& call, const CallRecord& record, WorkStatus status, std::exception_ptr failure, bool took_time) {
+void CallQueue::end(Pending& call, const CallRecord& record, WorkStatus status, std::exception_ptr failure,
+                    bool took_time) {
   recorder_->ended(call.recorded, failure ? FlightState::failed : FlightState::completed, took_time);
   call.trace.end(trace_group_, record, failure != nullptr);
   call.failure = failure ? with_dump(std::move(failure)) : nullptr;
@@ -207,7 +210,8 @@ void CallQueue::end_front(WorkStatus status, std::exception_ptr failure, bool to
 }
 
 // Returns the one behind it.
-CallQueue::MessageCalls::iterator CallQueue::end_messages(MessageCalls::iterator call, WorkStatus status, std::exception_ptr failure) {
+CallQueue::MessageCalls::iterator CallQueue::end_messages(MessageCalls::iterator call, WorkStatus status,
+                                                          std::exception_ptr failure) {
   MessageCall* const ended = call->get();
   over_.push_back(std::move(*call));
   const auto next = messages_.erase(call);
@@ -265,7 +269,8 @@ bool CallQueue::advance_front(bool at_once) {
       failure = std::current_exception();
     } catch (const AgreedError& error) {
       const CallRecord& record = call.collective->record;
-      failure = std::make_exception_ptr(UsageError(fmt::format("collective #{} of group '{}', {}: {}", record.sequence, group_, name_of(record.kind), error.what())));
+      failure = std::make_exception_ptr(UsageError(fmt::format("collective #{} of group '{}', {}: {}", record.sequence,
+                                                               group_, name_of(record.kind), error.what())));
     } catch (...) {
       failure = std::current_exception();
       end_group_after(call, failure);
@@ -290,22 +295,25 @@ bool CallQueue::advance_messages() {
   for (auto it = messages_.begin(); it != messages_.end();) {
     MessageCall& call = **it;
     std::exception_ptr own = own_refusal(call);
-    const auto wrong = std::find_if(call.messages.begin(), call.messages.end(), [](const Message& m) { return !m.error.empty(); });
+    const auto wrong =
+        std::find_if(call.messages.begin(), call.messages.end(), [](const Message& m) { return !m.error.empty(); });
     const bool is_wrong = wrong != call.messages.end();
-    const bool finished = std::all_of(call.messages.begin(), call.messages.end(), [](const Message& m) { return m.finished; });
+    const bool finished =
+        std::all_of(call.messages.begin(), call.messages.end(), [](const Message& m) { return m.finished; });
     if (!finished && !is_wrong && !failure && !own) {
       ++it;
       continue;
     }
-    // The first message that goes wrong ends the call: its peer may never come to the others. A transport that fails ends its messages
-    // with the reason; only those that are whole were in time.
+    // The first message that goes wrong ends the call: its peer may never come to the others. A transport that fails
+    // ends its messages with the reason; only those that are whole were in time.
     if (own) {
       // The message was refused while other messages of the call, or the caller, were not done.
     } else if (failure && (is_wrong || !finished)) {
       own = failure;
     } else if (is_wrong) {
       const std::string which = which_of(call, static_cast<size_t>(wrong - call.messages.begin()));
-      own = std::make_exception_ptr(UsageError(fmt::format("group '{}', rank {}: {}{}", group_, transport_->rank(), which, wrong->error)));
+      own = std::make_exception_ptr(
+          UsageError(fmt::format("group '{}', rank {}: {}{}", group_, transport_->rank(), which, wrong->error)));
     }
     for (Message& message : call.messages) {
       if (!message.finished) transport_->cancel(message);
@@ -333,8 +341,10 @@ void CallQueue::look_after_receivers(const MessageCall& call) {
 }
 
 std::exception_ptr CallQueue::own_refusal(const MessageCall& call) {
-  if (refusals_.empty()) [[likely]] return nullptr;
-  const auto refusal = std::find_if(refusals_.begin(), refusals_.end(), [&](const Refusal& r) { return r.call == call.record.sequence; });
+  if (refusals_.empty()) [[likely]]
+    return nullptr;
+  const auto refusal = std::find_if(refusals_.begin(), refusals_.end(),
+                                    [&](const Refusal& r) { return r.call == call.record.sequence; });
   if (refusal == refusals_.end()) return nullptr;
   size_t index = 0;
   while (index + 1 < call.messages.size()) {
@@ -342,13 +352,15 @@ std::exception_ptr CallQueue::own_refusal(const MessageCall& call) {
     if (m.is_send && m.peer == refusal->peer && m.tag == refusal->tag) break;
     ++index;
   }
-  const std::string text = fmt::format("group '{}', rank {}: {}{}", group_, transport_->rank(), which_of(call, index), refusal->text);
+  const std::string text =
+      fmt::format("group '{}', rank {}: {}{}", group_, transport_->rank(), which_of(call, index), refusal->text);
   refusals_.erase(refusal);
   return std::make_exception_ptr(UsageError(text));
 }
 
 std::exception_ptr CallQueue::with_late_refusals(const MessageCall& call, std::exception_ptr own) {
-  if (refusals_.empty() || call.record.tag >= kOwnTags) [[likely]] return own;
+  if (refusals_.empty() || call.record.tag >= kOwnTags) [[likely]]
+    return own;
   std::string late;
   std::erase_if(refusals_, [&](const Refusal& refusal) {
     if (!is_with(call, refusal.peer)) return false;
@@ -357,18 +369,22 @@ std::exception_ptr CallQueue::with_late_refusals(const MessageCall& call, std::e
   });
   if (late.empty()) return own;
   if (!own) {
-    return std::make_exception_ptr(UsageError(fmt::format(
-        "group '{}', rank {}: {}. The call that sent it had returned, so this error comes with a later one: message #{}, {}, was carried out",
-        group_, transport_->rank(), late, call.record.sequence, describe(call.record))));
+    return std::make_exception_ptr(
+        UsageError(fmt::format("group '{}', rank {}: {}. The call that sent it had returned, so this error comes with "
+                               "a later one: message #{}, {}, was carried out",
+                               group_, transport_->rank(), late, call.record.sequence, describe(call.record))));
   }
   try {
     std::rethrow_exception(own);
   } catch (const PeerError& error) {
-    return std::make_exception_ptr(PeerError(fmt::format("{}; an earlier message was refused: {}", error.what(), late)));
+    return std::make_exception_ptr(
+        PeerError(fmt::format("{}; an earlier message was refused: {}", error.what(), late)));
   } catch (const TimeoutError& error) {
-    return std::make_exception_ptr(TimeoutError(fmt::format("{}; an earlier message was refused: {}", error.what(), late)));
+    return std::make_exception_ptr(
+        TimeoutError(fmt::format("{}; an earlier message was refused: {}", error.what(), late)));
   } catch (const UsageError& error) {
-    return std::make_exception_ptr(UsageError(fmt::format("{}; an earlier message was refused: {}", error.what(), late)));
+    return std::make_exception_ptr(
+        UsageError(fmt::format("{}; an earlier message was refused: {}", error.what(), late)));
   } catch (...) {
     return own;
   }
@@ -453,7 +469,8 @@ bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds 
       hold.give_way();
       const bool others = progress_->advance_others(this);
       if (ended()) break;
-      const bool gave_way = transport_->pause(attempt, std::clamp(left, std::chrono::microseconds(1), others ? kShortNap : kLongNap));
+      const bool gave_way =
+          transport_->pause(attempt, std::clamp(left, std::chrono::microseconds(1), others ? kShortNap : kLongNap));
       if (!gave_way && attempt % kBetweenLooks != kBetweenLooks - 1) continue;
       const Clock::time_point now = Clock::now(), next = std::min(until, check_deadlines(now));
       sleeps_from = std::min(sleeps_from, now + kAwake);
@@ -472,9 +489,9 @@ bool CallQueue::wait_until(FunctionRef<bool()> ended, std::chrono::milliseconds 
 
 // ---- failing --------------------------------------------------------------------------------------------------------
 
-// What goes wrong on this rank alone (no memory, a kernel that cannot be compiled) leaves the others in a round that this
-// rank does not go on with: they are told. A transport's UsageError is thrown on all ranks, and its PeerError follows a
-// failure that they have heard of.
+// What goes wrong on this rank alone (no memory, a kernel that cannot be compiled) leaves the others in a round that
+// this rank does not go on with: they are told. A transport's UsageError is thrown on all ranks, and its PeerError
+// follows a failure that they have heard of.
 void CallQueue::end_group_after(const Call& call, const std::exception_ptr& failure) {
   std::string why = "an exception without a text";
   try {
@@ -494,14 +511,15 @@ void CallQueue::end_group_after(const Call& call, const std::exception_ptr& fail
   }
   const int rank = transport_->rank();
   const CallRecord& record = call.collective->record;
-  transport_->fail(fmt::format("{} failed in collective #{} of group '{}', {}: {}", describe(rank, transport_->peer(rank)), record.sequence,
-                               group_, describe(record), why));
+  transport_->fail(fmt::format("{} failed in collective #{} of group '{}', {}: {}",
+                               describe(rank, transport_->peer(rank)), record.sequence, group_, describe(record), why));
   transport_->abandon();
 }
 
 Clock::time_point CallQueue::check_deadlines(Clock::time_point now) {
   const auto late_text = [&](const std::string& what, std::chrono::milliseconds timeout, const std::vector<int>& late) {
-    std::string text = fmt::format("{} did not finish within {} ms; rank {} waited for", what, timeout.count(), transport_->rank());
+    std::string text =
+        fmt::format("{} did not finish within {} ms; rank {} waited for", what, timeout.count(), transport_->rank());
     for (const int p : late) {
       const std::string seen = transport_->last_seen(p);
       text += fmt::format(" {}{};", describe(p, transport_->peer(p)), seen.empty() ? "" : fmt::format(" ({})", seen));
@@ -517,7 +535,8 @@ Clock::time_point CallQueue::check_deadlines(Clock::time_point now) {
     Call& call = *queue_.front();
     const std::string what = fmt::format("collective #{} of group '{}', {},", call.collective->record.sequence, group_,
                                          describe(call.collective->record));
-    const std::string text = fmt::format("{}{}", kDeadlinePassed, late_text(what, call.timeout, transport_->late_ranks()));
+    const std::string text =
+        fmt::format("{}{}", kDeadlinePassed, late_text(what, call.timeout, transport_->late_ranks()));
     transport_->fail(text);
     transport_->abandon();
     end_front(WorkStatus::timed_out, std::make_exception_ptr(TimeoutError(text)));
@@ -536,8 +555,9 @@ Clock::time_point CallQueue::check_deadlines(Clock::time_point now) {
       if (message.peer >= 0) peers.push_back(message.peer);
       transport_->cancel(message);
     }
-    const std::string text = late_text(fmt::format("message #{} of group '{}', {},", call.record.sequence, group_, describe(call.record)),
-                                       call.timeout, peers);
+    const std::string text =
+        late_text(fmt::format("message #{} of group '{}', {},", call.record.sequence, group_, describe(call.record)),
+                  call.timeout, peers);
     it = end_messages(it, WorkStatus::timed_out, with_late_refusals(call, std::make_exception_ptr(TimeoutError(text))));
   }
   return next;

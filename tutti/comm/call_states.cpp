@@ -19,14 +19,14 @@ bool CallState::advance() {
   return call_.has_ended();
 }
 
-CollectiveState::CollectiveState(std::shared_ptr<CallQueue> queue, std::unique_ptr<Collective> collective, std::chrono::milliseconds timeout,
-                                 std::vector<Tensor> results)
+CollectiveState::CollectiveState(std::shared_ptr<CallQueue> queue, std::unique_ptr<Collective> collective,
+                                 std::chrono::milliseconds timeout, std::vector<Tensor> results)
     : Call(timeout), CallState(std::move(queue), *this, std::move(results)), owned_(std::move(collective)) {
   this->collective = owned_.get();
 }
 
-MessageState::MessageState(std::shared_ptr<CallQueue> queue, std::span<const PointToPoint> operations, const CallRecord& call,
-                           std::chrono::milliseconds timeout)
+MessageState::MessageState(std::shared_ptr<CallQueue> queue, std::span<const PointToPoint> operations,
+                           const CallRecord& call, std::chrono::milliseconds timeout)
     : MessageCall(timeout), CallState(std::move(queue), *this, received_by(operations)) {
   record = call;
   messages.reserve(operations.size());

@@ -34,8 +34,8 @@ class CallState : public WorkState {
 
 class CollectiveState final : public Call, public CallState {
  public:
-  CollectiveState(std::shared_ptr<CallQueue> queue, std::unique_ptr<Collective> collective, std::chrono::milliseconds timeout,
-                  std::vector<Tensor> results);
+  CollectiveState(std::shared_ptr<CallQueue> queue, std::unique_ptr<Collective> collective,
+                  std::chrono::milliseconds timeout, std::vector<Tensor> results);
 
  private:
   const std::unique_ptr<Collective> owned_;

@@ -15,11 +15,16 @@ struct Elements {
 // A record describes the smaller side: what one rank gives or gets.
 Elements elements_of(const CollectiveDef& def, int64_t n, int64_t ranks) {
   switch (def.flow) {
-    case Flow::gathers: return {n, n * ranks};
-    case Flow::scatters: return {n * ranks, n};
-    case Flow::sends: return {n, 0};
-    case Flow::receives: return {0, n};
-    case Flow::keeps: break;
+    case Flow::gathers:
+      return {n, n * ranks};
+    case Flow::scatters:
+      return {n * ranks, n};
+    case Flow::sends:
+      return {n, 0};
+    case Flow::receives:
+      return {0, n};
+    case Flow::keeps:
+      break;
   }
   return {n, n};
 }
@@ -31,7 +36,9 @@ const TraceKernel& CallTraceGroup::kernel_of(const CallRecord& record) {
   if (kernel == nullptr) {
     const std::string name(name_of(record.kind));
     const std::string what = fmt::format("{} {} {} {}", name, name_of(record.dtype), group_.name, transport_);
-    kernel = &intern_kernel({.kernel_id = fmt::format("{}_{:012x}", name, hash64(what) >> 16), .ops = {{.name = name}}, .choice = transport_});
+    kernel = &intern_kernel({.kernel_id = fmt::format("{}_{:012x}", name, hash64(what) >> 16),
+                             .ops = {{.name = name}},
+                             .choice = transport_});
   }
   return *kernel;
 }
@@ -54,10 +61,17 @@ void CallTrace::emit(CallTraceGroup& group, const CallRecord& record, bool faile
     const char* name = def.name;
     // Operations on elements that this rank's part of the result takes.
     const int64_t operations = def.reduces ? record.numel() * (ranks - 1) : 0;
-    TraceRecorder::record({.category = TraceCategory::collective, .context = context_, .has_context = true,
-                           .name = failed ? intern_trace_name(fmt::format("{} (failed)", name)) : name, .begin_ns = begin_ns_, .end_ns = end_ns,
-                           .kernel = &group.kernel_of(record), .bytes = static_cast<double>((elements.in + elements.out) * itemsize(record.dtype)),
-                           .flops = static_cast<double>(operations), .group = group.interned_, .text = name_of(record.dtype).data(),
+    TraceRecorder::record({.category = TraceCategory::collective,
+                           .context = context_,
+                           .has_context = true,
+                           .name = failed ? intern_trace_name(fmt::format("{} (failed)", name)) : name,
+                           .begin_ns = begin_ns_,
+                           .end_ns = end_ns,
+                           .kernel = &group.kernel_of(record),
+                           .bytes = static_cast<double>((elements.in + elements.out) * itemsize(record.dtype)),
+                           .flops = static_cast<double>(operations),
+                           .group = group.interned_,
+                           .text = name_of(record.dtype).data(),
                            .values = {elements.in, elements.out, def.is_message ? 0 : record.sequence, record.root}});
   } catch (const std::exception&) {
     // Memory is short: the call goes on without its event.

@@ -26,20 +26,23 @@ class CallTraceGroup {
   std::map<std::pair<CollectiveKind, DType>, const TraceKernel*> kernels_;
 };
 
-// The event of one call, from the time at which data may be transferred to its end. Without a session it costs one test of a
-// flag.
+// The event of one call, from the time at which data may be transferred to its end. Without a session it costs one test
+// of a flag.
 class CallTrace {
  public:
   // Call when the call is accepted, on the thread that makes it; `starts`: it starts immediately.
   void begin(bool starts) noexcept {
-    if (TraceRecorder::is_on()) [[unlikely]] accept(starts);
+    if (TraceRecorder::is_on()) [[unlikely]]
+      accept(starts);
   }
   void started() noexcept {
-    if (is_traced_) [[unlikely]] begin_ns_ = trace_now_ns();
+    if (is_traced_) [[unlikely]]
+      begin_ns_ = trace_now_ns();
   }
   // May be called by any thread of the rank.
   void end(CallTraceGroup& group, const CallRecord& record, bool failed) noexcept {
-    if (is_traced_) [[unlikely]] emit(group, record, failed);
+    if (is_traced_) [[unlikely]]
+      emit(group, record, failed);
   }
 
  private:

@@ -8,7 +8,8 @@
 namespace tutti::comm {
 
 Coalescing::Coalescing(ProcessGroup& group) : group_(group) {
-  TUTTI_CHECK(!group.coalescing_.exchange(true), "coalescing: group '{}' is being coalesced already; end() that first", group.name());
+  TUTTI_CHECK(!group.coalescing_.exchange(true), "coalescing: group '{}' is being coalesced already; end() that first",
+              group.name());
 }
 
 Coalescing::~Coalescing() {
@@ -29,11 +30,13 @@ void Coalescing::reduce_scatter_single(const Tensor& output, const Tensor& input
 
 // Sends and receives are one kind, so that neighbours become one batch.
 void Coalescing::send(const Tensor& tensor, int peer, uint32_t tag) {
-  items_.push_back({.kind = CollectiveKind::send, .output = {}, .message = {PointToPoint::Kind::isend, tensor, peer, tag}});
+  items_.push_back(
+      {.kind = CollectiveKind::send, .output = {}, .message = {PointToPoint::Kind::isend, tensor, peer, tag}});
 }
 
 void Coalescing::recv(const Tensor& tensor, int peer, uint32_t tag) {
-  items_.push_back({.kind = CollectiveKind::send, .output = {}, .message = {PointToPoint::Kind::irecv, tensor, peer, tag}});
+  items_.push_back(
+      {.kind = CollectiveKind::send, .output = {}, .message = {PointToPoint::Kind::irecv, tensor, peer, tag}});
 }
 
 Work Coalescing::end() {
@@ -66,8 +69,13 @@ Work Coalescing::start(size_t begin, size_t end) {
   }
   if (def.is_message) return group_.batch_isend_irecv(messages, async);
   const auto table = collective_table();
-  const auto coalesced = std::find_if(table.begin(), table.end(), [&](const CollectiveDef* row) { return row->each == &def; });
-  return group_.run({.kind = kind_of(**coalesced), .outputs = outputs, .inputs = inputs, .reduce = items_[begin].op, .options = async});
+  const auto coalesced =
+      std::find_if(table.begin(), table.end(), [&](const CollectiveDef* row) { return row->each == &def; });
+  return group_.run({.kind = kind_of(**coalesced),
+                     .outputs = outputs,
+                     .inputs = inputs,
+                     .reduce = items_[begin].op,
+                     .options = async});
 }
 
 }  // namespace tutti::comm

@@ -7,8 +7,9 @@
 
 namespace tutti::comm {
 
-// Collects calls of one group until end(), which starts them together: adjacent calls of one kind as one coalesced call, messages
-// as one batch, anything else one after another. UsageError when calls of the group are already being collected.
+// Collects calls of one group until end(), which starts them together: adjacent calls of one kind as one coalesced
+// call, messages as one batch, anything else one after another. UsageError when calls of the group are already being
+// collected.
 class Coalescing {
  public:
   explicit Coalescing(ProcessGroup& group);

@@ -16,10 +16,10 @@ namespace tutti::comm {
 struct CollectiveDef;  // collective_def.h
 
 struct CallOptions {
-  bool async = false;  // return immediately; the Work tells when the call has ended
+  bool async = false;                                     // return immediately; the Work tells when the call has ended
   std::optional<std::chrono::milliseconds> timeout = {};  // timeout of this call; not set: that of the group
-  // A hash of what else the ranks must agree on, such as a plan by which they interpret the bytes; 0: nothing. Calls with other keys
-  // do not match. Coalesced calls, messages and NCCL do not compare it.
+  // A hash of what else the ranks must agree on, such as a plan by which they interpret the bytes; 0: nothing. Calls
+  // with other keys do not match. Coalesced calls, messages and NCCL do not compare it.
   uint64_t agreement = 0;
 };
 

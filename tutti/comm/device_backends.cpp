@@ -6,7 +6,8 @@
 
 namespace tutti::comm {
 
-std::shared_ptr<Backend> make_device_backend(std::string_view name, const GroupSeat& seat, Device device, std::chrono::milliseconds timeout) {
+std::shared_ptr<Backend> make_device_backend(std::string_view name, const GroupSeat& seat, Device device,
+                                             std::chrono::milliseconds timeout) {
   for (const DeviceBackend* backend : device_backends()) {
     if (backend->name == name) return backend->make(seat, device, timeout);
   }

@@ -24,6 +24,7 @@ std::span<const DeviceBackend* const> device_backends();
   constinit const DeviceBackend device_backend_##name { #name, make }
 
 // UsageError when it is not part of this build.
-std::shared_ptr<Backend> make_device_backend(std::string_view name, const GroupSeat& seat, Device device, std::chrono::milliseconds timeout);
+std::shared_ptr<Backend> make_device_backend(std::string_view name, const GroupSeat& seat, Device device,
+                                             std::chrono::milliseconds timeout);
 
 }  // namespace tutti::comm

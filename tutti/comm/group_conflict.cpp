@@ -38,7 +38,9 @@ GroupConflicts::~GroupConflicts() {
 }
 
 std::string GroupConflicts::making_key(int rank) const { return fmt::format("{}/making/{}", world_, rank); }
-std::string GroupConflicts::key(const GroupInMaking& group) const { return fmt::format("{}/group/{}/{}", world_, list(group.ranks), group.ordinal); }
+std::string GroupConflicts::key(const GroupInMaking& group) const {
+  return fmt::format("{}/group/{}/{}", world_, list(group.ranks), group.ordinal);
+}
 std::string GroupConflicts::refused_key(const GroupInMaking& group) const { return key(group) + "/refused"; }
 
 const GroupInMaking& GroupConflicts::begin(const std::vector<int>& ranks) {
@@ -56,11 +58,12 @@ std::optional<GroupInMaking> GroupConflicts::made_by(int rank) const {
   }
 }
 
-// Whether `rank`, which makes `group`, waits for `other`. Its word is heard once more behind the answer, which means nothing
-// when the group has been made meanwhile.
+// Whether `rank`, which makes `group`, waits for `other`. Its word is heard once more behind the answer, which means
+// nothing when the group has been made meanwhile.
 bool GroupConflicts::waits_for(int rank, const GroupInMaking& group, int other) const {
   const auto place = std::find(group.ranks.begin(), group.ranks.end(), other);
-  if (place == group.ranks.end() || has_come(store_, key(group), static_cast<int>(place - group.ranks.begin()))) return false;
+  if (place == group.ranks.end() || has_come(store_, key(group), static_cast<int>(place - group.ranks.begin())))
+    return false;
   return rank == rank_ || made_by(rank) == group;
 }
 
@@ -91,8 +94,10 @@ void GroupConflicts::look() {
       groups += fmt::format("{}{}", groups.empty() ? "" : "|", to_text(group));
       text += fmt::format("{}rank {} makes a group of [{}]", text.empty() ? "" : ", ", rank, list(group.ranks));
     }
-    const std::string own = fmt::format("{}\nnew_group: the members differ: {}; each waits for another of them. All members of a group must give the "
-                                        "same list, and make their groups in the same order", groups, text);
+    const std::string own = fmt::format(
+        "{}\nnew_group: the members differ: {}; each waits for another of them. All members of a group must give the "
+        "same list, and make their groups in the same order",
+        groups, text);
     const std::string agreed = store_.compare_set(refused_key(own_), "", own);
     for (const auto& [rank, group] : path) store_.compare_set(refused_key(group), "", agreed);
     give_up(agreed);

@@ -1,7 +1,8 @@
 // Detection of ranks that wait for each other while creating different groups.
 //
 // Each rank stores which group it is creating. If a missing member is creating another group, in which a rank waits for
-// a rank that waits in this one, they would wait forever: the ranks have passed different lists or used different orders.
+// a rank that waits in this one, they would wait forever: the ranks have passed different lists or used different
+// orders.
 #pragma once
 
 #include <map>
@@ -28,7 +29,8 @@ class GroupConflicts {
   GroupConflicts(const GroupConflicts&) = delete;
   GroupConflicts& operator=(const GroupConflicts&) = delete;
 
-  // Says that this rank makes the next group of the list / that all its members have come, before they leave each other.
+  // Says that this rank makes the next group of the list / that all its members have come, before they leave each
+  // other.
   const GroupInMaking& begin(const std::vector<int>& ranks);
   void end() { store_.delete_key(making_key(rank_)); }
   // The store key of the group, under which its members tell each other what they want.

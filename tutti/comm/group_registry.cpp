@@ -50,7 +50,8 @@ GroupRegistry::Found GroupRegistry::find(const std::string& name) const {
 
 std::string GroupRegistry::name_for(const std::shared_ptr<ProcessGroup>& group) {
   const std::lock_guard lock(mutex_);
-  if (const auto own = groups_.find(group->name()); own != groups_.end() && own->second.lock() == group) return own->first;
+  if (const auto own = groups_.find(group->name()); own != groups_.end() && own->second.lock() == group)
+    return own->first;
   for (const auto& [name, other] : groups_) {
     if (other.lock() == group) return name;
   }

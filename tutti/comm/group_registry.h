@@ -20,8 +20,8 @@ class GroupRegistry {
   // UsageError when the name was never registered, or (with another message) when its group no longer exists.
   std::shared_ptr<ProcessGroup> resolve(const std::string& name) const;
   bool has(const std::string& name) const;
-  // A name by which find() knows `group` on this rank as long as it exists: one that it is registered under, or else one given here,
-  // such as name#1, which the other functions do not know.
+  // A name by which find() knows `group` on this rank as long as it exists: one that it is registered under, or else
+  // one given here, such as name#1, which the other functions do not know.
   std::string name_for(const std::shared_ptr<ProcessGroup>& group);
   // Without errors: whether the name was registered or given, and its group, which is null when it no longer exists.
   struct Found {

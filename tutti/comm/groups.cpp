@@ -33,7 +33,8 @@ std::map<DeviceKind, std::string> parse_transports(const std::string& text) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     const size_t colon = part.find(':');
-    const DeviceKind kind = colon == std::string::npos ? DeviceKind::cpu : device_from_string(part.substr(0, colon)).kind;
+    const DeviceKind kind =
+        colon == std::string::npos ? DeviceKind::cpu : device_from_string(part.substr(0, colon)).kind;
     const std::string name = part.substr(colon + 1);  // all of it when there is no colon
     TUTTI_CHECK(!name.empty() && by_kind.emplace(kind, name).second,
                 "transport '{}': expected one name per device kind, such as 'cpu:shm,cuda:nccl'", text);
@@ -82,14 +83,16 @@ std::vector<PeerIdentity> identities_of(const WorldState& state, const std::vect
 }
 
 // "rank 3 (pid 4711 on host7)" of each, called `ranks`, which are the world's `world_ranks`.
-std::vector<std::string> described(const WorldState& state, const std::vector<int>& ranks, const std::vector<int>& world_ranks) {
+std::vector<std::string> described(const WorldState& state, const std::vector<int>& ranks,
+                                   const std::vector<int>& world_ranks) {
   std::vector<std::string> names;
   for (size_t i = 0; i < ranks.size(); ++i) names.push_back(state.describe_rank(ranks[i], world_ranks[i]));
   return names;
 }
 
 int ranks_on_my_host(const WorldState& state, int world_rank) {
-  return static_cast<int>(std::count(state.hosts.begin(), state.hosts.end(), state.hosts[static_cast<size_t>(world_rank)]));
+  return static_cast<int>(
+      std::count(state.hosts.begin(), state.hosts.end(), state.hosts[static_cast<size_t>(world_rank)]));
 }
 
 void check_members(const char* call, const std::vector<int>& ranks, int size) {
@@ -106,34 +109,37 @@ int position(const std::vector<int>& ranks, int rank) {
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
-std::shared_ptr<Backend> make_backend(const WorldState& state, DeviceKind kind, const std::string& transport, const GroupSeat& seat,
-                                      const GroupOptions& options) {
+std::shared_ptr<Backend> make_backend(const WorldState& state, DeviceKind kind, const std::string& transport,
+                                      const GroupSeat& seat, const GroupOptions& options) {
   if (kind == DeviceKind::cuda) {
     TUTTI_CHECK(transport == "nccl", "transport '{}' for tensors on cuda; legal: nccl", transport);
     // One GPU per rank of a host, in their order.
     const int16_t index = static_cast<int16_t>(state.rendezvous.local_rank.value_or(0));
     return make_device_backend(transport, seat, {DeviceKind::cuda, index}, options.timeout);
   }
-  TUTTI_CHECK(kind == DeviceKind::cpu, "transport '{}': there is none for tensors on {}", transport, to_string(Device{.kind = kind, .index = 0}));
-  return std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name, options.description, seat.world_ranks},
-                                            options.timeout);
+  TUTTI_CHECK(kind == DeviceKind::cpu, "transport '{}': there is none for tensors on {}", transport,
+              to_string(Device{.kind = kind, .index = 0}));
+  return std::make_shared<TransportBackend>(
+      make_transport(transport, seat), GroupLabel{seat.name, options.description, seat.world_ranks}, options.timeout);
 }
 
 }  // namespace
 
-std::vector<FarMember> far_members(const WorldState& state, const std::vector<int>& ranks, const std::vector<int>& world_ranks) {
+std::vector<FarMember> far_members(const WorldState& state, const std::vector<int>& ranks,
+                                   const std::vector<int>& world_ranks) {
   std::vector<FarMember> far;
   for (size_t i = 0; i < ranks.size() && !state.pids.empty(); ++i) {
     const auto r = static_cast<size_t>(world_ranks[i]);
-    if (state.pids[r] == 0 && r < state.identities.size()) far.push_back({state.describe_rank(ranks[i], world_ranks[i]), state.hosts[r], state.identities[r].pid});
+    if (state.pids[r] == 0 && r < state.identities.size())
+      far.push_back({state.describe_rank(ranks[i], world_ranks[i]), state.hosts[r], state.identities[r].pid});
   }
   return far;
 }
 
 WorldState& WorldState::current() { return RankContext::current().slot<WorldState>(); }
 
-std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& key, int rank, const std::vector<int>& world_ranks,
-                                         const GroupOptions& options) {
+std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& key, int rank,
+                                         const std::vector<int>& world_ranks, const GroupOptions& options) {
   const std::string name = options.name.empty() ? "ranks:" + joined(world_ranks) : options.name;
   checks::timeout(fmt::format("group '{}'", name), options.timeout);
   std::vector<int> group_ranks(world_ranks.size());
@@ -157,7 +163,8 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
   auto by_kind = parse_transports(chosen_transport(options));
   by_kind.try_emplace(DeviceKind::cpu, best_transport(state, world_ranks));
   const auto make_backends = [&] {
-    for (const auto& [kind, transport] : by_kind) group->set_backend(kind, make_backend(state, kind, transport, seat, options));
+    for (const auto& [kind, transport] : by_kind)
+      group->set_backend(kind, make_backend(state, kind, transport, seat, options));
   };
   if (!seat.store) {
     make_backends();
@@ -177,13 +184,15 @@ std::shared_ptr<ProcessGroup> make_group(WorldState& state, const std::string& k
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   WorldState& state = WorldState::current();
   const std::lock_guard lock(state.mutex);
-  TUTTI_CHECK(state.world == nullptr, "init_process_group: this rank has a world of {} ranks already; destroy_process_group() first",
+  TUTTI_CHECK(state.world == nullptr,
+              "init_process_group: this rank has a world of {} ranks already; destroy_process_group() first",
               state.world ? state.world->size() : 0);
   if (options.store) {
     TUTTI_CHECK(options.rank && options.world_size, "init_process_group: a store needs rank and world_size beside it");
     state.rendezvous = rendezvous(options.store, *options.rank, *options.world_size);
   } else {
-    state.rendezvous = rendezvous(options.url, {.rank = options.rank, .world_size = options.world_size, .timeout = options.group.timeout});
+    state.rendezvous = rendezvous(
+        options.url, {.rank = options.rank, .world_size = options.world_size, .timeout = options.group.timeout});
   }
   install_dump_signal();
   try {
@@ -240,7 +249,8 @@ std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, con
   const std::shared_ptr<ProcessGroup> all = world();
   check_members("new_group", world_ranks, all->size());
   const int rank = position(world_ranks, all->rank());
-  TUTTI_CHECK(rank >= 0, "new_group: rank {} is not among the members {}; only members call", all->rank(), joined(world_ranks));
+  TUTTI_CHECK(rank >= 0, "new_group: rank {} is not among the members {}; only members call", all->rank(),
+              joined(world_ranks));
   checks::timeout("new_group", options.timeout);
   WorldState& state = WorldState::current();
   const std::lock_guard one_at_a_time(state.making);
@@ -250,14 +260,23 @@ std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& world_ranks, con
   std::string key;
   const std::vector<pid_t> pids = of_members(state.pids, world_ranks);
   const std::vector<FarMember> far = far_members(state, world_ranks, world_ranks);
-  MemberWatch watch(store, own.name.empty() ? fmt::format("group:[{}]", joined(world_ranks)) : own.name, pids, world_ranks, far);
+  MemberWatch watch(store, own.name.empty() ? fmt::format("group:[{}]", joined(world_ranks)) : own.name, pids,
+                    world_ranks, far);
   watch.guard([&] {
     const GroupInMaking& mine = conflicts.begin(world_ranks);
     key = conflicts.key(mine);
     if (own.name.empty()) own.name = fmt::format("group:{}:[{}]", mine.ordinal, joined(world_ranks));
     if (!has_peers(*all)) return;
-    const MeetingSeat seat{.store = store, .title = fmt::format("new_group of ranks [{}]", joined(world_ranks)), .group = own.name, .key = key, .members = world_ranks,
-                           .names = described(state, world_ranks, world_ranks), .place = rank, .pids = pids, .far = far, .timeout = own.timeout};
+    const MeetingSeat seat{.store = store,
+                           .title = fmt::format("new_group of ranks [{}]", joined(world_ranks)),
+                           .group = own.name,
+                           .key = key,
+                           .members = world_ranks,
+                           .names = described(state, world_ranks, world_ranks),
+                           .place = rank,
+                           .pids = pids,
+                           .far = far,
+                           .timeout = own.timeout};
     const auto wishes = meet_members(seat, {.ranks = world_ranks, .name = own.name, .transport = chosen_transport(own)},
                                      [&] { conflicts.look(); });
     conflicts.end();
@@ -290,11 +309,16 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(const std::vector<int>& ranks,
     TUTTI_CHECK(store_ != nullptr, "{}: its ranks have no store to meet in", title);
     std::vector<int> everyone(static_cast<size_t>(size()));
     std::iota(everyone.begin(), everyone.end(), 0);
-    const MeetingSeat seat{.store = *store_, .title = title, .group = fmt::format("{}:split:{}", name_, ordinal),
-                           .key = fmt::format("{}/splits/{}", key_, ordinal), .members = everyone,
-                           .names = described(WorldState::current(), everyone, world_ranks_), .place = rank_,
+    const MeetingSeat seat{.store = *store_,
+                           .title = title,
+                           .group = fmt::format("{}:split:{}", name_, ordinal),
+                           .key = fmt::format("{}/splits/{}", key_, ordinal),
+                           .members = everyone,
+                           .names = described(WorldState::current(), everyone, world_ranks_),
+                           .place = rank_,
                            .pids = of_members(WorldState::current().pids, world_ranks_),
-                           .far = far_members(WorldState::current(), everyone, world_ranks_), .timeout = options.timeout};
+                           .far = far_members(WorldState::current(), everyone, world_ranks_),
+                           .timeout = options.timeout};
     MemberWatch watch(*store_, seat.group, seat.pids, everyone, seat.far);
     watch.guard([&] {
       wishes = meet_members(seat, wishes[static_cast<size_t>(rank_)], [] {});

@@ -14,7 +14,8 @@ struct HostLayout {
   int host_of(int rank) const { return rank / per_host; }
   int place_of(int rank) const { return rank % per_host; }
   int rank_at(int host, int place) const { return host * per_host + place; }
-  // Whether the ranks of each host are a node of the halving tree over all ranks, so that they may be reduced by themselves.
+  // Whether the ranks of each host are a node of the halving tree over all ranks, so that they may be reduced by
+  // themselves.
   bool are_nodes() const { return (hosts & (hosts - 1)) == 0; }
 };
 

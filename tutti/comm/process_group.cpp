@@ -13,7 +13,9 @@ namespace {
 
 constexpr uint32_t kMaxTag = 1u << 31;
 
-void check_tag(const char* op, uint32_t tag) { TUTTI_CHECK(tag < kMaxTag, "{}: tag {}; legal: 0 to {}", op, tag, kMaxTag - 1); }
+void check_tag(const char* op, uint32_t tag) {
+  TUTTI_CHECK(tag < kMaxTag, "{}: tag {}; legal: 0 to {}", op, tag, kMaxTag - 1);
+}
 
 std::string_view name_of(DeviceKind kind) {
   static thread_local std::string text;
@@ -24,8 +26,13 @@ std::string_view name_of(DeviceKind kind) {
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(std::string name, std::string key, int rank, std::vector<int> world_ranks, std::shared_ptr<Store> store)
-    : name_(std::move(name)), key_(std::move(key)), rank_(rank), world_ranks_(std::move(world_ranks)), store_(std::move(store)) {
+ProcessGroup::ProcessGroup(std::string name, std::string key, int rank, std::vector<int> world_ranks,
+                           std::shared_ptr<Store> store)
+    : name_(std::move(name)),
+      key_(std::move(key)),
+      rank_(rank),
+      world_ranks_(std::move(world_ranks)),
+      store_(std::move(store)) {
   TUTTI_CHECK(rank >= 0 && rank < size(), "process group '{}': rank {} of {} members", name_, rank, size());
 }
 
@@ -37,7 +44,8 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::check_process() const {
-  if (process_.is_in_child()) [[unlikely]] process_.check(fmt::format("process group '{}'", name_));
+  if (process_.is_in_child()) [[unlikely]]
+    process_.check(fmt::format("process group '{}'", name_));
 }
 
 int ProcessGroup::group_rank_of(int world_rank) const {
@@ -50,7 +58,8 @@ int ProcessGroup::group_rank_of(int world_rank) const {
 
 void ProcessGroup::set_backend(DeviceKind kind, std::shared_ptr<Backend> backend) {
   TUTTI_CHECK(backend != nullptr && backend->rank() == rank_ && backend->size() == size(),
-              "process group '{}': the backend for {} is not one of rank {} of {}", name_, name_of(kind), rank_, size());
+              "process group '{}': the backend for {} is not one of rank {} of {}", name_, name_of(kind), rank_,
+              size());
   if (kind == DeviceKind::cpu) cpu_ = backend.get();
   backends_[kind] = std::move(backend);
 }
@@ -59,8 +68,8 @@ Backend& ProcessGroup::backend(DeviceKind kind) const {
   check_process();
   if (kind == DeviceKind::cpu && cpu_ != nullptr) return *cpu_;
   const auto found = backends_.find(kind);
-  TUTTI_CHECK(found != backends_.end(), "process group '{}' has no backend for tensors on {}; set_backend() gives it one", name_,
-              name_of(kind));
+  TUTTI_CHECK(found != backends_.end(),
+              "process group '{}' has no backend for tensors on {}; set_backend() gives it one", name_, name_of(kind));
   return *found->second;
 }
 
@@ -105,7 +114,8 @@ void ProcessGroup::refuse(CollectiveKind kind, std::string_view why) {
 
 Answer ProcessGroup::can(const CallQuery& query) const {
   const auto found = backends_.find(query.device.kind);
-  if (found == backends_.end()) return {false, fmt::format("group '{}' has no backend for tensors on {}", name_, name_of(query.device.kind))};
+  if (found == backends_.end())
+    return {false, fmt::format("group '{}' has no backend for tensors on {}", name_, name_of(query.device.kind))};
   return found->second->can(query);
 }
 
@@ -126,7 +136,8 @@ Work ProcessGroup::gather_single(const Tensor& output, const Tensor& input, int 
       checks::writable("gather_single", "output", output, input.device());
       checks::numel_times("gather_single", "output", output, "input", input, size());
       TUTTI_CHECK(output.ndim() > 0 && output.extents()[0] % size() == 0,
-                  "gather_single: dim 0 of the output {} does not divide into {} equal parts", describe(output), size());
+                  "gather_single: dim 0 of the output {} does not divide into {} equal parts", describe(output),
+                  size());
       Extents sizes = output.extents();
       sizes[0] /= size();
       for (int p = 0; p < size(); ++p) {
@@ -184,6 +195,8 @@ void ProcessGroup::set_timeout(std::chrono::milliseconds timeout) {
   for (const auto& [kind, backend] : backends_) backend->set_timeout(timeout);
 }
 
-std::chrono::milliseconds ProcessGroup::timeout() const { return cpu_ != nullptr ? cpu_->timeout() : backends_.begin()->second->timeout(); }
+std::chrono::milliseconds ProcessGroup::timeout() const {
+  return cpu_ != nullptr ? cpu_->timeout() : backends_.begin()->second->timeout();
+}
 
 }  // namespace tutti::comm

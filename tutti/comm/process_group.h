@@ -1,12 +1,14 @@
 // ProcessGroup: a set of ranks that run collectives together.
 //
-// A group holds one backend per device kind and passes each call to the backend for the device of its tensors. W is the group's
-// size, r this rank's number in it; docs/comm.md describes shapes and results of each call. Every member must make the same calls
-// in the same order; a mismatch is a UsageError on all ranks, naming two of them and the field that differs, and so is a call whose
-// arguments are wrong on one rank. When a peer dies, leaves or is late, all other ranks throw PeerError or TimeoutError, naming it, and the group ends.
+// A group holds one backend per device kind and passes each call to the backend for the device of its tensors. W is the
+// group's size, r this rank's number in it; docs/comm.md describes shapes and results of each call. Every member must
+// make the same calls in the same order; a mismatch is a UsageError on all ranks, naming two of them and the field that
+// differs, and so is a call whose arguments are wrong on one rank. When a peer dies, leaves or is late, all other ranks
+// throw PeerError or TimeoutError, naming it, and the group ends.
 //
-// Any thread of the rank may call; the calls of one group run in the order in which they are made. A fork()ed child has no part in its parent's
-// groups: calls there are a UsageError, which the other ranks do not notice, and groups that are dropped there go on in the parent.
+// Any thread of the rank may call; the calls of one group run in the order in which they are made. A fork()ed child has
+// no part in its parent's groups: calls there are a UsageError, which the other ranks do not notice, and groups that
+// are dropped there go on in the parent.
 #pragma once
 
 #include <atomic>
@@ -35,12 +37,13 @@ symm::SymmGroup symm_group(ProcessGroup& group);  // symmetric_buffer.h
 struct GroupOptions {
   std::string name;         // equal on all members; "": generated
   std::string description;  // a readable description for messages and traces
-  // The transport for host tensors: a name from known_transports(), or "" for the one that was named for the group which the members come from (the
-  // world, or the group that is split); where none was, that of TUTTI_TRANSPORT, else the best one available to all members. With GPUs, one per device
-  // kind: "cpu:shm,cuda:nccl".
+  // The transport for host tensors: a name from known_transports(), or "" for the one that was named for the group
+  // which the members come from (the world, or the group that is split); where none was, that of TUTTI_TRANSPORT, else
+  // the best one available to all members. With GPUs, one per device kind: "cpu:shm,cuda:nccl".
   std::string transport;
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for each call, and for the creation of the group
-  // Check the inputs of every call for NaN and infinity (diagnose/finite_check.h); not set: as TUTTI_COMM_CHECK_NAN says.
+  // Check the inputs of every call for NaN and infinity (diagnose/finite_check.h); not set: as TUTTI_COMM_CHECK_NAN
+  // says.
   std::optional<bool> check_nan = {};
 };
 
@@ -94,14 +97,15 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   }
   // `output` is used on root only; its dim 0 holds the W inputs one after another.
   Work gather_single(const Tensor& output, const Tensor& input, int root, const CallOptions& options = {});
-  // Rank 0 waits for all ranks, at most `timeout`, and throws an error that names the first rank that did not reach the barrier,
-  // or all of them with `wait_all_ranks`. The other ranks throw as well, even those that arrive later. Call n of one rank matches
-  // call n of the others, so a failed barrier does not disturb the next one.
+  // Rank 0 waits for all ranks, at most `timeout`, and throws an error that names the first rank that did not reach the
+  // barrier, or all of them with `wait_all_ranks`. The other ranks throw as well, even those that arrive later. Call n
+  // of one rank matches call n of the others, so a failed barrier does not disturb the next one.
   void monitored_barrier(std::chrono::milliseconds timeout, bool wait_all_ranks = false);
 
-  // Runs `call`, which makes collectives of this group, and returns its result. If it ends with a UsageError before its first one, as
-  // when an argument is wrong, the error is told to all ranks in the place of that collective, of the given kind: the other ranks
-  // throw as well, and the next calls meet again. The collectives above do this by themselves; it is for functions made of them.
+  // Runs `call`, which makes collectives of this group, and returns its result. If it ends with a UsageError before its
+  // first one, as when an argument is wrong, the error is told to all ranks in the place of that collective, of the
+  // given kind: the other ranks throw as well, and the next calls meet again. The collectives above do this by
+  // themselves; it is for functions made of them.
   template <class Call>
   auto checked(CollectiveKind kind, const Call& call) {
     const int64_t before = collectives_made();
@@ -134,16 +138,16 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   std::string recv_bytes(int peer, uint32_t tag = 0);
 
   // ---- new groups; each function returns this rank's new group, or null for a rank that is in none
-  // Every member of this group must call it; `ranks` are group ranks of this group, in the order of the new one. Members may
-  // pass different lists, which must then be disjoint: one call splits the group into several. UsageError on all members, naming
-  // two of them, when lists overlap or members of one list pass different names or transports; otherwise errors are those of
-  // new_group().
+  // Every member of this group must call it; `ranks` are group ranks of this group, in the order of the new one.
+  // Members may pass different lists, which must then be disjoint: one call splits the group into several. UsageError
+  // on all members, naming two of them, when lists overlap or members of one list pass different names or transports;
+  // otherwise errors are those of new_group().
   std::shared_ptr<ProcessGroup> split(const std::vector<int>& ranks, const GroupOptions& options = {});
 
-  // A new group without `failed_ranks` (group ranks), with the other ranks in the same order. Exactly these other ranks must call
-  // it, before or after this group has ended with a PeerError. They communicate through the store, which must have survived.
-  // UsageError on all of them when their lists differ; TimeoutError, naming the ranks that did not call, when the timeout passes;
-  // PeerError when another rank dies.
+  // A new group without `failed_ranks` (group ranks), with the other ranks in the same order. Exactly these other ranks
+  // must call it, before or after this group has ended with a PeerError. They communicate through the store, which must
+  // have survived. UsageError on all of them when their lists differ; TimeoutError, naming the ranks that did not call,
+  // when the timeout passes; PeerError when another rank dies.
   std::shared_ptr<ProcessGroup> shrink(std::vector<int> failed_ranks, const GroupOptions& options = {});
 
   // ---- failing
@@ -159,7 +163,10 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   bool is_in_child() const { return process_.is_in_child(); }
 
   // ---- a name of older releases
-  [[deprecated("gather_single")]] Work gather_into_tensor(const Tensor& out, const Tensor& in, int root, const CallOptions& o = {}) { return gather_single(out, in, root, o); }
+  [[deprecated("gather_single")]] Work gather_into_tensor(const Tensor& out, const Tensor& in, int root,
+                                                          const CallOptions& o = {}) {
+    return gather_single(out, in, root, o);
+  }
 
  private:
   friend class Coalescing;

@@ -12,7 +12,8 @@ namespace tutti::comm {
 
 namespace {
 
-[[maybe_unused]] const bool attends = (Boundary::set_attendant([]() noexcept { ProgressList::current().advance(); }), true);
+[[maybe_unused]] const bool attends =
+    (Boundary::set_attendant([]() noexcept { ProgressList::current().advance(); }), true);
 
 }  // namespace
 
@@ -46,7 +47,9 @@ void ProgressList::for_each_pending(FunctionRef<void(Driver& driver, Released& r
   if (!lock) return;
   struct Walk {
     ProgressList& list;
-    explicit Walk(ProgressList& l) : list(l) { list.walker_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
+    explicit Walk(ProgressList& l) : list(l) {
+      list.walker_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    }
     ~Walk() {
       std::erase(list.drivers_, nullptr);
       list.walker_.store({}, std::memory_order_relaxed);
@@ -85,7 +88,8 @@ ProgressThread::ProgressThread() : context_(RankContext::current()) {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    throw EnvironmentError(fmt::format("ProgressThread: the system cannot create a thread: {}; go without one", error.what()));
+    throw EnvironmentError(
+        fmt::format("ProgressThread: the system cannot create a thread: {}; go without one", error.what()));
   }
 }
 

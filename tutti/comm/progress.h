@@ -1,8 +1,10 @@
 // Progress: who moves the outstanding calls of a rank.
 //
-// - Every blocking wait, in whatever group: while waiting in one group, a rank also progresses its outstanding calls in other groups, so that
+// - Every blocking wait, in whatever group: while waiting in one group, a rank also progresses its outstanding calls in
+// other groups, so that
 //   peers that wait for those are not held up.
-// - The computation itself, at each boundary (runtime/boundary.h): after every op, after every step of a compiled function and between the
+// - The computation itself, at each boundary (runtime/boundary.h): after every op, after every step of a compiled
+// function and between the
 //   chunks of a parallel loop.
 // - A ProgressThread, if the rank has one.
 #pragma once
@@ -23,7 +25,8 @@ class RankContext;
 
 namespace tutti::comm {
 
-// What a driver has no use for any more. It may hold the last reference to the driver, and is therefore released by the caller.
+// What a driver has no use for any more. It may hold the last reference to the driver, and is therefore released by the
+// caller.
 using Released = std::vector<std::shared_ptr<const void>>;
 
 // An object with outstanding calls.
@@ -32,7 +35,8 @@ class Driver {
   virtual ~Driver() = default;
   // Progresses the calls unless another thread is doing so; never blocks.
   virtual void try_advance(Released& released) = 0;
-  // The same for a caller to whom no callback may throw: what one throws comes out of the next call that runs callbacks.
+  // The same for a caller to whom no callback may throw: what one throws comes out of the next call that runs
+  // callbacks.
   virtual void attend(Released& released) = 0;
 
  protected:
@@ -43,8 +47,8 @@ class Driver {
   friend class ProgressList;
 };
 
-// The drivers of one rank; a slot of its RankContext. Any thread of the rank. Callbacks that a driver runs may make groups and drop them,
-// also the last reference to the group whose call has ended.
+// The drivers of one rank; a slot of its RankContext. Any thread of the rank. Callbacks that a driver runs may make
+// groups and drop them, also the last reference to the group whose call has ended.
 class ProgressList {
  public:
   static ProgressList& current();
@@ -68,9 +72,9 @@ class ProgressList {
   std::atomic<int> count_{0};
 };
 
-// A thread that progresses the outstanding calls of the rank that makes it, while this object lives. It sleeps while there are none, and
-// between looks that change nothing, for up to `kLongestNap`. It pays where a core is free, or where one long op follows the other. Callbacks
-// of Work::then() may then run on it.
+// A thread that progresses the outstanding calls of the rank that makes it, while this object lives. It sleeps while
+// there are none, and between looks that change nothing, for up to `kLongestNap`. It pays where a core is free, or
+// where one long op follows the other. Callbacks of Work::then() may then run on it.
 class ProgressThread {
  public:
   static constexpr std::chrono::microseconds kLongestNap{200};

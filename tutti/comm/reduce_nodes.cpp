@@ -22,13 +22,15 @@ struct Addition {
   size_t into, from;
 };
 
-// Appends the additions that make the sum of the shards [begin, begin + size) of the nodes [first, last), all of which lie in
-// it. Returns the value that holds it.
-size_t plan_sum(std::span<const ShardNode> nodes, size_t first, size_t last, int64_t begin, int64_t size, std::vector<Addition>& additions) {
+// Appends the additions that make the sum of the shards [begin, begin + size) of the nodes [first, last), all of which
+// lie in it. Returns the value that holds it.
+size_t plan_sum(std::span<const ShardNode> nodes, size_t first, size_t last, int64_t begin, int64_t size,
+                std::vector<Addition>& additions) {
   if (last - first == 1) return first;  // what is absent adds nothing
   const int64_t middle = begin + size / 2;
-  const auto border = std::find_if(nodes.begin() + static_cast<ptrdiff_t>(first), nodes.begin() + static_cast<ptrdiff_t>(last),
-                                   [&](const ShardNode& node) { return node.begin >= middle; });
+  const auto border =
+      std::find_if(nodes.begin() + static_cast<ptrdiff_t>(first), nodes.begin() + static_cast<ptrdiff_t>(last),
+                   [&](const ShardNode& node) { return node.begin >= middle; });
   const auto split = static_cast<size_t>(border - nodes.begin());
   if (split == last) return plan_sum(nodes, first, last, begin, size / 2, additions);
   if (split == first) return plan_sum(nodes, first, last, middle, size / 2, additions);
@@ -42,10 +44,13 @@ void check_nodes(std::span<const ShardNode> nodes) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     const ShardNode node = nodes[i];
     const int64_t size = node.end - node.begin;
-    TUTTI_CHECK(node.begin >= 0 && size > 0 && std::has_single_bit(static_cast<uint64_t>(size)) && node.begin % size == 0,
-                "reduce_nodes: [{}, {}) is no node of a tree over shards; expected a power of two of shards that begins at a multiple of it", node.begin,
-                node.end);
-    TUTTI_CHECK(i == 0 || nodes[i - 1].end <= node.begin, "reduce_nodes: [{}, {}) follows [{}, {}); expected disjoint nodes in ascending order", node.begin,
+    TUTTI_CHECK(
+        node.begin >= 0 && size > 0 && std::has_single_bit(static_cast<uint64_t>(size)) && node.begin % size == 0,
+        "reduce_nodes: [{}, {}) is no node of a tree over shards; expected a power of two of shards that begins at a "
+        "multiple of it",
+        node.begin, node.end);
+    TUTTI_CHECK(i == 0 || nodes[i - 1].end <= node.begin,
+                "reduce_nodes: [{}, {}) follows [{}, {}); expected disjoint nodes in ascending order", node.begin,
                 node.end, nodes[i - 1].begin, nodes[i - 1].end);
   }
 }
@@ -54,7 +59,9 @@ void check_nodes(std::span<const ShardNode> nodes) {
 using Part = std::pair<ShardNode, float*>;
 
 // The elements [slice.begin, slice.end) of a contiguous tensor, in place.
-Tensor part_of(const Tensor& tensor, NodeSlice slice) { return tensor.view_as({slice.end - slice.begin}, {1}, tensor.offset() + slice.begin); }
+Tensor part_of(const Tensor& tensor, NodeSlice slice) {
+  return tensor.view_as({slice.end - slice.begin}, {1}, tensor.offset() + slice.begin);
+}
 
 // Ranks with other plans would take bytes for what they are not.
 uint64_t key_of(const NodePlan& plan, uint64_t agreement) {
@@ -69,7 +76,8 @@ uint64_t key_of(const NodePlan& plan, uint64_t agreement) {
 
 // The nodes of all ranks, ascending. Returns how many the rank with the most brings.
 size_t check_plan(const ProcessGroup& group, const NodePlan& plan, std::vector<ShardNode>& all) {
-  TUTTI_CHECK(static_cast<int>(plan.size()) == group.size(), "reduce_nodes: the plan is for {} ranks and the group has {}", plan.size(), group.size());
+  TUTTI_CHECK(static_cast<int>(plan.size()) == group.size(),
+              "reduce_nodes: the plan is for {} ranks and the group has {}", plan.size(), group.size());
   size_t most = 0;
   for (const auto& of_rank : plan) {
     all.insert(all.end(), of_rank.begin(), of_rank.end());
@@ -99,20 +107,25 @@ void sum_parts(std::vector<Part> parts, const Tensor& output) {
 
 // `numel` is -1 on a rank that brings no node.
 void check_slices(std::span<const NodeSlice> slices, int ranks, int64_t numel) {
-  TUTTI_CHECK(slices.empty() || std::ssize(slices) == ranks, "reduce_nodes: {} slices for {} ranks", slices.size(), ranks);
+  TUTTI_CHECK(slices.empty() || std::ssize(slices) == ranks, "reduce_nodes: {} slices for {} ranks", slices.size(),
+              ranks);
   for (size_t r = 0; r < slices.size(); ++r) {
     const NodeSlice& s = slices[r];
-    TUTTI_CHECK(s.begin >= 0 && s.begin <= s.end && (numel < 0 || s.end <= numel), "reduce_nodes: the slice of rank {} is [{}, {}) of {} elements", r, s.begin, s.end, numel);
+    TUTTI_CHECK(s.begin >= 0 && s.begin <= s.end && (numel < 0 || s.end <= numel),
+                "reduce_nodes: the slice of rank {} is [{}, {}) of {} elements", r, s.begin, s.end, numel);
   }
 }
 
 // The number of elements of this rank's nodes; -1 when it brings none.
 int64_t check_own(const ProcessGroup& group, Tensors nodes, const NodePlan& plan) {
   const auto me = static_cast<size_t>(group.rank());
-  TUTTI_CHECK(nodes.size() == plan[me].size(), "reduce_nodes: rank {} gives {} tensors; the plan expects {} of it", me, nodes.size(), plan[me].size());
+  TUTTI_CHECK(nodes.size() == plan[me].size(), "reduce_nodes: rank {} gives {} tensors; the plan expects {} of it", me,
+              nodes.size(), plan[me].size());
   for (const Tensor& node : nodes) {
-    TUTTI_CHECK(node.defined() && node.dtype() == DType::f32 && node.is_contiguous(), "reduce_nodes: a node is {}; expected contiguous f32", describe(node));
-    TUTTI_CHECK(node.numel() == nodes[0].numel(), "reduce_nodes: nodes have {} and {} elements; expected one number", nodes[0].numel(), node.numel());
+    TUTTI_CHECK(node.defined() && node.dtype() == DType::f32 && node.is_contiguous(),
+                "reduce_nodes: a node is {}; expected contiguous f32", describe(node));
+    TUTTI_CHECK(node.numel() == nodes[0].numel(), "reduce_nodes: nodes have {} and {} elements; expected one number",
+                nodes[0].numel(), node.numel());
   }
   return nodes.empty() ? -1 : nodes[0].numel();
 }
@@ -138,7 +151,8 @@ NodeSlice slice_of(int64_t numel, int rank, int ranks) {
 
 void sum_nodes(std::span<const ShardNode> nodes, std::span<float* const> values, int64_t count, float* out) {
   check_nodes(nodes);
-  TUTTI_CHECK(!nodes.empty() && nodes.size() == values.size(), "sum_nodes: {} nodes and the values of {}; expected as many, and at least one", nodes.size(),
+  TUTTI_CHECK(!nodes.empty() && nodes.size() == values.size(),
+              "sum_nodes: {} nodes and the values of {}; expected as many, and at least one", nodes.size(),
               values.size());
   std::vector<Addition> additions;
   const auto size = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(nodes.back().end)));
@@ -146,14 +160,16 @@ void sum_nodes(std::span<const ShardNode> nodes, std::span<float* const> values,
   for (int64_t at = 0; at < count; at += kBlock) {
     const int64_t n = std::min(kBlock, count - at);
     for (const Addition& add : additions) {
-      const std::byte* const both[] = {reinterpret_cast<const std::byte*>(values[add.into] + at), reinterpret_cast<const std::byte*>(values[add.from] + at)};
+      const std::byte* const both[] = {reinterpret_cast<const std::byte*>(values[add.into] + at),
+                                       reinterpret_cast<const std::byte*>(values[add.from] + at)};
       combine(ReduceKind::sum, DType::f32, both, {}, n, reinterpret_cast<std::byte*>(values[add.into] + at));
     }
     std::memcpy(out + at, values[result] + at, static_cast<size_t>(n) * sizeof(float));
   }
 }
 
-NodeReduction::NodeReduction(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, const CallOptions& options, std::span<const NodeSlice> slices)
+NodeReduction::NodeReduction(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan,
+                             const CallOptions& options, std::span<const NodeSlice> slices)
     : output_(output) {
   group.checked(CollectiveKind::all_to_all, [&] {
     const int ranks = group.size(), me = group.rank();
@@ -162,10 +178,13 @@ NodeReduction::NodeReduction(ProcessGroup& group, const Tensor& output, Tensors 
     const int64_t numel = check_own(group, nodes, plan);
     check_output(output);
     check_slices(slices, ranks, numel);
-    const auto slice = [&](int r) { return slices.empty() ? slice_of(numel, r, ranks) : slices[static_cast<size_t>(r)]; };
+    const auto slice = [&](int r) {
+      return slices.empty() ? slice_of(numel, r, ranks) : slices[static_cast<size_t>(r)];
+    };
     const NodeSlice own = slice(me);
-    TUTTI_CHECK(numel < 0 || own.end - own.begin == output.numel(), "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me,
-                output.numel(), numel, own.end - own.begin);
+    TUTTI_CHECK(numel < 0 || own.end - own.begin == output.numel(),
+                "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me, output.numel(),
+                numel, own.end - own.begin);
     CallOptions agreed = options;
     agreed.agreement = key_of(plan, options.agreement);
     if (!slices.empty()) agreed.agreement = hash64(slices.data(), slices.size_bytes(), agreed.agreement);
@@ -199,7 +218,8 @@ void reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, cons
   NodeReduction(group, output, nodes, plan, {.agreement = agreement}).finish();
 }
 
-void reduce_nodes(ProcessGroup& group, const Tensor& output, const SymmetricBuffer& nodes, int64_t numel, const NodePlan& plan, uint64_t agreement) {
+void reduce_nodes(ProcessGroup& group, const Tensor& output, const SymmetricBuffer& nodes, int64_t numel,
+                  const NodePlan& plan, uint64_t agreement) {
   group.checked(CollectiveKind::barrier, [&] {
     const int ranks = group.size(), me = group.rank();
     std::vector<ShardNode> all;
@@ -207,10 +227,12 @@ void reduce_nodes(ProcessGroup& group, const Tensor& output, const SymmetricBuff
     check_output(output);
     const Tensor& memory = nodes.tensor();
     TUTTI_CHECK(memory.dtype() == DType::f32 && memory.is_contiguous() && numel >= 0 && memory.numel() >= most * numel,
-                "reduce_nodes: the buffer is {}; expected contiguous f32 with {} nodes of {} elements", describe(memory), most, numel);
+                "reduce_nodes: the buffer is {}; expected contiguous f32 with {} nodes of {} elements",
+                describe(memory), most, numel);
     const NodeSlice own = slice_of(numel, me, ranks);
-    TUTTI_CHECK(own.end - own.begin == output.numel(), "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me, output.numel(), numel,
-                own.end - own.begin);
+    TUTTI_CHECK(own.end - own.begin == output.numel(),
+                "reduce_nodes: the output of rank {} has {} elements; its slice of {} has {}", me, output.numel(),
+                numel, own.end - own.begin);
     if (!nodes.is_direct()) {
       std::vector<Tensor> views;
       for (size_t i = 0; i < plan[static_cast<size_t>(me)].size(); ++i) {
@@ -234,10 +256,11 @@ void reduce_nodes(ProcessGroup& group, const Tensor& output, const SymmetricBuff
   });
 }
 
-void all_reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan, uint64_t agreement) {
+void all_reduce_nodes(ProcessGroup& group, const Tensor& output, Tensors nodes, const NodePlan& plan,
+                      uint64_t agreement) {
   group.checked(CollectiveKind::all_to_all, [&] {
-    TUTTI_CHECK(output.defined() && output.dtype() == DType::f32 && output.is_contiguous(), "reduce_nodes: the output is {}; expected contiguous f32",
-                describe(output));
+    TUTTI_CHECK(output.defined() && output.dtype() == DType::f32 && output.is_contiguous(),
+                "reduce_nodes: the output is {}; expected contiguous f32", describe(output));
     const int64_t numel = output.numel();
     std::vector<ShardNode> all;
     check_plan(group, plan, all);

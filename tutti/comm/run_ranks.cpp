@@ -42,7 +42,8 @@ struct FirstFailure {
 };
 
 // The world of a rank that is a thread: its peers need no host and no environment to be found.
-std::shared_ptr<ProcessGroup> join(const std::shared_ptr<Store>& store, const std::string& job, int rank, int ranks, const GroupOptions& options) {
+std::shared_ptr<ProcessGroup> join(const std::shared_ptr<Store>& store, const std::string& job, int rank, int ranks,
+                                   const GroupOptions& options) {
   WorldState& state = WorldState::current();
   state.rendezvous = rendezvous(store, rank, ranks);
   state.ranks_are_threads = true;

@@ -16,12 +16,12 @@
 namespace tutti::comm {
 namespace {
 
-
 std::string list(const std::vector<int>& ranks) { return fmt::format("{}", fmt::join(ranks, ",")); }
 
 // Returns when all survivors have said that they leave out the same ranks.
-void agree(Store& store, const std::string& title, const std::string& key, int rank, const std::vector<int>& survivors, const std::string& failed,
-           MemberWatch& watch, std::chrono::milliseconds timeout, const std::function<std::string(int)>& describe_rank) {
+void agree(Store& store, const std::string& title, const std::string& key, int rank, const std::vector<int>& survivors,
+           const std::string& failed, MemberWatch& watch, std::chrono::milliseconds timeout,
+           const std::function<std::string(int)>& describe_rank) {
   const auto key_of = [&](int r) { return fmt::format("{}/{}", key, r); };
   store.set(key_of(rank), failed);
   Store::Keys keys;
@@ -44,13 +44,16 @@ void agree(Store& store, const std::string& title, const std::string& key, int r
         continue;
       }
       const std::string said = store.get(key_of(r));
-      TUTTI_CHECK(said == failed, "{}: rank {} leaves out [{}], rank {} leaves out [{}]; give the same list on all survivors", title, rank, failed, r, said);
+      TUTTI_CHECK(said == failed,
+                  "{}: rank {} leaves out [{}], rank {} leaves out [{}]; give the same list on all survivors", title,
+                  rank, failed, r, said);
     }
     if (missing.empty()) return;
     if (left > kLookAround) continue;
     std::vector<std::string> names;
     for (const int r : missing) names.push_back(describe_rank(r));
-    throw TimeoutError(fmt::format("{}: {} did not call it within {} ms", title, fmt::join(names, ", "), timeout.count()));
+    throw TimeoutError(
+        fmt::format("{}: {} did not call it within {} ms", title, fmt::join(names, ", "), timeout.count()));
   }
 }
 

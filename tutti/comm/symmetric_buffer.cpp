@@ -9,9 +9,10 @@ namespace tutti::comm {
 symm::SymmGroup symm_group(ProcessGroup& group) {
   const std::lock_guard lock(group.symm_mutex_);
   if (!group.symm_) {
-    TUTTI_CHECK(group.store() != nullptr, "symmetric memory of group '{}': its ranks have no store to meet in", group.name());
-    group.symm_ = symm::SymmGroup(symm::make_group_key(group.key(), group.world_ranks(), 0), group.rank(), group.size(), group.store(),
-                                  group.world_ranks(), group.timeout(), group.name());
+    TUTTI_CHECK(group.store() != nullptr, "symmetric memory of group '{}': its ranks have no store to meet in",
+                group.name());
+    group.symm_ = symm::SymmGroup(symm::make_group_key(group.key(), group.world_ranks(), 0), group.rank(), group.size(),
+                                  group.store(), group.world_ranks(), group.timeout(), group.name());
     if (group.backend(DeviceKind::cpu).name() == "threads") group.symm_.select_backend("threads");
   }
   return group.symm_;

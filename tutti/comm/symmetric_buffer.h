@@ -11,9 +11,9 @@ namespace tutti::comm {
 // The SymmGroup of `group`; every call returns the same one. Its timeout is that which the group has at the first call.
 symm::SymmGroup symm_group(ProcessGroup& group);
 
-// Registers `tensor` (from symm::empty_strided_p2p) with the group's collectives while this object lives: peers read inputs that
-// lie in it in place. Collective: all ranks must register tensors of equal size in the same order. A group whose transport
-// does not share memory keeps copying; is_direct() tells which is the case.
+// Registers `tensor` (from symm::empty_strided_p2p) with the group's collectives while this object lives: peers read
+// inputs that lie in it in place. Collective: all ranks must register tensors of equal size in the same order. A group
+// whose transport does not share memory keeps copying; is_direct() tells which is the case.
 class SymmetricBuffer {
  public:
   SymmetricBuffer(ProcessGroup& group, const Tensor& tensor);

@@ -39,15 +39,16 @@ class Sequence final : public Collective {
   size_t current_ = 0;
 };
 
-// A list of the tensors of a coalesced call in which the ranks must agree. Where sizes differ between ranks, all must agree on the
-// whole table of them: each rank lists the lengths of its outputs.
+// A list of the tensors of a coalesced call in which the ranks must agree. Where sizes differ between ranks, all must
+// agree on the whole table of them: each rank lists the lengths of its outputs.
 std::vector<ListedTensor> list_of(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) {
   std::vector<ListedTensor> list;
   if (!record.same_sizes) {
     for (const Tensor& t : results_of(call)) list.push_back({t.dtype(), {t.numel()}});
     return list;
   }
-  for (const Tensor& t : def.described == TensorSide::input ? call.inputs : call.outputs) list.push_back({t.dtype(), t.extents()});
+  for (const Tensor& t : def.described == TensorSide::input ? call.inputs : call.outputs)
+    list.push_back({t.dtype(), t.extents()});
   return list;
 }
 
@@ -62,7 +63,8 @@ CallRecord record_of_message(CollectiveKind kind, const Tensor& tensor, int peer
 
 }  // namespace
 
-TransportBackend::TransportBackend(std::unique_ptr<Transport> transport, const GroupLabel& group, std::chrono::milliseconds timeout)
+TransportBackend::TransportBackend(std::unique_ptr<Transport> transport, const GroupLabel& group,
+                                   std::chrono::milliseconds timeout)
     : queue_(std::make_shared<CallQueue>(std::move(transport), group)),
       traits_(queue_->transport().traits()),
       rank_(queue_->transport().rank()),
@@ -86,8 +88,10 @@ Answer TransportBackend::can(const CallQuery& query) const {
     return {false, fmt::format("transport {} has no tensors on {}", traits_.name, to_string(query.device))};
   }
   const CollectiveDef& def = definition(query.kind);
-  if (std::string why = def.reduces ? why_not_reducible(query.reduce, query.dtype) : ""; !why.empty()) return {false, std::move(why)};
-  if (query.uneven && def.evenness == Evenness::equal) return {false, fmt::format("{} needs equal sizes on all ranks", def.name)};
+  if (std::string why = def.reduces ? why_not_reducible(query.reduce, query.dtype) : ""; !why.empty())
+    return {false, std::move(why)};
+  if (query.uneven && def.evenness == Evenness::equal)
+    return {false, fmt::format("{} needs equal sizes on all ranks", def.name)};
   return {};
 }
 
@@ -110,7 +114,8 @@ Work TransportBackend::run(const CollectiveCall& call) {
       def.move(m, whole);
     });
   }
-  if (def.reduction != nullptr) return launch(&Reusable::reduction, call, [&](Reduction& r) { def.reduction(r, record, whole, traits_); });
+  if (def.reduction != nullptr)
+    return launch(&Reusable::reduction, call, [&](Reduction& r) { def.reduction(r, record, whole, traits_); });
   auto own = def.make(record, whole);
   own->record.splits = call.options.agreement;
   return start(std::move(own), call);
@@ -118,7 +123,7 @@ Work TransportBackend::run(const CollectiveCall& call) {
 
 // A blocking call runs from here with kept objects; an asynchronous one gets objects of its own.
 template <class C, class Begin>
-Work TransportBackend::launch(C Reusable::*kept, const CollectiveCall& call, const Begin& begin) {
+Work TransportBackend::launch(C Reusable::* kept, const CollectiveCall& call, const Begin& begin) {
   if (call.options.async || reusable_.taken.exchange(true, std::memory_order_acquire)) {
     auto own = std::make_unique<C>();
     begin(*own);
@@ -145,7 +150,8 @@ Work TransportBackend::launch(C Reusable::*kept, const CollectiveCall& call, con
 }
 
 Work TransportBackend::start(std::unique_ptr<Collective> collective, const CollectiveCall& call) {
-  auto state = std::make_shared<CollectiveState>(queue_, std::move(collective), timeout_of(call.options), results_of(call));
+  auto state =
+      std::make_shared<CollectiveState>(queue_, std::move(collective), timeout_of(call.options), results_of(call));
   queue_->submit(state);
   Work work(std::move(state));
   if (!call.options.async) work.wait();
@@ -153,13 +159,15 @@ Work TransportBackend::start(std::unique_ptr<Collective> collective, const Colle
 }
 
 // Small tensors are better off with one round.
-std::unique_ptr<Collective> TransportBackend::make_over_hosts(const CollectiveDef& def, const CallRecord& record, const CallPart& part) const {
+std::unique_ptr<Collective> TransportBackend::make_over_hosts(const CollectiveDef& def, const CallRecord& record,
+                                                              const CallPart& part) const {
   if (def.over_hosts == nullptr || !traits_.hosts) return nullptr;
   const Tensor* described = described_tensor(def, part.call, seat_);
   return described->nbytes() <= traits_.one_round_bytes ? nullptr : def.over_hosts(record, part, *traits_.hosts);
 }
 
-std::unique_ptr<Collective> TransportBackend::make_one(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) const {
+std::unique_ptr<Collective> TransportBackend::make_one(const CollectiveDef& def, const CallRecord& record,
+                                                       const CollectiveCall& call) const {
   const CallPart part{call, seat_};
   if (auto over_hosts = make_over_hosts(def, record, part)) return over_hosts;
   if (def.make != nullptr) return def.make(record, part);
@@ -174,27 +182,30 @@ std::unique_ptr<Collective> TransportBackend::make_one(const CollectiveDef& def,
   return reduction;
 }
 
-std::unique_ptr<Collective> TransportBackend::make_sequence(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) const {
+std::unique_ptr<Collective> TransportBackend::make_sequence(const CollectiveDef& def, const CallRecord& record,
+                                                            const CollectiveCall& call) const {
   std::vector<std::unique_ptr<Collective>> parts;
   for (size_t i = 0; i < parts_of(def, call); ++i) parts.push_back(make_one(*def.each, {}, part_of(def, call, i)));
   return std::make_unique<Sequence>(record, list_of(def, record, call), std::move(parts));
 }
 
-// The refusal has the number of the call it stands for. This rank throws its own error soon, even when the others are still on
-// their way to the call; those that are waiting in it are answered first, in case this rank ends with its error.
+// The refusal has the number of the call it stands for. This rank throws its own error soon, even when the others are
+// still on their way to the call; those that are waiting in it are answered first, in case this rank ends with its
+// error.
 void TransportBackend::refuse(CollectiveKind kind, std::string_view why) {
   if (size_ == 1) return;
   CallRecord call;
   call.kind = kind;
-  const auto state = std::make_shared<CollectiveState>(queue_, make_refusal(call, queue_->group(), rank_, size_, std::string(why)),
-                                                       timeout(), std::vector<Tensor>());
+  const auto state = std::make_shared<CollectiveState>(
+      queue_, make_refusal(call, queue_->group(), rank_, size_, std::string(why)), timeout(), std::vector<Tensor>());
   queue_->submit(state);
   queue_->wait(*state, kTimeToRefuse);
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
-Work TransportBackend::messages(const CallRecord& record, std::span<const PointToPoint> operations, const CallOptions& options) {
+Work TransportBackend::messages(const CallRecord& record, std::span<const PointToPoint> operations,
+                                const CallOptions& options) {
   auto state = std::make_shared<MessageState>(queue_, operations, record, timeout_of(options));
   queue_->submit(std::shared_ptr<MessageCall>(state));
   Work work(std::move(state));
@@ -212,7 +223,8 @@ Work TransportBackend::send(const Tensor& tensor, int peer, uint32_t tag, const 
 Work TransportBackend::recv(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options) {
   checks::peer("recv", peer, rank_, size_, true);
   checks::writable("recv", "output", tensor);
-  TUTTI_CHECK(peer >= 0 || traits_.receives_from_any, "recv: transport {} cannot receive from any rank; name the peer", traits_.name);
+  TUTTI_CHECK(peer >= 0 || traits_.receives_from_any, "recv: transport {} cannot receive from any rank; name the peer",
+              traits_.name);
   const PointToPoint operation{PointToPoint::Kind::irecv, tensor, peer, tag};
   return messages(record_of_message(CollectiveKind::recv, tensor, peer, tag), {&operation, 1}, options);
 }

@@ -17,7 +17,8 @@ inline constexpr std::chrono::milliseconds kDefaultCallTimeout = std::chrono::mi
 // Any thread of the rank; calls of one group happen in the order they are made.
 class TransportBackend final : public Backend {
  public:
-  TransportBackend(std::unique_ptr<Transport> transport, const GroupLabel& group, std::chrono::milliseconds timeout = kDefaultCallTimeout);
+  TransportBackend(std::unique_ptr<Transport> transport, const GroupLabel& group,
+                   std::chrono::milliseconds timeout = kDefaultCallTimeout);
 
   std::string name() const override { return traits_.name; }
   int rank() const override { return rank_; }
@@ -34,9 +35,13 @@ class TransportBackend final : public Backend {
   void abort(std::string_view reason) override { queue_->fail(reason); }
   std::string failure() const override { return queue_->transport().failure(); }
   void set_timeout(std::chrono::milliseconds timeout) override;
-  std::chrono::milliseconds timeout() const override { return std::chrono::milliseconds(timeout_ms_.load(std::memory_order_relaxed)); }
+  std::chrono::milliseconds timeout() const override {
+    return std::chrono::milliseconds(timeout_ms_.load(std::memory_order_relaxed));
+  }
 
-  int64_t add_region(const std::vector<std::byte*>& bases, int64_t bytes) override { return queue_->add_region(bases, bytes); }
+  int64_t add_region(const std::vector<std::byte*>& bases, int64_t bytes) override {
+    return queue_->add_region(bases, bytes);
+  }
   void remove_region(int64_t region) override { queue_->remove_region(region); }
 
   CallQueue& queue() { return *queue_; }
@@ -51,11 +56,14 @@ class TransportBackend final : public Backend {
 
   // Both blocking or not. The first uses kept objects where it can.
   template <class C, class Begin>
-  Work launch(C Reusable::*kept, const CollectiveCall& call, const Begin& begin);
+  Work launch(C Reusable::* kept, const CollectiveCall& call, const Begin& begin);
   Work start(std::unique_ptr<Collective> collective, const CollectiveCall& call);
-  std::unique_ptr<Collective> make_over_hosts(const CollectiveDef& def, const CallRecord& record, const CallPart& part) const;
-  std::unique_ptr<Collective> make_one(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) const;
-  std::unique_ptr<Collective> make_sequence(const CollectiveDef& def, const CallRecord& record, const CollectiveCall& call) const;
+  std::unique_ptr<Collective> make_over_hosts(const CollectiveDef& def, const CallRecord& record,
+                                              const CallPart& part) const;
+  std::unique_ptr<Collective> make_one(const CollectiveDef& def, const CallRecord& record,
+                                       const CollectiveCall& call) const;
+  std::unique_ptr<Collective> make_sequence(const CollectiveDef& def, const CallRecord& record,
+                                            const CollectiveCall& call) const;
   Work messages(const CallRecord& record, std::span<const PointToPoint> operations, const CallOptions& options);
   std::chrono::milliseconds timeout_of(const CallOptions& options) const;
 

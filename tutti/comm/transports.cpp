@@ -27,7 +27,9 @@ const TransportEngine* find_engine(std::string_view name) {
   return nullptr;
 }
 
-std::string_view why_missing(const Known& known) { return why_not_distributed().empty() ? known.why_not : why_not_distributed(); }
+std::string_view why_missing(const Known& known) {
+  return why_not_distributed().empty() ? known.why_not : why_not_distributed();
+}
 
 }  // namespace
 

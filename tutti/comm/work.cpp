@@ -70,10 +70,14 @@ class JoinedState final : public WorkState {
 
 std::string_view name_of(WorkStatus status) {
   switch (status) {
-    case WorkStatus::in_progress: return "in progress";
-    case WorkStatus::completed: return "completed";
-    case WorkStatus::timed_out: return "timed out";
-    case WorkStatus::failed: return "failed";
+    case WorkStatus::in_progress:
+      return "in progress";
+    case WorkStatus::completed:
+      return "completed";
+    case WorkStatus::timed_out:
+      return "timed out";
+    case WorkStatus::failed:
+      return "failed";
   }
   return "unknown";
 }

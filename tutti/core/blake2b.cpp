@@ -12,8 +12,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "words are loaded as they lie");
 
 // RFC 7693, 2.6: the fractional parts of the square roots of the first eight primes.
-constexpr std::array<uint64_t, 8> kStart = {0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
-                                            0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179};
+constexpr std::array<uint64_t, 8> kStart = {0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B,
+                                            0xA54FF53A5F1D36F1, 0x510E527FADE682D1, 0x9B05688C2B3E6C1F,
+                                            0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179};
 constexpr int kRounds = 12;
 // RFC 7693, 2.7: which words of the message a round mixes in; rounds 10 and 11 repeat 0 and 1.
 constexpr uint8_t kOrder[10][16] = {
@@ -39,7 +40,8 @@ void mix(uint64_t& a, uint64_t& b, uint64_t& c, uint64_t& d, uint64_t x, uint64_
 
 Blake2b::Blake2b(size_t nbytes, std::string_view key) : nbytes_(nbytes), state_(kStart) {
   TUTTI_CHECK(nbytes >= 1 && nbytes <= kMaxNbytes && key.size() <= kMaxNbytes,
-              "BLAKE2b: a digest of {} bytes and a key of {}; expected 1 to {} and at most {}", nbytes, key.size(), kMaxNbytes, kMaxNbytes);
+              "BLAKE2b: a digest of {} bytes and a key of {}; expected 1 to {} and at most {}", nbytes, key.size(),
+              kMaxNbytes, kMaxNbytes);
   state_[0] ^= 0x01010000 ^ (key.size() << 8) ^ nbytes;
   if (key.empty()) return;
   std::copy(key.begin(), key.end(), block_.begin());
@@ -62,7 +64,8 @@ void Blake2b::compress(bool is_last) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) mix(v[i], v[4 + i], v[8 + i], v[12 + i], m[s[2 * i]], m[s[2 * i + 1]]);
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) mix(v[i], v[4 + (i + 1) % 4], v[8 + (i + 2) % 4], v[12 + (i + 3) % 4], m[s[8 + 2 * i]], m[s[9 + 2 * i]]);
+    for (int i = 0; i < 4; ++i)
+      mix(v[i], v[4 + (i + 1) % 4], v[8 + (i + 2) % 4], v[12 + (i + 3) % 4], m[s[8 + 2 * i]], m[s[9 + 2 * i]]);
   }
   for (size_t i = 0; i < 8; ++i) state_[i] ^= v[i] ^ v[i + 8];
   filled_ = 0;

@@ -1,8 +1,8 @@
 // BLAKE2b: a cryptographic hash, and with a key a message authentication code.
 //
-// It protects data against forgery, where hash64 (hash.h) only detects accidental changes. Tutti has its own implementation
-// because libcrypto is not part of every build (TUTTI_DISTRIBUTED=OFF).
-// Source: RFC 7693, "The BLAKE2 Cryptographic Hash and Message Authentication Code".
+// It protects data against forgery, where hash64 (hash.h) only detects accidental changes. Tutti has its own
+// implementation because libcrypto is not part of every build (TUTTI_DISTRIBUTED=OFF). Source: RFC 7693, "The BLAKE2
+// Cryptographic Hash and Message Authentication Code".
 #pragma once
 
 #include <array>

@@ -73,8 +73,8 @@ float16 to_float16(float value) {
 
 float to_float(float16 value) {
   if ((value.bits & 0x7c00) == 0x7c00) {
-    const float magnitude = value.bits & 0x3ff ? std::numeric_limits<float>::quiet_NaN()
-                                               : std::numeric_limits<float>::infinity();
+    const float magnitude =
+        value.bits & 0x3ff ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
     return std::copysign(magnitude, value.bits & 0x8000 ? -1.0f : 1.0f);
   }
   return small_float_to_float(value.bits, 5, 10);
@@ -112,8 +112,8 @@ DType dtype_from_name(std::string_view name) {
 
 DType promote(DType a, DType b) {
   if (a == b) return a;
-  TUTTI_CHECK(!is_fp8(a) && !is_fp8(b), "promote: {} and {} have no common type; cast the fp8 tensor first",
-              name_of(a), name_of(b));
+  TUTTI_CHECK(!is_fp8(a) && !is_fp8(b), "promote: {} and {} have no common type; cast the fp8 tensor first", name_of(a),
+              name_of(b));
   if (is_floating(a) != is_floating(b)) return is_floating(a) ? a : b;
   if (is_floating(a)) {
     if (a == DType::f64 || b == DType::f64) return DType::f64;
@@ -147,14 +147,29 @@ int64_t load_as_int64(const void* element, DType dtype) {
 
 void store_from_double(void* element, DType dtype, double value) {
   switch (dtype) {
-    case DType::f64: *static_cast<double*>(element) = value; return;
-    case DType::f32: *static_cast<float*>(element) = static_cast<float>(value); return;
-    case DType::bf16: *static_cast<bfloat16*>(element) = to_bfloat16(static_cast<float>(value)); return;
-    case DType::f16: *static_cast<float16*>(element) = to_float16(static_cast<float>(value)); return;
-    case DType::f8e4m3fn: *static_cast<float8_e4m3fn*>(element) = to_float8_e4m3fn(static_cast<float>(value)); return;
-    case DType::f8e5m2: *static_cast<float8_e5m2*>(element) = to_float8_e5m2(static_cast<float>(value)); return;
-    case DType::boolean: *static_cast<bool*>(element) = value != 0.0; return;
-    default: break;
+    case DType::f64:
+      *static_cast<double*>(element) = value;
+      return;
+    case DType::f32:
+      *static_cast<float*>(element) = static_cast<float>(value);
+      return;
+    case DType::bf16:
+      *static_cast<bfloat16*>(element) = to_bfloat16(static_cast<float>(value));
+      return;
+    case DType::f16:
+      *static_cast<float16*>(element) = to_float16(static_cast<float>(value));
+      return;
+    case DType::f8e4m3fn:
+      *static_cast<float8_e4m3fn*>(element) = to_float8_e4m3fn(static_cast<float>(value));
+      return;
+    case DType::f8e5m2:
+      *static_cast<float8_e5m2*>(element) = to_float8_e5m2(static_cast<float>(value));
+      return;
+    case DType::boolean:
+      *static_cast<bool*>(element) = value != 0.0;
+      return;
+    default:
+      break;
   }
   store_from_int64(element, dtype, truncated(value));
 }

@@ -47,15 +47,13 @@ constexpr bool is_integral(DType dtype) { return dtype >= DType::i64 && dtype <=
 constexpr bool is_fp8(DType dtype) { return dtype == DType::f8e4m3fn || dtype == DType::f8e5m2; }
 
 // The type in which arithmetic on `dtype` is carried out: f32 for the narrow floats, the type itself otherwise.
-constexpr DType compute_dtype(DType dtype) {
-  return is_floating(dtype) && dtype != DType::f64 ? DType::f32 : dtype;
-}
+constexpr DType compute_dtype(DType dtype) { return is_floating(dtype) && dtype != DType::f64 ? DType::f32 : dtype; }
 
 std::string_view name_of(DType dtype);
 DType dtype_from_name(std::string_view name);  // UsageError lists the known names
 
-// The common type of two tensors: bool < integers by width < floats. u8 with a signed integer gives a signed type that holds
-// both; bf16 with f16 gives f32. An fp8 type promotes only with itself (cast first).
+// The common type of two tensors: bool < integers by width < floats. u8 with a signed integer gives a signed type that
+// holds both; bf16 with f16 gives f32. An fp8 type promotes only with itself (cast first).
 DType promote(DType a, DType b);
 
 template <class T>
@@ -63,10 +61,10 @@ struct dtype_of_t;
 // The DType that stores T.
 template <class T>
 inline constexpr DType dtype_of = dtype_of_t<T>::value;
-#define TUTTI_DTYPE_OF(T, D)             \
-  template <>                            \
-  struct dtype_of_t<T> {                 \
-    static constexpr DType value = D;    \
+#define TUTTI_DTYPE_OF(T, D)          \
+  template <>                         \
+  struct dtype_of_t<T> {              \
+    static constexpr DType value = D; \
   };
 TUTTI_DTYPE_OF(double, DType::f64)
 TUTTI_DTYPE_OF(float, DType::f32)
@@ -86,18 +84,30 @@ TUTTI_DTYPE_OF(bool, DType::boolean)
 template <class Fn>
 decltype(auto) visit_dtype(DType dtype, Fn&& fn) {
   switch (dtype) {
-    case DType::f64: return fn.template operator()<double>();
-    case DType::f32: return fn.template operator()<float>();
-    case DType::bf16: return fn.template operator()<bfloat16>();
-    case DType::f16: return fn.template operator()<float16>();
-    case DType::f8e4m3fn: return fn.template operator()<float8_e4m3fn>();
-    case DType::f8e5m2: return fn.template operator()<float8_e5m2>();
-    case DType::i64: return fn.template operator()<int64_t>();
-    case DType::i32: return fn.template operator()<int32_t>();
-    case DType::i16: return fn.template operator()<int16_t>();
-    case DType::i8: return fn.template operator()<int8_t>();
-    case DType::u8: return fn.template operator()<uint8_t>();
-    case DType::boolean: return fn.template operator()<bool>();
+    case DType::f64:
+      return fn.template operator()<double>();
+    case DType::f32:
+      return fn.template operator()<float>();
+    case DType::bf16:
+      return fn.template operator()<bfloat16>();
+    case DType::f16:
+      return fn.template operator()<float16>();
+    case DType::f8e4m3fn:
+      return fn.template operator()<float8_e4m3fn>();
+    case DType::f8e5m2:
+      return fn.template operator()<float8_e5m2>();
+    case DType::i64:
+      return fn.template operator()<int64_t>();
+    case DType::i32:
+      return fn.template operator()<int32_t>();
+    case DType::i16:
+      return fn.template operator()<int16_t>();
+    case DType::i8:
+      return fn.template operator()<int8_t>();
+    case DType::u8:
+      return fn.template operator()<uint8_t>();
+    case DType::boolean:
+      return fn.template operator()<bool>();
   }
   throw InternalError("visit_dtype: no such dtype");
 }
@@ -105,8 +115,8 @@ decltype(auto) visit_dtype(DType dtype, Fn&& fn) {
 // Load one element: floats widen to double, integers and bool to int64. For slow generic code (references, printing).
 double load_as_double(const void* element, DType dtype);
 int64_t load_as_int64(const void* element, DType dtype);
-// Store one element. From double, floats round once (narrow floats go through f32), integers truncate toward zero, and bool
-// stores value != 0.
+// Store one element. From double, floats round once (narrow floats go through f32), integers truncate toward zero, and
+// bool stores value != 0.
 void store_from_double(void* element, DType dtype, double value);
 void store_from_int64(void* element, DType dtype, int64_t value);
 

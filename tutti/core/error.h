@@ -1,8 +1,8 @@
 // Errors and checks.
 //
-// There are three kinds. UsageError: the caller can fix it. EnvironmentError: network, file, memory or peer failed; the caller
-// may retry or rebuild. InternalError: a bug in Tutti; the message says what to report. The library never ends the host program.
-// Every message says what is wrong, where, and how to fix it, with the actual values.
+// There are three kinds. UsageError: the caller can fix it. EnvironmentError: network, file, memory or peer failed; the
+// caller may retry or rebuild. InternalError: a bug in Tutti; the message says what to report. The library never ends
+// the host program. Every message says what is wrong, where, and how to fix it, with the actual values.
 #pragma once
 
 #include <fmt/core.h>
@@ -64,29 +64,31 @@ std::string errno_text(int error);
 }  // namespace tutti
 
 // Throws UsageError unless `condition` holds.
-#define TUTTI_CHECK(condition, ...)                                                 \
-  do {                                                                              \
-    if (!(condition)) [[unlikely]] ::tutti::detail::throw_usage(fmt::format(__VA_ARGS__)); \
+#define TUTTI_CHECK(condition, ...)                           \
+  do {                                                        \
+    if (!(condition)) [[unlikely]]                            \
+      ::tutti::detail::throw_usage(fmt::format(__VA_ARGS__)); \
   } while (0)
 
 // Throws UsageError unless a == b; the message ends with both values.
-#define TUTTI_CHECK_EQ(a, b, ...)                                                                                \
-  do {                                                                                                           \
-    const auto& tutti_a_ = (a);                                                                                  \
-    const auto& tutti_b_ = (b);                                                                                  \
-    if (!(tutti_a_ == tutti_b_)) [[unlikely]]                                                                    \
-      ::tutti::detail::throw_usage(fmt::format(__VA_ARGS__) + fmt::format(" ({} vs {})", tutti_a_, tutti_b_));   \
+#define TUTTI_CHECK_EQ(a, b, ...)                                                                              \
+  do {                                                                                                         \
+    const auto& tutti_a_ = (a);                                                                                \
+    const auto& tutti_b_ = (b);                                                                                \
+    if (!(tutti_a_ == tutti_b_)) [[unlikely]]                                                                  \
+      ::tutti::detail::throw_usage(fmt::format(__VA_ARGS__) + fmt::format(" ({} vs {})", tutti_a_, tutti_b_)); \
   } while (0)
 
 // Throws EnvironmentError unless `condition` holds.
-#define TUTTI_CHECK_ENV(condition, ...)                                                         \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]] ::tutti::detail::throw_environment(fmt::format(__VA_ARGS__)); \
+#define TUTTI_CHECK_ENV(condition, ...)                             \
+  do {                                                              \
+    if (!(condition)) [[unlikely]]                                  \
+      ::tutti::detail::throw_environment(fmt::format(__VA_ARGS__)); \
   } while (0)
 
 // Throws InternalError unless `condition` holds. For conditions that no input can violate.
-#define TUTTI_ASSERT(condition, ...)                                                                    \
-  do {                                                                                                  \
-    if (!(condition)) [[unlikely]]                                                                      \
+#define TUTTI_ASSERT(condition, ...)                                                                \
+  do {                                                                                              \
+    if (!(condition)) [[unlikely]]                                                                  \
       ::tutti::detail::throw_internal(__FILE__, __LINE__, #condition, fmt::format("" __VA_ARGS__)); \
   } while (0)

@@ -24,7 +24,8 @@ struct Chunk {
   alignas(64) std::array<int64_t, kChunk> terms;
 };
 
-// Fills the first values.size() places; returns the largest exponent. Has no branches, so that compilers make vectors of it.
+// Fills the first values.size() places; returns the largest exponent. Has no branches, so that compilers make vectors
+// of it.
 template <ExactTerm term>
 uint32_t split(std::span<const float> values, Chunk& chunk) {
   uint32_t largest = 0;
@@ -68,7 +69,8 @@ void ExactSum::add(std::span<const float> values) {
   for (; !values.empty(); values = values.subspan(std::min(kBlock, values.size()))) {
     const std::span<const float> block = values.first(std::min(kBlock, values.size()));
     for (auto& table : tables) table.fill(0);
-    const uint32_t largest = term_ == ExactTerm::square ? add_block<ExactTerm::square>(block, tables) : add_block<ExactTerm::value>(block, tables);
+    const uint32_t largest = term_ == ExactTerm::square ? add_block<ExactTerm::square>(block, tables)
+                                                        : add_block<ExactTerm::value>(block, tables);
     if (largest == 255) {
       for (const float v : block) {
         if (std::isnan(v)) ++nan_;

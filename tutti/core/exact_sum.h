@@ -1,7 +1,7 @@
 // Sums that do not depend on the order of their terms (numerics contract, N7).
 //
-// Terms are added to one integer bin per exponent, so addition is exact and the bins of several ranks add as integers. The whole
-// range of f32 and of its squares is covered; NaNs and infinities are counted. Only the last step rounds.
+// Terms are added to one integer bin per exponent, so addition is exact and the bins of several ranks add as integers.
+// The whole range of f32 and of its squares is covered; NaNs and infinities are counted. Only the last step rounds.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@ enum class ExactTerm : uint8_t { value, square };
 
 class ExactSum {
  public:
-  // The exchange format between ranks: the low and high part of each bin, then the counts of NaN, +infinity and -infinity.
+  // The exchange format between ranks: the low and high part of each bin, then the counts of NaN, +infinity and
+  // -infinity.
   static constexpr int kBins = 256;
   static constexpr int kWords = 2 * kBins + 3;
 

@@ -14,20 +14,20 @@ struct ScalarOpInfo {
 };
 
 constexpr std::array<ScalarOpInfo, kNumScalarOps> kInfo = {{
-    {"arg", 0}, {"param", 0}, {"constant", 0}, {"linear_index", 0}, {"inner_index", 0}, {"row_length", 0}, {"reduced", 0},
-    {"neg", 1}, {"abs", 1}, {"sign", 1}, {"signbit", 1}, {"ceil", 1}, {"floor", 1}, {"trunc", 1}, {"round", 1},
-    {"exp", 1}, {"exp2", 1}, {"expm1", 1}, {"log", 1}, {"log2", 1}, {"log10", 1}, {"log1p", 1}, {"sqrt", 1}, {"rsqrt", 1},
-    {"reciprocal", 1},
-    {"sin", 1}, {"cos", 1}, {"tan", 1}, {"asin", 1}, {"acos", 1}, {"atan", 1}, {"sinh", 1}, {"cosh", 1}, {"tanh", 1},
-    {"asinh", 1}, {"acosh", 1}, {"atanh", 1},
-    {"erf", 1}, {"erfcx", 1}, {"erfinv", 1}, {"sigmoid", 1}, {"lgamma", 1},
-    {"logical_not", 1}, {"bitwise_not", 1}, {"isnan", 1}, {"isinf", 1},
-    {"add", 2}, {"sub", 2}, {"mul", 2}, {"truediv", 2}, {"floordiv", 2}, {"truncdiv", 2}, {"remainder", 2}, {"fmod", 2},
-    {"pow", 2},
-    {"maximum", 2}, {"minimum", 2}, {"fmax", 2}, {"fmin", 2}, {"atan2", 2}, {"copysign", 2}, {"nextafter", 2},
-    {"eq", 2}, {"ne", 2}, {"lt", 2}, {"le", 2}, {"gt", 2}, {"ge", 2},
-    {"bit_and", 2}, {"bit_or", 2}, {"bit_xor", 2}, {"shl", 2}, {"shr", 2},
-    {"where", 3}, {"fma", 3}, {"cast", 1}, {"bitcast", 1}, {"philox", 3}, {"stored", 1},
+    {"arg", 0},         {"param", 0},       {"constant", 0}, {"linear_index", 0}, {"inner_index", 0}, {"row_length", 0},
+    {"reduced", 0},     {"neg", 1},         {"abs", 1},      {"sign", 1},         {"signbit", 1},     {"ceil", 1},
+    {"floor", 1},       {"trunc", 1},       {"round", 1},    {"exp", 1},          {"exp2", 1},        {"expm1", 1},
+    {"log", 1},         {"log2", 1},        {"log10", 1},    {"log1p", 1},        {"sqrt", 1},        {"rsqrt", 1},
+    {"reciprocal", 1},  {"sin", 1},         {"cos", 1},      {"tan", 1},          {"asin", 1},        {"acos", 1},
+    {"atan", 1},        {"sinh", 1},        {"cosh", 1},     {"tanh", 1},         {"asinh", 1},       {"acosh", 1},
+    {"atanh", 1},       {"erf", 1},         {"erfcx", 1},    {"erfinv", 1},       {"sigmoid", 1},     {"lgamma", 1},
+    {"logical_not", 1}, {"bitwise_not", 1}, {"isnan", 1},    {"isinf", 1},        {"add", 2},         {"sub", 2},
+    {"mul", 2},         {"truediv", 2},     {"floordiv", 2}, {"truncdiv", 2},     {"remainder", 2},   {"fmod", 2},
+    {"pow", 2},         {"maximum", 2},     {"minimum", 2},  {"fmax", 2},         {"fmin", 2},        {"atan2", 2},
+    {"copysign", 2},    {"nextafter", 2},   {"eq", 2},       {"ne", 2},           {"lt", 2},          {"le", 2},
+    {"gt", 2},          {"ge", 2},          {"bit_and", 2},  {"bit_or", 2},       {"bit_xor", 2},     {"shl", 2},
+    {"shr", 2},         {"where", 3},       {"fma", 3},      {"cast", 1},         {"bitcast", 1},     {"philox", 3},
+    {"stored", 1},
 }};
 
 bool gives_boolean(ScalarOp op) {
@@ -52,9 +52,7 @@ int arity_of(ScalarOp op) { return kInfo[static_cast<size_t>(op)].arity; }
 
 DType Expr::dtype() const { return pool_->nodes()[static_cast<size_t>(id_)].dtype; }
 
-Expr apply_scalar(ScalarOp op, Expr a) {
-  return make(op, gives_boolean(op) ? DType::boolean : a.dtype(), a);
-}
+Expr apply_scalar(ScalarOp op, Expr a) { return make(op, gives_boolean(op) ? DType::boolean : a.dtype(), a); }
 
 Expr apply_scalar(ScalarOp op, Expr a, Expr b) {
   TUTTI_ASSERT(a.pool() == b.pool(), "{} of expressions of two recipes", name_of(op));

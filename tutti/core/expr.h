@@ -24,26 +24,83 @@ enum class ScalarOp : uint8_t {
   row_length,    // i64: number of elements of the row
   reduced,       // result of reduction `index` of a row kernel
   // Unary, float unless stated.
-  neg, abs, sign, signbit, ceil, floor, trunc, round,  // round: half to even
-  exp, exp2, expm1, log, log2, log10, log1p, sqrt, rsqrt, reciprocal,
-  sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh,
-  erf, erfcx, erfinv, sigmoid, lgamma,  // erfcx: exp(x^2) (1 - erf x)
-  logical_not, bitwise_not, isnan, isinf,
+  neg,
+  abs,
+  sign,
+  signbit,
+  ceil,
+  floor,
+  trunc,
+  round,  // round: half to even
+  exp,
+  exp2,
+  expm1,
+  log,
+  log2,
+  log10,
+  log1p,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  sin,
+  cos,
+  tan,
+  asin,
+  acos,
+  atan,
+  sinh,
+  cosh,
+  tanh,
+  asinh,
+  acosh,
+  atanh,
+  erf,
+  erfcx,
+  erfinv,
+  sigmoid,
+  lgamma,  // erfcx: exp(x^2) (1 - erf x)
+  logical_not,
+  bitwise_not,
+  isnan,
+  isinf,
   // Binary. Comparisons give boolean.
-  add, sub, mul, truediv, floordiv, truncdiv, remainder, fmod, pow,
-  maximum, minimum,  // a NaN operand gives NaN
-  fmax, fmin,        // a NaN operand is ignored
-  atan2, copysign, nextafter,
-  eq, ne, lt, le, gt, ge,
-  bit_and, bit_or, bit_xor, shl, shr,
+  add,
+  sub,
+  mul,
+  truediv,
+  floordiv,
+  truncdiv,
+  remainder,
+  fmod,
+  pow,
+  maximum,
+  minimum,  // a NaN operand gives NaN
+  fmax,
+  fmin,  // a NaN operand is ignored
+  atan2,
+  copysign,
+  nextafter,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  bit_and,
+  bit_or,
+  bit_xor,
+  shl,
+  shr,
   // Ternary.
   where,  // a ? b : c
   fma,    // a * b + c, one rounding
   // Conversions to the node's dtype.
-  cast, bitcast,
+  cast,
+  bitcast,
   // Philox4x32-10 of the operands (element index i64, key i64, counter-high i64): the u32 of that element as i64.
   philox,
-  // The float after a store as dtype `index` and a load: rounded to that narrow float. The dtype of the node does not change.
+  // The float after a store as dtype `index` and a load: rounded to that narrow float. The dtype of the node does not
+  // change.
   stored,
 };
 
@@ -54,10 +111,10 @@ int arity_of(ScalarOp op);
 struct ExprNode {
   ScalarOp op;
   DType dtype;
-  int32_t index = 0;             // for leaves
+  int32_t index = 0;  // for leaves
   int32_t operands[3] = {0, 0, 0};
-  double f = 0.0;                // constant of a float node
-  int64_t i = 0;                 // constant of an integer or boolean node
+  double f = 0.0;  // constant of a float node
+  int64_t i = 0;   // constant of an integer or boolean node
 };
 
 class ExprPool;
@@ -96,8 +153,8 @@ Expr apply_scalar(ScalarOp op, Expr a);
 Expr apply_scalar(ScalarOp op, Expr a, Expr b);
 Expr apply_scalar(ScalarOp op, Expr a, Expr b, Expr c);
 Expr cast(Expr a, DType dtype);
-// The value of a load after `a` was stored as `storage`, whose compute dtype must be that of `a`. `a` itself if the store does
-// not round.
+// The value of a load after `a` was stored as `storage`, whose compute dtype must be that of `a`. `a` itself if the
+// store does not round.
 Expr stored(Expr a, DType storage);
 Expr where(Expr condition, Expr a, Expr b);
 

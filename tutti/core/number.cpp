@@ -23,7 +23,9 @@ void check_divisor(const char* op, int64_t b) {
 
 }  // namespace
 
-int64_t truncdiv_i64(int64_t a, int64_t b) { return b == -1 ? static_cast<int64_t>(0 - static_cast<uint64_t>(a)) : a / b; }
+int64_t truncdiv_i64(int64_t a, int64_t b) {
+  return b == -1 ? static_cast<int64_t>(0 - static_cast<uint64_t>(a)) : a / b;
+}
 
 int64_t fmod_i64(int64_t a, int64_t b) { return b == -1 ? 0 : a % b; }
 

@@ -34,8 +34,6 @@ constexpr std::array<uint32_t, 4> philox4x32(PhiloxCounter counter, PhiloxKey ke
 }
 
 // A 64-bit key as the two words that Philox takes, low word first.
-constexpr PhiloxKey philox_key(uint64_t key) {
-  return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
-}
+constexpr PhiloxKey philox_key(uint64_t key) { return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}; }
 
 }  // namespace tutti

@@ -7,7 +7,8 @@
 
 namespace tutti {
 
-static constexpr std::array<std::string_view, kNumPartialOps> kNames = {"sum", "avg", "max", "min", "prod", "band", "bor", "bxor"};
+static constexpr std::array<std::string_view, kNumPartialOps> kNames = {"sum",  "avg",  "max", "min",
+                                                                        "prod", "band", "bor", "bxor"};
 
 std::string_view name_of(PartialOp op) { return kNames[static_cast<size_t>(op)]; }
 

@@ -8,7 +8,16 @@
 namespace tutti {
 
 // The reduction that combines the parts of a Partial value.
-enum class PartialOp : uint8_t { sum, avg, max, min, prod, band, bor, bxor };  // the last three: integers and booleans only
+enum class PartialOp : uint8_t {
+  sum,
+  avg,
+  max,
+  min,
+  prod,
+  band,
+  bor,
+  bxor
+};  // the last three: integers and booleans only
 inline constexpr int kNumPartialOps = 8;
 std::string_view name_of(PartialOp op);
 // UsageError lists the known names.
@@ -20,8 +29,8 @@ class Placement {
 
   // Every rank holds the whole tensor.
   static constexpr Placement replicate() { return {}; }
-  // Each rank holds a range of dim `dim`. With `pieces` > 1 the dim is first divided into that many equal pieces, and each rank
-  // holds its range of every piece. This arises when two dims are merged and the inner one is sharded.
+  // Each rank holds a range of dim `dim`. With `pieces` > 1 the dim is first divided into that many equal pieces, and
+  // each rank holds its range of every piece. This arises when two dims are merged and the inner one is sharded.
   static constexpr Placement shard(int dim, int64_t pieces = 1) {
     Placement p;
     p.kind_ = Kind::shard;
@@ -41,9 +50,9 @@ class Placement {
   constexpr bool is_replicate() const { return kind_ == Kind::replicate; }
   constexpr bool is_shard() const { return kind_ == Kind::shard; }
   constexpr bool is_partial() const { return kind_ == Kind::partial; }
-  constexpr int dim() const { return dim_; }          // for a shard placement
+  constexpr int dim() const { return dim_; }            // for a shard placement
   constexpr int64_t pieces() const { return pieces_; }  // for a shard placement
-  constexpr PartialOp op() const { return op_; }      // for a partial placement
+  constexpr PartialOp op() const { return op_; }        // for a partial placement
   friend constexpr bool operator==(const Placement&, const Placement&) = default;
 
  private:

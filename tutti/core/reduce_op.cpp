@@ -8,8 +8,8 @@
 namespace tutti::comm {
 namespace {
 
-constexpr std::array<std::string_view, kNumReduceKinds> kNames{"sum", "avg", "product", "min", "max",
-                                                               "band", "bor", "bxor", "premul_sum"};
+constexpr std::array<std::string_view, kNumReduceKinds> kNames{"sum",  "avg", "product", "min",       "max",
+                                                               "band", "bor", "bxor",    "premul_sum"};
 
 bool is_bitwise(ReduceKind kind) {
   return kind == ReduceKind::band || kind == ReduceKind::bor || kind == ReduceKind::bxor;

@@ -12,10 +12,10 @@ namespace tutti::comm {
 enum class ReduceKind : uint8_t { sum, avg, product, min, max, band, bor, bxor, premul_sum };
 inline constexpr int kNumReduceKinds = 9;
 
-// Immutable. Sums, averages and products of bf16, f16 and fp8 are computed in f32 over the halving tree of the ranks and
-// rounded once (numerics contract, N4). Integers wrap, and their average truncates toward zero. min and max give NaN if any value
-// is NaN. For booleans, sum, max and bor are "or", product, min and band are "and", bxor is "xor"; avg and premul_sum are
-// refused.
+// Immutable. Sums, averages and products of bf16, f16 and fp8 are computed in f32 over the halving tree of the ranks
+// and rounded once (numerics contract, N4). Integers wrap, and their average truncates toward zero. min and max give
+// NaN if any value is NaN. For booleans, sum, max and bor are "or", product, min and band are "and", bxor is "xor"; avg
+// and premul_sum are refused.
 class ReduceOp {
  public:
   constexpr ReduceOp(ReduceKind kind = ReduceKind::sum) : kind_(kind) {}  // NOLINT: a kind is an op

@@ -1,7 +1,7 @@
 // Constant folding in recipes: evaluates one scalar operation on host values, following core/number.h.
 //
-// Only operations whose result is exact or correctly rounded by IEEE 754 are folded. Transcendental functions stay in the kernel,
-// so that a folded and an unfolded kernel have the same bits.
+// Only operations whose result is exact or correctly rounded by IEEE 754 are folded. Transcendental functions stay in
+// the kernel, so that a folded and an unfolded kernel have the same bits.
 #pragma once
 
 #include <optional>

@@ -45,12 +45,15 @@ SymInt numel_of(const Shape& sizes) {
 
 Extents contiguous_strides(const Extents& sizes) {
   Extents strides(sizes.size(), 1);
-  for (int d = sizes.ndim() - 2; d >= 0; --d) strides[d] = checked_mul(strides[d + 1], std::max<int64_t>(sizes[d + 1], 1));
+  for (int d = sizes.ndim() - 2; d >= 0; --d)
+    strides[d] = checked_mul(strides[d + 1], std::max<int64_t>(sizes[d + 1], 1));
   return strides;
 }
 
 int normalize_dim(int64_t dim, int ndim, const char* where) {
-  TUTTI_CHECK(ndim > 0, "{}: dim {} of a tensor without dimensions, which is a single number; reshape it to [1] to have one", where, dim);
+  TUTTI_CHECK(ndim > 0,
+              "{}: dim {} of a tensor without dimensions, which is a single number; reshape it to [1] to have one",
+              where, dim);
   TUTTI_CHECK(dim >= -ndim && dim < ndim, "{}: dim {} is out of range for a tensor of {} dimension{}; legal: {} to {}",
               where, dim, ndim, ndim == 1 ? "" : "s", -ndim, ndim - 1);
   return static_cast<int>(dim < 0 ? dim + ndim : dim);
@@ -83,8 +86,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* where) {
       result[offset + i] = y;
       continue;
     }
-    TUTTI_CHECK(x == y, "{}: shapes {} and {} do not broadcast: size {} against {} at dim {} from the right", where, a, b,
-                x, y, shorter.size() - i);
+    TUTTI_CHECK(x == y, "{}: shapes {} and {} do not broadcast: size {} against {} at dim {} from the right", where, a,
+                b, x, y, shorter.size() - i);
   }
   return result;
 }
@@ -96,7 +99,8 @@ fmt::appender fmt::formatter<tutti::Shape>::format(const tutti::Shape& shape, fm
   return std::copy(text.begin(), text.end(), context.out());
 }
 
-fmt::appender fmt::formatter<tutti::Extents>::format(const tutti::Extents& extents, fmt::format_context& context) const {
+fmt::appender fmt::formatter<tutti::Extents>::format(const tutti::Extents& extents,
+                                                     fmt::format_context& context) const {
   const std::string text = tutti::to_string(extents);
   return std::copy(text.begin(), text.end(), context.out());
 }

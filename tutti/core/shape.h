@@ -70,14 +70,15 @@ class InlineDims {
   int32_t count_ = 0;
 };
 
-using Shape = InlineDims<SymInt>;      // sizes, possibly symbolic
-using Extents = InlineDims<int64_t>;   // sizes or strides of a tensor with memory
-using Dims = InlineDims<int64_t>;      // a list of dimension numbers
+using Shape = InlineDims<SymInt>;     // sizes, possibly symbolic
+using Extents = InlineDims<int64_t>;  // sizes or strides of a tensor with memory
+using Dims = InlineDims<int64_t>;     // a list of dimension numbers
 
 std::string to_string(const Shape& shape);      // "[2, 3]"
 std::string to_string(const Extents& extents);  // "[2, 3]"
 
-// The sizes as integers. While tracing, a symbolic size takes its value in the traced call, which is recorded as a guard.
+// The sizes as integers. While tracing, a symbolic size takes its value in the traced call, which is recorded as a
+// guard.
 Extents concrete(const Shape& shape);
 Shape to_shape(const Extents& extents);
 
@@ -87,7 +88,8 @@ SymInt numel_of(const Shape& sizes);
 // Strides of a dense row-major tensor, in elements.
 Extents contiguous_strides(const Extents& sizes);
 
-// Maps `dim` in [-ndim, ndim) to a non-negative number. UsageError, whose message begins with `where`, when it is out of range.
+// Maps `dim` in [-ndim, ndim) to a non-negative number. UsageError, whose message begins with `where`, when it is out
+// of range.
 int normalize_dim(int64_t dim, int ndim, const char* where);
 // The dims as sorted, distinct, non-negative numbers; an empty list means all dims.
 Dims normalize_dims(const Dims& dims, int ndim, const char* where);

@@ -27,13 +27,14 @@ std::string spell(const RuleOperand& operand) {
   return text + "]";
 }
 
-void match_sizes(const RuleOperand& operand, const Extents& extents, const std::string& rule, std::vector<int64_t>& sizes) {
+void match_sizes(const RuleOperand& operand, const Extents& extents, const std::string& rule,
+                 std::vector<int64_t>& sizes) {
   TUTTI_CHECK(operand.dims.size() == extents.size(), "sharding rule '{}': {} has {} dims, the tensor is {}", rule,
               spell(operand), operand.dims.size(), extents);
   for (size_t d = 0; d < operand.dims.size(); ++d) {
     const std::string& dim = operand.dims[d];
-    TUTTI_CHECK(dim != "1" || extents[d] == 1, "sharding rule '{}': dim {} of {} must have size 1, the tensor is {}", rule, d,
-                spell(operand), extents);
+    TUTTI_CHECK(dim != "1" || extents[d] == 1, "sharding rule '{}': dim {} of {} must have size 1, the tensor is {}",
+                rule, d, spell(operand), extents);
     if (dim == "1" || dim.size() > 1) continue;
     int64_t& size = sizes[factor_index(dim[0])];
     TUTTI_CHECK(size < 0 || size == extents[d] || !is_shardable(dim[0]),
@@ -69,8 +70,9 @@ void check_merged(const RuleOperand& operand, const Extents& extents, const std:
     if (operand.dims[d].size() < 2) continue;
     int64_t product = 1;
     for (const char f : operand.dims[d]) product *= sizes[factor_index(f)];
-    TUTTI_CHECK(product == extents[d], "sharding rule '{}': the factors of dim {} of {} have the product {}, the tensor is {}",
-                rule, d, spell(operand), product, extents);
+    TUTTI_CHECK(product == extents[d],
+                "sharding rule '{}': the factors of dim {} of {} have the product {}, the tensor is {}", rule, d,
+                spell(operand), product, extents);
   }
 }
 
@@ -110,31 +112,35 @@ void ShardingRule::check() const {
   for (const RuleOperand& operand : inputs_) check_once(operand);
   for (const RuleOperand& operand : outputs_) check_once(operand);
   const auto has_class = [&](char f) {
-    return std::any_of(classes_.begin(), classes_.end(),
-                       [f](const FactorClass& c) { return (c.factor == f || c.with.find(f) != std::string::npos) && c.kind != FactorClass::Kind::even; });
+    return std::any_of(classes_.begin(), classes_.end(), [f](const FactorClass& c) {
+      return (c.factor == f || c.with.find(f) != std::string::npos) && c.kind != FactorClass::Kind::even;
+    });
   };
   for (const RuleOperand& operand : inputs_) {
     for (const std::string& dim : operand.dims) {
       for (const char f : dim) {
         if (!is_shardable(f) || has_class(f)) continue;
         for (const RuleOperand& output : outputs_) {
-          TUTTI_CHECK(dim_with(output, f) >= 0,
-                      "sharding rule '{}': factor {} is not in {} and has no class; give it one (sum{{{}}}) or write it "
-                      "upper-case",
-                      text_, f, spell(output), f);
+          TUTTI_CHECK(
+              dim_with(output, f) >= 0,
+              "sharding rule '{}': factor {} is not in {} and has no class; give it one (sum{{{}}}) or write it "
+              "upper-case",
+              text_, f, spell(output), f);
         }
       }
     }
   }
   for (const FactorClass& c : classes_) {
     for (const char f : c.factor + c.with) {
-      const bool used = std::any_of(inputs_.begin(), inputs_.end(), [&](const RuleOperand& operand) { return dim_with(operand, f) >= 0; });
+      const bool used = std::any_of(inputs_.begin(), inputs_.end(),
+                                    [&](const RuleOperand& operand) { return dim_with(operand, f) >= 0; });
       TUTTI_CHECK(used, "sharding rule '{}': factor {} has a class but is in no input", text_, f);
     }
   }
 }
 
-std::vector<int64_t> ShardingRule::factor_sizes(std::span<const Extents> inputs, std::span<const Extents> outputs) const {
+std::vector<int64_t> ShardingRule::factor_sizes(std::span<const Extents> inputs,
+                                                std::span<const Extents> outputs) const {
   TUTTI_CHECK(inputs.size() == inputs_.size() && outputs.size() == outputs_.size(),
               "sharding rule '{}': it has {} inputs and {} outputs, the call has {} and {}", text_, inputs_.size(),
               outputs_.size(), inputs.size(), outputs.size());

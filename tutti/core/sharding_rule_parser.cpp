@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::array<std::string_view, 12> kPartialWords = {"lin",   "id",  "idem", "up",   "dn",    "bilin",
+constexpr std::array<std::string_view, 12> kPartialWords = {"lin",    "id",  "idem", "up",   "dn",    "bilin",
                                                             "affine", "up2", "+max", "+min", "+prod", "zap"};
 
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
@@ -63,7 +63,8 @@ RuleOperand ShardingRule::Parser::operand() {
   skip_spaces();
   if (peek() == '#') result.opaque = true, ++at_;
   else if (peek() == '+') result.addend = true, ++at_;
-  while (is_letter(peek()) || std::isdigit(static_cast<unsigned char>(peek())) || peek() == '_') result.name += text_[at_++];
+  while (is_letter(peek()) || std::isdigit(static_cast<unsigned char>(peek())) || peek() == '_')
+    result.name += text_[at_++];
   if (result.name.empty()) fail("the name of a tensor");
   if (peek() != '[') fail("'['");
   ++at_;
@@ -75,7 +76,8 @@ RuleOperand ShardingRule::Parser::operand() {
 int64_t ShardingRule::Parser::leaf_in(std::string_view name) const {
   int64_t leaf = 0;
   const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), leaf);
-  if (error != std::errc{} || end != name.data() + name.size() || leaf < 1) fail("tree:LEAF{..} with a number of elements");
+  if (error != std::errc{} || end != name.data() + name.size() || leaf < 1)
+    fail("tree:LEAF{..} with a number of elements");
   return leaf;
 }
 
@@ -147,7 +149,8 @@ void ShardingRule::Parser::read(ShardingRule& rule) {
       while (!at_end() && peek() != '}') ++at_;
       if (at_end()) fail("'}'");
       ++at_;
-      for (const char letter : text_.substr(start + 1, at_ - start - 2)) rule.exact_.push_back(fmt::format("{}{{{}}}", name, letter));
+      for (const char letter : text_.substr(start + 1, at_ - start - 2))
+        rule.exact_.push_back(fmt::format("{}{{{}}}", name, letter));
     } else {
       rule.exact_.push_back(name);
     }

@@ -46,8 +46,10 @@ void ShardingRule::add_partial_rows(std::string_view word, std::vector<ShardingR
     const auto one = [&](size_t which, PartialOp op) {
       if (which >= pair.size() || inputs_[pair[which]].opaque) return;
       const size_t at = pair[which];
-      add(fmt::format("{} {} of {}", word, name_of(op), inputs_[at].name),
-          [at, op](size_t i) { return i == at ? Placement::partial(op) : Placement::replicate(); }, Placement::partial(op), false);
+      add(
+          fmt::format("{} {} of {}", word, name_of(op), inputs_[at].name),
+          [at, op](size_t i) { return i == at ? Placement::partial(op) : Placement::replicate(); },
+          Placement::partial(op), false);
     };
     if (word == "bilin") {
       for (const size_t which : {0, 1}) one(which, sum), one(which, avg);

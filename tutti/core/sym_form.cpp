@@ -50,7 +50,8 @@ std::optional<SymForm> divide_exactly(const SymForm& a, const SymForm& b) {
   if (!a.is_product() || !(b.is_product() || b.is_constant())) return std::nullopt;
   const int64_t divisor = b.is_constant() ? b.constant : b.terms[0].coefficient;
   SymForm::Term quotient = a.terms[0];
-  if (divisor == 0 || (divisor == -1 && quotient.coefficient == std::numeric_limits<int64_t>::min()) || quotient.coefficient % divisor != 0)
+  if (divisor == 0 || (divisor == -1 && quotient.coefficient == std::numeric_limits<int64_t>::min()) ||
+      quotient.coefficient % divisor != 0)
     return std::nullopt;
   quotient.coefficient /= divisor;
   if (b.is_product()) {

@@ -1,7 +1,7 @@
 // The normal form of a size expression: a sum of products with integer coefficients.
 //
-// Two size expressions that are equal as polynomials have the same normal form. The rules are those of integers, with one
-// exception: a sum or product whose coefficients would exceed 64 bits is left as it was written.
+// Two size expressions that are equal as polynomials have the same normal form. The rules are those of integers, with
+// one exception: a sum or product whose coefficients would exceed 64 bits is left as it was written.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ struct SymForm {
 std::optional<SymForm> add(const SymForm& a, const SymForm& b, int64_t sign);  // a + sign * b, sign is 1 or -1
 // Also nullopt when both are sums.
 std::optional<SymForm> multiply(const SymForm& a, const SymForm& b);
-// a / b if both are products and b divides a for all non-zero values of the factors, else nullopt. Precondition: b is not 0.
+// a / b if both are products and b divides a for all non-zero values of the factors, else nullopt. Precondition: b is
+// not 0.
 std::optional<SymForm> divide_exactly(const SymForm& a, const SymForm& b);
 
 }  // namespace tutti

@@ -20,11 +20,12 @@ thread_local SymGraph* current_graph = nullptr;
 constexpr int kDeepestText = 8;
 
 const char* symbol_of(SymOp op) {
-  static constexpr const char* names[] = {"",   "",   "+",  "-", "*",  "-", "//", "truncdiv", "%",  "fmod", "**", "min",  "max",
-                                          "==", "!=", "<",  "<=", ">", ">=",                      // of integers
-                                          "==", "!=", "<",  "<=", ">", ">=",                      // of reals
-                                          "",   "",   "/",                                        // from integers
-                                          "+",  "-",  "*",  "-", "/",  "//", "%", "fmod", "**", "min", "max", "sqrt"};
+  static constexpr const char* names[] = {"",    "",    "+",   "-",  "*",  "-",  "//", "truncdiv", "%",  "fmod",
+                                          "**",  "min", "max", "==", "!=", "<",  "<=", ">",        ">=",  // of integers
+                                          "==",  "!=",  "<",   "<=", ">",  ">=",                          // of reals
+                                          "",    "",    "/",  // from integers
+                                          "+",   "-",   "*",   "-",  "/",  "//", "%",  "fmod",     "**", "min",
+                                          "max", "sqrt"};
   return names[static_cast<int>(op)];
 }
 
@@ -33,22 +34,38 @@ const char* symbol_of(SymOp op) {
 // The operation of eager f64 kernels.
 static ScalarOp scalar_op_of(SymOp op) {
   switch (op) {
-    case SymOp::real_eq: return ScalarOp::eq;
-    case SymOp::real_ne: return ScalarOp::ne;
-    case SymOp::real_lt: return ScalarOp::lt;
-    case SymOp::real_le: return ScalarOp::le;
-    case SymOp::real_gt: return ScalarOp::gt;
-    case SymOp::real_ge: return ScalarOp::ge;
-    case SymOp::real_add: return ScalarOp::add;
-    case SymOp::real_sub: return ScalarOp::sub;
-    case SymOp::real_mul: return ScalarOp::mul;
-    case SymOp::real_neg: return ScalarOp::neg;
-    case SymOp::real_truediv: return ScalarOp::truediv;
-    case SymOp::real_floordiv: return ScalarOp::floordiv;
-    case SymOp::real_remainder: return ScalarOp::remainder;
-    case SymOp::real_fmod: return ScalarOp::fmod;
-    case SymOp::real_sqrt: return ScalarOp::sqrt;
-    default: throw InternalError("sym_graph: not an operation of reals");
+    case SymOp::real_eq:
+      return ScalarOp::eq;
+    case SymOp::real_ne:
+      return ScalarOp::ne;
+    case SymOp::real_lt:
+      return ScalarOp::lt;
+    case SymOp::real_le:
+      return ScalarOp::le;
+    case SymOp::real_gt:
+      return ScalarOp::gt;
+    case SymOp::real_ge:
+      return ScalarOp::ge;
+    case SymOp::real_add:
+      return ScalarOp::add;
+    case SymOp::real_sub:
+      return ScalarOp::sub;
+    case SymOp::real_mul:
+      return ScalarOp::mul;
+    case SymOp::real_neg:
+      return ScalarOp::neg;
+    case SymOp::real_truediv:
+      return ScalarOp::truediv;
+    case SymOp::real_floordiv:
+      return ScalarOp::floordiv;
+    case SymOp::real_remainder:
+      return ScalarOp::remainder;
+    case SymOp::real_fmod:
+      return ScalarOp::fmod;
+    case SymOp::real_sqrt:
+      return ScalarOp::sqrt;
+    default:
+      throw InternalError("sym_graph: not an operation of reals");
   }
 }
 
@@ -67,7 +84,8 @@ static int64_t evaluate_real(SymOp op, int64_t a, int64_t b) {
   if (op == SymOp::real_pow) return std::bit_cast<int64_t>(std::pow(x, y));
   const ScalarValue operands[] = {{DType::f64, x}, {DType::f64, y}};
   const int count = op == SymOp::real_neg || op == SymOp::real_sqrt ? 1 : 2;
-  const auto result = evaluate_scalar(scalar_op_of(op), is_comparison(op) ? DType::boolean : DType::f64, operands, count);
+  const auto result =
+      evaluate_scalar(scalar_op_of(op), is_comparison(op) ? DType::boolean : DType::f64, operands, count);
   TUTTI_ASSERT(result, "sym_graph: '{}' of reals does not fold", symbol_of(op));
   return is_comparison(op) ? result->i : std::bit_cast<int64_t>(result->f);
 }
@@ -81,7 +99,9 @@ static int64_t next_first_name() {
 SymGraph::SymGraph() : first_name_(next_first_name()) {}
 
 int64_t SymGraph::named(int64_t word) const {
-  TUTTI_CHECK(has_name(word), "a symbolic size was used in another trace than its own, which has ended; sizes of a trace cannot leave it");
+  TUTTI_CHECK(
+      has_name(word),
+      "a symbolic size was used in another trace than its own, which has ended; sizes of a trace cannot leave it");
   return word - first_name_;
 }
 
@@ -93,30 +113,48 @@ SymGraph::Scope::~Scope() { current_graph = previous_; }
 int64_t evaluate_sym_op(SymOp op, int64_t a, int64_t b) {
   switch (op) {
     case SymOp::constant:
-    case SymOp::symbol: break;
-    case SymOp::add: return checked_add(a, b);
-    case SymOp::sub: return checked_sub(a, b);
-    case SymOp::mul: return checked_mul(a, b);
-    case SymOp::neg: return checked_neg(a);
-    case SymOp::floordiv: return checked_floordiv(a, b);
-    case SymOp::truncdiv: return checked_truncdiv(a, b);
+    case SymOp::symbol:
+      break;
+    case SymOp::add:
+      return checked_add(a, b);
+    case SymOp::sub:
+      return checked_sub(a, b);
+    case SymOp::mul:
+      return checked_mul(a, b);
+    case SymOp::neg:
+      return checked_neg(a);
+    case SymOp::floordiv:
+      return checked_floordiv(a, b);
+    case SymOp::truncdiv:
+      return checked_truncdiv(a, b);
     case SymOp::remainder:
       if (b == 0) throw IntegerDivideByZero("remainder");
       return remainder_i64(a, b);
     case SymOp::fmod:
       if (b == 0) throw IntegerDivideByZero("fmod");
       return fmod_i64(a, b);
-    case SymOp::pow: return checked_pow(a, b);
-    case SymOp::minimum: return std::min(a, b);
-    case SymOp::maximum: return std::max(a, b);
-    case SymOp::eq: return a == b;
-    case SymOp::ne: return a != b;
-    case SymOp::lt: return a < b;
-    case SymOp::le: return a <= b;
-    case SymOp::gt: return a > b;
-    case SymOp::ge: return a >= b;
-    case SymOp::real_constant: break;
-    default: return evaluate_real(op, a, b);
+    case SymOp::pow:
+      return checked_pow(a, b);
+    case SymOp::minimum:
+      return std::min(a, b);
+    case SymOp::maximum:
+      return std::max(a, b);
+    case SymOp::eq:
+      return a == b;
+    case SymOp::ne:
+      return a != b;
+    case SymOp::lt:
+      return a < b;
+    case SymOp::le:
+      return a <= b;
+    case SymOp::gt:
+      return a > b;
+    case SymOp::ge:
+      return a >= b;
+    case SymOp::real_constant:
+      break;
+    default:
+      return evaluate_real(op, a, b);
   }
   throw InternalError("evaluate_sym_op: a leaf has no operation");
 }
@@ -151,7 +189,9 @@ int64_t SymGraph::node_of(const SymForm& form) {
   int64_t sum = -1;
   const auto append = [&](int64_t node, bool take_away, const SymForm& part) {
     so_far = *add(so_far, part, take_away ? -1 : 1);
-    sum = sum >= 0 ? step(take_away ? SymOp::sub : SymOp::add, sum, node, so_far) : take_away ? step(SymOp::neg, node, node, so_far) : node;
+    sum = sum >= 0    ? step(take_away ? SymOp::sub : SymOp::add, sum, node, so_far)
+          : take_away ? step(SymOp::neg, node, node, so_far)
+                      : node;
   };
   const auto append_terms = [&](bool negative) {
     for (const SymForm::Term& t : form.terms) {
@@ -164,7 +204,8 @@ int64_t SymGraph::node_of(const SymForm& form) {
         product = step(SymOp::mul, product, t.factors[i], part);
       }
       part.terms[0].coefficient = negative ? -t.coefficient : t.coefficient;
-      if (part.terms[0].coefficient != 1) product = step(SymOp::mul, product, constant(part.terms[0].coefficient), part);
+      if (part.terms[0].coefficient != 1)
+        product = step(SymOp::mul, product, constant(part.terms[0].coefficient), part);
       append(product, negative, part);
     }
   };
@@ -184,12 +225,17 @@ std::optional<int64_t> SymGraph::simplified(SymOp op, int64_t a, int64_t b) {
     return node_of(*form);
   };
   switch (op) {
-    case SymOp::add: return made(add(fa, fb, 1));
-    case SymOp::sub: return made(add(fa, fb, -1));
-    case SymOp::neg: return made(multiply(fa, SymForm::of_constant(-1)));
+    case SymOp::add:
+      return made(add(fa, fb, 1));
+    case SymOp::sub:
+      return made(add(fa, fb, -1));
+    case SymOp::neg:
+      return made(multiply(fa, SymForm::of_constant(-1)));
     case SymOp::mul: {
       // A sum that is multiplied is one factor.
-      const auto factor = [](const SymForm& form, int64_t node) { return form.is_constant() || form.is_product() ? form : SymForm::of_factor(node); };
+      const auto factor = [](const SymForm& form, int64_t node) {
+        return form.is_constant() || form.is_product() ? form : SymForm::of_factor(node);
+      };
       if (auto form = multiply(fa, fb)) return node_of(*form);
       return made(multiply(factor(fa, a), factor(fb, b)));
     }
@@ -204,7 +250,8 @@ std::optional<int64_t> SymGraph::simplified(SymOp op, int64_t a, int64_t b) {
       return op == SymOp::floordiv || op == SymOp::truncdiv ? node_of(*quotient) : constant(0);
     }
     case SymOp::minimum:
-    case SymOp::maximum: return a == b ? std::optional(a) : std::nullopt;
+    case SymOp::maximum:
+      return a == b ? std::optional(a) : std::nullopt;
     case SymOp::eq:
     case SymOp::ne:
     case SymOp::lt:
@@ -215,7 +262,8 @@ std::optional<int64_t> SymGraph::simplified(SymOp op, int64_t a, int64_t b) {
       if (!difference || !difference->is_constant()) return std::nullopt;
       return constant(evaluate_sym_op(op, difference->constant, 0));
     }
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -288,7 +336,10 @@ bool SymGraph::depends_on(int64_t index, int64_t symbol) const {
 }
 
 SymValues::SymValues(const SymGraph& graph, std::span<const int64_t> bindings)
-    : graph_(graph), bindings_(bindings.begin(), bindings.end()), values_(graph.nodes_.size(), 0), has_value_(graph.nodes_.size(), false) {
+    : graph_(graph),
+      bindings_(bindings.begin(), bindings.end()),
+      values_(graph.nodes_.size(), 0),
+      has_value_(graph.nodes_.size(), false) {
   // Operands come before their users.
   for (size_t i = 0; i < values_.size(); ++i) {
     const SymNode& n = graph.nodes_[i];
@@ -297,7 +348,9 @@ SymValues::SymValues(const SymGraph& graph, std::span<const int64_t> bindings)
     if (!is_leaf && !(has_value_[a] && has_value_[b])) continue;
     if (n.op == SymOp::symbol && a >= bindings_.size()) continue;
     try {
-      values_[i] = is_constant(n.op) ? n.a : n.op == SymOp::symbol ? bindings_[a] : evaluate_sym_op(n.op, values_[a], values_[b]);
+      values_[i] = is_constant(n.op)       ? n.a
+                   : n.op == SymOp::symbol ? bindings_[a]
+                                           : evaluate_sym_op(n.op, values_[a], values_[b]);
       has_value_[i] = true;
     } catch (const Error&) {  // whoever needs the value is told then
     }

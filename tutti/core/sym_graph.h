@@ -24,8 +24,9 @@ struct SymNode {
   int64_t a = 0, b = 0;  // operands as nodes; a constant's value or a symbol's index in `a`
 };
 
-// Values of SymInt::raw() below this are interned constants, shared by all threads; values from here on are names of nodes. The
-// offset is arbitrary, so that a value that is not a size at all (an extreme int64, a tiny double) rarely looks like a node.
+// Values of SymInt::raw() below this are interned constants, shared by all threads; values from here on are names of
+// nodes. The offset is arbitrary, so that a value that is not a size at all (an extreme int64, a tiny double) rarely
+// looks like a node.
 inline constexpr int64_t kFirstName = std::numeric_limits<int64_t>::min() + 0x2b7e1517;
 
 class SymGraph {
@@ -50,10 +51,12 @@ class SymGraph {
   int64_t constant(int64_t value);
   int64_t real_constant(double value);
   int64_t make(SymOp op, int64_t a, int64_t b);
-  // The raw value that represents the node in a SymInt. Each graph starts its names at a different number, so that a size that
-  // outlives its trace is detected in another one.
+  // The raw value that represents the node in a SymInt. Each graph starts its names at a different number, so that a
+  // size that outlives its trace is detected in another one.
   int64_t name_of(int64_t index) const { return first_name_ + index; }
-  bool has_name(int64_t word) const { return static_cast<uint64_t>(word) - static_cast<uint64_t>(first_name_) < nodes_.size(); }
+  bool has_name(int64_t word) const {
+    return static_cast<uint64_t>(word) - static_cast<uint64_t>(first_name_) < nodes_.size();
+  }
   // The node with that name. UsageError when it belongs to another graph.
   int64_t named(int64_t word) const;
   const SymNode& node(int64_t index) const { return nodes_.at(static_cast<size_t>(index)); }
@@ -72,8 +75,8 @@ class SymGraph {
 
   // The value in the traced call, without recording a guard.
   int64_t hint_of(SymInt expression) const { return evaluate(expression, hints_); }
-  // Whether the node is a polynomial in the symbols, as opposed to a quotient, for example, which has the same value for
-  // several sizes.
+  // Whether the node is a polynomial in the symbols, as opposed to a quotient, for example, which has the same value
+  // for several sizes.
   bool is_polynomial(int64_t node) const;
   // Whether a symbol occurs in the node.
   bool depends_on(int64_t node, int64_t symbol) const;
@@ -110,8 +113,8 @@ class SymValues {
   std::vector<bool> has_value_;
 };
 
-// One checked operation of the number protocol; real operands and results are passed as the bits of doubles. SymInt, SymFloat
-// and SymGraph share this definition.
+// One checked operation of the number protocol; real operands and results are passed as the bits of doubles. SymInt,
+// SymFloat and SymGraph share this definition.
 int64_t evaluate_sym_op(SymOp op, int64_t a, int64_t b);
 
 }  // namespace tutti

@@ -11,7 +11,8 @@ namespace {
 
 SymGraph& graph_of_numbers() {
   SymGraph* graph = SymGraph::current();
-  TUTTI_CHECK(graph != nullptr, "a number that depends on a symbolic size was used after its trace ended; such numbers cannot leave it");
+  TUTTI_CHECK(graph != nullptr,
+              "a number that depends on a symbolic size was used after its trace ended; such numbers cannot leave it");
   return *graph;
 }
 
@@ -44,20 +45,27 @@ SymFloat SymFloat::of_node(int64_t node) {
   return result;
 }
 
-int64_t SymFloat::node() const { return is_symbolic() ? graph_of_numbers().named(kFirstName + node_) : graph_of_numbers().real_constant(value_); }
+int64_t SymFloat::node() const {
+  return is_symbolic() ? graph_of_numbers().named(kFirstName + node_) : graph_of_numbers().real_constant(value_);
+}
 
 double SymFloat::value() const {
-  TUTTI_CHECK(!is_symbolic(), "the number {} is symbolic here, its value is not known while tracing; use it as a SymFloat, or guard_double()",
-              to_string());
+  TUTTI_CHECK(
+      !is_symbolic(),
+      "the number {} is symbolic here, its value is not known while tracing; use it as a SymFloat, or guard_double()",
+      to_string());
   return value_;
 }
 
-double SymFloat::guard_double() const { return is_symbolic() ? std::bit_cast<double>(graph_of_numbers().guard(node())) : value_; }
+double SymFloat::guard_double() const {
+  return is_symbolic() ? std::bit_cast<double>(graph_of_numbers().guard(node())) : value_;
+}
 
 std::string SymFloat::to_string() const {
   if (!is_symbolic()) return fmt::format("{}", value_);
   const SymGraph* graph = SymGraph::current();
-  return graph != nullptr && graph->has_name(kFirstName + node_) ? graph->to_string(node()) : "<number of an ended trace>";
+  return graph != nullptr && graph->has_name(kFirstName + node_) ? graph->to_string(node())
+                                                                 : "<number of an ended trace>";
 }
 
 SymFloat operator+(SymFloat a, SymFloat b) { return binary(SymOp::real_add, a, b); }
@@ -74,7 +82,8 @@ SymBool operator>=(SymFloat a, SymFloat b) { return compare(SymOp::real_ge, a, b
 
 SymFloat truediv(SymFloat a, SymFloat b) { return binary(SymOp::real_truediv, a, b); }
 SymFloat truediv(SymInt a, SymInt b) {
-  if (!a.is_symbolic() && !b.is_symbolic()) return std::bit_cast<double>(evaluate_sym_op(SymOp::real_quotient, a.value(), b.value()));
+  if (!a.is_symbolic() && !b.is_symbolic())
+    return std::bit_cast<double>(evaluate_sym_op(SymOp::real_quotient, a.value(), b.value()));
   return SymFloat::of_node(graph_of_numbers().make(SymOp::real_quotient, a.node(), b.node()));
 }
 SymFloat floordiv(SymFloat a, SymFloat b) { return binary(SymOp::real_floordiv, a, b); }

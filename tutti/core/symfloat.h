@@ -1,7 +1,7 @@
 // SymFloat: a host number that is a double, or a float expression over symbolic sizes.
 //
-// The arithmetic is that of eager kernels in f64 (core/scalar_eval.h), with Python's rule for zero divisors: dividing a host
-// number by zero throws IntegerDivideByZero, whose text names ZeroDivisionError. A comparison gives a SymBool.
+// The arithmetic is that of eager kernels in f64 (core/scalar_eval.h), with Python's rule for zero divisors: dividing a
+// host number by zero throws IntegerDivideByZero, whose text names ZeroDivisionError. A comparison gives a SymBool.
 #pragma once
 
 #include "tutti/core/symint.h"
@@ -13,7 +13,7 @@ class SymFloat {
   constexpr SymFloat() = default;
   constexpr SymFloat(double value) : value_(value) {}  // NOLINT: a double is a SymFloat
   SymFloat(SymInt value);                              // NOLINT: rounded to nearest
-  static SymFloat of_node(int64_t node);  // node of SymGraph::current()
+  static SymFloat of_node(int64_t node);               // node of SymGraph::current()
 
   bool is_symbolic() const { return node_ >= 0; }
   // The double. Throws UsageError, naming the expression, when this is symbolic.

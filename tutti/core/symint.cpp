@@ -29,7 +29,8 @@ SymGraph& running_graph() {
 }
 
 SymInt binary(SymOp op, SymInt a, SymInt b) {
-  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]] return evaluate_sym_op(op, a.value(), b.value());
+  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]]
+    return evaluate_sym_op(op, a.value(), b.value());
   return SymInt::of_node(running_graph().make(op, a.node(), b.node()));
 }
 
@@ -42,7 +43,8 @@ int64_t SymInt::intern_constant(int64_t value) {
     if (table.values[i] == value) return kTagBase + static_cast<int64_t>(i);
   }
   TUTTI_CHECK(static_cast<int64_t>(table.values.size()) < kFirstName - kTagBase,
-              "SymInt: more than {} distinct sizes near the smallest int64; such sizes cannot be real", kFirstName - kTagBase);
+              "SymInt: more than {} distinct sizes near the smallest int64; such sizes cannot be real",
+              kFirstName - kTagBase);
   table.values.push_back(value);
   return kTagBase + static_cast<int64_t>(table.values.size()) - 1;
 }
@@ -68,9 +70,7 @@ SymInt SymInt::of_node(int64_t node) {
   return result;
 }
 
-int64_t SymInt::node() const {
-  return is_symbolic() ? running_graph().named(rep_) : running_graph().constant(value());
-}
+int64_t SymInt::node() const { return is_symbolic() ? running_graph().named(rep_) : running_graph().constant(value()); }
 
 int64_t SymInt::guard_int() const { return is_symbolic() ? running_graph().guard(node()) : value(); }
 
@@ -83,7 +83,8 @@ std::string SymInt::to_string() const {
 bool SymBool::guard() const { return running_graph().guard(node_) != 0; }
 
 SymBool SymInt::compare(SymOp op, SymInt a, SymInt b) {
-  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]] return evaluate_sym_op(op, a.value(), b.value()) != 0;
+  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]]
+    return evaluate_sym_op(op, a.value(), b.value()) != 0;
   const SymInt result = binary(op, a, b);
   return result.is_symbolic() ? SymBool::of_node(result.node()) : SymBool(result.value() != 0);
 }

@@ -1,8 +1,8 @@
 // SymInt: a size that is an integer, or a symbol of the tracer, in 8 trivially copyable bytes.
 //
 // Arithmetic follows Python. C++ `/` and `%` truncate and are therefore deleted: name the division that is meant. Shape
-// arithmetic is checked: a result outside 64 bits throws SymIntOverflow. A comparison of symbols gives a SymBool; converting it
-// to bool records a guard, which means that the trace is valid only for sizes with the same answer.
+// arithmetic is checked: a result outside 64 bits throws SymIntOverflow. A comparison of symbols gives a SymBool;
+// converting it to bool records a guard, which means that the trace is valid only for sizes with the same answer.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,52 @@ namespace tutti {
 class SymInt;
 
 enum class SymOp : uint8_t {
-  constant, symbol, add, sub, mul, neg, floordiv, truncdiv, remainder, fmod, pow, minimum, maximum,
-  eq, ne, lt, le, gt, ge,
+  constant,
+  symbol,
+  add,
+  sub,
+  mul,
+  neg,
+  floordiv,
+  truncdiv,
+  remainder,
+  fmod,
+  pow,
+  minimum,
+  maximum,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
   // Operations on floats, see symfloat.h. Values are the bits of doubles; those of comparisons are 0 or 1.
-  real_eq, real_ne, real_lt, real_le, real_gt, real_ge,
-  real_constant, real_of, real_quotient,  // of integers: the integer itself; the rounded quotient of two
-  real_add, real_sub, real_mul, real_neg, real_truediv, real_floordiv, real_remainder, real_fmod, real_pow, real_minimum, real_maximum, real_sqrt
+  real_eq,
+  real_ne,
+  real_lt,
+  real_le,
+  real_gt,
+  real_ge,
+  real_constant,
+  real_of,
+  real_quotient,  // of integers: the integer itself; the rounded quotient of two
+  real_add,
+  real_sub,
+  real_mul,
+  real_neg,
+  real_truediv,
+  real_floordiv,
+  real_remainder,
+  real_fmod,
+  real_pow,
+  real_minimum,
+  real_maximum,
+  real_sqrt
 };
 inline constexpr bool is_comparison(SymOp op) { return op >= SymOp::eq && op <= SymOp::real_ge; }
-inline constexpr bool is_real(SymOp op) { return op >= SymOp::real_constant; }  // whether the value is the bits of a double
+inline constexpr bool is_real(SymOp op) {
+  return op >= SymOp::real_constant;
+}  // whether the value is the bits of a double
 inline constexpr bool is_constant(SymOp op) { return op == SymOp::constant || op == SymOp::real_constant; }
 
 // The result of a comparison, possibly of symbols. Conversion to bool asks SymGraph for the answer at the traced sizes.
@@ -44,7 +81,8 @@ class SymInt {
  public:
   constexpr SymInt() = default;
   constexpr SymInt(int64_t value) : rep_(value) {  // NOLINT: an integer is a SymInt
-    if (is_reserved(value)) [[unlikely]] rep_ = intern_constant(value);
+    if (is_reserved(value)) [[unlikely]]
+      rep_ = intern_constant(value);
   }
   constexpr SymInt(int value) : rep_(value) {}  // NOLINT
 

@@ -23,10 +23,11 @@ int64_t largest_range_cut(int64_t size, int64_t range) {
 TreeCut tree_cut(int64_t size, int64_t leaf, int rank, int ranks, std::string_view what) {
   TUTTI_CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "{}: rank {} of {} ranks", what, rank, ranks);
   const int64_t largest = largest_cut(size, leaf);
-  TUTTI_CHECK(std::has_single_bit(static_cast<unsigned>(ranks)) && ranks <= largest,
-              "{}: {} elements cannot be cut over {} ranks: the sum over them is a tree of halves with leaves of {}, and a "
-              "cut must fall on a border of the tree; the legal numbers of ranks are powers of two up to {}",
-              what, size, ranks, leaf, largest);
+  TUTTI_CHECK(
+      std::has_single_bit(static_cast<unsigned>(ranks)) && ranks <= largest,
+      "{}: {} elements cannot be cut over {} ranks: the sum over them is a tree of halves with leaves of {}, and a "
+      "cut must fall on a border of the tree; the legal numbers of ranks are powers of two up to {}",
+      what, size, ranks, leaf, largest);
   int64_t begin = 0, end = size;
   for (int below = ranks; below > 1; below /= 2) {
     const int64_t middle = end - (end - begin) / 2;

@@ -1,8 +1,9 @@
-// The places at which a dim may be divided over ranks such that sums over it keep their bits (numerics contract, N3 and N11).
+// The places at which a dim may be divided over ranks such that sums over it keep their bits (numerics contract, N3 and
+// N11).
 //
-// A dim of n elements is summed by halving, into ceil(n/2) and floor(n/2) elements, until a part fits a leaf. Ranks hold the
-// nodes of one level of that tree, so the parts of an odd dim differ by at most one element, and the ranks, combining their sums
-// by halving, complete the upper part of the same tree.
+// A dim of n elements is summed by halving, into ceil(n/2) and floor(n/2) elements, until a part fits a leaf. Ranks
+// hold the nodes of one level of that tree, so the parts of an odd dim differ by at most one element, and the ranks,
+// combining their sums by halving, complete the upper part of the same tree.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ struct TreeCut {
 // The largest power of two of ranks over which a dim can be divided without dividing a leaf; at least 1.
 int64_t largest_cut(int64_t size, int64_t leaf);
 
-// The same for a dim that is summed over fixed ranges of `range` elements (N5): every rank's part begins where a range does.
+// The same for a dim that is summed over fixed ranges of `range` elements (N5): every rank's part begins where a range
+// does.
 int64_t largest_range_cut(int64_t size, int64_t range);
 
 // The elements that `rank` of `ranks` holds. For a dim that is never summed over, pass leaf = 1.

@@ -19,7 +19,8 @@ uint64_t place_of(const void* element, DType dtype) {
 uint64_t ulps_between(const void* a, const void* b, DType dtype) {
   if (!is_floating(dtype)) {
     const int64_t x = load_as_int64(a, dtype), y = load_as_int64(b, dtype);
-    return x < y ? static_cast<uint64_t>(y) - static_cast<uint64_t>(x) : static_cast<uint64_t>(x) - static_cast<uint64_t>(y);
+    return x < y ? static_cast<uint64_t>(y) - static_cast<uint64_t>(x)
+                 : static_cast<uint64_t>(x) - static_cast<uint64_t>(y);
   }
   const uint64_t x = place_of(a, dtype), y = place_of(b, dtype);
   return x < y ? y - x : x - y;

@@ -32,7 +32,8 @@ int64_t CallRecord::numel() const {
 uint64_t CallRecord::fingerprint() const {
   // Field by field into one dense block: padding bytes of the struct have no value.
   uint64_t words[4 + kMaxRecordDims];
-  words[0] = static_cast<uint64_t>(kind) | static_cast<uint64_t>(words_of(kind).reduces ? reduce : ReduceKind::sum) << 8 |
+  words[0] = static_cast<uint64_t>(kind) |
+             static_cast<uint64_t>(words_of(kind).reduces ? reduce : ReduceKind::sum) << 8 |
              static_cast<uint64_t>(dtype) << 16 | static_cast<uint64_t>(same_sizes ? ndim + 1 : 0) << 24 |
              static_cast<uint64_t>(static_cast<uint32_t>(tensors)) << 32;
   words[1] = static_cast<uint64_t>(static_cast<uint32_t>(root)) | uint64_t{tag} << 32;
@@ -85,9 +86,10 @@ std::string mismatch_message(const std::string& group, std::span<const CallRecor
     const auto field = differing_field(records[0], records[r]);
     if (!field) continue;
     return fmt::format(
-        "collective #{} of group '{}': the {} differ: rank 0 called {}, rank {} called {}. All ranks of a group must make "
-        "the same calls in the same order", records[0].sequence, group, *field, describe(records[0]), r,
-        describe(records[r]));
+        "collective #{} of group '{}': the {} differ: rank 0 called {}, rank {} called {}. All ranks of a group must "
+        "make "
+        "the same calls in the same order",
+        records[0].sequence, group, *field, describe(records[0]), r, describe(records[r]));
   }
   return fmt::format("collective #{} of group '{}': the ranks' calls differ", records[0].sequence, group);
 }

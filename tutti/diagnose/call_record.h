@@ -27,15 +27,16 @@ struct CallRecord {
   CollectiveKind kind = CollectiveKind::barrier;
   ReduceKind reduce = ReduceKind::sum;
   DType dtype = DType::u8;
-  int8_t ndim = -1;          // number of dims of the described tensor; -1: none
-  int32_t root = -1;         // group rank of the root, or for send and recv the peer; -1: none
-  int32_t tensors = 1;       // number of tensors of a coalesced call
-  uint32_t tag = 0;          // for send and recv
-  int64_t sequence = 0;      // number of the call in its group, from 1
+  int8_t ndim = -1;      // number of dims of the described tensor; -1: none
+  int32_t root = -1;     // group rank of the root, or for send and recv the peer; -1: none
+  int32_t tensors = 1;   // number of tensors of a coalesced call
+  uint32_t tag = 0;      // for send and recv
+  int64_t sequence = 0;  // number of the call in its group, from 1
   int64_t sizes[kMaxRecordDims] = {};
-  uint64_t splits = 0;       // hash of the sizes that all ranks must agree on beyond the first tensor's, or CallOptions::agreement; 0: none
-  bool same_sizes = true;    // whether `sizes` must agree; false where ranks may have different extents
-  bool is_refused = false;   // this rank found its arguments wrong and takes part only to say so
+  uint64_t splits = 0;      // hash of the sizes that all ranks must agree on beyond the first tensor's, or
+                            // CallOptions::agreement; 0: none
+  bool same_sizes = true;   // whether `sizes` must agree; false where ranks may have different extents
+  bool is_refused = false;  // this rank found its arguments wrong and takes part only to say so
 
   void describe_tensor(DType dtype, const Extents& sizes);
   // Equal on two ranks when their calls match.

@@ -67,14 +67,21 @@ void find_deadlock(std::vector<Finding>& findings) {
 // A cause stands before what it causes: a mismatch, a circle, a failure, then groups whose missing ranks wait nowhere.
 int precedence(const Finding& finding, const std::set<int>& waiting) {
   switch (finding.kind) {
-    case Kind::mismatch: return 0;
-    case Kind::deadlock: return 1;
-    case Kind::failed: return 2;
+    case Kind::mismatch:
+      return 0;
+    case Kind::deadlock:
+      return 1;
+    case Kind::failed:
+      return 2;
     case Kind::missing:
     case Kind::message:
-      return std::any_of(finding.missing.begin(), finding.missing.end(), [&](int r) { return waiting.contains(r); }) ? 4 : 3;
-    case Kind::late: return 5;
-    case Kind::under_way: return 6;
+      return std::any_of(finding.missing.begin(), finding.missing.end(), [&](int r) { return waiting.contains(r); })
+                 ? 4
+                 : 3;
+    case Kind::late:
+      return 5;
+    case Kind::under_way:
+      return 6;
   }
   return 7;
 }
@@ -83,13 +90,20 @@ int precedence(const Finding& finding, const std::set<int>& waiting) {
 
 std::string_view name_of(Kind kind) {
   switch (kind) {
-    case Kind::mismatch: return "mismatch";
-    case Kind::missing: return "missing";
-    case Kind::deadlock: return "deadlock";
-    case Kind::message: return "message";
-    case Kind::late: return "late";
-    case Kind::under_way: return "under_way";
-    case Kind::failed: return "failed";
+    case Kind::mismatch:
+      return "mismatch";
+    case Kind::missing:
+      return "missing";
+    case Kind::deadlock:
+      return "deadlock";
+    case Kind::message:
+      return "message";
+    case Kind::late:
+      return "late";
+    case Kind::under_way:
+      return "under_way";
+    case Kind::failed:
+      return "failed";
   }
   return "unknown";
 }
@@ -120,7 +134,8 @@ Diagnosis diagnose(std::span<const FlightDump> dumps) {
     detail::find_failed(group, here);
     detail::find_waiting(all, group, here);
     // From a mismatch on, everything follows from it.
-    std::erase_if(here, [&](const Finding& f) { return mismatch != 0 && f.kind != Kind::mismatch && f.sequence >= mismatch; });
+    std::erase_if(
+        here, [&](const Finding& f) { return mismatch != 0 && f.kind != Kind::mismatch && f.sequence >= mismatch; });
     detail::find_messages(all, group, here);
     std::move(here.begin(), here.end(), std::back_inserter(findings));
   }
@@ -133,13 +148,15 @@ Diagnosis diagnose(std::span<const FlightDump> dumps) {
   std::string& text = diagnosis.text;
   for (const Finding& finding : findings) {
     std::string sentence = finding.text;
-    if (text.empty() && !sentence.empty()) sentence[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(sentence[0])));
+    if (text.empty() && !sentence.empty())
+      sentence[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(sentence[0])));
     text += (text.empty() ? "" : " Also: ") + sentence + ".";
   }
   if (findings.empty()) {
     text = fmt::format("No rank waits for another ({} looked at).", describe_ranks(all.ranks));
   }
-  if (!diagnosis.missing_dumps.empty()) text += fmt::format(" There is no dump of {}.", describe_ranks(diagnosis.missing_dumps));
+  if (!diagnosis.missing_dumps.empty())
+    text += fmt::format(" There is no dump of {}.", describe_ranks(diagnosis.missing_dumps));
   return diagnosis;
 }
 
@@ -152,7 +169,12 @@ std::string to_json(const Diagnosis& diagnosis) {
   };
   json.object().member("healthy", diagnosis.healthy()).member("text", diagnosis.text).key("findings").array();
   for (const Finding& f : diagnosis.findings) {
-    json.object().member("kind", name_of(f.kind)).member("group", f.group).member("sequence", f.sequence).member("call", f.call).member("field", f.field);
+    json.object()
+        .member("kind", name_of(f.kind))
+        .member("group", f.group)
+        .member("sequence", f.sequence)
+        .member("call", f.call)
+        .member("field", f.field);
     write_ranks("waiting", f.waiting);
     write_ranks("missing", f.missing);
     json.member("text", f.text).end();

@@ -13,13 +13,13 @@ namespace tutti::comm {
 // One problem in one group. Ranks are global ranks in ascending order.
 struct Finding {
   enum class Kind : uint8_t {
-    mismatch,      // the ranks' calls with one sequence number differ in `field`
-    missing,       // the ranks `missing` have not made the call that the ranks `waiting` are in
-    deadlock,      // ranks wait for each other in calls of different groups
-    message,       // a send or receive without its counterpart
-    late,          // all ranks made the call, some have finished it and `waiting` have not
-    under_way,     // all ranks made the call, none has finished it
-    failed,        // the call failed on the ranks `waiting`
+    mismatch,   // the ranks' calls with one sequence number differ in `field`
+    missing,    // the ranks `missing` have not made the call that the ranks `waiting` are in
+    deadlock,   // ranks wait for each other in calls of different groups
+    message,    // a send or receive without its counterpart
+    late,       // all ranks made the call, some have finished it and `waiting` have not
+    under_way,  // all ranks made the call, none has finished it
+    failed,     // the call failed on the ranks `waiting`
   };
   Kind kind;
   std::string group;
@@ -27,7 +27,7 @@ struct Finding {
   std::string call;      // "all_reduce(f32 [1024], sum)"
   std::string field;
   std::vector<int> waiting, missing;
-  std::string text;      // one sentence
+  std::string text;  // one sentence
 };
 std::string_view name_of(Finding::Kind kind);
 
@@ -42,8 +42,8 @@ struct Diagnosis {
 // UsageError when two dumps belong to one rank, or when there are none.
 Diagnosis diagnose(std::span<const FlightDump> dumps);
 
-// {"healthy", "text", "findings": [{"kind", "group", "sequence", "call", "field", "waiting", "missing", "text"}], "ranks",
-// "missing_dumps"}, one line.
+// {"healthy", "text", "findings": [{"kind", "group", "sequence", "call", "field", "waiting", "missing", "text"}],
+// "ranks", "missing_dumps"}, one line.
 std::string to_json(const Diagnosis& diagnosis);
 
 // "rank 3", "ranks 0-2, 5".

@@ -23,8 +23,8 @@ std::string numbered(const FlightEntry& e) {
   const std::string call = call_text(e);
   const size_t open = std::min(call.find('('), call.size());
   const std::string arguments = call.substr(open);
-  return fmt::format("{} #{} of group '{}'{}{}", e.name, e.sequence, e.group, arguments == "()" || arguments.empty() ? "" : " ",
-                     arguments == "()" ? "" : arguments);
+  return fmt::format("{} #{} of group '{}'{}{}", e.name, e.sequence, e.group,
+                     arguments == "()" || arguments.empty() ? "" : " ", arguments == "()" ? "" : arguments);
 }
 
 Case gather_case(std::span<const FlightDump> dumps) {
@@ -34,7 +34,8 @@ Case gather_case(std::span<const FlightDump> dumps) {
   for (const FlightDump& dump : dumps) {
     const int rank = static_cast<int>(dump.rank);
     const auto [entry, fresh] = by_rank.emplace(rank, &dump);
-    TUTTI_CHECK(fresh, "two dumps are of rank {}: {} and {}; give one per rank, all of the same run", rank, entry->second->file, dump.file);
+    TUTTI_CHECK(fresh, "two dumps are of rank {}: {} and {}; give one per rank, all of the same run", rank,
+                entry->second->file, dump.file);
     all.ranks.push_back(rank);
     for (const FlightGroupStatus& status : dump.groups) {
       Group& group = all.groups[status.name];

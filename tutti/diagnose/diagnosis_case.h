@@ -15,9 +15,9 @@ namespace tutti::comm::detail {
 struct Member {
   const FlightDump* dump = nullptr;
   const FlightGroupStatus* status = nullptr;
-  std::map<int64_t, const FlightEntry*> calls;      // collectives by sequence
-  std::vector<const FlightEntry*> messages;         // open sends and receives
-  int64_t enqueued = 0, completed = 0;              // last sequence numbers, 0: none
+  std::map<int64_t, const FlightEntry*> calls;  // collectives by sequence
+  std::vector<const FlightEntry*> messages;     // open sends and receives
+  int64_t enqueued = 0, completed = 0;          // last sequence numbers, 0: none
   const FlightEntry* first_open = nullptr;
 };
 

@@ -57,7 +57,8 @@ void find_mismatch(const Group& group, std::vector<Finding>& findings) {
     const auto& [first_rank, first] = *by_rank.begin();
     // Refused everywhere and the group went on: not what holds it up.
     if (std::all_of(by_rank.begin(), by_rank.end(), [&, at = sequence](const auto& rank_and_call) {
-          return rank_and_call.second->state == FlightState::failed && group.members.at(rank_and_call.first).completed > at;
+          return rank_and_call.second->state == FlightState::failed &&
+                 group.members.at(rank_and_call.first).completed > at;
         })) {
       continue;
     }
@@ -69,15 +70,18 @@ void find_mismatch(const Group& group, std::vector<Finding>& findings) {
       for (const auto& [r, e] : by_rank) camps[call_text(*e)].push_back(r);
       std::string sides;
       if (camps.size() == 1) {
-        sides = fmt::format("rank {} and rank {} called {} with different {}", first_rank, rank, call_text(*first), field);
+        sides =
+            fmt::format("rank {} and rank {} called {} with different {}", first_rank, rank, call_text(*first), field);
       } else {
-        for (const auto& [call, ranks] : camps) sides += fmt::format("{}{} called {}", sides.empty() ? "" : ", ", describe_ranks(ranks), call);
+        for (const auto& [call, ranks] : camps)
+          sides += fmt::format("{}{} called {}", sides.empty() ? "" : ", ", describe_ranks(ranks), call);
       }
       Finding finding{Kind::mismatch, group.name, sequence, call_text(*first), field, {}, {}, ""};
       for (const auto& [r, e] : by_rank) {
         if (is_open(*e)) finding.waiting.push_back(r);
       }
-      finding.text = fmt::format("the {} of collective #{} of group '{}' differ: {}", field, sequence, group.name, sides);
+      finding.text =
+          fmt::format("the {} of collective #{} of group '{}' differ: {}", field, sequence, group.name, sides);
       findings.push_back(std::move(finding));
       return;
     }
@@ -87,7 +91,8 @@ void find_mismatch(const Group& group, std::vector<Finding>& findings) {
 void find_waiting(const Case& all, const Group& group, std::vector<Finding>& findings) {
   const FlightEntry* open = nullptr;
   for (const auto& [rank, member] : group.members) {
-    if (member.first_open != nullptr && (open == nullptr || member.first_open->sequence < open->sequence)) open = member.first_open;
+    if (member.first_open != nullptr && (open == nullptr || member.first_open->sequence < open->sequence))
+      open = member.first_open;
   }
   if (open == nullptr) return;
   Finding finding{Kind::under_way, group.name, open->sequence, call_text(*open), "", {}, {}, ""};
@@ -118,15 +123,18 @@ void find_waiting(const Case& all, const Group& group, std::vector<Finding>& fin
     constexpr size_t kShown = 8;
     const size_t more = absent.size() > kShown ? absent.size() - kShown : 0;
     absent.resize(absent.size() - more);
-    finding.text = fmt::format("{} {} waiting in {}, {}{}", describe_ranks(finding.waiting), are, numbered(*open), fmt::join(absent, ", "),
-                               more ? fmt::format(", and {} more have not joined", more) : "");
+    finding.text = fmt::format("{} {} waiting in {}, {}{}", describe_ranks(finding.waiting), are, numbered(*open),
+                               fmt::join(absent, ", "), more ? fmt::format(", and {} more have not joined", more) : "");
   } else if (!done.empty()) {
     finding.kind = Kind::late;
-    finding.text = fmt::format("all ranks came to {}; it has ended on {} and not on {}, which {} still at it: look whether {} alive and moving data",
-                               numbered(*open), describe_ranks(done), describe_ranks(finding.waiting), are,
-                               finding.waiting.size() == 1 ? "it is" : "they are");
+    finding.text = fmt::format(
+        "all ranks came to {}; it has ended on {} and not on {}, which {} still at it: look whether {} alive and "
+        "moving data",
+        numbered(*open), describe_ranks(done), describe_ranks(finding.waiting), are,
+        finding.waiting.size() == 1 ? "it is" : "they are");
   } else {
-    finding.text = fmt::format("all ranks came to {} and it has ended on none: it moves data, or what moves it is stuck", numbered(*open));
+    finding.text = fmt::format(
+        "all ranks came to {} and it has ended on none: it moves data, or what moves it is stuck", numbered(*open));
   }
   findings.push_back(std::move(finding));
 }
@@ -150,7 +158,8 @@ void find_failed(const Group& group, std::vector<Finding>& findings) {
   for (const int rank : ranks) {
     std::string why = group.members.at(rank).dump->reason;
     // One file has one reason: that of the group that failed last.
-    const bool of_another = why.find("group '") != std::string::npos && why.find(fmt::format("group '{}'", group.name)) == std::string::npos;
+    const bool of_another = why.find("group '") != std::string::npos &&
+                            why.find(fmt::format("group '{}'", group.name)) == std::string::npos;
     if (!reason.empty() || why.empty() || why == "SIGUSR1" || of_another) continue;
     if (why.ends_with('.')) why.pop_back();  // the sentence goes on
     reason = fmt::format("; rank {} says: {}", rank, why);
@@ -174,7 +183,8 @@ void find_messages(const Case& all, const Group& group, std::vector<Finding>& fi
       if (e->root < 0 || e->root >= static_cast<int64_t>(group.ranks.size())) continue;
       const int peer = group.ranks[static_cast<size_t>(e->root)];
       const char* verb = is_send ? "sends to" : "receives from";
-      const std::string what = fmt::format("rank {} {} rank {} in group '{}' ({}, message #{})", rank, verb, peer, group.name, call_text(*e), e->sequence);
+      const std::string what = fmt::format("rank {} {} rank {} in group '{}' ({}, message #{})", rank, verb, peer,
+                                           group.name, call_text(*e), e->sequence);
       std::string text;
       const auto other = group.members.find(peer);
       if (all.without_dump.contains(peer)) {
@@ -185,7 +195,8 @@ void find_messages(const Case& all, const Group& group, std::vector<Finding>& fi
         const FlightEntry* wrong_size = nullptr;
         bool answered = false;
         for (const FlightEntry* o : other->second.messages) {
-          const bool facing = o->root >= 0 && o->root < static_cast<int64_t>(group.ranks.size()) && group.ranks[static_cast<size_t>(o->root)] == rank;
+          const bool facing = o->root >= 0 && o->root < static_cast<int64_t>(group.ranks.size()) &&
+                              group.ranks[static_cast<size_t>(o->root)] == rank;
           const bool other_sends = o->name.find("recv") == std::string::npos;
           if (other_sends == is_send || (o->root >= 0 && !facing) || o->tag != e->tag) continue;
           answered = true;
@@ -196,7 +207,8 @@ void find_messages(const Case& all, const Group& group, std::vector<Finding>& fi
           if (!is_send) continue;  // said once, from the sender's side
           text = fmt::format("{}, and rank {} expects {}: the messages differ", what, peer, call_text(*wrong_size));
         } else {
-          text = fmt::format("{} and waits; rank {} has no {} with tag {} under way", what, peer, is_send ? "receive" : "send", e->tag);
+          text = fmt::format("{} and waits; rank {} has no {} with tag {} under way", what, peer,
+                             is_send ? "receive" : "send", e->tag);
           for (const auto& [name, elsewhere] : all.groups) {
             const auto there = elsewhere.members.find(peer);
             if (there == elsewhere.members.end() || there->second.first_open == nullptr) continue;

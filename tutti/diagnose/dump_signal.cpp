@@ -55,7 +55,8 @@ void dump_all() {
   std::lock_guard lock(recorders.mutex);
   for (const FlightRecorder* recorder : recorders.all) {
     try {
-      std::fprintf(stderr, "tutti: rank %d: the last calls are in %s\n", recorder->rank(), recorder->dump("SIGUSR1").c_str());
+      std::fprintf(stderr, "tutti: rank %d: the last calls are in %s\n", recorder->rank(),
+                   recorder->dump("SIGUSR1").c_str());
     } catch (const std::exception& error) {
       std::fprintf(stderr, "tutti: rank %d: the last calls could not be written: %s\n", recorder->rank(), error.what());
     }
@@ -96,12 +97,12 @@ void install_dump_signal() {
   owner.store(getpid());
   if (inherited) return;
   sigaction(SIGUSR1, nullptr, &previous);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_signal;
   action.sa_mask = previous.sa_mask;
   // Calls that wait in the kernel go on, unless the program's own handler wants them interrupted.
-  const bool own = (previous.sa_flags & SA_SIGINFO) != 0 ||
-                   (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN);
+  const bool own =
+      (previous.sa_flags & SA_SIGINFO) != 0 || (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN);
   action.sa_flags = SA_SIGINFO | (own ? previous.sa_flags & (SA_RESTART | SA_ONSTACK | SA_NODEFER) : SA_RESTART);
   sigaction(SIGUSR1, &action, nullptr);
 }

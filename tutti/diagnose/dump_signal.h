@@ -7,8 +7,8 @@ class FlightRecorder;
 
 // From now on SIGUSR1 writes the dump of every recorder of this process and prints the path of each on stderr. A
 // handler that the program installed before is called as well; one that it installs later replaces this one. The
-// handler only wakes a thread, which does the work. It may be called repeatedly and by any thread; after fork() the child must
-// call it again.
+// handler only wakes a thread, which does the work. It may be called repeatedly and by any thread; after fork() the
+// child must call it again.
 void install_dump_signal();
 
 namespace detail {

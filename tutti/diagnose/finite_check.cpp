@@ -15,11 +15,11 @@ namespace {
 // The bits that are all set in NaN and infinity. f8e4m3fn has no infinity: only all bits below the sign make its NaN.
 template <class T>
 struct NotFinite;
-#define TUTTI_NOT_FINITE(type, bits, value)  \
-  template <>                                \
-  struct NotFinite<type> {                   \
-    using Bits = bits;                       \
-    static constexpr Bits kMask = value;     \
+#define TUTTI_NOT_FINITE(type, bits, value) \
+  template <>                               \
+  struct NotFinite<type> {                  \
+    using Bits = bits;                      \
+    static constexpr Bits kMask = value;    \
   };
 TUTTI_NOT_FINITE(double, uint64_t, 0x7ff0'0000'0000'0000)
 TUTTI_NOT_FINITE(float, uint32_t, 0x7f80'0000)
@@ -61,7 +61,8 @@ bool checks_nan_by_default() {
   return true;
 }
 
-void check_finite_before(const Tensor& tensor, std::string_view role, const CallRecord& record, int rank, std::string_view group) {
+void check_finite_before(const Tensor& tensor, std::string_view role, const CallRecord& record, int rank,
+                         std::string_view group) {
   if (!tensor.defined() || !is_floating(tensor.dtype()) || tensor.numel() == 0) return;
   const Tensor dense = to_contiguous(to_device(tensor, kCpu));
   visit_dtype(dense.dtype(), [&]<class T>() {
@@ -72,9 +73,10 @@ void check_finite_before(const Tensor& tensor, std::string_view role, const Call
       const double value = load_as_double(static_cast<const T*>(dense.raw_data()) + at, dense.dtype());
       Extents index = dense.extents();
       for (size_t d = index.size(); d-- > 0; at /= dense.extents()[d]) index[d] = at % dense.extents()[d];
-      throw UsageError(fmt::format("{} #{} of group '{}' on rank {}: the {} has {} at {}; find out where it was computed "
-                                   "(the check is on because of check_nan or TUTTI_COMM_CHECK_NAN)",
-                                   describe(record), record.sequence, group, rank, role, value, to_string(index)));
+      throw UsageError(
+          fmt::format("{} #{} of group '{}' on rank {}: the {} has {} at {}; find out where it was computed "
+                      "(the check is on because of check_nan or TUTTI_COMM_CHECK_NAN)",
+                      describe(record), record.sequence, group, rank, role, value, to_string(index)));
     }
   });
 }

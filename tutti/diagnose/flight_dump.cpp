@@ -19,7 +19,10 @@ std::string json_string(std::string_view text) {
     } else if (c < 0x80) {
       out += text[i++];
     } else {
-      const size_t length = c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe1 && c < 0xf0 && c != 0xed ? 3 : c >= 0xf1 && c < 0xf4 ? 4 : 0;
+      const size_t length = c >= 0xc2 && c < 0xe0                ? 2
+                            : c >= 0xe1 && c < 0xf0 && c != 0xed ? 3
+                            : c >= 0xf1 && c < 0xf4              ? 4
+                                                                 : 0;
       bool whole = length != 0 && i + length <= text.size();
       for (size_t k = 1; whole && k < length; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
       out += whole ? text.substr(i, length) : std::string_view("?");
@@ -50,7 +53,8 @@ std::string group_status(const FlightGroupStatus& g) {
   const auto mark = [](const char* what, const FlightMark& m) {
     return fmt::format(
         "\"last_{0}_collective\": {1}, \"last_{0}_collective_name\": {2}, \"last_{0}_numel_in\": {3}, "
-        "\"last_{0}_numel_out\": {4}", what, m.sequence, json_string(m.name), m.numel_in, m.numel_out);
+        "\"last_{0}_numel_out\": {4}",
+        what, m.sequence, json_string(m.name), m.numel_in, m.numel_out);
   };
   return fmt::format("{}: {{{}, {}, {}}}", json_string(std::to_string(g.id)), mark("enqueued", g.enqueued),
                      mark("started", g.started), mark("completed", g.completed));
@@ -59,8 +63,8 @@ std::string group_status(const FlightGroupStatus& g) {
 std::string group_config(const FlightGroupStatus& g) {
   // Readers of this format expect the ranks as text.
   const std::string ranks = list(g.ranks, [](int r) { return std::to_string(r); });
-  return fmt::format("{}: {{\"name\": {}, \"desc\": {}, \"id\": {}, \"ranks\": {}}}", json_string(g.name), json_string(g.name),
-                     json_string(g.description), g.id, json_string(ranks));
+  return fmt::format("{}: {{\"name\": {}, \"desc\": {}, \"id\": {}, \"ranks\": {}}}", json_string(g.name),
+                     json_string(g.name), json_string(g.description), g.id, json_string(ranks));
 }
 
 std::string entry_text(const FlightEntry& e) {
@@ -114,10 +118,14 @@ std::string lines(const List& values, Fn&& text) {
 
 std::string_view name_of(FlightState state) {
   switch (state) {
-    case FlightState::scheduled: return "scheduled";
-    case FlightState::started: return "started";
-    case FlightState::completed: return "completed";
-    case FlightState::failed: return "failed";
+    case FlightState::scheduled:
+      return "scheduled";
+    case FlightState::started:
+      return "started";
+    case FlightState::completed:
+      return "completed";
+    case FlightState::failed:
+      return "failed";
   }
   return "unknown";
 }
@@ -125,10 +133,12 @@ std::string_view name_of(FlightState state) {
 std::string to_json(const FlightDump& d) {
   return fmt::format(
       "{{\"version\": {}, \"comm_lib_version\": {}, \"rank\": {}, \"world_size\": {}, \"host\": {}, \"pid\": {}, "
-      "\"reason\": {}, \"time_dumped_ns\": {},\n\"pg_config\": {{{}}},\n\"pg_status\": {{{}}},\n\"nccl_comm_state\": {{}},\n"
+      "\"reason\": {}, \"time_dumped_ns\": {},\n\"pg_config\": {{{}}},\n\"pg_status\": {{{}}},\n\"nccl_comm_state\": "
+      "{{}},\n"
       "\"entries\": [{}]}}\n",
-      json_string(d.version), json_string(d.library), d.rank, d.world_size, json_string(d.host), d.pid, json_string(d.reason), d.dumped_ns,
-      lines(d.groups, group_config), lines(d.groups, group_status), lines(d.entries, entry_text));
+      json_string(d.version), json_string(d.library), d.rank, d.world_size, json_string(d.host), d.pid,
+      json_string(d.reason), d.dumped_ns, lines(d.groups, group_config), lines(d.groups, group_status),
+      lines(d.entries, entry_text));
 }
 
 }  // namespace tutti::comm

@@ -1,8 +1,8 @@
 // FlightDump: a snapshot of one rank's flight recorder, written to and read from JSON.
 //
-// The JSON has the keys of version 2.10 of the format that c10d's flight recorder writes, so that its tools can read the dumps,
-// and additional ones (call, reduce_op, root, tag, tensors, same_sizes, splits, error), which are needed to compare calls
-// completely. docs/comm.md lists them.
+// The JSON has the keys of version 2.10 of the format that c10d's flight recorder writes, so that its tools can read
+// the dumps, and additional ones (call, reduce_op, root, tag, tensors, same_sizes, splits, error), which are needed to
+// compare calls completely. docs/comm.md lists them.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct FlightEntry {
   std::string group_description;
   int64_t sequence = 0;  // number of the call among the collectives, or the messages, of its group
   bool is_p2p = false;
-  std::string name;      // "all_reduce"
-  std::string call;      // "all_reduce(f32 [1024], sum)"; "" in files by other programs
+  std::string name;  // "all_reduce"
+  std::string call;  // "all_reduce(f32 [1024], sum)"; "" in files by other programs
   std::vector<std::vector<int64_t>> input_sizes, output_sizes;  // one per tensor, as far as known
   std::vector<std::string> input_dtypes, output_dtypes;
   std::string reduce_op;  // "" when the call has none
@@ -32,7 +32,7 @@ struct FlightEntry {
   int64_t tensors = 1;
   bool same_sizes = true;  // whether the sizes of all ranks must agree
   uint64_t splits = 0;     // a hash, equal on ranks that agree on their splits and further tensors
-  int64_t created_ns = 0;    // this and the next two: nanoseconds since 1970; 0: not yet
+  int64_t created_ns = 0;  // this and the next two: nanoseconds since 1970; 0: not yet
   int64_t started_ns = 0;
   int64_t ended_ns = 0;
   int64_t timeout_ms = 0;
@@ -74,10 +74,12 @@ std::string to_json(const FlightDump& dump);
 
 inline constexpr int64_t kMaxFlightDumpBytes = int64_t{256} << 20;
 
-// UsageError, naming the file and the place (line and column, or a path such as entries[3].state, see runtime/json_document.h),
-// for anything that is not a dump. For a file by another program without a rank, the rank is the number at the end of its name.
+// UsageError, naming the file and the place (line and column, or a path such as entries[3].state, see
+// runtime/json_document.h), for anything that is not a dump. For a file by another program without a rank, the rank is
+// the number at the end of its name.
 FlightDump read_flight_dump(std::string_view json, const std::string& file);
-// EnvironmentError when the file cannot be read, UsageError when it is larger than kMaxFlightDumpBytes or not a regular file.
+// EnvironmentError when the file cannot be read, UsageError when it is larger than kMaxFlightDumpBytes or not a regular
+// file.
 FlightDump read_flight_dump_file(const std::string& file);
 
 }  // namespace tutti::comm

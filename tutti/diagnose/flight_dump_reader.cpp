@@ -17,12 +17,15 @@ template <class T>
 T parsed(const JsonValue& value, std::string_view text, int base) {
   T n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n, base);
-  if (error != std::errc() || end != text.data() + text.size()) value.fail("'{}' is not a whole number", text.substr(0, 40));
+  if (error != std::errc() || end != text.data() + text.size())
+    value.fail("'{}' is not a whole number", text.substr(0, 40));
   return n;
 }
 
 // Some writers give numbers as text.
-int64_t number(const JsonValue& value) { return value.is_text() ? parsed<int64_t>(value, value.text(), 10) : value.whole(); }
+int64_t number(const JsonValue& value) {
+  return value.is_text() ? parsed<int64_t>(value, value.text(), 10) : value.whole();
+}
 
 int64_t number(const JsonValue& value, int64_t least, int64_t most) {
   const int64_t n = number(value);
@@ -60,13 +63,15 @@ bool flag_or(const JsonValue& object, const char* key, bool otherwise) {
 
 std::vector<int> ranks_in(const JsonValue& list) {
   std::vector<int> ranks;
-  for (const JsonValue& rank : items(list, kMaxRanks)) ranks.push_back(static_cast<int>(number(rank, 0, std::numeric_limits<int>::max() - 1)));
+  for (const JsonValue& rank : items(list, kMaxRanks))
+    ranks.push_back(static_cast<int>(number(rank, 0, std::numeric_limits<int>::max() - 1)));
   return ranks;
 }
 
 // The ranks of a group: an array, or one written as text.
 std::vector<int> ranks_from(const JsonValue& value) {
-  return value.is_text() ? ranks_in(JsonDocument(text(value), {.name = value.where()}, kLimits).top()) : ranks_in(value);
+  return value.is_text() ? ranks_in(JsonDocument(text(value), {.name = value.where()}, kLimits).top())
+                         : ranks_in(value);
 }
 
 std::vector<std::vector<int64_t>> sizes_from(const JsonValue& value) {
@@ -100,7 +105,8 @@ FlightEntry entry_from(const JsonValue& e) {
   entry.group = text(group[0]);
   entry.group_description = text(group[1]);
   entry.is_p2p = flag_or(e, "is_p2p", false);
-  entry.sequence = number(e.at(entry.is_p2p ? "p2p_seq_id" : "collective_seq_id"), 0, std::numeric_limits<int64_t>::max() - 1);
+  entry.sequence =
+      number(e.at(entry.is_p2p ? "p2p_seq_id" : "collective_seq_id"), 0, std::numeric_limits<int64_t>::max() - 1);
   entry.name = text(e.at("profiling_name"));
   if (const size_t colon = entry.name.find(':'); colon != std::string::npos) entry.name.erase(0, colon + 1);
   entry.call = text_or(e, "call", "");
@@ -153,7 +159,8 @@ FlightDump read_flight_dump(std::string_view bytes, const std::string& file) {
   FlightDump dump;
   dump.file = file;
   dump.version = text(top.at("version"));
-  if (!dump.version.starts_with("2.")) top.at("version").fail("is '{}'; versions 2.x can be read", dump.version.substr(0, 40));
+  if (!dump.version.starts_with("2."))
+    top.at("version").fail("is '{}'; versions 2.x can be read", dump.version.substr(0, 40));
   dump.library = text_or(top, "comm_lib_version", "");
   const auto rank = top.find_set("rank");
   dump.rank = rank ? number(*rank, 0, std::numeric_limits<int>::max() - 1) : rank_in_name(file, top);
@@ -188,6 +195,8 @@ FlightDump read_flight_dump(std::string_view bytes, const std::string& file) {
   return dump;
 }
 
-FlightDump read_flight_dump_file(const std::string& file) { return read_flight_dump(read_regular_file(file, kLimits.nbytes), file); }
+FlightDump read_flight_dump_file(const std::string& file) {
+  return read_flight_dump(read_regular_file(file, kLimits.nbytes), file);
+}
 
 }  // namespace tutti::comm

@@ -25,7 +25,8 @@ namespace tutti::comm {
 namespace {
 
 constexpr auto relaxed = std::memory_order_relaxed;
-constexpr int64_t kFewestSlots = 64;  // more than the threads that are in the middle of a call, so that one finds a free slot
+constexpr int64_t kFewestSlots =
+    64;  // more than the threads that are in the middle of a call, so that one finds a free slot
 
 // The names threads had when they first recorded, for dumps that are taken when they may be gone.
 struct ThreadNames {
@@ -69,8 +70,8 @@ bool is_private(const std::filesystem::path& folder) {
   return opened && fstat(opened.get(), &info) == 0 && info.st_uid == geteuid() && (info.st_mode & 0077) == 0;
 }
 
-// A folder for this user's dumps, which other users can neither read nor foresee to their advantage: one name for all jobs, or, where somebody has taken that, a name of
-// this process.
+// A folder for this user's dumps, which other users can neither read nor foresee to their advantage: one name for all
+// jobs, or, where somebody has taken that, a name of this process.
 std::filesystem::path dump_folder() {
   std::error_code error;
   std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
@@ -82,8 +83,10 @@ std::filesystem::path dump_folder() {
   const std::lock_guard lock(mutex);
   if (own.empty()) {
     std::string name = folder.string() + "-XXXXXX";
-    TUTTI_CHECK_ENV(mkdtemp(name.data()) != nullptr, "cannot make a folder for the flight recorder's dumps in '{}': {}; set TUTTI_FLIGHT_RECORDER_DUMP to a prefix elsewhere", temporary.string(),
-                    tutti::detail::errno_text(errno));
+    TUTTI_CHECK_ENV(mkdtemp(name.data()) != nullptr,
+                    "cannot make a folder for the flight recorder's dumps in '{}': {}; set TUTTI_FLIGHT_RECORDER_DUMP "
+                    "to a prefix elsewhere",
+                    temporary.string(), tutti::detail::errno_text(errno));
     own = name;
   }
   return own;
@@ -113,8 +116,8 @@ struct alignas(64) FlightRecorder::Slot {
   enum Phase : uint64_t { at_rest = 0, being_written = 1, being_updated = 2 };
   Word owner{0};  // id of the call << 2 | Phase
   Word group{0};
-  Word what{0};   // sequence << 16 | dtype << 8 | kind
-  Word state{0};  // FlightState
+  Word what{0};                           // sequence << 16 | dtype << 8 | kind
+  Word state{0};                          // FlightState
   Word created{0}, started{0}, ended{0};  // ticks; 0: not yet
   Word bytes_in{0}, bytes_out{0};
   Word origin{0};  // thread << 32 | timeout in ms, at most 2^32 - 1
@@ -128,7 +131,8 @@ struct alignas(64) FlightRecorder::Slot {
   // Takes the slot for call `id`. False: a thread that sleeps in the middle of an older call still writes here.
   bool claim(uint64_t id) {
     uint64_t before = owner.load(relaxed);
-    if ((before & 3) != at_rest || !owner.compare_exchange_strong(before, owned(id, being_written), relaxed)) return false;
+    if ((before & 3) != at_rest || !owner.compare_exchange_strong(before, owned(id, being_written), relaxed))
+      return false;
     std::atomic_thread_fence(std::memory_order_release);  // no field is seen before the claim
     return true;
   }
@@ -164,7 +168,8 @@ FlightRecorder::FlightRecorder(const Options& options)
       rank_(options.rank >= 0 ? options.rank : RankContext::current().rank()),
       world_size_(options.world_size > 0 ? options.world_size : RankContext::current().world_size()),
       prefix_(options.prefix.empty() ? prefix_from_environment() : options.prefix) {
-  TUTTI_CHECK(entries_ >= 1 && entries_ <= kMaxEntries, "a flight recorder of {} entries; legal: 1 to {}", entries_, kMaxEntries);
+  TUTTI_CHECK(entries_ >= 1 && entries_ <= kMaxEntries, "a flight recorder of {} entries; legal: 1 to {}", entries_,
+              kMaxEntries);
   const auto slots = std::bit_ceil(static_cast<uint64_t>(std::max(entries_, kFewestSlots)));
   mask_ = slots - 1;
   ring_ = std::make_unique<Slot[]>(slots);
@@ -184,7 +189,8 @@ FlightGroup& FlightRecorder::add_group(std::string name, std::string description
     const uint64_t last = group->last_id_.load(std::memory_order_relaxed);
     return group->closed_ && (last == 0 || last + static_cast<uint64_t>(entries_) < next);
   });
-  groups_.push_back(std::make_unique<FlightGroup>(next_group_++, std::move(name), std::move(description), std::move(ranks)));
+  groups_.push_back(
+      std::make_unique<FlightGroup>(next_group_++, std::move(name), std::move(description), std::move(ranks)));
   return *groups_.back();
 }
 
@@ -210,7 +216,8 @@ uint64_t FlightRecorder::write(FlightGroup& group, const CallRecord& record, int
   uint64_t id = next_.fetch_add(1, relaxed);
   while (!slot_of(id).claim(id)) id = next_.fetch_add(1, relaxed);
   const int32_t thread = this_thread_id != 0 ? this_thread_id : register_this_thread();
-  const int64_t timeout = std::clamp<int64_t>(timeout_ms >= 0 ? timeout_ms : group.timeout_ms.load(relaxed), 0, UINT32_MAX);
+  const int64_t timeout =
+      std::clamp<int64_t>(timeout_ms >= 0 ? timeout_ms : group.timeout_ms.load(relaxed), 0, UINT32_MAX);
   const int ndim = std::min<int>(record.ndim, kMaxRecordDims);
   const uint64_t what = static_cast<uint64_t>(record.sequence) << 16 | static_cast<uint64_t>(record.dtype) << 8 |
                         static_cast<uint64_t>(record.kind);
@@ -225,8 +232,10 @@ uint64_t FlightRecorder::write(FlightGroup& group, const CallRecord& record, int
   slot.bytes_in.store(static_cast<uint64_t>(bytes_in), relaxed);
   slot.bytes_out.store(static_cast<uint64_t>(bytes_out), relaxed);
   slot.origin.store(static_cast<uint64_t>(thread) << 32 | static_cast<uint64_t>(timeout), relaxed);
-  slot.how.store(static_cast<uint64_t>(static_cast<uint32_t>(record.root)) << 32 | static_cast<uint64_t>(record.reduce) << 16 |
-                     static_cast<uint64_t>(record.same_sizes) << 8 | static_cast<uint64_t>(ndim + 1), relaxed);
+  slot.how.store(static_cast<uint64_t>(static_cast<uint32_t>(record.root)) << 32 |
+                     static_cast<uint64_t>(record.reduce) << 16 | static_cast<uint64_t>(record.same_sizes) << 8 |
+                     static_cast<uint64_t>(ndim + 1),
+                 relaxed);
   slot.extra.store(uint64_t{record.tag} << 32 | static_cast<uint32_t>(record.tensors), relaxed);
   slot.splits.store(record.splits, relaxed);
   for (int d = 0; d < ndim; ++d) slot.sizes[d].store(static_cast<uint64_t>(record.sizes[d]), relaxed);
@@ -234,7 +243,8 @@ uint64_t FlightRecorder::write(FlightGroup& group, const CallRecord& record, int
 
   group.last_id_.store(id, relaxed);
   // What has started was enqueued: snapshot() takes the later of the two.
-  mark(starts ? group.started_ : group.enqueued_, what, static_cast<uint64_t>(bytes_in), static_cast<uint64_t>(bytes_out));
+  mark(starts ? group.started_ : group.enqueued_, what, static_cast<uint64_t>(bytes_in),
+       static_cast<uint64_t>(bytes_out));
   return id;
 }
 
@@ -285,7 +295,8 @@ FlightDump FlightRecorder::snapshot(std::string_view reason) const {
     FlightMark enqueued = status(group->enqueued_);
     const FlightMark started = status(group->started_);
     if (started.sequence > enqueued.sequence) enqueued = started;
-    dump.groups.push_back({group->id, group->name, group->description, group->ranks, enqueued, started, status(group->completed_)});
+    dump.groups.push_back(
+        {group->id, group->name, group->description, group->ranks, enqueued, started, status(group->completed_)});
   }
 
   const uint64_t end = next_.load(std::memory_order_acquire);
@@ -295,11 +306,13 @@ FlightDump FlightRecorder::snapshot(std::string_view reason) const {
   for (uint64_t id = end - count; id < end; ++id) {
     const Slot& slot = slot_of(id);
     const auto holds_it = [id](uint64_t owner) { return owner >> 2 == id && (owner & 3) != Slot::being_written; };
-    if (!holds_it(slot.owner.load(std::memory_order_acquire))) continue;  // being written, passed over, or the next round's
+    if (!holds_it(slot.owner.load(std::memory_order_acquire)))
+      continue;  // being written, passed over, or the next round's
     const CallRecord record = slot.record();
     const FlightGroup* group = slot.group_pointer();
     const auto state = static_cast<FlightState>(slot.state.load(relaxed));
-    const uint64_t created = slot.created.load(relaxed), started = slot.started.load(relaxed), ended = slot.ended.load(relaxed);
+    const uint64_t created = slot.created.load(relaxed), started = slot.started.load(relaxed),
+                   ended = slot.ended.load(relaxed);
     const uint64_t origin = slot.origin.load(relaxed);
     const auto bytes_in = static_cast<int64_t>(slot.bytes_in.load(relaxed));
     const auto bytes_out = static_cast<int64_t>(slot.bytes_out.load(relaxed));
@@ -331,7 +344,8 @@ FlightDump FlightRecorder::snapshot(std::string_view reason) const {
     entry.timeout_ms = static_cast<int64_t>(origin & UINT32_MAX);
     entry.state = state;
     entry.thread_id = static_cast<int64_t>(origin >> 32);
-    if (const auto name = names.names.find(entry.thread_id); name != names.names.end()) entry.thread_name = name->second;
+    if (const auto name = names.names.find(entry.thread_id); name != names.names.end())
+      entry.thread_name = name->second;
     dump.entries.push_back(std::move(entry));
   }
   return dump;
@@ -345,7 +359,8 @@ void FlightRecorder::set_dump_prefix(std::string prefix) {
 std::string FlightRecorder::dump_path() const {
   std::lock_guard lock(mutex_);
   if (!prefix_.empty()) return prefix_ + std::to_string(rank_);
-  // The ranks of one host have one parent, their launcher, so that their files stand together and apart from other jobs'.
+  // The ranks of one host have one parent, their launcher, so that their files stand together and apart from other
+  // jobs'.
   return (dump_folder() / fmt::format("{}-{}", getppid(), rank_)).string();
 }
 

@@ -1,9 +1,10 @@
-// FlightRecorder: records the last calls of one rank. It is always on, and its contents are read when something hangs or fails.
+// FlightRecorder: records the last calls of one rank. It is always on, and its contents are read when something hangs
+// or fails.
 //
-// It is a ring of entries that is allocated once; recording a call costs one clock read, two or three locked instructions and
-// some plain stores. Any number of threads may record at the same time as long as the calls of one group come from one
-// thread at a time (under its lock), and any thread may take a dump at any time. No thread waits: a call skips an entry that
-// another thread, suspended while the whole ring was overwritten, is still writing.
+// It is a ring of entries that is allocated once; recording a call costs one clock read, two or three locked
+// instructions and some plain stores. Any number of threads may record at the same time as long as the calls of one
+// group come from one thread at a time (under its lock), and any thread may take a dump at any time. No thread waits: a
+// call skips an entry that another thread, suspended while the whole ring was overwritten, is still writing.
 //
 //   FlightGroup& group = recorder.add_group("dp", "data parallel", {0, 1, 2, 3});
 //   const uint64_t id = recorder.begin(group, record, bytes_in, bytes_out);
@@ -34,7 +35,7 @@ class FlightGroup {
   const int64_t id;
   const std::string name;
   const std::string description;
-  const std::vector<int> ranks;  // global ranks in group-rank order
+  const std::vector<int> ranks;        // global ranks in group-rank order
   std::atomic<int64_t> timeout_ms{0};  // default for calls without their own timeout
 
  private:
@@ -55,7 +56,7 @@ class FlightRecorder {
     int64_t entries = 0;  // 0: TUTTI_FLIGHT_RECORDER_ENTRIES, else 2000; at most kMaxEntries
     int rank = -1;        // -1: that of the current RankContext
     int world_size = 0;   // 0: that of the current RankContext
-    std::string prefix;   // see set_dump_prefix(); "": TUTTI_FLIGHT_RECORDER_DUMP, else in a private folder of this user
+    std::string prefix;  // see set_dump_prefix(); "": TUTTI_FLIGHT_RECORDER_DUMP, else in a private folder of this user
   };
   static constexpr int64_t kDefaultEntries = 2000, kMaxEntries = 100'000;
 
@@ -73,7 +74,8 @@ class FlightRecorder {
   // Call when the group makes no more calls; it is removed once its last entry has left the ring.
   void close_group(FlightGroup& group);
 
-  // Records that a call was accepted. Sizes are the bytes of all its inputs and outputs on this rank. Returns its id, from 1.
+  // Records that a call was accepted. Sizes are the bytes of all its inputs and outputs on this rank. Returns its id,
+  // from 1.
   uint64_t enqueue(FlightGroup& group, const CallRecord& record, int64_t bytes_in, int64_t bytes_out,
                    int64_t timeout_ms = -1) {
     return write(group, record, bytes_in, bytes_out, timeout_ms, false);
@@ -85,15 +87,16 @@ class FlightRecorder {
                  int64_t timeout_ms = -1) {
     return write(group, record, bytes_in, bytes_out, timeout_ms, true);
   }
-  // Records that the call has completed or failed. With `took_time` = false the clock is not read: the call took only about a
-  // microsecond, and its start time is recorded as its end.
+  // Records that the call has completed or failed. With `took_time` = false the clock is not read: the call took only
+  // about a microsecond, and its start time is recorded as its end.
   void ended(uint64_t id, FlightState state, bool took_time = true);
 
   // The contents of the ring. Any thread; calls recorded meanwhile may be missing.
   FlightDump snapshot(std::string_view reason) const;
 
-  // Dumps are written to <prefix><rank>, atomically, for this user's eyes only. Without a prefix: to <parent pid>-<rank> in the folder tutti-flight-<uid> among the temporary
-  // files, which is made here if need be and is this user's alone; where it is not, a folder that only this process knows stands in for it.
+  // Dumps are written to <prefix><rank>, atomically, for this user's eyes only. Without a prefix: to <parent
+  // pid>-<rank> in the folder tutti-flight-<uid> among the temporary files, which is made here if need be and is this
+  // user's alone; where it is not, a folder that only this process knows stands in for it.
   void set_dump_prefix(std::string prefix);
   std::string dump_path() const;
   // Writes a dump and returns its path. EnvironmentError when it cannot be written.

@@ -19,7 +19,8 @@ class TickClock {
 
   uint64_t now() const {
 #ifdef __x86_64__
-    if (counter_) [[likely]] return __rdtsc();
+    if (counter_) [[likely]]
+      return __rdtsc();
 #endif
     return monotonic_ns();
   }

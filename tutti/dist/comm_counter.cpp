@@ -10,7 +10,8 @@ namespace tutti::dist {
 
 static thread_local CommCounter* innermost = nullptr;
 
-CommCounter::CommCounter() : outer_(std::exchange(innermost, this)), kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {}
+CommCounter::CommCounter()
+    : outer_(std::exchange(innermost, this)), kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {}
 CommCounter::~CommCounter() {
   innermost = outer_;
   TraceContext::current().keeps_places = kept_places_;
@@ -47,7 +48,8 @@ std::string CommCounter::to_string() const {
   std::string text;
   for (const auto& [module, kinds] : counts_) {
     for (const auto& [kind, count] : kinds) {
-      text += fmt::format("{}: {} x {}, {:.0f} bytes\n", module.empty() ? "(no module)" : module, count.collectives, name_of(kind), count.bytes);
+      text += fmt::format("{}: {} x {}, {:.0f} bytes\n", module.empty() ? "(no module)" : module, count.collectives,
+                          name_of(kind), count.bytes);
     }
   }
   return text;

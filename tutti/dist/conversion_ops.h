@@ -17,8 +17,12 @@ namespace tutti {
 
 template <>
 struct FieldValue<dist::SpecRef> : PlainFieldValue {
-  static void print(const dist::SpecRef& v, std::string& out) { out += v.spec == nullptr ? "none" : v.spec->to_string(); }
-  static void parse(FieldReader& reader, dist::SpecRef&) { reader.refuse("no layout: that of a distributed tensor belongs to one run of a program"); }
+  static void print(const dist::SpecRef& v, std::string& out) {
+    out += v.spec == nullptr ? "none" : v.spec->to_string();
+  }
+  static void parse(FieldReader& reader, dist::SpecRef&) {
+    reader.refuse("no layout: that of a distributed tensor belongs to one run of a program");
+  }
   static uint64_t hash(const dist::SpecRef& v) { return v.spec == nullptr ? 0 : v.spec->id(); }
   static bool equal(const dist::SpecRef& a, const dist::SpecRef& b) { return a.spec == b.spec; }
 };
@@ -27,12 +31,14 @@ struct FieldValue<dist::SpecRef> : PlainFieldValue {
 
 namespace tutti::dist {
 
-// The distributed tensor of whose parts `local` is this rank's. Gradient: the part of the cotangent in the layout `cotangent`.
+// The distributed tensor of whose parts `local` is this rank's. Gradient: the part of the cotangent in the layout
+// `cotangent`.
 Tensor convert_from_local(const Tensor& local, const DTensorSpec& spec, const DTensorSpec& cotangent);
-// This rank's part. Gradient: the distributed tensor with the layout `cotangent` of whose parts that of the result's is this rank's.
+// This rank's part. Gradient: the distributed tensor with the layout `cotangent` of whose parts that of the result's is
+// this rank's.
 Tensor convert_to_local(const Tensor& t, const DTensorSpec& cotangent);
-// The tensor in another layout. Gradient: the cotangent in the layout that the tensor had, or Replicate where it was Partial. `is_async`: the last
-// collective of either may be under way when it returns.
+// The tensor in another layout. Gradient: the cotangent in the layout that the tensor had, or Replicate where it was
+// Partial. `is_async`: the last collective of either may be under way when it returns.
 Tensor convert_layout(const Tensor& t, const DTensorSpec& wanted, bool is_async = false);
 
 // Runs `call` if it is one of these ops; for the stage.

@@ -13,7 +13,8 @@ namespace {
 // Microseconds of a call and bytes per microsecond, as orders of magnitude.
 const std::map<std::string_view, StepCost>& table() {
   static const std::map<std::string_view, StepCost> costs = {
-      {"threads", {2, 8000}}, {"shm", {3, 6000}}, {"gloo", {150, 1500}}, {"mpi", {3, 3000}}, {"hier", {150, 1500}}, {"nccl", {10, 80000}}, {"fake", {1, 10000}}};
+      {"threads", {2, 8000}}, {"shm", {3, 6000}},    {"gloo", {150, 1500}}, {"mpi", {3, 3000}},
+      {"hier", {150, 1500}},  {"nccl", {10, 80000}}, {"fake", {1, 10000}}};
   return costs;
 }
 
@@ -37,10 +38,13 @@ double CostModel::of(StepKind kind, int64_t ranks, double bytes) const {
 
 std::string CostModel::to_string() const {
   const std::string over = transports.empty() ? "for no transport" : fmt::format("for {}", fmt::join(transports, ", "));
-  return measured == nullptr ? fmt::format("tabulated {}", over) : fmt::format("measured {} ({} rows)", over, measured->size());
+  return measured == nullptr ? fmt::format("tabulated {}", over)
+                             : fmt::format("measured {} ({} rows)", over, measured->size());
 }
 
-CostModel cost_model(std::string_view transport) { return {.tabulated = tabulated(transport), .transports = {std::string(transport)}}; }
+CostModel cost_model(std::string_view transport) {
+  return {.tabulated = tabulated(transport), .transports = {std::string(transport)}};
+}
 
 std::vector<std::string> priced_transports() {
   std::vector<std::string> names;
@@ -53,7 +57,8 @@ CostModel cost_model_of(const DeviceMesh& mesh) {
   CostModel model{.tabulated = {0, 1e18}, .transports = mesh.transports(), .measured = mesh.costs()};
   for (const std::string& transport : model.transports) {
     const StepCost cost = tabulated(transport);
-    model.tabulated = {std::max(model.tabulated.latency, cost.latency), std::min(model.tabulated.bytes_per_us, cost.bytes_per_us)};
+    model.tabulated = {std::max(model.tabulated.latency, cost.latency),
+                       std::min(model.tabulated.bytes_per_us, cost.bytes_per_us)};
   }
   return model;
 }

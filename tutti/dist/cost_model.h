@@ -1,5 +1,5 @@
-// What the steps of a redistribution cost: measured where the user names measured costs, else tabulated by transport. Costs only rank plans,
-// and all ranks of a mesh must rank them alike.
+// What the steps of a redistribution cost: measured where the user names measured costs, else tabulated by transport.
+// Costs only rank plans, and all ranks of a mesh must rank them alike.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct CostModel {
   std::string to_string() const;
 };
 
-// The table for a transport of that name; that of the slowest one for a name that has none, such as a transport of a user.
+// The table for a transport of that name; that of the slowest one for a name that has none, such as a transport of a
+// user.
 CostModel cost_model(std::string_view transport);
 // The transports that have a table of their own.
 std::vector<std::string> priced_transports();

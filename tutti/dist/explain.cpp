@@ -53,10 +53,15 @@ std::vector<std::string_view> split_list(std::string_view text) {
 
 }  // namespace
 
-std::string explain_sharding(const OpCall& call, const std::vector<const DTensorSpec*>& inputs, const CostModel& cost, bool strict) {
+std::string explain_sharding(const OpCall& call, const std::vector<const DTensorSpec*>& inputs, const CostModel& cost,
+                             bool strict) {
   OutputMetas metas;
   call.op.infer(call, metas);
-  const LayoutQuery query{.call = call, .inputs = inputs, .outputs = {metas.meta, metas.meta + metas.count}, .strict = strict, .cost = cost};
+  const LayoutQuery query{.call = call,
+                          .inputs = inputs,
+                          .outputs = {metas.meta, metas.meta + metas.count},
+                          .strict = strict,
+                          .cost = cost};
   const Candidates candidates = choose_layout(query);
   std::string text = fmt::format("{}\n", call.op.name);
   for (size_t i = 0; i < inputs.size(); ++i) text += fmt::format("  input {}: {}\n", i, inputs[i]->to_string());
@@ -82,7 +87,9 @@ std::string explain_sharding(const OpCall& call, const std::vector<const DTensor
     return std::tuple(!a->refusal.empty(), a->cost) < std::tuple(!b->refusal.empty(), b->cost);
   });
   for (const Candidate* c : others) {
-    if (c->refusal.empty()) text += fmt::format("also legal: {} ({}), {} -> {}: {} collectives, {:.0f} bytes\n", c->name(), exactness(*c), layouts(c->inputs), layouts(c->outputs), c->collectives, c->bytes);
+    if (c->refusal.empty())
+      text += fmt::format("also legal: {} ({}), {} -> {}: {} collectives, {:.0f} bytes\n", c->name(), exactness(*c),
+                          layouts(c->inputs), layouts(c->outputs), c->collectives, c->bytes);
     else text += fmt::format("rejected: {}: {}\n", c->name(), c->refusal);
   }
   return text;
@@ -93,12 +100,15 @@ namespace {
 class NoElements final : public StoragePlaceholder {
  public:
   NoElements() : StoragePlaceholder(StorageState::sharded) {}
-  [[noreturn]] void refuse_data() const override { throw UsageError("explain sharding: the rule of this op reads elements, and a question has none"); }
+  [[noreturn]] void refuse_data() const override {
+    throw UsageError("explain sharding: the rule of this op reads elements, and a question has none");
+  }
 };
 
 Tensor tensor_of(const DTensorSpec& spec) {
   const int64_t bytes = checked_mul(numel_of(spec.sizes()), itemsize(spec.dtype()));
-  return Tensor::over(StorageRef::adopt(Storage::without_memory(bytes, kCpu, std::make_unique<NoElements>())), spec.sizes(), contiguous_strides(spec.sizes()), 0, spec.dtype());
+  return Tensor::over(StorageRef::adopt(Storage::without_memory(bytes, kCpu, std::make_unique<NoElements>())),
+                      spec.sizes(), contiguous_strides(spec.sizes()), 0, spec.dtype());
 }
 
 }  // namespace
@@ -109,14 +119,19 @@ std::string explain_sharding(const ShardingQuestion& question) {
   int64_t all = 1;
   for (const int64_t ranks : question.mesh) {
     TUTTI_CHECK(ranks >= 1, "explain sharding: a mesh dim of {} ranks; each has at least one", ranks);
-    TUTTI_CHECK(ranks <= kMostExplained / all, "explain sharding: the mesh has more than {} ranks, and each is looked at; ask about a smaller one", kMostExplained);
+    TUTTI_CHECK(ranks <= kMostExplained / all,
+                "explain sharding: the mesh has more than {} ranks, and each is looked at; ask about a smaller one",
+                kMostExplained);
     all *= ranks;
   }
   const std::vector<std::string> transports = priced_transports();
-  TUTTI_CHECK(std::find(transports.begin(), transports.end(), question.transport) != transports.end(), "explain sharding: {}", unknown_name_message("transport", question.transport, transports));
-  TUTTI_CHECK(op.num_inputs < 0 || op.num_inputs == static_cast<int>(question.inputs.size()), "explain sharding: {} takes {} tensors, and {} are given", op.name, op.num_inputs,
+  TUTTI_CHECK(std::find(transports.begin(), transports.end(), question.transport) != transports.end(),
+              "explain sharding: {}", unknown_name_message("transport", question.transport, transports));
+  TUTTI_CHECK(op.num_inputs < 0 || op.num_inputs == static_cast<int>(question.inputs.size()),
+              "explain sharding: {} takes {} tensors, and {} are given", op.name, op.num_inputs,
               question.inputs.size());
-  TUTTI_CHECK(!question.inputs.empty(), "explain sharding: {} is asked about without tensors; give the layout of each", op.name);
+  TUTTI_CHECK(!question.inputs.empty(), "explain sharding: {} is asked about without tensors; give the layout of each",
+              op.name);
   std::vector<const DTensorSpec*> specs;
   std::vector<Tensor> tensors;
   for (const std::string& text : question.inputs) {
@@ -133,16 +148,24 @@ std::string explain_sharding(const ShardingQuestion& question) {
     attrs = Attrs::from_text(*attrs.type(), question.attrs, op.name);
   }
   CostModel cost = cost_model(question.transport);
-  if (!question.costs.empty()) cost.measured = std::make_shared<const MeasuredCosts>(MeasuredCosts::read(question.costs));
+  if (!question.costs.empty())
+    cost.measured = std::make_shared<const MeasuredCosts>(MeasuredCosts::read(question.costs));
   std::string text = explain_sharding({op, tensors, attrs}, specs, cost, question.strict);
-  if (!attrs.empty()) text += fmt::format("attrs: {}{}\n", attrs.to_string(), question.attrs.empty() ? " (those of the op's first sample; --attrs gives others)" : "");
+  if (!attrs.empty())
+    text += fmt::format("attrs: {}{}\n", attrs.to_string(),
+                        question.attrs.empty() ? " (those of the op's first sample; --attrs gives others)" : "");
   return text;
 }
 
 const DTensorSpec& spec_from_text(std::string_view text, const std::vector<int64_t>& mesh_shape) {
-  const auto refuse = [&](const char* what) { throw UsageError(fmt::format("tensor '{}': {}; write DTYPE[SIZES]@[PLACEMENTS], as in f32[8,4]@[S(0),R]", text, what)); };
+  const auto refuse = [&](const char* what) {
+    throw UsageError(
+        fmt::format("tensor '{}': {}; write DTYPE[SIZES]@[PLACEMENTS], as in f32[8,4]@[S(0),R]", text, what));
+  };
   const size_t open = text.find('['), close = text.find(']');
-  if (open == std::string_view::npos || close == std::string_view::npos || close < open || text.substr(0, open).find('@') != std::string_view::npos) refuse("there are no sizes");
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open ||
+      text.substr(0, open).find('@') != std::string_view::npos)
+    refuse("there are no sizes");
   SpecFields fields{.mesh_id = 0, .mesh_shape = mesh_shape, .placements = {}, .sizes = {}};
   if (open > 0) fields.dtype = dtype_from_name(std::string(trimmed(text.substr(0, open))));
   for (const std::string_view part : split_list(text.substr(open + 1, close - open - 1))) {
@@ -153,7 +176,8 @@ const DTensorSpec& spec_from_text(std::string_view text, const std::vector<int64
   }
   const std::string_view rest = trimmed(text.substr(close + 1));
   if (rest.size() < 3 || rest.substr(0, 2) != "@[" || rest.back() != ']') refuse("there are no placements");
-  for (const std::string_view part : split_list(rest.substr(2, rest.size() - 3))) fields.placements.push_back(placement_from_text(part));
+  for (const std::string_view part : split_list(rest.substr(2, rest.size() - 3)))
+    fields.placements.push_back(placement_from_text(part));
   return DTensorSpec::of(std::move(fields), "tensor");
 }
 

@@ -66,10 +66,12 @@ std::vector<SharedRun> shared_runs(const IndexSet& first, const IndexSet& second
     int64_t at_first = 0;
     for (const Range& a : first.ranges()) {
       const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
-      if (begin < end) of_range.push_back({begin, at_first + begin - a.begin, at_second + begin - b.begin, end - begin});
+      if (begin < end)
+        of_range.push_back({begin, at_first + begin - a.begin, at_second + begin - b.begin, end - begin});
       at_first += a.size();
     }
-    std::sort(of_range.begin(), of_range.end(), [](const SharedRun& x, const SharedRun& y) { return x.index < y.index; });
+    std::sort(of_range.begin(), of_range.end(),
+              [](const SharedRun& x, const SharedRun& y) { return x.index < y.index; });
     runs.insert(runs.end(), of_range.begin(), of_range.end());
     at_second += b.size();
   }

@@ -9,15 +9,19 @@ namespace {
 
 bool communicates(const RedistributeStep& step) { return step.kind != StepKind::cut && step.kind != StepKind::fill; }
 
-const Placement& before(const RedistributeStep& step) { return step.from->placements()[static_cast<size_t>(step.axes[0])]; }
+const Placement& before(const RedistributeStep& step) {
+  return step.from->placements()[static_cast<size_t>(step.axes[0])];
+}
 
-// Whether the step is one collective with equal parts on every rank of the mesh: what joins must not differ between ranks.
+// Whether the step is one collective with equal parts on every rank of the mesh: what joins must not differ between
+// ranks.
 bool is_even(const RedistributeStep& step) {
   if (step.kind == StepKind::all_reduce || step.kind == StepKind::gather) return true;
   if (step.kind != StepKind::reduce_scatter) return false;
   const int axis = step.axes[0], dim = step.to->placements()[static_cast<size_t>(axis)].dim();
   for (const std::vector<int64_t>& at : coordinates_of(step.from->mesh_shape())) {
-    if (step.from->local_sizes(at)[static_cast<size_t>(dim)] % step.from->mesh_shape()[static_cast<size_t>(axis)] != 0) return false;
+    if (step.from->local_sizes(at)[static_cast<size_t>(dim)] % step.from->mesh_shape()[static_cast<size_t>(axis)] != 0)
+      return false;
   }
   return true;
 }
@@ -32,10 +36,13 @@ bool join(const RedistributeStep& a, const RedistributeStep& b) {
 std::vector<std::vector<StepAt>> joined_steps(std::span<const RedistributePlan* const> plans) {
   std::vector<std::vector<StepAt>> order;
   std::vector<size_t> next(plans.size(), 0);
-  const auto step_of = [&](size_t p) -> const RedistributeStep* { return next[p] < plans[p]->steps.size() ? &plans[p]->steps[next[p]] : nullptr; };
+  const auto step_of = [&](size_t p) -> const RedistributeStep* {
+    return next[p] < plans[p]->steps.size() ? &plans[p]->steps[next[p]] : nullptr;
+  };
   while (true) {
     for (size_t p = 0; p < plans.size(); ++p) {
-      for (const RedistributeStep* s = step_of(p); s != nullptr && !communicates(*s); s = step_of(p)) order.push_back({{p, next[p]++}});
+      for (const RedistributeStep* s = step_of(p); s != nullptr && !communicates(*s); s = step_of(p))
+        order.push_back({{p, next[p]++}});
     }
     size_t first = 0;
     while (first < plans.size() && step_of(first) == nullptr) ++first;

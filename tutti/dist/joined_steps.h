@@ -14,8 +14,9 @@ struct StepAt {
   friend bool operator==(const StepAt&, const StepAt&) = default;
 };
 
-// The order in which the plans run side by side, equal on all ranks: each entry is one call, of one step or of steps of several plans.
-// Reductions of one kind over the same ranks join, and so do gathers, and reductions whose results are scattered, where parts are equal.
+// The order in which the plans run side by side, equal on all ranks: each entry is one call, of one step or of steps of
+// several plans. Reductions of one kind over the same ranks join, and so do gathers, and reductions whose results are
+// scattered, where parts are equal.
 std::vector<std::vector<StepAt>> joined_steps(std::span<const RedistributePlan* const> plans);
 
 // What joining saves: calls, and their cost.

@@ -14,7 +14,8 @@ struct Entry {
 };
 using Entries = std::vector<Entry>;
 
-// A list that is replaced as a whole, because every call on distributed tensors reads it. There are few entries, and few replacements: old lists stay.
+// A list that is replaced as a whole, because every call on distributed tensors reads it. There are few entries, and
+// few replacements: old lists stay.
 struct Registry {
   std::mutex mutex;
   std::vector<std::unique_ptr<const Entries>> lists;

@@ -25,7 +25,8 @@ template <class T>
 T number(const std::string& word, int line, const char* what) {
   T value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  TUTTI_CHECK(error == std::errc() && end == word.data() + word.size() && std::isfinite(static_cast<double>(value)), "measured costs, line {}: {} '{}' is no number", line, what, word);
+  TUTTI_CHECK(error == std::errc() && end == word.data() + word.size() && std::isfinite(static_cast<double>(value)),
+              "measured costs, line {}: {} '{}' is no number", line, what, word);
   return value;
 }
 
@@ -50,14 +51,21 @@ MeasuredCosts MeasuredCosts::parse(std::string_view text) {
     std::vector<std::string> fields;
     for (std::string word; words >> word;) fields.push_back(word);
     if (fields.empty()) continue;
-    TUTTI_CHECK(fields.size() == 5, "measured costs, line {}: '{}'; expected: transport step ranks latency_us bytes_per_us", at, line.substr(0, 80));
+    TUTTI_CHECK(fields.size() == 5,
+                "measured costs, line {}: '{}'; expected: transport step ranks latency_us bytes_per_us", at,
+                line.substr(0, 80));
     const StepKind kind = step_of(fields[1], at);
     const auto ranks = number<int64_t>(fields[2], at, "the number of ranks");
-    const StepCost cost{.latency = number<double>(fields[3], at, "the latency"), .bytes_per_us = number<double>(fields[4], at, "the bandwidth")};
-    TUTTI_CHECK(ranks >= 2 && ranks <= kMostRanks, "measured costs, line {}: {} ranks; a step takes two or more", at, ranks);
-    TUTTI_CHECK(cost.latency >= 0 && cost.bytes_per_us > 0, "measured costs, line {}: {} us and {} bytes per us; expected a latency of at least 0 and a bandwidth above it", at, cost.latency,
-                cost.bytes_per_us);
-    TUTTI_CHECK(costs.rows_.emplace(std::tuple(fields[0], kind, ranks), cost).second, "measured costs, line {}: {} {} over {} ranks stands twice", at, fields[0], fields[1], ranks);
+    const StepCost cost{.latency = number<double>(fields[3], at, "the latency"),
+                        .bytes_per_us = number<double>(fields[4], at, "the bandwidth")};
+    TUTTI_CHECK(ranks >= 2 && ranks <= kMostRanks, "measured costs, line {}: {} ranks; a step takes two or more", at,
+                ranks);
+    TUTTI_CHECK(
+        cost.latency >= 0 && cost.bytes_per_us > 0,
+        "measured costs, line {}: {} us and {} bytes per us; expected a latency of at least 0 and a bandwidth above it",
+        at, cost.latency, cost.bytes_per_us);
+    TUTTI_CHECK(costs.rows_.emplace(std::tuple(fields[0], kind, ranks), cost).second,
+                "measured costs, line {}: {} {} over {} ranks stands twice", at, fields[0], fields[1], ranks);
   }
   TUTTI_CHECK(!costs.rows_.empty(), "measured costs: there are none; `tutti bench comm --costs FILE` measures them");
   return costs;
@@ -81,7 +89,9 @@ std::string MeasuredCosts::to_text() const {
   return text;
 }
 
-void MeasuredCosts::set(const std::string& transport, StepKind kind, int64_t ranks, StepCost cost) { rows_[{transport, kind, ranks}] = cost; }
+void MeasuredCosts::set(const std::string& transport, StepKind kind, int64_t ranks, StepCost cost) {
+  rows_[{transport, kind, ranks}] = cost;
+}
 
 void MeasuredCosts::set(const MeasuredCosts& others) {
   for (const auto& [key, cost] : others.rows_) rows_.insert_or_assign(key, cost);

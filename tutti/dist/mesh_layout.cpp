@@ -116,7 +116,9 @@ std::vector<MeshDim> unflattened(const MeshDim& dim, const std::vector<int64_t>&
       const bool takes_all = wanted % last.size == 0;
       const int64_t taken = takes_all ? last.size : wanted;
       TUTTI_CHECK(takes_all || last.size % wanted == 0,
-                  "unflatten: size {} of dim {} of the result would divide a run of {} equally distant ranks unevenly; choose sizes that divide it", sizes[k], k, last.size);
+                  "unflatten: size {} of dim {} of the result would divide a run of {} equally distant ranks unevenly; "
+                  "choose sizes that divide it",
+                  sizes[k], k, last.size);
       parts.insert(parts.begin(), {taken, last.stride});
       wanted /= taken;
       if (taken == last.size) left.pop_back();

@@ -1,7 +1,8 @@
 // MeshLayout: which positions of a list of ranks belong to each dim of a mesh.
 //
-// A dim is a list of (size, stride) pairs, outermost first: coordinate c of a dim of the pairs (2, 4) (2, 1) stands at position
-// (c / 2) * 4 + (c % 2) * 1. Slicing picks dims, flattening joins their pairs, unflattening divides one; no ranks are copied.
+// A dim is a list of (size, stride) pairs, outermost first: coordinate c of a dim of the pairs (2, 4) (2, 1) stands at
+// position (c / 2) * 4 + (c % 2) * 1. Slicing picks dims, flattening joins their pairs, unflattening divides one; no
+// ranks are copied.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +45,8 @@ struct MeshLayout {
   friend bool operator==(const MeshLayout&, const MeshLayout&) = default;
 };
 
-// `dim` divided into dims of these sizes, whose product is its size. UsageError where a border between two of its pairs does not fall on
-// a border between sizes.
+// `dim` divided into dims of these sizes, whose product is its size. UsageError where a border between two of its pairs
+// does not fall on a border between sizes.
 std::vector<MeshDim> unflattened(const MeshDim& dim, const std::vector<int64_t>& sizes);
 
 }  // namespace tutti::dist

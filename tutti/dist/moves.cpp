@@ -34,12 +34,14 @@ void for_each_along(const std::vector<int>& axes, const std::vector<int64_t>& me
   }
 }
 
-// The rank that serves `destination` with what it holds at `offsets` along the axes that shard: where it is a copy, the one that stands
-// at the same coordinate.
-Coordinate source_for(const DTensorSpec& from, const Coordinate& destination, const Coordinate& along, const std::vector<int>& axes) {
+// The rank that serves `destination` with what it holds at `offsets` along the axes that shard: where it is a copy, the
+// one that stands at the same coordinate.
+Coordinate source_for(const DTensorSpec& from, const Coordinate& destination, const Coordinate& along,
+                      const std::vector<int>& axes) {
   Coordinate source = destination;
   for (const int axis : axes) {
-    if (from.placements()[static_cast<size_t>(axis)].is_shard()) source[static_cast<size_t>(axis)] = along[static_cast<size_t>(axis)];
+    if (from.placements()[static_cast<size_t>(axis)].is_shard())
+      source[static_cast<size_t>(axis)] = along[static_cast<size_t>(axis)];
   }
   return source;
 }
@@ -65,7 +67,8 @@ std::vector<int> moved_axes(const DTensorSpec& from, const DTensorSpec& to) {
         if (shared_runs(held, to.indices(d, taker)).empty()) return;
         for (const int axis : holders) {
           const auto at = static_cast<size_t>(axis);
-          const bool may_differ = std::find(takers.begin(), takers.end(), axis) == takers.end() || source[at] != taker[at];
+          const bool may_differ =
+              std::find(takers.begin(), takers.end(), axis) == takers.end() || source[at] != taker[at];
           if (may_differ && from.mesh_shape()[at] > 1) moved.insert(axis);
         }
       });
@@ -93,7 +96,8 @@ double lacking_elements(const DTensorSpec& from, const DTensorSpec& to) {
 
 bool is_cut(const DTensorSpec& from, const DTensorSpec& to) { return lacking_elements(from, to) == 0; }
 
-std::vector<Block> blocks_between(const DTensorSpec& from, std::span<const int64_t> source, const DTensorSpec& to, std::span<const int64_t> destination) {
+std::vector<Block> blocks_between(const DTensorSpec& from, std::span<const int64_t> source, const DTensorSpec& to,
+                                  std::span<const int64_t> destination) {
   std::vector<Block> blocks{{}};
   for (int d = 0; d < from.sizes().ndim(); ++d) {
     const std::vector<SharedRun> runs = shared_runs(from.indices(d, source), to.indices(d, destination));
@@ -112,10 +116,15 @@ std::vector<Block> blocks_between(const DTensorSpec& from, std::span<const int64
   return blocks;
 }
 
-Mover::Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh) { plan(from, to, mesh, moved_axes(from, to), false); }
-Mover::Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int axis) { plan(from, to, mesh, {axis}, true); }
+Mover::Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh) {
+  plan(from, to, mesh, moved_axes(from, to), false);
+}
+Mover::Mover(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int axis) {
+  plan(from, to, mesh, {axis}, true);
+}
 
-Mover Mover::across(const DTensorSpec& from, const DeviceMesh& source, const DTensorSpec& to, const DeviceMesh& target) {
+Mover Mover::across(const DTensorSpec& from, const DeviceMesh& source, const DTensorSpec& to,
+                    const DeviceMesh& target) {
   const std::vector<Coordinate> sources = coordinates_of(source.shape()), targets = coordinates_of(target.shape());
   Mover mover;
   mover.before_ = source.has_coordinate() ? from.local_sizes(source.coordinate()) : Extents{0};
@@ -125,7 +134,9 @@ Mover Mover::across(const DTensorSpec& from, const DeviceMesh& source, const DTe
   if (!mover.group_) return mover;
   mover.me_ = mover.group_->rank();
   const std::vector<int> members = mover.group_->world_ranks();
-  const auto place = [&](int rank) { return static_cast<int>(std::lower_bound(members.begin(), members.end(), rank) - members.begin()); };
+  const auto place = [&](int rank) {
+    return static_cast<int>(std::lower_bound(members.begin(), members.end(), rank) - members.begin());
+  };
   mover.outgoing_.resize(members.size());
   mover.incoming_.resize(members.size());
   std::vector<int> axes;
@@ -137,7 +148,9 @@ Mover Mover::across(const DTensorSpec& from, const DeviceMesh& source, const DTe
       if (giver != mover.me_ && taker != mover.me_) continue;
       // One of several copies serves: the taker serves itself, else they take turns.
       const auto own = std::find(source.ranks().begin(), source.ranks().end(), target.ranks()[q]);
-      const Coordinate& anchor = own == source.ranks().end() ? sources[q % sources.size()] : sources[static_cast<size_t>(own - source.ranks().begin())];
+      const Coordinate& anchor = own == source.ranks().end()
+                                     ? sources[q % sources.size()]
+                                     : sources[static_cast<size_t>(own - source.ranks().begin())];
       if (source_for(from, anchor, sources[p], axes) != sources[p]) continue;
       const std::vector<Block> blocks = blocks_between(from, sources[p], to, targets[q]);
       if (giver == mover.me_) mover.outgoing_[static_cast<size_t>(taker)] = blocks;
@@ -157,13 +170,16 @@ Mover Mover::scatter(const DTensorSpec& from, const DTensorSpec& to, const Devic
   mover.me_ = mover.group_->rank();
   const std::vector<Coordinate> all = coordinates_of(mesh.shape());
   for (size_t p = 0; p < all.size(); ++p) {
-    mover.outgoing_.push_back(mover.me_ == source ? blocks_between(from, mesh.coordinate(), to, all[p]) : std::vector<Block>());
-    mover.incoming_.push_back(static_cast<int>(p) == source ? blocks_between(from, all[p], to, mesh.coordinate()) : std::vector<Block>());
+    mover.outgoing_.push_back(mover.me_ == source ? blocks_between(from, mesh.coordinate(), to, all[p])
+                                                  : std::vector<Block>());
+    mover.incoming_.push_back(static_cast<int>(p) == source ? blocks_between(from, all[p], to, mesh.coordinate())
+                                                            : std::vector<Block>());
   }
   return mover;
 }
 
-void Mover::plan(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, const std::vector<int>& axes, bool are_terms) {
+void Mover::plan(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, const std::vector<int>& axes,
+                 bool are_terms) {
   before_ = from.local_sizes(mesh.coordinate());
   sizes_ = to.local_sizes(mesh.coordinate());
   const Coordinate& here = mesh.coordinate();
@@ -173,7 +189,8 @@ void Mover::plan(const DTensorSpec& from, const DTensorSpec& to, const DeviceMes
     Coordinate peer = here;
     for (const int axis : axes) peer[static_cast<size_t>(axis)] = along[static_cast<size_t>(axis)];
     // The peer is served by this rank if this is the copy that stands where the peer looks.
-    const bool serves = are_terms || source_for(from, peer, here, axes) == here, is_served = are_terms || source_for(from, here, peer, axes) == peer;
+    const bool serves = are_terms || source_for(from, peer, here, axes) == here,
+               is_served = are_terms || source_for(from, here, peer, axes) == peer;
     outgoing_.push_back(serves ? blocks_between(from, here, to, peer) : std::vector<Block>());
     incoming_.push_back(is_served ? blocks_between(from, peer, to, here) : std::vector<Block>());
   });
@@ -193,7 +210,8 @@ Mover::Received Mover::receive(const Tensor& local) const {
   Received result{.by_rank = std::vector<std::vector<Piece>>(incoming_.size()), .arrived = {}};
   std::vector<std::vector<Piece>>& received = result.by_rank;
   const auto me = static_cast<size_t>(me_);
-  for (const Block& block : incoming_[me]) received[me].push_back({part_at(local, before_, block.from, block.sizes), block.to});
+  for (const Block& block : incoming_[me])
+    received[me].push_back({part_at(local, before_, block.from, block.sizes), block.to});
   if (!group_) return result;
   std::vector<Tensor> sent;
   std::vector<int64_t> in_splits, out_splits;
@@ -233,12 +251,15 @@ Mover::Received Mover::receive_later(const Tensor& local) const {
 // Blocks stand as a grid: those with one range in `dim` are put together along the later dims first.
 Tensor Mover::assemble(std::vector<Piece> pieces, size_t dim) {
   if (pieces.size() == 1) return pieces[0].value;
-  std::stable_sort(pieces.begin(), pieces.end(), [dim](const Piece& a, const Piece& b) { return a.at[dim] < b.at[dim]; });
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [dim](const Piece& a, const Piece& b) { return a.at[dim] < b.at[dim]; });
   std::vector<Tensor> parts;
   for (size_t begin = 0; begin < pieces.size();) {
     size_t end = begin;
     while (end < pieces.size() && pieces[end].at[dim] == pieces[begin].at[dim]) ++end;
-    parts.push_back(assemble({pieces.begin() + static_cast<std::ptrdiff_t>(begin), pieces.begin() + static_cast<std::ptrdiff_t>(end)}, dim + 1));
+    parts.push_back(assemble(
+        {pieces.begin() + static_cast<std::ptrdiff_t>(begin), pieces.begin() + static_cast<std::ptrdiff_t>(end)},
+        dim + 1));
     begin = end;
   }
   return parts.size() == 1 ? parts[0] : cat(parts, static_cast<int64_t>(dim));
@@ -268,7 +289,8 @@ Tensor Mover::run(const Tensor& local) const {
 
 std::vector<Tensor> Mover::assemble_each(std::vector<std::vector<Piece>> by_rank, const Extents& sizes, DType dtype) {
   std::vector<Tensor> parts;
-  for (std::vector<Piece>& of_rank : by_rank) parts.push_back(numel_of(sizes) == 0 ? zeros(to_shape(sizes), dtype) : assemble(std::move(of_rank), 0));
+  for (std::vector<Piece>& of_rank : by_rank)
+    parts.push_back(numel_of(sizes) == 0 ? zeros(to_shape(sizes), dtype) : assemble(std::move(of_rank), 0));
   return parts;
 }
 
@@ -282,9 +304,12 @@ Arriving Mover::start(const Tensor& local) const {
   const Received received = receive_later(local);
   Arriving arriving{.arrived = received.arrived};
   const std::vector<Piece> pieces = joined(received.by_rank);
-  arriving.value = [pieces, sizes = sizes_, dtype = local.dtype()] { return numel_of(sizes) == 0 ? zeros(to_shape(sizes), dtype) : assemble(pieces, 0); };
+  arriving.value = [pieces, sizes = sizes_, dtype = local.dtype()] {
+    return numel_of(sizes) == 0 ? zeros(to_shape(sizes), dtype) : assemble(pieces, 0);
+  };
   arriving.write = [pieces](const Tensor& target) {
-    for (const Piece& piece : pieces) facets::raw_copy(part_at(target, target.extents(), piece.at, piece.value.extents()), piece.value);
+    for (const Piece& piece : pieces)
+      facets::raw_copy(part_at(target, target.extents(), piece.at, piece.value.extents()), piece.value);
   };
   return arriving;
 }
@@ -292,7 +317,9 @@ Arriving Mover::start(const Tensor& local) const {
 Arriving Mover::start_by_rank(const Tensor& local, std::function<Tensor(std::span<const Tensor>)> combine) const {
   const Received received = receive_later(local);
   return {.arrived = received.arrived,
-          .value = [by_rank = received.by_rank, sizes = sizes_, dtype = local.dtype(), combine = std::move(combine)] { return combine(assemble_each(by_rank, sizes, dtype)); }};
+          .value = [by_rank = received.by_rank, sizes = sizes_, dtype = local.dtype(), combine = std::move(combine)] {
+            return combine(assemble_each(by_rank, sizes, dtype));
+          }};
 }
 
 }  // namespace tutti::dist

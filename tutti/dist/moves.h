@@ -1,5 +1,5 @@
-// What ranks have to send each other so that a tensor in one layout comes into another, as dense blocks. Neither layout is looked at for
-// Partial placements: terms of a value move as values do.
+// What ranks have to send each other so that a tensor in one layout comes into another, as dense blocks. Neither layout
+// is looked at for Partial placements: terms of a value move as values do.
 #pragma once
 
 #include <vector>
@@ -25,7 +25,8 @@ bool is_cut(const DTensorSpec& from, const DTensorSpec& to);
 struct Block {
   Extents from, to, sizes;
 };
-std::vector<Block> blocks_between(const DTensorSpec& from, std::span<const int64_t> source, const DTensorSpec& to, std::span<const int64_t> destination);
+std::vector<Block> blocks_between(const DTensorSpec& from, std::span<const int64_t> source, const DTensorSpec& to,
+                                  std::span<const int64_t> destination);
 
 // What a step whose collective may still be under way leaves to do.
 struct Arriving {
@@ -43,8 +44,10 @@ class Mover {
   // Only the rank `source` of the mesh has the elements; `from` is replicated.
   static Mover scatter(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, int source);
   // Between layouts on different meshes, over the ranks of both. Either may be that of a mesh without this rank.
-  static Mover across(const DTensorSpec& from, const DeviceMesh& source, const DTensorSpec& to, const DeviceMesh& target);
-  // Whether tensors of other sizes in dims that neither layout cuts cannot be moved by this: what travels is counted in elements.
+  static Mover across(const DTensorSpec& from, const DeviceMesh& source, const DTensorSpec& to,
+                      const DeviceMesh& target);
+  // Whether tensors of other sizes in dims that neither layout cuts cannot be moved by this: what travels is counted in
+  // elements.
   bool is_for_one_size() const { return group_ != nullptr || numel_of(sizes_) == 0; }
   // The part in the layout `to`; may be a view of `local`.
   Tensor run(const Tensor& local) const;
@@ -61,7 +64,8 @@ class Mover {
     Extents at;
   };
   Mover() = default;
-  void plan(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, const std::vector<int>& axes, bool are_terms);
+  void plan(const DTensorSpec& from, const DTensorSpec& to, const DeviceMesh& mesh, const std::vector<int>& axes,
+            bool are_terms);
   struct Received {
     std::vector<std::vector<Piece>> by_rank;
     Tensor arrived;  // the memory of what other ranks sent; undefined: nothing travels
@@ -75,7 +79,7 @@ class Mover {
   std::shared_ptr<comm::ProcessGroup> group_;  // null: nothing travels
   int me_ = 0;
   std::vector<std::vector<Block>> outgoing_, incoming_;  // by rank of the group
-  Extents before_, sizes_;  // of the part, in both layouts
+  Extents before_, sizes_;                               // of the part, in both layouts
 };
 
 }  // namespace tutti::dist

@@ -40,7 +40,10 @@ LocalBox box_of(const DTensorSpec& spec, std::span<const int64_t> coordinate) {
 
 class Chooser {
  public:
-  explicit Chooser(const LayoutQuery& query) : query_(query), axes_(static_cast<size_t>(query.inputs.at(0)->mesh_ndim())), shape_(query.inputs[0]->mesh_shape()) {
+  explicit Chooser(const LayoutQuery& query)
+      : query_(query),
+        axes_(static_cast<size_t>(query.inputs.at(0)->mesh_ndim())),
+        shape_(query.inputs[0]->mesh_shape()) {
     for (const DTensorSpec* spec : query.inputs) input_sizes_.push_back(spec->sizes());
     for (const OutputMeta& meta : query.outputs) output_sizes_.push_back(concrete(meta.sizes));
     result_.rule = sharding_of(query.call);
@@ -70,13 +73,14 @@ class Chooser {
  private:
   void look() {
     size_t combinations = 1;
-    for (size_t axis = 0; axis < axes_ && combinations <= kMostCombinations; ++axis) combinations *= result_.rows.size();
+    for (size_t axis = 0; axis < axes_ && combinations <= kMostCombinations; ++axis)
+      combinations *= result_.rows.size();
     if (combinations > kMostCombinations) look_in_turn();
     else look_at_all();
   }
 
-  // A size that is a symbol spares a trace per size, which is worth up to twice the price: a reduction of all in the place of one whose results are
-  // scattered, but no gather in the place of an exchange.
+  // A size that is a symbol spares a trace per size, which is worth up to twice the price: a reduction of all in the
+  // place of one whose results are scattered, but no gather in the place of an exchange.
   void keep_symbols() {
     if (result_.chosen < 0 || symbols_cut(result_.all[static_cast<size_t>(result_.chosen)]) == 0) return;
     const double most = 2 * result_.all[static_cast<size_t>(result_.chosen)].cost;
@@ -101,8 +105,8 @@ class Chooser {
     }
   }
 
-  // Starts from the rows that fit the inputs as they are, and from replication, and changes the row of one mesh dim at a time as long as
-  // that is cheaper.
+  // Starts from the rows that fit the inputs as they are, and from replication, and changes the row of one mesh dim at
+  // a time as long as that is cheaper.
   void look_in_turn() {
     std::vector<const ShardingRow*> fitting;
     for (size_t axis = 0; axis < axes_; ++axis) fitting.push_back(fitting_row(axis));
@@ -112,7 +116,8 @@ class Chooser {
       before = result_.chosen;
       for (size_t axis = 0; axis < axes_; ++axis) {
         for (const ShardingRow& row : result_.rows) {
-          std::vector<const ShardingRow*> rows = result_.chosen < 0 ? fitting : result_.all[static_cast<size_t>(result_.chosen)].rows;
+          std::vector<const ShardingRow*> rows =
+              result_.chosen < 0 ? fitting : result_.all[static_cast<size_t>(result_.chosen)].rows;
           rows[axis] = &row;
           consider(rows);
         }
@@ -145,12 +150,15 @@ class Chooser {
     if (c.refusal.empty()) check(c);
     if (c.refusal.empty()) price(c);
     // The same rows in another order make no other candidate unless two axes shard one dim.
-    const auto is_same = [&](const Candidate& other) { return other.rows == c.rows && other.inputs == c.inputs && other.outputs == c.outputs; };
+    const auto is_same = [&](const Candidate& other) {
+      return other.rows == c.rows && other.inputs == c.inputs && other.outputs == c.outputs;
+    };
     if (std::any_of(result_.all.begin(), result_.all.end(), is_same)) return;
     result_.all.push_back(std::move(c));
     const Candidate& added = result_.all.back();
     if (!added.refusal.empty()) return;
-    if (result_.chosen < 0 || key(added) < key(result_.all[static_cast<size_t>(result_.chosen)])) result_.chosen = static_cast<int>(result_.all.size()) - 1;
+    if (result_.chosen < 0 || key(added) < key(result_.all[static_cast<size_t>(result_.chosen)]))
+      result_.chosen = static_cast<int>(result_.all.size()) - 1;
   }
 
   // How many dims with symbolic sizes the candidate cuts.
@@ -158,20 +166,29 @@ class Chooser {
     int count = 0;
     for (size_t i = 0; i < query_.symbols.size(); ++i) {
       const DTensorSpec& spec = i < c.inputs.size() ? *c.inputs[i] : *c.outputs[i - c.inputs.size()];
-      for (int d = 0; d < spec.sizes().ndim(); ++d) count += (query_.symbols[i] >> d & 1) != 0 && !spec.axes_of(d).empty();
+      for (int d = 0; d < spec.sizes().ndim(); ++d)
+        count += (query_.symbols[i] >> d & 1) != 0 && !spec.axes_of(d).empty();
     }
     return count;
   }
 
   std::tuple<double, double, int, int, int, int, int64_t> key(const Candidate& c) const {
-    const bool is_wanted = query_.wanted != nullptr && !c.outputs.empty() && c.outputs[0]->placements() == query_.wanted->placements();
-    return {c.cost, c.bytes, c.collectives, c.moved, c.renamed, symbols_cut(c), query_.wanted == nullptr ? -c.shards : -static_cast<int64_t>(is_wanted)};
+    const bool is_wanted =
+        query_.wanted != nullptr && !c.outputs.empty() && c.outputs[0]->placements() == query_.wanted->placements();
+    return {c.cost,
+            c.bytes,
+            c.collectives,
+            c.moved,
+            c.renamed,
+            symbols_cut(c),
+            query_.wanted == nullptr ? -c.shards : -static_cast<int64_t>(is_wanted)};
   }
 
-  // The specs of all tensors. Factors that stand alone in their dims keep the pieces in which an input holds them; those inside merged
-  // dims have the pieces that outer axes leave.
+  // The specs of all tensors. Factors that stand alone in their dims keep the pieces in which an input holds them;
+  // those inside merged dims have the pieces that outer axes leave.
   void place(Candidate& c, const std::vector<int>& order) const {
-    std::vector<Placements> inputs(query_.inputs.size(), Placements(axes_)), outputs(query_.outputs.size(), Placements(axes_));
+    std::vector<Placements> inputs(query_.inputs.size(), Placements(axes_)),
+        outputs(query_.outputs.size(), Placements(axes_));
     Cut cut = Cut::halving;
     for (const DTensorSpec* spec : query_.inputs) {
       if (spec->cut() == Cut::chunk) cut = Cut::chunk;
@@ -183,7 +200,8 @@ class Chooser {
     for (size_t axis = 0; axis < axes_; ++axis) {
       const ShardingRow& row = *c.rows[axis];
       const int64_t pieces = pieces_held(row, axis);
-      const auto fill = [&](std::vector<Placements>& to, const std::vector<Placement>& from, const std::vector<RuleOperand>& operands) {
+      const auto fill = [&](std::vector<Placements>& to, const std::vector<Placement>& from,
+                            const std::vector<RuleOperand>& operands) {
         for (size_t t = 0; t < to.size(); ++t) to[t][axis] = adjusted(c, from[t], operands[t], axis, pieces, order);
       };
       fill(inputs, row.inputs, rule_.inputs());
@@ -191,11 +209,19 @@ class Chooser {
     }
     const DTensorSpec& first = *query_.inputs[0];
     const auto spec = [&](Placements& placements, const Extents& sizes, DType dtype) {
-      return &DTensorSpec::of({.mesh_id = first.mesh_id(), .mesh_shape = shape_, .placements = std::move(placements), .order = order, .sizes = sizes, .dtype = dtype, .cut = cut},
+      return &DTensorSpec::of({.mesh_id = first.mesh_id(),
+                               .mesh_shape = shape_,
+                               .placements = std::move(placements),
+                               .order = order,
+                               .sizes = sizes,
+                               .dtype = dtype,
+                               .cut = cut},
                               query_.call.op.name);
     };
-    for (size_t i = 0; i < inputs.size(); ++i) c.inputs.push_back(spec(inputs[i], input_sizes_[i], query_.inputs[i]->dtype()));
-    for (size_t k = 0; k < outputs.size(); ++k) c.outputs.push_back(spec(outputs[k], output_sizes_[k], query_.outputs[k].dtype));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      c.inputs.push_back(spec(inputs[i], input_sizes_[i], query_.inputs[i]->dtype()));
+    for (size_t k = 0; k < outputs.size(); ++k)
+      c.outputs.push_back(spec(outputs[k], output_sizes_[k], query_.outputs[k].dtype));
     keep_names(c);
   }
 
@@ -208,7 +234,8 @@ class Chooser {
     }
     for (size_t k = 0; k < c.outputs.size() && k < kMaxOutputs; ++k) {
       const int written = query_.call.op.writes[k];
-      if (written >= 0 && has_parts_of(query_.inputs[static_cast<size_t>(written)], c.outputs[k])) c.outputs[k] = query_.inputs[static_cast<size_t>(written)];
+      if (written >= 0 && has_parts_of(query_.inputs[static_cast<size_t>(written)], c.outputs[k]))
+        c.outputs[k] = query_.inputs[static_cast<size_t>(written)];
     }
   }
   bool has_parts_of(const DTensorSpec* a, const DTensorSpec* b) const {
@@ -217,8 +244,8 @@ class Chooser {
     return it->second;
   }
 
-  // The pieces in which an input holds the factor of a row along an axis, if it is a dim of its own everywhere. Trees and ranges of index
-  // values need one range on each rank.
+  // The pieces in which an input holds the factor of a row along an axis, if it is a dim of its own everywhere. Trees
+  // and ranges of index values need one range on each rank.
   int64_t pieces_held(const ShardingRow& row, size_t axis) const {
     const char factor = factor_of(row);
     if (factor == '\0' || row.tree_factor != 0 || row.masked_factor != 0) return 1;
@@ -228,7 +255,9 @@ class Chooser {
       const int d = dim_with(operand, factor);
       return d < 0 || operand.dims[static_cast<size_t>(d)].size() == 1;
     };
-    if (!std::all_of(rule_.inputs().begin(), rule_.inputs().end(), is_alone) || !std::all_of(rule_.outputs().begin(), rule_.outputs().end(), is_alone)) return 1;
+    if (!std::all_of(rule_.inputs().begin(), rule_.inputs().end(), is_alone) ||
+        !std::all_of(rule_.outputs().begin(), rule_.outputs().end(), is_alone))
+      return 1;
     for (size_t i = 0; i < query_.inputs.size(); ++i) {
       const Placement& p = query_.inputs[i]->placements()[axis];
       if (!p.is_shard() || p.dim() != dim_with(rule_.inputs()[i], factor) || is_written) continue;
@@ -238,7 +267,8 @@ class Chooser {
     return pieces;
   }
 
-  Placement adjusted(const Candidate& c, const Placement& p, const RuleOperand& operand, size_t axis, int64_t pieces, const std::vector<int>& order) const {
+  Placement adjusted(const Candidate& c, const Placement& p, const RuleOperand& operand, size_t axis, int64_t pieces,
+                     const std::vector<int>& order) const {
     if (!p.is_shard()) return p;
     const std::string& dim = operand.dims[static_cast<size_t>(p.dim())];
     if (dim.size() == 1) return Placement::shard(p.dim(), pieces);
@@ -274,7 +304,8 @@ class Chooser {
   }
   // Whether the op makes the dim, as expand does.
   bool is_new(char factor) const {
-    return std::all_of(rule_.inputs().begin(), rule_.inputs().end(), [factor](const RuleOperand& operand) { return dim_with(operand, factor) < 0; });
+    return std::all_of(rule_.inputs().begin(), rule_.inputs().end(),
+                       [factor](const RuleOperand& operand) { return dim_with(operand, factor) < 0; });
   }
   int64_t size_of(char factor) const { return factor_sizes_[factor_index(factor)]; }
 
@@ -282,9 +313,11 @@ class Chooser {
     for (size_t axis = 0; axis < axes_; ++axis) {
       const ShardingRow& row = *c.rows[axis];
       if (row.exact || (!query_.strict && row.tree_factor == 0)) continue;
-      if (row.tree_factor == 0) return fmt::format("row '{}' does not keep the bits of one rank; fast mode takes it", row.name);
+      if (row.tree_factor == 0)
+        return fmt::format("row '{}' does not keep the bits of one rank; fast mode takes it", row.name);
       std::string why = why_not_tree(c, row);
-      if (why.empty() && rounds_terms(c)) why = "the op rounds its terms to the dtype of the result, and they must stay f32 until they are added";
+      if (why.empty() && rounds_terms(c))
+        why = "the op rounds its terms to the dtype of the result, and they must stay f32 until they are added";
       if (query_.strict && !why.empty()) return why;
       c.in_f32 = true;
     }
@@ -303,16 +336,22 @@ class Chooser {
     for (const char factor : row.tree_factor + row.tree_with) {
       const int64_t size = size_of(factor), largest = largest_cut(size, row.tree_leaf);
       if (!std::has_single_bit(static_cast<uint64_t>(ranks)) || ranks > largest) {
-        return fmt::format("the sum over {} elements is a tree with leaves of {}: it can be cut over powers of two up to {}, not over {} ranks", size, row.tree_leaf, largest, ranks);
+        return fmt::format(
+            "the sum over {} elements is a tree with leaves of {}: it can be cut over powers of two up to {}, not over "
+            "{} ranks",
+            size, row.tree_leaf, largest, ranks);
       }
-      const bool is_chunked = std::any_of(c.inputs.begin(), c.inputs.end(), [](const DTensorSpec* spec) { return spec->cut() == Cut::chunk; });
-      if (is_chunked && size % ranks != 0) return fmt::format("the sum over {} elements is a tree of halves, and torch.chunk cuts elsewhere", size);
+      const bool is_chunked = std::any_of(c.inputs.begin(), c.inputs.end(),
+                                          [](const DTensorSpec* spec) { return spec->cut() == Cut::chunk; });
+      if (is_chunked && size % ranks != 0)
+        return fmt::format("the sum over {} elements is a tree of halves, and torch.chunk cuts elsewhere", size);
     }
     for (const DTensorSpec* spec : c.inputs) {
       for (int d = 0; d < spec->sizes().ndim(); ++d) {
         std::vector<int> axes = spec->axes_of(d);
         std::erase_if(axes, [this](int axis) { return shape_[static_cast<size_t>(axis)] == 1; });
-        if (!std::is_sorted(axes.begin(), axes.end())) return "the ranks of a tree are nested in ascending order of the mesh dims";
+        if (!std::is_sorted(axes.begin(), axes.end()))
+          return "the ranks of a tree are nested in ascending order of the mesh dims";
       }
     }
     return "";
@@ -322,13 +361,22 @@ class Chooser {
     for (size_t axis = 0; axis < axes_; ++axis) {
       const ShardingRow& row = *c.rows[axis];
       if (row.even_factor != 0 && size_of(row.even_factor) % ranks_of(c, row.even_factor) != 0) {
-        return fmt::format("factor {} of {} elements does not divide over {} ranks", row.even_factor, size_of(row.even_factor), ranks_of(c, row.even_factor));
+        return fmt::format("factor {} of {} elements does not divide over {} ranks", row.even_factor,
+                           size_of(row.even_factor), ranks_of(c, row.even_factor));
       }
       const char factor = factor_of(row);
-      const bool selects = std::any_of(row.outputs.begin(), row.outputs.end(), [](const Placement& p) { return p.is_partial() && (p.op() == PartialOp::max || p.op() == PartialOp::min); });
-      if (factor != '\0' && is_new(factor) && ranks_of(c, factor) > size_of(factor)) return fmt::format("factor {} of {} elements, which no input has, would leave some of {} ranks without any", factor, size_of(factor), ranks_of(c, factor));
-      if (factor != '\0' && selects && ranks_of(c, factor) > size_of(factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
-      if (factor != '\0' && selects && has_empty(c, factor)) return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor), factor);
+      const bool selects = std::any_of(row.outputs.begin(), row.outputs.end(), [](const Placement& p) {
+        return p.is_partial() && (p.op() == PartialOp::max || p.op() == PartialOp::min);
+      });
+      if (factor != '\0' && is_new(factor) && ranks_of(c, factor) > size_of(factor))
+        return fmt::format("factor {} of {} elements, which no input has, would leave some of {} ranks without any",
+                           factor, size_of(factor), ranks_of(c, factor));
+      if (factor != '\0' && selects && ranks_of(c, factor) > size_of(factor))
+        return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor),
+                           factor);
+      if (factor != '\0' && selects && has_empty(c, factor))
+        return fmt::format("a rank would have none of the {} elements of factor {} to choose from", size_of(factor),
+                           factor);
     }
     // What is written stays as it is, however small, and the others follow it.
     for (size_t i = 0; i < c.inputs.size() && written_.empty(); ++i) {
@@ -336,13 +384,15 @@ class Chooser {
       for (int d = 0; d < c.inputs[i]->sizes().ndim(); ++d) {
         int64_t ranks = 1;
         for (const int axis : c.inputs[i]->axes_of(d)) ranks *= shape_[static_cast<size_t>(axis)];
-        if (ranks > 1 && ranks > c.inputs[i]->sizes()[static_cast<size_t>(d)]) return fmt::format("dim {} of input {} has fewer elements than {} ranks", d, i, ranks);
+        if (ranks > 1 && ranks > c.inputs[i]->sizes()[static_cast<size_t>(d)])
+          return fmt::format("dim {} of input {} has fewer elements than {} ranks", d, i, ranks);
       }
     }
     if (query_.call.op.local_attrs != nullptr) {
       for (const Placement& p : c.outputs[0]->placements()) {
         const bool is_merged = p.is_shard() && rule_.outputs()[0].dims[static_cast<size_t>(p.dim())].size() > 1;
-        if (p.is_shard() && p.pieces() > 1 && !is_merged) return "the op needs one range of positions, and a strided part has several";
+        if (p.is_shard() && p.pieces() > 1 && !is_merged)
+          return "the op needs one range of positions, and a strided part has several";
       }
       return why_no_attrs(*c.outputs[0]);
     }
@@ -366,7 +416,10 @@ class Chooser {
     const std::vector<std::vector<int64_t>> all = coordinates_of(shape_);
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       const int d = dim_with(rule_.inputs()[i], factor);
-      if (d >= 0 && std::any_of(all.begin(), all.end(), [&](const std::vector<int64_t>& at) { return c.inputs[i]->indices(d, at).size() == 0; })) return true;
+      if (d >= 0 && std::any_of(all.begin(), all.end(), [&](const std::vector<int64_t>& at) {
+            return c.inputs[i]->indices(d, at).size() == 0;
+          }))
+        return true;
     }
     return false;
   }
@@ -377,8 +430,12 @@ class Chooser {
       if (written < 0) continue;
       const DTensorSpec* as_is = query_.inputs[static_cast<size_t>(written)];
       if (c.inputs[static_cast<size_t>(written)] == as_is && c.outputs[k] == as_is) continue;
-      if (may_write_back_ && adds_terms(*as_is, *c.inputs[static_cast<size_t>(written)]) && adds_terms(*as_is, *c.outputs[k])) c.writes_back = true;
-      else return fmt::format("input {} is written in place, so its layout {} must stay", written, to_string(as_is->placements()));
+      if (may_write_back_ && adds_terms(*as_is, *c.inputs[static_cast<size_t>(written)]) &&
+          adds_terms(*as_is, *c.outputs[k]))
+        c.writes_back = true;
+      else
+        return fmt::format("input {} is written in place, so its layout {} must stay", written,
+                           to_string(as_is->placements()));
     }
     return "";
   }
@@ -387,7 +444,8 @@ class Chooser {
   static bool adds_terms(const DTensorSpec& as_is, const DTensorSpec& spec) {
     Placements placements = spec.placements();
     for (size_t axis = 0; axis < placements.size(); ++axis) {
-      if (as_is.placements()[axis].is_partial() && placements[axis].is_replicate()) placements[axis] = as_is.placements()[axis];
+      if (as_is.placements()[axis].is_partial() && placements[axis].is_replicate())
+        placements[axis] = as_is.placements()[axis];
       if (placements[axis].is_partial() && !(placements[axis] == as_is.placements()[axis])) return false;
     }
     return as_is.has_parts_of(spec.with(std::move(placements)));
@@ -450,7 +508,7 @@ class Chooser {
   ShardingRule rule_;
   std::vector<int64_t> factor_sizes_;
   std::vector<std::vector<int>> orders_;
-  std::vector<size_t> written_;   // inputs that are written in place
+  std::vector<size_t> written_;  // inputs that are written in place
   bool may_write_back_ = false;  // see Candidate::writes_back
   std::map<std::pair<const DTensorSpec*, const DTensorSpec*>, Price> prices_;
   mutable std::map<std::pair<const DTensorSpec*, const DTensorSpec*>, bool> same_parts_;
@@ -523,7 +581,8 @@ Candidates choose_layout(const LayoutQuery& query) { return Chooser(query).run()
 
 OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const DeviceMesh& mesh) {
   const Candidate& c = candidates.all.at(static_cast<size_t>(candidates.chosen));
-  OpPlan plan{.inputs = c.inputs, .outputs = c.outputs, .moves = c.moved > 0, .in_f32 = c.in_f32, .writes_back = c.writes_back};
+  OpPlan plan{
+      .inputs = c.inputs, .outputs = c.outputs, .moves = c.moved > 0, .in_f32 = c.in_f32, .writes_back = c.writes_back};
   if (!mesh.has_coordinate()) return plan;
   const std::vector<int64_t>& here = mesh.coordinate();
   if (query.call.op.local_attrs != nullptr) {
@@ -542,7 +601,8 @@ OpPlan plan_op(const LayoutQuery& query, const Candidates& candidates, const Dev
       }
       if (rule.inputs()[i].opaque) plan.masked_input = static_cast<int>(i);
     }
-    for (const std::string& dim : rule.inputs()[static_cast<size_t>(plan.masked_input)].dims) plan.index_dims.push_back(dim_with(rule.outputs()[0], dim[0]));
+    for (const std::string& dim : rule.inputs()[static_cast<size_t>(plan.masked_input)].dims)
+      plan.index_dims.push_back(dim_with(rule.outputs()[0], dim[0]));
     break;  // axes that cut the same range
   }
   return plan;

@@ -8,7 +8,8 @@
 namespace tutti::dist {
 
 uint64_t PlanQuery::hash() const {
-  uint64_t h = mix_hash(reinterpret_cast<uintptr_t>(&op), op.sharding_reads_numbers ? attrs.hash() : attrs.hash_of_layout());
+  uint64_t h =
+      mix_hash(reinterpret_cast<uintptr_t>(&op), op.sharding_reads_numbers ? attrs.hash() : attrs.hash_of_layout());
   for (const uint32_t id : specs) h = mix_hash(h, id);
   for (const uint64_t dims : symbols) h = mix_hash(h, dims);
   h = mix_hash(h, wanted == nullptr ? 0 : uint64_t{wanted->id()} + 1);
@@ -17,18 +18,35 @@ uint64_t PlanQuery::hash() const {
 }
 
 bool operator==(const PlanQuery& a, const PlanQuery& b) {
-  return &a.op == &b.op && a.wanted == b.wanted && a.strict == b.strict && a.strict_placement == b.strict_placement && a.rules == b.rules && a.token_grain == b.token_grain &&
-         a.contraction_leaf == b.contraction_leaf && std::ranges::equal(a.specs, b.specs) && std::ranges::equal(a.symbols, b.symbols) &&
+  return &a.op == &b.op && a.wanted == b.wanted && a.strict == b.strict && a.strict_placement == b.strict_placement &&
+         a.rules == b.rules && a.token_grain == b.token_grain && a.contraction_leaf == b.contraction_leaf &&
+         std::ranges::equal(a.specs, b.specs) && std::ranges::equal(a.symbols, b.symbols) &&
          (a.op.sharding_reads_numbers ? a.attrs == b.attrs : a.attrs.has_layout_of(b.attrs));
 }
 
 PlanKey::PlanKey(const PlanQuery& q)
-    : op_(&q.op), attrs_(q.attrs), specs_(q.specs.begin(), q.specs.end()), wanted_(q.wanted), symbols_(q.symbols.begin(), q.symbols.end()), strict_(q.strict),
-      strict_placement_(q.strict_placement), rules_(q.rules), token_grain_(q.token_grain), contraction_leaf_(q.contraction_leaf) {}
+    : op_(&q.op),
+      attrs_(q.attrs),
+      specs_(q.specs.begin(), q.specs.end()),
+      wanted_(q.wanted),
+      symbols_(q.symbols.begin(), q.symbols.end()),
+      strict_(q.strict),
+      strict_placement_(q.strict_placement),
+      rules_(q.rules),
+      token_grain_(q.token_grain),
+      contraction_leaf_(q.contraction_leaf) {}
 
 PlanQuery PlanKey::query() const {
-  return {.op = *op_, .attrs = attrs_, .specs = specs_, .wanted = wanted_, .symbols = symbols_, .strict = strict_, .strict_placement = strict_placement_, .rules = rules_,
-          .token_grain = token_grain_, .contraction_leaf = contraction_leaf_};
+  return {.op = *op_,
+          .attrs = attrs_,
+          .specs = specs_,
+          .wanted = wanted_,
+          .symbols = symbols_,
+          .strict = strict_,
+          .strict_placement = strict_placement_,
+          .rules = rules_,
+          .token_grain = token_grain_,
+          .contraction_leaf = contraction_leaf_};
 }
 
 std::shared_ptr<const PlannedCall> PlanTable::find(const PlanQuery& query, const DeviceMesh& mesh) const {

@@ -35,15 +35,17 @@ struct RedistributePlan {
 // The cheapest plan. Both specs are of one mesh, sizes and dtype. UsageError where no plan exists, saying why.
 RedistributePlan plan_redistribution(const DTensorSpec& from, const DTensorSpec& to, const CostModel& model = {});
 
-// Runs the plan of this rank, remembered per pair of specs, on the part of `t`, below autograd; returns the part in the wanted layout,
-// which may share memory with that of `t`.
+// Runs the plan of this rank, remembered per pair of specs, on the part of `t`, below autograd; returns the part in the
+// wanted layout, which may share memory with that of `t`.
 Tensor redistributed_part(const Tensor& t, const DTensorSpec& wanted);
 Tensor redistributed_part(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh);
-// The same, whose last collective may be under way when it returns: what reads the part waits for it, as for functional collectives.
+// The same, whose last collective may be under way when it returns: what reads the part waits for it, as for functional
+// collectives.
 Tensor redistributed_later(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh);
 // What `mover` makes of `local`, of these sizes, likewise.
 Tensor moved_later(const Mover& mover, const Tensor& local, const Extents& sizes);
-// redistributed_part for several parts of tensors on one mesh, in their places; what can travel together does, see joined_steps.h.
+// redistributed_part for several parts of tensors on one mesh, in their places; what can travel together does, see
+// joined_steps.h.
 struct PartMove {
   const DTensorSpec *from, *wanted;
 };

@@ -38,13 +38,20 @@ Tensor halved(std::span<const Tensor> terms, PartialOp op) {
   const size_t left = (terms.size() + 1) / 2;
   const Tensor a = halved(terms.first(left), op), b = halved(terms.subspan(left), op);
   switch (op) {
-    case PartialOp::max: return maximum(a, b);
-    case PartialOp::min: return minimum(a, b);
-    case PartialOp::prod: return mul(a, b);
-    case PartialOp::band: return bit_and(a, b);
-    case PartialOp::bor: return bit_or(a, b);
-    case PartialOp::bxor: return bit_xor(a, b);
-    default: return add(a, b);
+    case PartialOp::max:
+      return maximum(a, b);
+    case PartialOp::min:
+      return minimum(a, b);
+    case PartialOp::prod:
+      return mul(a, b);
+    case PartialOp::band:
+      return bit_and(a, b);
+    case PartialOp::bor:
+      return bit_or(a, b);
+    case PartialOp::bxor:
+      return bit_xor(a, b);
+    default:
+      return add(a, b);
   }
 }
 // The average of equal terms is the term, as in codegen/combine.h.
@@ -78,18 +85,23 @@ struct PreparedStep {
     for (int d = 0; d < local.ndim(); ++d) {
       const bool is_cut = !step.from->axes_of(d).empty() || !step.to->axes_of(d).empty();
       if (!local.sizes()[static_cast<size_t>(d)].is_symbolic() || (!is_cut && !mover->is_for_one_size())) continue;
-      graph::refuse_symbols(fmt::format("{} of {} to {} counts the elements of dim {}", name_of(step.kind), step.from->to_string(), step.to->to_string(), d));
+      graph::refuse_symbols(fmt::format("{} of {} to {} counts the elements of dim {}", name_of(step.kind),
+                                        step.from->to_string(), step.to->to_string(), d));
     }
   }
 
   Tensor run(const Tensor& local) const {
     check_symbols(local);
-    const Placement& before = step.axes.empty() ? Placement() : step.from->placements()[static_cast<size_t>(step.axes[0])];
+    const Placement& before =
+        step.axes.empty() ? Placement() : step.from->placements()[static_cast<size_t>(step.axes[0])];
     switch (step.kind) {
       case StepKind::cut:
-      case StepKind::exchange: return mover->run(local);
-      case StepKind::gather: return functional::all_gather_single(local, dim, group);
-      case StepKind::all_reduce: return functional::all_reduce(local, reduction_of(before.op()), group);
+      case StepKind::exchange:
+        return mover->run(local);
+      case StepKind::gather:
+        return functional::all_gather_single(local, dim, group);
+      case StepKind::all_reduce:
+        return functional::all_reduce(local, reduction_of(before.op()), group);
       case StepKind::reduce_scatter: {
         if (!mover) return functional::reduce_scatter_single(local, reduction_of(before.op()), dim, group);
         return combine(mover->run_by_rank(local), before.op());
@@ -113,7 +125,8 @@ struct PreparedStep {
     }
     if (step.kind == StepKind::gather && dim != 0) {
       const Tensor gathered = functional::all_gather_single(local, 0, group);
-      return {.arrived = gathered, .value = [gathered, d = dim, ranks = group->size()] { return along(gathered, d, ranks); }};
+      return {.arrived = gathered,
+              .value = [gathered, d = dim, ranks = group->size()] { return along(gathered, d, ranks); }};
     }
     return {.arrived = run(local)};
   }
@@ -125,12 +138,16 @@ PreparedStep prepare(const RedistributeStep& step, const DeviceMesh& mesh) {
   PreparedStep prepared{.step = step, .group = nullptr, .mover = nullptr};
   switch (step.kind) {
     case StepKind::cut:
-    case StepKind::exchange: prepared.mover = std::make_unique<Mover>(*step.from, *step.to, mesh); break;
+    case StepKind::exchange:
+      prepared.mover = std::make_unique<Mover>(*step.from, *step.to, mesh);
+      break;
     case StepKind::gather:
       prepared.group = mesh.group_over(step.axes);
       prepared.dim = step.from->placements()[static_cast<size_t>(step.axes[0])].dim();
       break;
-    case StepKind::all_reduce: prepared.group = mesh.group_over(step.axes); break;
+    case StepKind::all_reduce:
+      prepared.group = mesh.group_over(step.axes);
+      break;
     case StepKind::reduce_scatter: {
       const int axis = step.axes[0];
       prepared.dim = step.to->placements()[static_cast<size_t>(axis)].dim();
@@ -140,7 +157,9 @@ PreparedStep prepare(const RedistributeStep& step, const DeviceMesh& mesh) {
       prepared.mover = std::make_unique<Mover>(*step.from, *step.to, mesh, axis);
       break;
     }
-    case StepKind::fill: prepared.keeps = mesh.coordinate()[static_cast<size_t>(step.axes[0])] == 0; break;
+    case StepKind::fill:
+      prepared.keeps = mesh.coordinate()[static_cast<size_t>(step.axes[0])] == 0;
+      break;
   }
   return prepared;
 }
@@ -174,7 +193,8 @@ struct PreparedPlans {
     for (const RedistributeStep& step : made->plan.steps) made->steps.push_back(prepare(step, *mesh));
     const std::lock_guard lock(mutex);
     if (by_specs.size() >= kMost) {
-      by_specs.erase(std::min_element(by_specs.begin(), by_specs.end(), [](const auto& a, const auto& b) { return a.second.made < b.second.made; }));
+      by_specs.erase(std::min_element(by_specs.begin(), by_specs.end(),
+                                      [](const auto& a, const auto& b) { return a.second.made < b.second.made; }));
     }
     by_specs[key] = {mesh, made, next++};
     return made;
@@ -185,9 +205,11 @@ constexpr StageMask kBelow = static_cast<StageMask>(mask_of(StagePlace::autograd
 
 Tensor in_dtype(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
 
-// Waits for a part that a step has neither read nor passed on: nobody will read it, and so nobody else will wait for it.
+// Waits for a part that a step has neither read nor passed on: nobody will read it, and so nobody else will wait for
+// it.
 void wait_if_dropped(const Tensor& before, const Tensor& after) {
-  if (before.storage().get() != after.storage().get() && functional::is_pending(before)) functional::wait_tensor(before);
+  if (before.storage().get() != after.storage().get() && functional::is_pending(before))
+    functional::wait_tensor(before);
 }
 
 Tensor run_steps(std::span<const PreparedStep> steps, Tensor part) {
@@ -200,13 +222,14 @@ Tensor run_steps(std::span<const PreparedStep> steps, Tensor part) {
   return part;
 }
 
-// The part of these sizes and this dtype, computed when it is read; at once where nothing is under way, as in a trace, whose graph says who
-// waits for whom.
+// The part of these sizes and this dtype, computed when it is read; at once where nothing is under way, as in a trace,
+// whose graph says who waits for whom.
 Tensor when_read(const Arriving& arriving, const Extents& sizes, DType dtype) {
   const auto value = [&arriving] { return arriving.value ? arriving.value() : arriving.arrived; };
   if (!arriving.arrived.defined() || !functional::is_pending(arriving.arrived)) return value();
   if (!arriving.value) return arriving.arrived;
-  const auto write = arriving.write ? arriving.write : [v = arriving.value](const Tensor& target) { facets::raw_copy(target, v()); };
+  const auto write =
+      arriving.write ? arriving.write : [v = arriving.value](const Tensor& target) { facets::raw_copy(target, v()); };
   return functional::filled_when_read(sizes, dtype, {arriving.arrived}, write);
 }
 
@@ -214,7 +237,8 @@ Tensor when_read(const Arriving& arriving, const Extents& sizes, DType dtype) {
 
 Tensor redistributed_later(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh) {
   if (&from == &wanted || !mesh->has_coordinate()) return local;
-  const std::shared_ptr<const PreparedPlan> prepared = RankContext::current().slot<PreparedPlans>().get(from, wanted, mesh);
+  const std::shared_ptr<const PreparedPlan> prepared =
+      RankContext::current().slot<PreparedPlans>().get(from, wanted, mesh);
   const std::span<const PreparedStep> steps = prepared->steps;
   size_t last = steps.size();
   while (last > 0 && !steps[last - 1].is_collective()) --last;
@@ -229,7 +253,9 @@ Tensor redistributed_later(const Tensor& local, const DTensorSpec& from, const D
   const DType after = step.step.to->local_dtype();
   if (last < steps.size() || step.step.from->local_dtype() != after) {
     const auto value = arriving.value ? arriving.value : [t = arriving.arrived] { return t; };
-    arriving.value = [value, after, prepared, last] { return run_steps(std::span(prepared->steps).subspan(last), in_dtype(value(), after)); };
+    arriving.value = [value, after, prepared, last] {
+      return run_steps(std::span(prepared->steps).subspan(last), in_dtype(value(), after));
+    };
     arriving.write = nullptr;
   }
   return when_read(arriving, wanted.local_sizes(mesh->coordinate()), wanted.local_dtype());
@@ -242,7 +268,8 @@ Tensor moved_later(const Mover& mover, const Tensor& local, const Extents& sizes
 
 Tensor redistributed_part(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh) {
   if (&from == &wanted || !mesh->has_coordinate()) return local;
-  const std::shared_ptr<const PreparedPlan> prepared = RankContext::current().slot<PreparedPlans>().get(from, wanted, mesh);
+  const std::shared_ptr<const PreparedPlan> prepared =
+      RankContext::current().slot<PreparedPlans>().get(from, wanted, mesh);
   const StageScope below(0, kBelow);
   return run_steps(prepared->steps, local);
 }
@@ -253,9 +280,11 @@ static std::vector<Tensor> run_together(std::span<const PreparedStep* const> ste
   std::vector<int64_t> dims;
   for (const PreparedStep* s : steps) dims.push_back(s->dim);
   if (first.step.kind == StepKind::gather) return functional::all_gather_single_coalesced(locals, first.group, dims);
-  const std::string_view reduction = reduction_of(first.step.from->placements()[static_cast<size_t>(first.step.axes[0])].op());
-  return first.step.kind == StepKind::all_reduce ? functional::all_reduce_coalesced(locals, reduction, first.group)
-                                                 : functional::reduce_scatter_single_coalesced(locals, reduction, first.group, dims);
+  const std::string_view reduction =
+      reduction_of(first.step.from->placements()[static_cast<size_t>(first.step.axes[0])].op());
+  return first.step.kind == StepKind::all_reduce
+             ? functional::all_reduce_coalesced(locals, reduction, first.group)
+             : functional::reduce_scatter_single_coalesced(locals, reduction, first.group, dims);
 }
 
 void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves, const Mesh& mesh) {
@@ -264,7 +293,9 @@ void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves
   std::vector<std::pair<size_t, size_t>> again;
   for (size_t i = 0; i < moves.size(); ++i) {
     if (moves[i].from == moves[i].wanted) continue;
-    const auto same = std::find_if(moved.begin(), moved.end(), [&](size_t j) { return parts[j].is_same(parts[i]) && moves[j].wanted == moves[i].wanted; });
+    const auto same = std::find_if(moved.begin(), moved.end(), [&](size_t j) {
+      return parts[j].is_same(parts[i]) && moves[j].wanted == moves[i].wanted;
+    });
     if (same == moved.end()) moved.push_back(i);
     else again.emplace_back(i, *same);
   }
@@ -294,7 +325,8 @@ void redistribute_parts(std::span<Tensor> parts, std::span<const PartMove> moves
       locals.push_back(in_dtype(parts[moved[at.plan]], steps.back()->step.from->local_dtype()));
       whole.bytes += steps.back()->step.bytes;
     }
-    const std::vector<Tensor> results = steps.size() == 1 ? std::vector<Tensor>{steps[0]->run(locals[0])} : run_together(steps, locals);
+    const std::vector<Tensor> results =
+        steps.size() == 1 ? std::vector<Tensor>{steps[0]->run(locals[0])} : run_together(steps, locals);
     for (size_t k = 0; k < call.size(); ++k) {
       Tensor& part = parts[moved[call[k].plan]];
       const Tensor before = std::exchange(part, in_dtype(results[k], steps[k]->step.to->local_dtype()));

@@ -8,7 +8,8 @@
 
 namespace tutti::dist {
 
-void require_replicas(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh, std::string_view what, std::string_view remedy) {
+void require_replicas(const Tensor& local, const DTensorSpec& spec, const DeviceMesh& mesh, std::string_view what,
+                      std::string_view remedy) {
   std::vector<int> axes;
   for (int axis = 0; axis < mesh.ndim(); ++axis) axes.push_back(axis);
   const auto group = mesh.group_over(axes);
@@ -19,8 +20,9 @@ void require_replicas(const Tensor& local, const DTensorSpec& spec, const Device
     const std::string first = mesh.group(axis)->broadcast_bytes(bytes, 0);
     const std::vector<std::string> same = group->all_gather_bytes(first == bytes ? "1" : "0");
     const auto other = std::find(same.begin(), same.end(), "0");
-    TUTTI_CHECK(other == same.end(), "{}: mesh dim {} is said to hold replicas, and that of rank {} differs from the first one{}", what, axis, mesh.ranks()[static_cast<size_t>(other - same.begin())],
-                remedy);
+    TUTTI_CHECK(other == same.end(),
+                "{}: mesh dim {} is said to hold replicas, and that of rank {} differs from the first one{}", what,
+                axis, mesh.ranks()[static_cast<size_t>(other - same.begin())], remedy);
   }
 }
 

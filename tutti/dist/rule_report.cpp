@@ -26,7 +26,8 @@ std::string why_only_replicated(const OpDef& op, const ShardingRule& rule) {
   };
   if (rule.inputs().empty()) return "it has no inputs";
   if (op.ordered) return "it communicates or has effects, which every rank must have alike";
-  if (all_dims([](const std::string& dim) { return dim == "1"; })) return "its first sample has no dim of more than one element";
+  if (all_dims([](const std::string& dim) { return dim == "1"; }))
+    return "its first sample has no dim of more than one element";
   return "every dim takes part in one result, or its sizes depend on elements";
 }
 
@@ -51,7 +52,8 @@ std::string rule_report() {
     const ShardingRule rule = ShardingRule::parse(text);
     Counts counts;
     const std::vector<ShardingRow> rows = rule.rows(inputs, outputs);
-    for (const ShardingRow& row : rows) ++(row.exact ? counts.exact : row.tree_factor != 0 ? counts.tree : counts.close);
+    for (const ShardingRow& row : rows)
+      ++(row.exact ? counts.exact : row.tree_factor != 0 ? counts.tree : counts.close);
     ++ops;
     total.exact += counts.exact, total.tree += counts.tree, total.close += counts.close;
     if (rows.size() == 1) only += fmt::format("| {} | {} |\n", op->name, why_only_replicated(*op, rule));
@@ -60,8 +62,10 @@ std::string rule_report() {
   }
   return fmt::format(
       "# Sharding rules of all ops\n\n"
-      "The rule of each op for its first sample, in the notation of [sharding_rules.md](sharding_rules.md), and its rows: exact ones keep the bits of one rank, tree rows do\n"
-      "where they are cut at borders of the reduction tree, close ones are for fast mode. {} ops: {} exact rows, {} tree rows, {} close rows. `tutti explain rules` prints this page.\n\n"
+      "The rule of each op for its first sample, in the notation of [sharding_rules.md](sharding_rules.md), and its "
+      "rows: exact ones keep the bits of one rank, tree rows do\n"
+      "where they are cut at borders of the reduction tree, close ones are for fast mode. {} ops: {} exact rows, {} "
+      "tree rows, {} close rows. `tutti explain rules` prints this page.\n\n"
       "{}\n## Ops that have only the replicated row\n\n| op | reason |\n|---|---|\n{}",
       ops, total.exact, total.tree, total.close, table, only);
 }

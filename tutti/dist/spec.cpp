@@ -29,23 +29,30 @@ uint64_t hash_of(const SpecFields& f) {
 
 // Without fields that make no difference, so that what is the same compares equal.
 void normalize(SpecFields& f, std::string_view where) {
-  TUTTI_CHECK(f.placements.size() == f.mesh_shape.size(), "{}: {} placements {} for the {} dims of the mesh; give one per dim", where, f.placements.size(), to_string(f.placements),
-              f.mesh_shape.size());
+  TUTTI_CHECK(f.placements.size() == f.mesh_shape.size(),
+              "{}: {} placements {} for the {} dims of the mesh; give one per dim", where, f.placements.size(),
+              to_string(f.placements), f.mesh_shape.size());
   std::optional<PartialOp> pending;
   for (Placement& p : f.placements) {
     if (p.is_shard()) {
       const int ndim = f.sizes.ndim();
-      TUTTI_CHECK(p.dim() >= -ndim && p.dim() < ndim, "{}: {} shards a dim that a tensor of {} does not have", where, to_string(p), f.sizes);
+      TUTTI_CHECK(p.dim() >= -ndim && p.dim() < ndim, "{}: {} shards a dim that a tensor of {} does not have", where,
+                  to_string(p), f.sizes);
       p = Placement::shard(p.dim() < 0 ? p.dim() + ndim : p.dim(), p.pieces());
     }
     if (!p.is_partial()) continue;
     const bool is_bitwise = p.op() == PartialOp::band || p.op() == PartialOp::bor || p.op() == PartialOp::bxor;
-    TUTTI_CHECK(!is_bitwise || !is_floating(f.dtype), "{}: {} combines bits, and a tensor of {} has numbers; use sum, avg, max, min or prod", where, to_string(p), name_of(f.dtype));
-    TUTTI_CHECK(p.op() != PartialOp::avg || is_floating(f.dtype), "{}: {} divides, and a tensor of {} has whole numbers; use sum, max, min or prod", where, to_string(p), name_of(f.dtype));
-    TUTTI_CHECK((p.op() != PartialOp::sum && p.op() != PartialOp::prod) || f.dtype != DType::boolean, "{}: {} has no meaning for a tensor of booleans; use max, min or band, bor, bxor", where,
-                to_string(p));
+    TUTTI_CHECK(!is_bitwise || !is_floating(f.dtype),
+                "{}: {} combines bits, and a tensor of {} has numbers; use sum, avg, max, min or prod", where,
+                to_string(p), name_of(f.dtype));
+    TUTTI_CHECK(p.op() != PartialOp::avg || is_floating(f.dtype),
+                "{}: {} divides, and a tensor of {} has whole numbers; use sum, max, min or prod", where, to_string(p),
+                name_of(f.dtype));
+    TUTTI_CHECK((p.op() != PartialOp::sum && p.op() != PartialOp::prod) || f.dtype != DType::boolean,
+                "{}: {} has no meaning for a tensor of booleans; use max, min or band, bor, bxor", where, to_string(p));
     const auto adds = [](PartialOp op) { return op == PartialOp::sum || op == PartialOp::avg; };
-    TUTTI_CHECK(!pending || *pending == p.op() || (adds(*pending) && adds(p.op())), "{}: {} holds two kinds of partial values, which no order combines; reduce one first", where,
+    TUTTI_CHECK(!pending || *pending == p.op() || (adds(*pending) && adds(p.op())),
+                "{}: {} holds two kinds of partial values, which no order combines; reduce one first", where,
                 to_string(f.placements));
     pending = p.op();
   }
@@ -54,16 +61,19 @@ void normalize(SpecFields& f, std::string_view where) {
   if (f.order.empty()) f.order = ascending;
   std::vector<int> sorted = f.order;
   std::sort(sorted.begin(), sorted.end());
-  TUTTI_CHECK(sorted == ascending, "{}: [{}] is no order of the {} dims of the mesh", where, fmt::join(f.order, ", "), f.mesh_shape.size());
+  TUTTI_CHECK(sorted == ascending, "{}: [{}] is no order of the {} dims of the mesh", where, fmt::join(f.order, ", "),
+              f.mesh_shape.size());
   // Axes are brought into ascending order unless they shard one dim of the tensor.
   for (size_t pass = 0; pass < f.order.size(); ++pass) {
     for (size_t k = 0; k + 1 < f.order.size(); ++k) {
-      const Placement &a = f.placements[static_cast<size_t>(f.order[k])], &b = f.placements[static_cast<size_t>(f.order[k + 1])];
+      const Placement &a = f.placements[static_cast<size_t>(f.order[k])],
+                      &b = f.placements[static_cast<size_t>(f.order[k + 1])];
       const bool tied = a.is_shard() && b.is_shard() && a.dim() == b.dim();
       if (!tied && f.order[k] > f.order[k + 1]) std::swap(f.order[k], f.order[k + 1]);
     }
   }
-  if (std::none_of(f.placements.begin(), f.placements.end(), [](const Placement& p) { return p.is_shard(); })) f.cut = Cut::halving;
+  if (std::none_of(f.placements.begin(), f.placements.end(), [](const Placement& p) { return p.is_shard(); }))
+    f.cut = Cut::halving;
 }
 
 std::vector<int> axes_sharding(const SpecFields& f, int dim) {
@@ -75,18 +85,21 @@ std::vector<int> axes_sharding(const SpecFields& f, int dim) {
   return axes;
 }
 
-// On every rank, what outer axes leave of a dim divides into the pieces of the inner ones: were that found out rank by rank, some would
-// go on and wait for the others.
+// On every rank, what outer axes leave of a dim divides into the pieces of the inner ones: were that found out rank by
+// rank, some would go on and wait for the others.
 void check_pieces(const SpecFields& f) {
   for (int dim = 0; dim < f.sizes.ndim(); ++dim) {
     const std::vector<int> axes = axes_sharding(f, dim);
-    if (std::none_of(axes.begin(), axes.end(), [&](int axis) { return f.placements[static_cast<size_t>(axis)].pieces() != 1; })) continue;
+    if (std::none_of(axes.begin(), axes.end(),
+                     [&](int axis) { return f.placements[static_cast<size_t>(axis)].pieces() != 1; }))
+      continue;
     std::vector<IndexSet> held{IndexSet(f.sizes[static_cast<size_t>(dim)])};
     for (const int axis : axes) {
       const auto at = static_cast<size_t>(axis);
       std::vector<IndexSet> next;
       for (const IndexSet& set : held) {
-        for (int64_t r = 0; r < f.mesh_shape[at]; ++r) next.push_back(set.cut(r, f.mesh_shape[at], f.placements[at].pieces(), f.cut));
+        for (int64_t r = 0; r < f.mesh_shape[at]; ++r)
+          next.push_back(set.cut(r, f.mesh_shape[at], f.placements[at].pieces(), f.cut));
       }
       held = std::move(next);
     }
@@ -116,10 +129,12 @@ struct SpecTable {
     check_pieces(fields);
     DTensorSpec& spec = specs.emplace_back();
     spec.fields_ = std::move(fields);
-    const bool adds = std::any_of(spec.fields_.placements.begin(), spec.fields_.placements.end(), [](const Placement& p) {
-      return p.is_partial() && (p.op() == PartialOp::sum || p.op() == PartialOp::avg || p.op() == PartialOp::prod);
-    });
-    spec.local_dtype_ = adds && is_floating(spec.fields_.dtype) ? compute_dtype(spec.fields_.dtype) : spec.fields_.dtype;
+    const bool adds =
+        std::any_of(spec.fields_.placements.begin(), spec.fields_.placements.end(), [](const Placement& p) {
+          return p.is_partial() && (p.op() == PartialOp::sum || p.op() == PartialOp::avg || p.op() == PartialOp::prod);
+        });
+    spec.local_dtype_ =
+        adds && is_floating(spec.fields_.dtype) ? compute_dtype(spec.fields_.dtype) : spec.fields_.dtype;
     spec.id_ = static_cast<uint32_t>(specs.size());
     by_hash.emplace(hash, &spec);
     return spec;
@@ -139,13 +154,16 @@ const DTensorSpec& DTensorSpec::of_id(uint32_t id) {
 }
 
 bool DTensorSpec::is_replicated() const {
-  return std::all_of(fields_.placements.begin(), fields_.placements.end(), [](const Placement& p) { return p.is_replicate(); });
+  return std::all_of(fields_.placements.begin(), fields_.placements.end(),
+                     [](const Placement& p) { return p.is_replicate(); });
 }
 bool DTensorSpec::has_partial() const {
-  return std::any_of(fields_.placements.begin(), fields_.placements.end(), [](const Placement& p) { return p.is_partial(); });
+  return std::any_of(fields_.placements.begin(), fields_.placements.end(),
+                     [](const Placement& p) { return p.is_partial(); });
 }
 bool DTensorSpec::has_shard() const {
-  return std::any_of(fields_.placements.begin(), fields_.placements.end(), [](const Placement& p) { return p.is_shard(); });
+  return std::any_of(fields_.placements.begin(), fields_.placements.end(),
+                     [](const Placement& p) { return p.is_shard(); });
 }
 
 std::vector<int> DTensorSpec::axes_of(int dim) const { return axes_sharding(fields_, dim); }
@@ -168,7 +186,8 @@ Extents DTensorSpec::local_sizes(std::span<const int64_t> coordinate) const {
 bool DTensorSpec::has_parts_of(const DTensorSpec& other) const {
   if (this == &other) return true;
   const SpecFields &a = fields_, &b = other.fields_;
-  if (a.mesh_id != b.mesh_id || !(a.sizes == b.sizes) || a.dtype != b.dtype || local_dtype_ != other.local_dtype_) return false;
+  if (a.mesh_id != b.mesh_id || !(a.sizes == b.sizes) || a.dtype != b.dtype || local_dtype_ != other.local_dtype_)
+    return false;
   for (size_t axis = 0; axis < a.mesh_shape.size(); ++axis) {
     const Placement &p = a.placements[axis], &q = b.placements[axis];
     if (a.mesh_shape[axis] > 1 && (p.is_partial() || q.is_partial()) && !(p == q)) return false;
@@ -196,7 +215,8 @@ std::string DTensorSpec::to_string() const {
   const SpecFields& f = fields_;
   std::string order;
   if (!std::is_sorted(f.order.begin(), f.order.end())) order = fmt::format(" order {}", fmt::join(f.order, " "));
-  return fmt::format("{}{}@{}{}{}", name_of(f.dtype), f.sizes, dist::to_string(f.placements), order, f.cut == Cut::chunk ? " chunk" : "");
+  return fmt::format("{}{}@{}{}{}", name_of(f.dtype), f.sizes, dist::to_string(f.placements), order,
+                     f.cut == Cut::chunk ? " chunk" : "");
 }
 
 std::string to_string(const Placements& placements) {
@@ -214,7 +234,8 @@ Placement placement_from_text(std::string_view text) {
   if (text[0] == 'P') return Placement::partial(partial_op_from_name(inner));
   char* end = nullptr;
   const long dim = std::strtol(inner.c_str(), &end, 10);
-  if (text[0] != 'S' || end != inner.c_str() + inner.size() || inner.empty() || dim < -kMaxDims || dim >= kMaxDims) refuse();
+  if (text[0] != 'S' || end != inner.c_str() + inner.size() || inner.empty() || dim < -kMaxDims || dim >= kMaxDims)
+    refuse();
   return Placement::shard(static_cast<int>(dim));
 }
 

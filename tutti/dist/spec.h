@@ -1,4 +1,5 @@
-// DTensorSpec: everything about a distributed tensor but its elements. Equal specs are one object, which lives as long as the process.
+// DTensorSpec: everything about a distributed tensor but its elements. Equal specs are one object, which lives as long
+// as the process.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,10 @@ struct SpecFields {
   uint32_t mesh_id = 0;
   std::vector<int64_t> mesh_shape = {};
   Placements placements = {};
-  // The dims of the mesh in the order in which they cut, the outermost first; empty: ascending. Only the order of those that shard
-  // one dim of the tensor matters.
+  // The dims of the mesh in the order in which they cut, the outermost first; empty: ascending. Only the order of those
+  // that shard one dim of the tensor matters.
   std::vector<int> order = {};
-  Extents sizes = {};  // of the whole tensor
+  Extents sizes = {};        // of the whole tensor
   DType dtype = DType::f32;  // of the whole tensor
   Cut cut = Cut::halving;
   friend bool operator==(const SpecFields&, const SpecFields&) = default;
@@ -32,8 +33,9 @@ struct SpecFields {
 
 class DTensorSpec {
  public:
-  // The spec of these fields. Dims may be negative. UsageError for a dim that the tensor does not have, a mesh dim without placement,
-  // Partial placements that cannot be combined (sum and avg can) or that the dtype does not have, pieces that do not divide what a rank holds, and an order that is no permutation.
+  // The spec of these fields. Dims may be negative. UsageError for a dim that the tensor does not have, a mesh dim
+  // without placement, Partial placements that cannot be combined (sum and avg can) or that the dtype does not have,
+  // pieces that do not divide what a rank holds, and an order that is no permutation.
   static const DTensorSpec& of(SpecFields fields, std::string_view where = "DTensor");
   static const DTensorSpec& of_id(uint32_t id);
 
@@ -45,7 +47,8 @@ class DTensorSpec {
   const std::vector<int>& order() const { return fields_.order; }
   const Extents& sizes() const { return fields_.sizes; }
   DType dtype() const { return fields_.dtype; }
-  // The parts are f32 while terms of a narrow float are still to be added (numerics contract, N4), else they have the dtype of the whole.
+  // The parts are f32 while terms of a narrow float are still to be added (numerics contract, N4), else they have the
+  // dtype of the whole.
   DType local_dtype() const { return local_dtype_; }
   Cut cut() const { return fields_.cut; }
   const SpecFields& fields() const { return fields_; }
@@ -58,7 +61,8 @@ class DTensorSpec {
   // What the rank at `coordinate` holds of dim `dim`.
   IndexSet indices(int dim, std::span<const int64_t> coordinate) const;
   Extents local_sizes(std::span<const int64_t> coordinate) const;
-  bool has_parts_of(const DTensorSpec& other) const;  // every rank's part is the same in both: an axis of one rank may say anything, and orders and cuts may make no difference
+  bool has_parts_of(const DTensorSpec& other) const;  // every rank's part is the same in both: an axis of one rank may
+                                                      // say anything, and orders and cuts may make no difference
   // The same spec with other placements; an order is kept.
   const DTensorSpec& with(Placements placements) const;
 

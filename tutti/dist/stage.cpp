@@ -57,7 +57,9 @@ class Operands {
   }
 
   size_t size() const { return call_.inputs.size(); }
-  const Tensor& wrapper(size_t i) const { return replicated_.empty() || !replicated_[i].defined() ? call_.inputs[i] : replicated_[i]; }
+  const Tensor& wrapper(size_t i) const {
+    return replicated_.empty() || !replicated_[i].defined() ? call_.inputs[i] : replicated_[i];
+  }
   const Part& part(size_t i) const { return *parts()[i]; }
   std::span<const uint32_t> ids() const { return {more_ids_.empty() ? few_ids_.data() : more_ids_.data(), size()}; }
   const DeviceMesh& mesh() const { return *mesh_; }
@@ -77,15 +79,19 @@ class Operands {
     if (!is_dtensor(t)) {
       const bool is_number = t.numel() == 1 && t.ndim() <= 1;
       TUTTI_CHECK(is_number || implicit_replication,
-                  "{}: input {} is the plain tensor {} beside a distributed one; distribute it with distribute_tensor() or from_local(), or open an ImplicitReplicationScope "
-                  "where every rank has the same", describe_call(call_, *mesh_), i, describe(t));
+                  "{}: input {} is the plain tensor {} beside a distributed one; distribute it with "
+                  "distribute_tensor() or from_local(), or open an ImplicitReplicationScope "
+                  "where every rank has the same",
+                  describe_call(call_, *mesh_), i, describe(t));
       replicated_.resize(size());
       replicated_[i] = beside(*any_, t);
       held = &replicated_[i];
     }
     const Part& part = dist::part_of(*held, call_.op.name);
-    TUTTI_CHECK(part.mesh->id() == mesh_->id(), "{}: input {} is on {}, the others on {}; bring them on one mesh with full_tensor() and distribute_tensor()",
-                describe_call(call_, *mesh_), i, part.mesh->to_string(), mesh_->to_string());
+    TUTTI_CHECK(
+        part.mesh->id() == mesh_->id(),
+        "{}: input {} is on {}, the others on {}; bring them on one mesh with full_tensor() and distribute_tensor()",
+        describe_call(call_, *mesh_), i, part.mesh->to_string(), mesh_->to_string());
     (more_.empty() ? few_.data() : more_.data())[i] = &part;
     (more_ids_.empty() ? few_ids_.data() : more_ids_.data())[i] = part.spec->id();
   }
@@ -100,8 +106,8 @@ class Operands {
   std::vector<Tensor> replicated_;  // wrappers of numbers, where there are any
 };
 
-// The layout of the leaf whose gradient the call computes, where it computes one of that size and can do so in parts: a gradient that lies as its leaf
-// needs to go nowhere.
+// The layout of the leaf whose gradient the call computes, where it computes one of that size and can do so in parts: a
+// gradient that lies as its leaf needs to go nowhere.
 const DTensorSpec* wanted_layout(const OpCall& call, const Operands& operands) {
   const autograd::Node* node = call.op.local_attrs == nullptr ? nullptr : autograd::running_node();
   if (node == nullptr) return nullptr;
@@ -110,7 +116,8 @@ const DTensorSpec* wanted_layout(const OpCall& call, const Operands& operands) {
     if (!is_dtensor(edge.leaf)) continue;
     if (!metas) call.op.infer({call.op, operands.wrappers(), call.attrs}, metas.emplace());
     const Part& part = dist::part_of(edge.leaf, call.op.name);
-    if (part.mesh->id() == operands.mesh().id() && for_choices(edge.leaf).sizes() == metas->meta[0].sizes) return part.spec;
+    if (part.mesh->id() == operands.mesh().id() && for_choices(edge.leaf).sizes() == metas->meta[0].sizes)
+      return part.spec;
   }
   return nullptr;
 }
@@ -124,43 +131,60 @@ std::string cheapest_moves(const OpCall& call, const Operands& operands, const O
   return fmt::format("{}: {}", call.op.name, text);
 }
 
-std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands& operands, const DTensorSpec* wanted, std::span<const uint64_t> symbols) {
+std::shared_ptr<const PlannedCall> make_plan(const OpCall& call, const Operands& operands, const DTensorSpec* wanted,
+                                             std::span<const uint64_t> symbols) {
   const OpDef& op = call.op;
   const DeviceMesh& mesh = operands.mesh();
   TUTTI_CHECK(!op.resizes && std::all_of(std::begin(op.becomes), std::end(op.becomes), [](int8_t b) { return b < 0; }),
-              "{}: gives a tensor other memory, which a distributed one does not have; do it to its to_local()", describe_call(call, mesh));
-  TUTTI_CHECK(!strict_placement || has_sharding(op), "{}: the op has no sharding rule, and a StrictPlacementScope is open; give it one in its facet `sharding`, or by register_sharding()",
+              "{}: gives a tensor other memory, which a distributed one does not have; do it to its to_local()",
+              describe_call(call, mesh));
+  TUTTI_CHECK(!strict_placement || has_sharding(op),
+              "{}: the op has no sharding rule, and a StrictPlacementScope is open; give it one in its facet "
+              "`sharding`, or by register_sharding()",
               describe_call(call, mesh));
   const std::vector<Tensor> wrappers = operands.wrappers();
   const OpCall whole{op, wrappers, call.attrs};
   OutputMetas metas;
   op.infer(whole, metas);
-  LayoutQuery query{.call = whole, .inputs = {}, .outputs = {metas.meta, metas.meta + metas.count}, .strict = numerics_mode() == NumericsMode::strict, .symbols = {symbols.begin(), symbols.end()}, .wanted = wanted, .cost = cost_model_of(mesh)};
+  LayoutQuery query{.call = whole,
+                    .inputs = {},
+                    .outputs = {metas.meta, metas.meta + metas.count},
+                    .strict = numerics_mode() == NumericsMode::strict,
+                    .symbols = {symbols.begin(), symbols.end()},
+                    .wanted = wanted,
+                    .cost = cost_model_of(mesh)};
   for (size_t i = 0; i < operands.size(); ++i) query.inputs.push_back(operands.part(i).spec);
   const Candidates candidates = choose_layout(query);
   if (candidates.chosen < 0) {
     std::string reasons;
     for (const Candidate& c : candidates.all) reasons += fmt::format("\n  {}: {}", c.name(), c.refusal);
-    throw UsageError(fmt::format("{}: no row of its sharding rule '{}' can be taken; write into a tensor of another layout, or use the op's out-of-place form:{}",
-                                 describe_call(call, mesh), candidates.rule, reasons));
+    throw UsageError(
+        fmt::format("{}: no row of its sharding rule '{}' can be taken; write into a tensor of another layout, or use "
+                    "the op's out-of-place form:{}",
+                    describe_call(call, mesh), candidates.rule, reasons));
   }
   auto planned = std::make_shared<PlannedCall>();
   planned->mesh = operands.shared_mesh();
   planned->plan = plan_op(query, candidates, mesh);
   const bool only_replicates = candidates.rows.size() == 1 && planned->plan.moves;
-  TUTTI_CHECK(!strict_placement || !planned->plan.moves, "{}: its inputs would have to move, and a StrictPlacementScope is open; move them yourself with redistribute() ({})",
+  TUTTI_CHECK(!strict_placement || !planned->plan.moves,
+              "{}: its inputs would have to move, and a StrictPlacementScope is open; move them yourself with "
+              "redistribute() ({})",
               describe_call(call, mesh), cheapest_moves(call, operands, planned->plan));
   if (only_replicates && plans().is_new_warning(op)) {
-    fmt::print(stderr, "tutti: {}: this op has no sharding rule but the replicated one, so its inputs are gathered, {:.0f} bytes a rank; further calls are not reported\n",
+    fmt::print(stderr,
+               "tutti: {}: this op has no sharding rule but the replicated one, so its inputs are gathered, {:.0f} "
+               "bytes a rank; further calls are not reported\n",
                describe_call(call, mesh), candidates.all[static_cast<size_t>(candidates.chosen)].bytes);
   }
   return planned;
 }
 
-// Indices of rows that other ranks hold become the first of this rank; `outside` says where they were. Those of no row at all stay out
-// of range, so that the op refuses them.
+// Indices of rows that other ranks hold become the first of this rank; `outside` says where they were. Those of no row
+// at all stay out of range, so that the op refuses them.
 Tensor local_indices(const Tensor& indices, const Range& range, int64_t rows, Tensor& outside) {
-  const Tensor before = bit_and(ge(indices, 0), lt(indices, range.begin)), behind = bit_and(ge(indices, range.end), lt(indices, rows));
+  const Tensor before = bit_and(ge(indices, 0), lt(indices, range.begin)),
+               behind = bit_and(ge(indices, range.end), lt(indices, rows));
   outside = bit_or(before, behind);
   return where(outside, 0, sub(indices, range.begin));
 }
@@ -170,7 +194,8 @@ void check_indices(const OpCall& call, const OpPlan& plan, const Tensor& indices
   if (indices.impl()->traced >= 0) return;
   const DTensorSpec& spec = *plan.inputs[static_cast<size_t>(plan.masked_input)];
   const std::vector<int64_t> values = facets::dense_indices(indices);
-  const auto wrong = std::find_if(values.begin(), values.end(), [&](int64_t v) { return v < 0 || v >= plan.index_values; });
+  const auto wrong =
+      std::find_if(values.begin(), values.end(), [&](int64_t v) { return v < 0 || v >= plan.index_values; });
   if (wrong == values.end()) return;
   Extents at = indices.extents();
   int64_t rest = wrong - values.begin();
@@ -179,7 +204,8 @@ void check_indices(const OpCall& call, const OpPlan& plan, const Tensor& indices
     at[static_cast<size_t>(d)] = spec.indices(d, mesh.coordinate()).at(rest % extent);
     rest /= extent;
   }
-  throw UsageError(fmt::format("{}: index {} at position {} is out of range in {}; {}", call.op.name, *wrong, at, describe_call(call, mesh), facets::legal_indices(plan.index_values)));
+  throw UsageError(fmt::format("{}: index {} at position {} is out of range in {}; {}", call.op.name, *wrong, at,
+                               describe_call(call, mesh), facets::legal_indices(plan.index_values)));
 }
 
 Tensor without_foreign_rows(const Tensor& rows, const Tensor& outside, const std::vector<int>& dims) {
@@ -209,16 +235,18 @@ class DTensorStage final : public Stage {
     bool is_symbolic() const { return outputs != nullptr; }
   };
 
-  // Plans are chosen by sizes that do not depend on the traced call, and hold for all because no dim with a symbol is cut and the sharding rule is
-  // the same for all.
+  // Plans are chosen by sizes that do not depend on the traced call, and hold for all because no dim with a symbol is
+  // cut and the sharding rule is the same for all.
   static void compute_symbolic(const OpCall& call, std::span<Tensor> outputs) {
     std::vector<Tensor> called, inputs;
     for (const Tensor& t : call.inputs) called.push_back(as_called(t)), inputs.push_back(for_choices(t));
     const Attrs called_attrs = graph::attrs_as_called(call.attrs), attrs = graph::attrs_for_choices(call.attrs);
-    if (!has_rule_of(call, {call.op, inputs, attrs})) graph::refuse_symbols(fmt::format("the sharding rule of {} depends on sizes", call.op.name));
+    if (!has_rule_of(call, {call.op, inputs, attrs}))
+      graph::refuse_symbols(fmt::format("the sharding rule of {} depends on sizes", call.op.name));
     OutputMetas metas;
     call.op.infer(call, metas);
-    compute_in_parts({call.op, inputs, attrs}, {call.attrs, call.inputs, &metas, {call.op, called, called_attrs}}, outputs);
+    compute_in_parts({call.op, inputs, attrs}, {call.attrs, call.inputs, &metas, {call.op, called, called_attrs}},
+                     outputs);
   }
 
   // Whether the rule is the same for all values of the symbols; guards say under which conditions.
@@ -233,7 +261,8 @@ class DTensorStage final : public Stage {
   static void check_cut_dims(const OpCall& call, const AsWritten& written, const OpPlan& plan) {
     const auto check = [&](const Shape& sizes, const DTensorSpec& spec) {
       for (size_t d = 0; d < sizes.size(); ++d) {
-        if (sizes[d].is_symbolic() && !spec.axes_of(static_cast<int>(d)).empty()) graph::refuse_symbols(fmt::format("{} divides dim {} of {} over ranks", call.op.name, d, spec.to_string()));
+        if (sizes[d].is_symbolic() && !spec.axes_of(static_cast<int>(d)).empty())
+          graph::refuse_symbols(fmt::format("{} divides dim {} of {} over ranks", call.op.name, d, spec.to_string()));
       }
     };
     for (size_t i = 0; i < written.inputs.size(); ++i) check(written.inputs[i].sizes(), *plan.inputs[i]);
@@ -258,8 +287,15 @@ class DTensorStage final : public Stage {
     const Operands operands(call);
     const DTensorSpec* wanted = wanted_layout(call, operands);
     const std::vector<uint64_t> symbols = symbols_of(written);
-    const PlanQuery query{.op = call.op, .attrs = call.attrs, .specs = operands.ids(), .wanted = wanted, .symbols = symbols, .strict = numerics_mode() == NumericsMode::strict,
-                          .strict_placement = strict_placement, .token_grain = token_grain(), .contraction_leaf = codegen::contraction_leaf()};
+    const PlanQuery query{.op = call.op,
+                          .attrs = call.attrs,
+                          .specs = operands.ids(),
+                          .wanted = wanted,
+                          .symbols = symbols,
+                          .strict = numerics_mode() == NumericsMode::strict,
+                          .strict_placement = strict_placement,
+                          .token_grain = token_grain(),
+                          .contraction_leaf = codegen::contraction_leaf()};
     std::shared_ptr<const PlannedCall> planned = plans().find(query, operands.mesh());
     if (planned == nullptr) {
       planned = make_plan(call, operands, wanted, symbols);
@@ -275,7 +311,8 @@ class DTensorStage final : public Stage {
     run(call, written, operands, planned->plan, outputs);
   }
 
-  static void run(const OpCall& call, const AsWritten& written, const Operands& operands, const OpPlan& plan, std::span<Tensor> outputs) {
+  static void run(const OpCall& call, const AsWritten& written, const Operands& operands, const OpPlan& plan,
+                  std::span<Tensor> outputs) {
     const Mesh mesh = operands.shared_mesh();
     std::array<Tensor, 8> few;
     std::vector<Tensor> more;
@@ -296,7 +333,8 @@ class DTensorStage final : public Stage {
     }
     const bool is_moved_view = call.op.view != nullptr && operands.part(0).spec != plan.inputs[0];
     if (is_moved_view) {
-      // A dense part can be seen in every way. A view reads nothing, and what it leaves out, or all of it where nobody reads the view, would not be waited for.
+      // A dense part can be seen in every way. A view reads nothing, and what it leaves out, or all of it where nobody
+      // reads the view, would not be waited for.
       parts[0] = comm::functional::wait_tensor(contiguous(parts[0]));
       // What a rank cuts out of its part would be written on that rank only.
       if (is_in_memory_of(parts[0], operands.part(0))) parts[0] = clone(parts[0]);
@@ -325,7 +363,9 @@ class DTensorStage final : public Stage {
     }
   }
 
-  static bool is_in_memory_of(const Tensor& local, const Part& part) { return local.storage().get() == part.local.storage().get(); }
+  static bool is_in_memory_of(const Tensor& local, const Part& part) {
+    return local.storage().get() == part.local.storage().get();
+  }
 
   // What the op writes in the place of terms that are added first: others may have the sum, too.
   static void set_apart(const OpCall& call, const Operands& operands, const OpPlan& plan, std::span<Tensor> parts) {
@@ -345,11 +385,13 @@ class DTensorStage final : public Stage {
   // A view of all elements of a dense tensor that is dense is so in any sizes.
   static Tensor view_around(Tensor view, Tensor local, const Part& of, const DTensorSpec& spec) {
     const auto elements = [](const Tensor& t) { return numel_of(t.sizes()).raw(); };
-    const bool is_dense = local.impl()->traced >= 0 && of.is_dense && view.is_contiguous() && elements(local) == elements(of.local);
+    const bool is_dense =
+        local.impl()->traced >= 0 && of.is_dense && view.is_contiguous() && elements(local) == elements(of.local);
     return wrap_view(std::move(view), std::move(local), spec, of.mesh, is_dense, of.copied);
   }
 
-  // The sizes and strides of a view, in the storage of what is seen: they follow from those of the whole, not from this rank's part.
+  // The sizes and strides of a view, in the storage of what is seen: they follow from those of the whole, not from this
+  // rank's part.
   static Tensor view_of_whole(const OpCall& call, const AsWritten& written, const Operands& operands) {
     if (written.is_symbolic()) return call.op.view(written.called);
     const Tensor whole[] = {operands.wrapper(0)};
@@ -385,12 +427,14 @@ class DTensorStage final : public Stage {
       return made;
     }
     for (const Tensor& t : written.inputs) symbols.insert(symbols.end(), t.sizes().begin(), t.sizes().end());
-    const bool are_integers = std::none_of(symbols.begin(), symbols.end(), [](const SymInt& s) { return s.is_symbolic(); });
+    const bool are_integers =
+        std::none_of(symbols.begin(), symbols.end(), [](const SymInt& s) { return s.is_symbolic(); });
     if (!are_integers) graph::refuse_symbols(fmt::format("the part of {} on a rank depends on sizes", call.op.name));
     return local;
   }
 
-  static void run_here(const OpCall& call, const AsWritten& written, const Operands& operands, const OpPlan& plan, std::span<Tensor> parts, std::span<Tensor> locals) {
+  static void run_here(const OpCall& call, const AsWritten& written, const Operands& operands, const OpPlan& plan,
+                       std::span<Tensor> parts, std::span<Tensor> locals) {
     Attrs own;
     const Attrs* attrs = &written.attrs;
     if (plan.has_box) {
@@ -410,7 +454,8 @@ class DTensorStage final : public Stage {
       if (plan.range.size() == 0) {
         check_indices(call, plan, all_indices, operands.mesh());
         if (written.is_symbolic()) graph::refuse_symbols(fmt::format("a rank has no rows for {}", call.op.name));
-        locals[0] = full(to_shape(plan.outputs[0]->local_sizes(operands.mesh().coordinate())), -0.0, plan.outputs[0]->local_dtype());
+        locals[0] = full(to_shape(plan.outputs[0]->local_sizes(operands.mesh().coordinate())), -0.0,
+                         plan.outputs[0]->local_dtype());
         return;
       }
       indices = local_indices(indices, plan.range, plan.index_values, outside);
@@ -423,7 +468,8 @@ class DTensorStage final : public Stage {
     }
     if (outside.defined()) locals[0] = without_foreign_rows(locals[0], outside, plan.index_dims);
     for (size_t k = 0; k < locals.size(); ++k) {
-      if (locals[k].dtype() != plan.outputs[k]->local_dtype()) locals[k] = cast(locals[k], plan.outputs[k]->local_dtype());
+      if (locals[k].dtype() != plan.outputs[k]->local_dtype())
+        locals[k] = cast(locals[k], plan.outputs[k]->local_dtype());
     }
   }
 };

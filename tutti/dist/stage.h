@@ -1,13 +1,13 @@
-// The stage in which ops on distributed tensors are computed: inputs go where the chosen row of the op's sharding rule wants them, the op
-// runs on the parts, and its results are distributed tensors.
+// The stage in which ops on distributed tensors are computed: inputs go where the chosen row of the op's sharding rule
+// wants them, the op runs on the parts, and its results are distributed tensors.
 #pragma once
 
 #include "tutti/dist/op_plan.h"
 
 namespace tutti::dist {
 
-// While it lives, an op on this thread that would move one of its inputs is a UsageError that names the cheapest legal layout, and so is
-// one that has no sharding rule.
+// While it lives, an op on this thread that would move one of its inputs is a UsageError that names the cheapest legal
+// layout, and so is one that has no sharding rule.
 class StrictPlacementScope {
  public:
   StrictPlacementScope();
@@ -19,8 +19,8 @@ class StrictPlacementScope {
   const bool before_;
 };
 
-// While it lives, plain tensors beside distributed ones count as replicated on this thread. Without it only tensors of one element and
-// at most one dim do, and others are a UsageError.
+// While it lives, plain tensors beside distributed ones count as replicated on this thread. Without it only tensors of
+// one element and at most one dim do, and others are a UsageError.
 class ImplicitReplicationScope {
  public:
   ImplicitReplicationScope();

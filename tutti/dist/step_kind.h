@@ -16,8 +16,10 @@ enum class StepKind : uint8_t {
   fill,            // Replicate to Partial: all but the first rank hold the identity
 };
 // Those that communicate.
-inline constexpr std::array<StepKind, 4> kCollectiveSteps = {StepKind::gather, StepKind::exchange, StepKind::all_reduce, StepKind::reduce_scatter};
-inline constexpr std::array<std::string_view, 6> kStepNames = {"cut", "gather", "exchange", "all_reduce", "reduce_scatter", "fill"};
+inline constexpr std::array<StepKind, 4> kCollectiveSteps = {StepKind::gather, StepKind::exchange, StepKind::all_reduce,
+                                                             StepKind::reduce_scatter};
+inline constexpr std::array<std::string_view, 6> kStepNames = {"cut",        "gather",         "exchange",
+                                                               "all_reduce", "reduce_scatter", "fill"};
 constexpr std::string_view name_of(StepKind kind) { return kStepNames[static_cast<size_t>(kind)]; }
 
 }  // namespace tutti::dist

@@ -7,9 +7,9 @@
 
 namespace tutti::dist {
 
-// The rows and columns of a tensor of one or two dims with the ranks that hold them, as text: cells are ranges of indices, "0 1" in one
-// means that both ranks hold it. Ranks that hold nothing, and axes whose values are still to be reduced, are named below. UsageError for
-// more dims: select() two of them.
+// The rows and columns of a tensor of one or two dims with the ranks that hold them, as text: cells are ranges of
+// indices, "0 1" in one means that both ranks hold it. Ranks that hold nothing, and axes whose values are still to be
+// reduced, are named below. UsageError for more dims: select() two of them.
 std::string visualize(const Tensor& t);
 std::string visualize(const DTensorSpec& spec, const std::vector<int>& ranks);
 

@@ -5,7 +5,9 @@
 namespace tutti::graph {
 namespace {
 
-bool in_row(const Space& space, int64_t dim) { return std::find(space.row.begin(), space.row.end(), dim) != space.row.end(); }
+bool in_row(const Space& space, int64_t dim) {
+  return std::find(space.row.begin(), space.row.end(), dim) != space.row.end();
+}
 
 // For each dim of `coarse`, the dims [first, second) of `fine` that split it. Dims of one element belong to the dim in
 // front of them. Nothing when some border of `coarse` is none of `fine`.

@@ -13,7 +13,8 @@ struct Space {
   Dims row;
 };
 
-// The element that an operand reads or writes at each point of a space. Equal accesses refer to the same element everywhere.
+// The element that an operand reads or writes at each point of a space. Equal accesses refer to the same element
+// everywhere.
 struct Access {
   int32_t buffer = -1;
   int32_t version = 0;

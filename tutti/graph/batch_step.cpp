@@ -20,25 +20,40 @@ double cycles_of(const ExprNode& node) {
   if (node.op <= reduced) return 0;
   if (node.op >= exp && node.op <= lgamma && node.op != sqrt && node.op != reciprocal) return 30;
   switch (node.op) {
-    case sqrt: case reciprocal: case truediv: return 10;
-    case pow: case fmod: case atan2: case philox: return 60;
-    case floordiv: case truncdiv: case remainder: return is_floating(node.dtype) ? 30 : 200;  // integers divide one by one
-    default: return 1;
+    case sqrt:
+    case reciprocal:
+    case truediv:
+      return 10;
+    case pow:
+    case fmod:
+    case atan2:
+    case philox:
+      return 60;
+    case floordiv:
+    case truncdiv:
+    case remainder:
+      return is_floating(node.dtype) ? 30 : 200;  // integers divide one by one
+    default:
+      return 1;
   }
 }
 
 int64_t outer_count(const KernelStep& step) { return step.nest.count(0, step.outer_end); }
 
 // Pieces [begin, end) of a kernel.
-uint32_t run_pieces(const KernelStep& step, const BatchStep::Share& share, int64_t begin, int64_t end, std::span<char* const> bases) {
+uint32_t run_pieces(const KernelStep& step, const BatchStep::Share& share, int64_t begin, int64_t end,
+                    std::span<char* const> bases) {
   char* data[kMaxNestOperands];
-  for (size_t k = 0; k < step.operands.size(); ++k) data[k] = bases[static_cast<size_t>(step.operands[k].buffer)] + step.operands[k].byte_offset;
+  for (size_t k = 0; k < step.operands.size(); ++k)
+    data[k] = bases[static_cast<size_t>(step.operands[k].buffer)] + step.operands[k].byte_offset;
   KernelRun run = step.run;
   run.entry = step.kernel->entry;
   run.params = step.params.data();
   run.data = data;
   const int64_t first = begin * share.units / share.pieces, last = end * share.units / share.pieces;
-  if (share.along_row) return run_nest_part(step.nest, step.outer_end, run, {0, outer_count(step), first * kBlock, std::min(last * kBlock, run.n_inner)});
+  if (share.along_row)
+    return run_nest_part(step.nest, step.outer_end, run,
+                         {0, outer_count(step), first * kBlock, std::min(last * kBlock, run.n_inner)});
   return run_nest_part(step.nest, step.outer_end, run, {first, last, 0, run.n_inner});
 }
 
@@ -47,7 +62,8 @@ uint32_t run_pieces(const KernelStep& step, const BatchStep::Share& share, int64
 double cycles_of(const KernelStep& step) {
   double per_16 = 0;
   for (const ExprNode& node : step.spec.nodes) per_16 += cycles_of(node);
-  const double elements = static_cast<double>(outer_count(step)) * static_cast<double>(step.run.n_inner) * static_cast<double>(std::max<int64_t>(step.run.n_reduce, 1));
+  const double elements = static_cast<double>(outer_count(step)) * static_cast<double>(step.run.n_inner) *
+                          static_cast<double>(std::max<int64_t>(step.run.n_reduce, 1));
   constexpr double kBytesPerCycle = 8;  // from memory, one thread
   return std::max(per_16 * elements / 16, step.bytes / kBytesPerCycle);
 }
@@ -59,7 +75,8 @@ BatchStep make_batch(std::vector<KernelStep> kernels, const char* graph_key) {
     const double cycles = cycles_of(step);
     const auto wanted = static_cast<int64_t>(cycles / kPieceCycles) + 1;
     const bool along_row = step.run.split_inner && outer < wanted && blocks > outer;
-    const int64_t units = along_row ? blocks : outer, pieces = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(units, 1));
+    const int64_t units = along_row ? blocks : outer,
+                  pieces = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(units, 1));
     batch.shares.push_back({batch.pieces, pieces, units, along_row});
     batch.pieces += pieces;
     batch.cycles += cycles;
@@ -74,10 +91,12 @@ const KernelStep* run_batch(const BatchStep& batch, std::span<char* const> bases
   constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
   std::atomic<int32_t> failed{kNone};  // the first kernel that reports something
   const auto run = [&](int64_t begin, int64_t end) {
-    auto share = std::upper_bound(batch.shares.begin(), batch.shares.end(), begin, [](int64_t piece, const BatchStep::Share& s) { return piece < s.first_piece; });
+    auto share = std::upper_bound(batch.shares.begin(), batch.shares.end(), begin,
+                                  [](int64_t piece, const BatchStep::Share& s) { return piece < s.first_piece; });
     for (--share; share != batch.shares.end() && share->first_piece < end; ++share) {
       const auto k = static_cast<int32_t>(share - batch.shares.begin());
-      const int64_t first = std::max<int64_t>(begin - share->first_piece, 0), last = std::min(end - share->first_piece, share->pieces);
+      const int64_t first = std::max<int64_t>(begin - share->first_piece, 0),
+                    last = std::min(end - share->first_piece, share->pieces);
       if (run_pieces(batch.kernels[static_cast<size_t>(k)], *share, first, last, bases) == 0) continue;
       for (int32_t before = failed; k < before && !failed.compare_exchange_weak(before, k);) {
       }

@@ -25,8 +25,9 @@ bool BlockCheck::is_on() {
   return on;
 }
 
-BlockCheck::BlockCheck(const BlockStep* prologue, const BlockStep* epilogue, const OpCall& call, std::span<const Value> inputs,
-                       std::span<const Value> outputs, const Graph& graph, std::span<char* const> bases)
+BlockCheck::BlockCheck(const BlockStep* prologue, const BlockStep* epilogue, const OpCall& call,
+                       std::span<const Value> inputs, std::span<const Value> outputs, const Graph& graph,
+                       std::span<char* const> bases)
     : prologue_(prologue), epilogue_(epilogue), call_(call), output_(outputs[0]), graph_(graph), bases_(bases) {
   std::vector<Tensor> operands(call.inputs.begin(), call.inputs.end());
   if (prologue) {
@@ -49,18 +50,23 @@ void BlockCheck::copy(int32_t buffer, bool has_memory) {
   if (copies_.contains(buffer)) return;
   const int64_t nbytes = graph_.buffers[static_cast<size_t>(buffer)].nbytes;
   const Tensor bytes = Tensor::empty({nbytes}, DType::u8);
-  if (has_memory && nbytes > 0) std::memcpy(bytes.raw_data(), bases_[static_cast<size_t>(buffer)], static_cast<size_t>(nbytes));
+  if (has_memory && nbytes > 0)
+    std::memcpy(bytes.raw_data(), bases_[static_cast<size_t>(buffer)], static_cast<size_t>(nbytes));
   copies_.emplace(buffer, bytes);
 }
 
-Tensor BlockCheck::tensor_of(const Value& v) const { return Tensor::over(copies_.at(v.buffer).storage(), v.sizes, v.strides, v.offset, v.dtype); }
+Tensor BlockCheck::tensor_of(const Value& v) const {
+  return Tensor::over(copies_.at(v.buffer).storage(), v.sizes, v.strides, v.offset, v.dtype);
+}
 
 void BlockCheck::run(const KernelStep& kernel) const {
   char* data[kMaxNestOperands];
   for (size_t k = 0; k < kernel.operands.size(); ++k) {
     const OperandPlace& place = kernel.operands[k];
     const auto it = copies_.find(place.buffer);
-    data[k] = (it != copies_.end() ? static_cast<char*>(it->second.raw_data()) : bases_[static_cast<size_t>(place.buffer)]) + place.byte_offset;
+    data[k] =
+        (it != copies_.end() ? static_cast<char*>(it->second.raw_data()) : bases_[static_cast<size_t>(place.buffer)]) +
+        place.byte_offset;
   }
   KernelRun run = kernel.run;
   run.entry = kernel.kernel->entry;
@@ -78,9 +84,10 @@ void BlockCheck::finish(std::span<char* const> bases) const {
     for (size_t k = inputs; k < kernel.operands.size(); ++k) {
       const OperandPlace& place = kernel.operands[k];
       overwritten = overwritten || place.buffer == output_.buffer;
-      compare(place, kernel.nest, kernel.nest.operands[k],
-              fmt::format("output {} of {} ({})", k - inputs, kernel.ops, name_of(kernel.spec.outputs[k - inputs].dtype)),
-              bases[static_cast<size_t>(place.buffer)]);
+      compare(
+          place, kernel.nest, kernel.nest.operands[k],
+          fmt::format("output {} of {} ({})", k - inputs, kernel.ops, name_of(kernel.spec.outputs[k - inputs].dtype)),
+          bases[static_cast<size_t>(place.buffer)]);
     }
     if (!epilogue_->keeps_operand || overwritten) return;
   }
@@ -89,15 +96,18 @@ void BlockCheck::finish(std::span<char* const> bases) const {
   rows.sizes = {columns == 0 ? 0 : numel_of(output_.sizes) / columns, columns};
   const int64_t item = itemsize(output_.dtype);
   compare({output_.buffer, output_.offset * item}, rows, {.data = nullptr, .itemsize = item, .strides = {columns, 1}},
-          fmt::format("the {}output ({})", epilogue_ ? "kept " : "", name_of(output_.dtype)), bases[static_cast<size_t>(output_.buffer)]);
+          fmt::format("the {}output ({})", epilogue_ ? "kept " : "", name_of(output_.dtype)),
+          bases[static_cast<size_t>(output_.buffer)]);
 }
 
 std::string BlockCheck::names() const {
-  if (prologue_ && epilogue_) return fmt::format("prologue {} and epilogue {}", prologue_->kernel.ops, epilogue_->kernel.ops);
+  if (prologue_ && epilogue_)
+    return fmt::format("prologue {} and epilogue {}", prologue_->kernel.ops, epilogue_->kernel.ops);
   return prologue_ ? "prologue " + prologue_->kernel.ops : "epilogue " + epilogue_->kernel.ops;
 }
 
-void BlockCheck::compare(const OperandPlace& place, const LoopNest& nest, const NestOperand& operand, const std::string& what, const char* actual) const {
+void BlockCheck::compare(const OperandPlace& place, const LoopNest& nest, const NestOperand& operand,
+                         const std::string& what, const char* actual) const {
   const auto* expected = static_cast<const char*>(copies_.at(place.buffer).raw_data());
   const int64_t columns = nest.sizes.back(), points = nest.count(0, nest.sizes.ndim());
   for (int64_t i = 0; i < points; ++i) {
@@ -108,10 +118,12 @@ void BlockCheck::compare(const OperandPlace& place, const LoopNest& nest, const 
     }
     const int64_t byte = place.byte_offset + element * operand.itemsize;
     if (std::memcmp(actual + byte, expected + byte, static_cast<size_t>(operand.itemsize)) == 0) continue;
-    throw InternalError(fmt::format("{} on the blocks of {}: element [{}, {}] of {} is {}, expected {} as they give it one after the other; compile with "
-                                    "epilogues = Epilogues::off, prologues = false and please report this with the shapes {}",
-                                    names(), call_.op.name, i / columns, i % columns, what, bits_of(actual + byte, operand.itemsize),
-                                    bits_of(expected + byte, operand.itemsize), output_.sizes));
+    throw InternalError(
+        fmt::format("{} on the blocks of {}: element [{}, {}] of {} is {}, expected {} as they give it one after the "
+                    "other; compile with "
+                    "epilogues = Epilogues::off, prologues = false and please report this with the shapes {}",
+                    names(), call_.op.name, i / columns, i % columns, what, bits_of(actual + byte, operand.itemsize),
+                    bits_of(expected + byte, operand.itemsize), output_.sizes));
   }
 }
 

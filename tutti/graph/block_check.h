@@ -1,5 +1,5 @@
-// Checks that a call with a prologue or epilogue gives the same bits as running the kernels one after another. For debugging:
-// TUTTI_CHECK_EPILOGUES=1, or CompileOptions::check_epilogues.
+// Checks that a call with a prologue or epilogue gives the same bits as running the kernels one after another. For
+// debugging: TUTTI_CHECK_EPILOGUES=1, or CompileOptions::check_epilogues.
 #pragma once
 
 #include <map>
@@ -11,10 +11,10 @@ namespace tutti::graph {
 
 class BlockCheck {
  public:
-  // Runs the prologue, the call and the epilogue (null: there is none) on copies of what they write. inputs, outputs: of the
-  // call; bases: where the buffers of the graph begin. All must outlive the check.
-  BlockCheck(const BlockStep* prologue, const BlockStep* epilogue, const OpCall& call, std::span<const Value> inputs, std::span<const Value> outputs,
-             const Graph& graph, std::span<char* const> bases);
+  // Runs the prologue, the call and the epilogue (null: there is none) on copies of what they write. inputs, outputs:
+  // of the call; bases: where the buffers of the graph begin. All must outlive the check.
+  BlockCheck(const BlockStep* prologue, const BlockStep* epilogue, const OpCall& call, std::span<const Value> inputs,
+             std::span<const Value> outputs, const Graph& graph, std::span<char* const> bases);
   // After they have run on blocks: InternalError naming the first element that differs.
   void finish(std::span<char* const> bases) const;
 
@@ -25,7 +25,8 @@ class BlockCheck {
   Tensor tensor_of(const Value& v) const;
   // The kernel over all of its nest, on the copies where there are some.
   void run(const KernelStep& kernel) const;
-  void compare(const OperandPlace& place, const LoopNest& nest, const NestOperand& operand, const std::string& what, const char* actual) const;
+  void compare(const OperandPlace& place, const LoopNest& nest, const NestOperand& operand, const std::string& what,
+               const char* actual) const;
   std::string names() const;
 
   const BlockStep* const prologue_;

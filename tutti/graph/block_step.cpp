@@ -24,7 +24,8 @@ std::optional<Dims> order_in(const Value& value, const Access& access, const Spa
   }
   if (moves) {
     std::stable_partition(dims.begin(), dims.end(), is_one);
-    std::stable_sort(std::find_if_not(dims.begin(), dims.end(), is_one), dims.end(), [&](int64_t a, int64_t b) { return stride(a) > stride(b); });
+    std::stable_sort(std::find_if_not(dims.begin(), dims.end(), is_one), dims.end(),
+                     [&](int64_t a, int64_t b) { return stride(a) > stride(b); });
   }
   int64_t expected = 1;
   for (size_t i = dims.size(); i-- > 0;) {
@@ -47,10 +48,14 @@ int end_of_rows(const Extents& sizes, int64_t columns) {
 }
 
 bool writes_elsewhere(const KernelWriter& writer) {
-  const auto meets = [](const Access& write, const Access& other) { return write.buffer == other.buffer && !write.same_place(other); };
+  const auto meets = [](const Access& write, const Access& other) {
+    return write.buffer == other.buffer && !write.same_place(other);
+  };
   return std::any_of(writer.outputs.begin(), writer.outputs.end(), [&](const KernelWriter::Output& out) {
-    return std::any_of(writer.inputs.begin(), writer.inputs.end(), [&](const Access& in) { return meets(out.access, in); }) ||
-           std::any_of(writer.outputs.begin(), writer.outputs.end(), [&](const KernelWriter::Output& o) { return meets(out.access, o.access); });
+    return std::any_of(writer.inputs.begin(), writer.inputs.end(),
+                       [&](const Access& in) { return meets(out.access, in); }) ||
+           std::any_of(writer.outputs.begin(), writer.outputs.end(),
+                       [&](const KernelWriter::Output& o) { return meets(out.access, o.access); });
   });
 }
 
@@ -65,7 +70,9 @@ const char* shape(KernelStep& step, const Dims& order, int64_t columns, const Ex
   if (ends == rows) nest.append_dim(1);
   step.outer_end = nest.collapse(0, rows);
   const int inner = nest.sizes.ndim() - 1;
-  const auto counts = [](const ExprNode& node) { return node.op == ScalarOp::linear_index || node.op == ScalarOp::inner_index; };
+  const auto counts = [](const ExprNode& node) {
+    return node.op == ScalarOp::linear_index || node.op == ScalarOp::inner_index;
+  };
   if (nest.sizes[static_cast<size_t>(inner)] > 1 && nest.logical[static_cast<size_t>(inner)] != 1 &&
       std::any_of(pool.nodes().begin(), pool.nodes().end(), counts))
     return "it counts its elements in another order";
@@ -97,7 +104,8 @@ const Access& access_to(const KernelWriter& writer, int64_t operand) {
   return k < inputs ? writer.inputs[k] : writer.outputs[k - inputs].access;
 }
 
-std::variant<BlockStep, const char*> make_step(const Group& group, const Graph& graph, const std::vector<bool>& escapes, const Value& value) {
+std::variant<BlockStep, const char*> make_step(const Group& group, const Graph& graph, const std::vector<bool>& escapes,
+                                               const Value& value) {
   if (!group.space.row.empty()) return "it reduces rows";
   for (const int32_t n : group.nodes) {
     if (!graph.nodes[static_cast<size_t>(n)].keys.empty()) return "it draws random numbers";
@@ -137,7 +145,8 @@ class Parts {
     run_.data = run.data;
   }
   void operator()(const NestPart& part, const MovedOperand* moved) {
-    if (const uint32_t error = run_nest_part(step_.kernel.nest, step_.kernel.outer_end, run_, part, moved)) errors_ |= error;
+    if (const uint32_t error = run_nest_part(step_.kernel.nest, step_.kernel.outer_end, run_, part, moved))
+      errors_ |= error;
   }
   uint32_t errors() const { return errors_; }
 
@@ -149,11 +158,13 @@ class Parts {
 
 }  // namespace
 
-std::variant<BlockStep, const char*> make_epilogue(const Group& group, const Graph& graph, const std::vector<bool>& escapes, const Value& output) {
+std::variant<BlockStep, const char*> make_epilogue(const Group& group, const Graph& graph,
+                                                   const std::vector<bool>& escapes, const Value& output) {
   return make_step(group, graph, escapes, output);
 }
 
-std::variant<BlockStep, const char*> make_prologue(const Group& group, const Graph& graph, const std::vector<bool>& escapes, const Value& input) {
+std::variant<BlockStep, const char*> make_prologue(const Group& group, const Graph& graph,
+                                                   const std::vector<bool>& escapes, const Value& input) {
   Value dense = input;
   const bool is_transposed = input.strides != contiguous_strides(input.sizes) && input.sizes.ndim() == 2;
   if (is_transposed) {
@@ -171,7 +182,8 @@ std::variant<BlockStep, const char*> make_prologue(const Group& group, const Gra
   return made;
 }
 
-BlockErrors run_in_blocks(const OpCall& call, std::span<const Tensor> outputs, const BlockRun& prologue, const BlockRun& epilogue) {
+BlockErrors run_in_blocks(const OpCall& call, std::span<const Tensor> outputs, const BlockRun& prologue,
+                          const BlockRun& epilogue) {
   std::optional<Parts> make, take;
   if (prologue.step) make.emplace(prologue);
   if (epilogue.step) take.emplace(epilogue);
@@ -188,7 +200,8 @@ BlockErrors run_in_blocks(const OpCall& call, std::span<const Tensor> outputs, c
   };
   const auto on_result = [&](const OutputBlock& b) {
     const MovedOperand moved{epilogue.step->block_operand, static_cast<char*>(b.data), b.row_stride};
-    (*take)({b.first_row, b.first_row + b.rows, b.first_column, b.first_column + b.columns}, epilogue.step->keeps_operand ? nullptr : &moved);
+    (*take)({b.first_row, b.first_row + b.rows, b.first_column, b.first_column + b.columns},
+            epilogue.step->keeps_operand ? nullptr : &moved);
   };
   const BlockProducer producer(on_demand);
   const BlockConsumer consumer(on_result);

@@ -3,14 +3,15 @@
 //   auto step = tutti::compile([&](const Tensor& x, const Tensor& y) { return mean(square(sub(model(x), y))); });
 //   Tensor loss = step(x, y);
 //
-// The first call with a new kind of arguments (dtypes, sizes, strides, plain values, ...) traces the function: it runs on tensors
-// without elements, and the ops it calls are recorded. Later calls of that kind replay them. Results, gradients and in-place
-// writes have the bits of an eager run.
+// The first call with a new kind of arguments (dtypes, sizes, strides, plain values, ...) traces the function: it runs
+// on tensors without elements, and the ops it calls are recorded. Later calls of that kind replay them. Results,
+// gradients and in-place writes have the bits of an eager run.
 //
-// A trace sees tensor ops only. Other host code in the function (printing, counting, reading a clock) runs only while tracing,
-// and a plain number that the function captures by reference keeps the value it had then: pass such numbers as arguments.
-// Captured tensors are read anew at every call. When a variable, a member or an element of a vector that the function reads is
-// replaced by another tensor, the function is traced again; docs/compiler.md says which changes are detected, and when.
+// A trace sees tensor ops only. Other host code in the function (printing, counting, reading a clock) runs only while
+// tracing, and a plain number that the function captures by reference keeps the value it had then: pass such numbers as
+// arguments. Captured tensors are read anew at every call. When a variable, a member or an element of a vector that the
+// function reads is replaced by another tensor, the function is traced again; docs/compiler.md says which changes are
+// detected, and when.
 #pragma once
 
 #include <functional>
@@ -24,12 +25,14 @@
 
 namespace tutti {
 
-// A compiled function. Copies share the compiled code. Any number of threads may call it concurrently; ranks that are threads share
-// its kernels, and each traces its own calls.
+// A compiled function. Copies share the compiled code. Any number of threads may call it concurrently; ranks that are
+// threads share its kernels, and each traces its own calls.
 template <class Fn>
 class Compiled {
  public:
-  Compiled(Fn fn, CompileOptions options) : fn_(std::make_shared<Fn>(std::move(fn))), function_(std::make_shared<graph::CompiledFunction>(std::move(options), !std::is_empty_v<Fn>)) {}
+  Compiled(Fn fn, CompileOptions options)
+      : fn_(std::make_shared<Fn>(std::move(fn))),
+        function_(std::make_shared<graph::CompiledFunction>(std::move(options), !std::is_empty_v<Fn>)) {}
 
   // Calls the function. Throws what `fn` throws, CaptureError when it cannot be captured, and RecompileLimit.
   template <class... Args>
@@ -39,7 +42,8 @@ class Compiled {
     graph::Leaves arguments;
     graph::Flattener flatten(arguments);
     (flatten(args), ...);
-    const auto trace = [&](const graph::StandIns& stand_ins, std::vector<Tensor>& results) -> std::shared_ptr<const void> {
+    const auto trace = [&](const graph::StandIns& stand_ins,
+                           std::vector<Tensor>& results) -> std::shared_ptr<const void> {
       std::optional<HandleNotes::Pause> copying(std::in_place);  // the function does not hold its arguments
       std::tuple<std::decay_t<Args>...> traced(args...);
       copying.reset();
@@ -55,7 +59,8 @@ class Compiled {
         out(*result);
         graph::refuse_returned_keys(leaves);
         results = leaves.tensors;
-        if (const std::vector<Tensor> kept = graph::without_wrappers(results); !kept.empty()) graph::Rebuilder({.tensors = kept})(*result);
+        if (const std::vector<Tensor> kept = graph::without_wrappers(results); !kept.empty())
+          graph::Rebuilder({.tensors = kept})(*result);
         return result;
       }
     };
@@ -72,10 +77,12 @@ class Compiled {
     };
     const graph::CallOutcome outcome = function_->call(arguments, trace, rerun);
     if (outcome.eager) return (*fn_)(args...);
-    if constexpr (!std::is_void_v<Result>) return graph::rebuilt(*static_cast<const Result*>(outcome.structure.get()), outcome.results);
+    if constexpr (!std::is_void_v<Result>)
+      return graph::rebuilt(*static_cast<const Result*>(outcome.structure.get()), outcome.results);
   }
 
-  // Both tell what the rank that asks has compiled; explain() is a readable description, with the reason for each recompilation.
+  // Both tell what the rank that asks has compiled; explain() is a readable description, with the reason for each
+  // recompilation.
   CompileStatistics statistics() const { return function_->statistics(); }
   std::string explain() const { return function_->explain(); }
 

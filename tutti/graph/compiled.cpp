@@ -30,7 +30,8 @@ CompiledCore::~CompiledCore() = default;
 std::shared_ptr<const Specialization> CompiledCore::find(const Leaves& arguments) const {
   std::shared_lock lock(mutex_);
   for (const Entry& e : entries_) {
-    if (e.specialization->guards.hold(arguments) && e.specialization->captured_state_holds(arguments)) return e.specialization;
+    if (e.specialization->guards.hold(arguments) && e.specialization->captured_state_holds(arguments))
+      return e.specialization;
   }
   return nullptr;
 }
@@ -46,17 +47,19 @@ CompiledCore::Outcome CompiledCore::call(const Leaves& arguments, TraceFn trace,
     return {.eager = true, .structure = nullptr, .results = {}};
   }
   if (found->continuations) return in_segments(std::move(found), arguments, trace, rerun);
-  if (options_.verify > 0 && calls_++ % options_.verify == 0) return {false, found->structure, verified(found, arguments, trace, rerun)};
+  if (options_.verify > 0 && calls_++ % options_.verify == 0)
+    return {false, found->structure, verified(found, arguments, trace, rerun)};
   return {false, found->structure, replay(found, arguments, rerun)};
 }
 
-std::vector<Tensor> CompiledCore::verified(const std::shared_ptr<const Specialization>& specialization, const Leaves& arguments, TraceFn fn,
-                                           FunctionRef<Rerun()> rerun) {
+std::vector<Tensor> CompiledCore::verified(const std::shared_ptr<const Specialization>& specialization,
+                                           const Leaves& arguments, TraceFn fn, FunctionRef<Rerun()> rerun) {
   if (specialization->mode == NumericsMode::fast) return replay(specialization, arguments, rerun);
   // What the function writes through a held tensor into an argument would not reach a copy of it.
   for (const Captured& c : specialization->captured) {
     for (const Tensor& t : arguments.tensors) {
-      if (inside_of(c.tensor).storage().get() == inside_of(t).storage().get()) return replay(specialization, arguments, rerun);
+      if (inside_of(c.tensor).storage().get() == inside_of(t).storage().get())
+        return replay(specialization, arguments, rerun);
     }
   }
   // A product on blocks is Tutti's, and eagerly a library's: only strict mode promises that they agree.
@@ -88,7 +91,8 @@ std::shared_ptr<const Specialization> CompiledCore::compile(const Leaves& argume
   if (symbols.empty() || !trace_family(symbols, arguments, trace, made, refusal)) {
     double trace_ms = 0;
     const Progress nothing;
-    const Build build = specialize(arguments, trace, build_options(), &trace_ms, options_.on_break == CompileOptions::OnBreak::segment ? &nothing : nullptr);
+    const Build build = specialize(arguments, trace, build_options(), &trace_ms,
+                                   options_.on_break == CompileOptions::OnBreak::segment ? &nothing : nullptr);
     made = finish(arguments, build, nullptr, trace_ms);
   }
   std::unique_lock lock(mutex_);
@@ -136,10 +140,11 @@ Symbols CompiledCore::symbols_for(const Leaves& arguments, bool generalize) cons
 }
 
 // False when the sizes have to be integers after all, for the reason `refusal`.
-bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace, std::shared_ptr<const Specialization>& made,
-                                std::string& refusal) {
+bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments, TraceFn trace,
+                                std::shared_ptr<const Specialization>& made, std::string& refusal) {
   const auto refuse = [&](const std::string& why) {
-    if (symbols.num_declared() > 0) throw CaptureError(31, fmt::format("'{}' cannot have the sizes that dynamic() declares: {}", options_.name, why));
+    if (symbols.num_declared() > 0)
+      throw CaptureError(31, fmt::format("'{}' cannot have the sizes that dynamic() declares: {}", options_.name, why));
     refusal = why;
   };
   Build first;
@@ -177,16 +182,17 @@ bool CompiledCore::trace_family(const Symbols& symbols, const Leaves& arguments,
   return true;
 }
 
-std::shared_ptr<const Specialization> CompiledCore::finish(const Leaves& arguments, const Build& build, std::shared_ptr<const Family> family,
-                                                           double trace_ms) {
-  // Meanwhile calls would choose the layouts of distributed tensors by their own sizes, and this family has chosen them for all sizes: a rank that is still
-  // waiting would send other messages than one that is ready.
+std::shared_ptr<const Specialization> CompiledCore::finish(const Leaves& arguments, const Build& build,
+                                                           std::shared_ptr<const Family> family, double trace_ms) {
+  // Meanwhile calls would choose the layouts of distributed tensors by their own sizes, and this family has chosen them
+  // for all sizes: a rank that is still waiting would send other messages than one that is ready.
   if (options_.first_call == CompileOptions::FirstCall::waits || (family && family->meets_wrappers())) {
     auto made = build();
     add(made, std::move(family), trace_ms);
     return made;
   }
-  background_->start(Guards::of(arguments), [this, build, family = std::move(family), trace_ms] { add(build(), family, trace_ms); });
+  background_->start(Guards::of(arguments),
+                     [this, build, family = std::move(family), trace_ms] { add(build(), family, trace_ms); });
   return nullptr;
 }
 
@@ -195,32 +201,44 @@ std::string CompiledCore::reason_for(const Leaves& arguments) const {
   if (!replaced_.empty()) return replaced_;
   if (entries_.empty()) return "first call";
   const std::string difference = entries_.back().specialization->guards.first_difference(arguments);
-  return !difference.empty() ? difference : "a tensor that the function holds has another shape, requires_grad or gradient, or shares other memory with the arguments, or the numerics mode is another one";
+  return !difference.empty() ? difference
+                             : "a tensor that the function holds has another shape, requires_grad or gradient, or "
+                               "shares other memory with the arguments, or the numerics mode is another one";
 }
 
 void CompiledCore::refuse_one_more(const std::string& reason) const {
   std::string list;
   for (const std::string& r : reasons_) list += "\n  " + r;
   for (const std::string& f : fixed_) list += "\nSizes that are no symbols: " + f;
-  throw RecompileLimit(fmt::format("TUTTI-CAPTURE-030 '{}' was compiled {} times and this call needs one more: {}. Reasons so far:{}\nPass what "
-                                   "changes as a tensor, pad to a few shapes, raise recompile_limit, or set on_limit to eager, forget or generalize",
-                                   options_.name, traces_, reason, list));
+  throw RecompileLimit(fmt::format(
+      "TUTTI-CAPTURE-030 '{}' was compiled {} times and this call needs one more: {}. Reasons so far:{}\nPass what "
+      "changes as a tensor, pad to a few shapes, raise recompile_limit, or set on_limit to eager, forget or generalize",
+      options_.name, traces_, reason, list));
 }
 
 BuildOptions CompiledCore::build_options() const {
-  return {.name = options_.name, .partition = {options_.activation_memory_budget}, .collectives = options_.collectives,
+  return {.name = options_.name,
+          .partition = {options_.activation_memory_budget},
+          .collectives = options_.collectives,
           .fuse = {.fuse = options_.fuse},
-          .epilogues = options_.epilogues, .prologues = options_.prologues, .check_epilogues = options_.check_epilogues, .batch = options_.batch, .jobs = options_.jobs > 0 ? options_.jobs : usable_cores()};
+          .epilogues = options_.epilogues,
+          .prologues = options_.prologues,
+          .check_epilogues = options_.check_epilogues,
+          .batch = options_.batch,
+          .jobs = options_.jobs > 0 ? options_.jobs : usable_cores()};
 }
 
-void CompiledCore::add(std::shared_ptr<const Specialization> made, std::shared_ptr<const Family> family, double trace_ms) {
+void CompiledCore::add(std::shared_ptr<const Specialization> made, std::shared_ptr<const Family> family,
+                       double trace_ms) {
   std::unique_lock lock(mutex_);
   const auto drop_oldest = [&](bool member) {
-    const auto oldest = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return (e.family != nullptr) == member; });
+    const auto oldest =
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return (e.family != nullptr) == member; });
     if (oldest == entries_.end()) return;
     entries_.erase(oldest);
   };
-  const auto members = std::count_if(entries_.begin(), entries_.end(), [](const Entry& e) { return e.family != nullptr; });
+  const auto members =
+      std::count_if(entries_.begin(), entries_.end(), [](const Entry& e) { return e.family != nullptr; });
   if (family && members >= kMaxMembers) drop_oldest(true);
   if (!family && static_cast<int64_t>(entries_.size()) - members >= options_.recompile_limit) drop_oldest(false);
   count(*made, trace_ms);

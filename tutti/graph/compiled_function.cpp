@@ -1,7 +1,8 @@
-// What a trace records is what the function did on one rank: it may ask for the rank, the mesh or the groups of a rank, and with a
-// distributed argument the graph has the sizes of the part of that rank. So ranks that are threads share kernels, but neither
-// traces nor what decides about them (which sizes vary, how many kinds there are, when a call is verified): as in processes of their
-// own, these follow from the calls of the rank alone, and ranks that make the same calls make the same decisions.
+// What a trace records is what the function did on one rank: it may ask for the rank, the mesh or the groups of a rank,
+// and with a distributed argument the graph has the sizes of the part of that rank. So ranks that are threads share
+// kernels, but neither traces nor what decides about them (which sizes vary, how many kinds there are, when a call is
+// verified): as in processes of their own, these follow from the calls of the rank alone, and ranks that make the same
+// calls make the same decisions.
 #include "tutti/graph/compiled_function.h"
 
 #include <algorithm>
@@ -18,13 +19,16 @@ namespace tutti::graph {
 namespace {
 
 void check(const CompileOptions& options) {
-  TUTTI_CHECK(options.recompile_limit >= 1, "compile: recompile_limit is {}; expected at least 1", options.recompile_limit);
-  TUTTI_CHECK(options.activation_memory_budget >= 0 && options.activation_memory_budget <= 1,
-              "compile: activation_memory_budget is {}; expected 0 (compute again what may be) to 1 (keep what costs time)", options.activation_memory_budget);
+  TUTTI_CHECK(options.recompile_limit >= 1, "compile: recompile_limit is {}; expected at least 1",
+              options.recompile_limit);
+  TUTTI_CHECK(
+      options.activation_memory_budget >= 0 && options.activation_memory_budget <= 1,
+      "compile: activation_memory_budget is {}; expected 0 (compute again what may be) to 1 (keep what costs time)",
+      options.activation_memory_budget);
   TUTTI_CHECK(options.verify >= 0, "compile: verify is {}; expected 0 (never) or n (every n-th call)", options.verify);
   TUTTI_CHECK(options.collectives.under_way_bytes >= 0 && options.collectives.bucket_bytes >= 0,
-              "compile: collectives.under_way_bytes is {}, bucket_bytes {}; expected 0 (off) or more", options.collectives.under_way_bytes,
-              options.collectives.bucket_bytes);
+              "compile: collectives.under_way_bytes is {}, bucket_bytes {}; expected 0 (off) or more",
+              options.collectives.under_way_bytes, options.collectives.bucket_bytes);
   TUTTI_CHECK(options.jobs >= 0, "compile: jobs is {}; expected 0 (all cores) or more", options.jobs);
 }
 
@@ -86,10 +90,15 @@ class CompiledFunction::RankOfCores {
   size_t sweep_at_ = kSweepAt;
 };
 
-CompiledFunction::CompiledFunction(CompileOptions options, bool may_hold) : options_(std::move(options)), may_hold_(may_hold), cores_(std::make_shared<Cores>()) { check(options_); }
+CompiledFunction::CompiledFunction(CompileOptions options, bool may_hold)
+    : options_(std::move(options)), may_hold_(may_hold), cores_(std::make_shared<Cores>()) {
+  check(options_);
+}
 CompiledFunction::~CompiledFunction() = default;
 
-CallOutcome CompiledFunction::call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun) const { return here().call(arguments, trace, rerun); }
+CallOutcome CompiledFunction::call(const Leaves& arguments, TraceFn trace, FunctionRef<Rerun()> rerun) const {
+  return here().call(arguments, trace, rerun);
+}
 CompileStatistics CompiledFunction::statistics() const { return here().statistics(); }
 std::string CompiledFunction::explain() const { return here().explain(); }
 bool CompiledFunction::calls_inline() { return Trace::current() != nullptr; }

@@ -24,7 +24,8 @@ struct CallOutcome {
 // What was compiled belongs to the ranks that called, each of which has a CompiledCore. May be used by any thread.
 class CompiledFunction {
  public:
-  // may_hold: the function object has state, so the tensors it reads may be replaced. UsageError for options out of range.
+  // may_hold: the function object has state, so the tensors it reads may be replaced. UsageError for options out of
+  // range.
   CompiledFunction(CompileOptions options, bool may_hold);
   ~CompiledFunction();
   CompiledFunction(const CompiledFunction&) = delete;

@@ -14,11 +14,13 @@ bool CompiledCore::reads_the_same(HeldWatch& watch, const Leaves& arguments, Tra
   return reads_the_same_here(watch, arguments, trace, progress);
 }
 
-bool CompiledCore::reads_the_same_here(HeldWatch& watch, const Leaves& arguments, TraceFn trace, const Progress* progress) {
+bool CompiledCore::reads_the_same_here(HeldWatch& watch, const Leaves& arguments, TraceFn trace,
+                                       const Progress* progress) {
   const bool always = options_.look == CompileOptions::Look::every_call;
   if (!always && !watch.still_due()) return true;  // another thread has looked meanwhile
   const Progress nothing;
-  if (progress == nullptr && !watch.symbols() && options_.on_break == CompileOptions::OnBreak::segment) progress = &nothing;
+  if (progress == nullptr && !watch.symbols() && options_.on_break == CompileOptions::OnBreak::segment)
+    progress = &nothing;
   HeldWatch::Finding found;
   try {
     found = watch.look([&] { return reads_again(arguments, trace, build_options(), watch.symbols(), progress); });
@@ -34,10 +36,14 @@ bool CompiledCore::reads_the_same_here(HeldWatch& watch, const Leaves& arguments
   if (found.difference.empty()) return true;
   drop(watch, found.difference);
   if (found.unseen_since == 0 || always) return false;
-  throw CaptureError(35, fmt::format("'{}' no longer does what was compiled: {}. No variable that it reads became another tensor, so it may have gone on with "
-                                     "the old one since call {} of this kind. Write held tensors in place, pass what changes (a list that grows, what a pointer "
-                                     "leads to) as an argument, or set look = Look::every_call; the next call compiles the function anew",
-                                     options_.name, found.difference, found.unseen_since));
+  throw CaptureError(
+      35,
+      fmt::format("'{}' no longer does what was compiled: {}. No variable that it reads became another tensor, so it "
+                  "may have gone on with "
+                  "the old one since call {} of this kind. Write held tensors in place, pass what changes (a list that "
+                  "grows, what a pointer "
+                  "leads to) as an argument, or set look = Look::every_call; the next call compiles the function anew",
+                  options_.name, found.difference, found.unseen_since));
 }
 
 void CompiledCore::drop(const HeldWatch& watch, const std::string& reason) {

@@ -11,7 +11,8 @@ namespace tutti::graph {
 std::shared_ptr<const Specialization> Continuations::find(const Tensor& value, const Leaves& arguments) const {
   const std::lock_guard lock(mutex_);
   for (const Entry& e : entries_) {
-    const bool same = value.nbytes() == 0 || std::memcmp(e.value.raw_data(), value.raw_data(), static_cast<size_t>(value.nbytes())) == 0;
+    const bool same = value.nbytes() == 0 ||
+                      std::memcmp(e.value.raw_data(), value.raw_data(), static_cast<size_t>(value.nbytes())) == 0;
     if (same && e.next->captured_state_holds(arguments)) return e.next;
   }
   return nullptr;
@@ -37,7 +38,8 @@ void run_segment(const Specialization& segment, const Leaves& arguments, Progres
   for (const Tensor& t : arguments.tensors) before_host_read(inside_of(t));
   for (const Captured& c : segment.captured) before_host_read(inside_of(c.tensor)), autograd::note_captured(c.tensor);
   draw_keys(segment.keys, arguments.keys, progress.keys);
-  const std::vector<Tensor> made = segment.forward->run(segment.memory_of(segment.sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
+  const std::vector<Tensor> made = segment.forward->run(
+      segment.memory_of(segment.sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
   progress.has_written = progress.has_written || segment.forward->writes_given();
   const Tensor value = Tensor::empty(made[0].extents(), made[0].dtype());  // the memory may be written later
   copy_elements(value, made[0]);

@@ -43,9 +43,9 @@ std::vector<Tensor> nothing_stacked(const ScanFn& f, const std::vector<Tensor>& 
   operands.insert(operands.end(), elements.begin(), elements.end());
   Trace root("scan");
   Trace* outer = Trace::current();
-  graph::PartTrace step(outer ? *outer : root, "body of scan", operands, operands.size(), [&](std::span<const Tensor> x) {
-    return f(x.first(init.size()), x.subspan(init.size())).outputs;
-  });
+  graph::PartTrace step(
+      outer ? *outer : root, "body of scan", operands, operands.size(),
+      [&](std::span<const Tensor> x) { return f(x.first(init.size()), x.subspan(init.size())).outputs; });
   for (OutputMeta m : graph::metas_of(step.results())) {
     m.sizes.insert(0, 0);
     stacked.push_back(zeros(m.sizes, m.dtype));
@@ -55,7 +55,8 @@ std::vector<Tensor> nothing_stacked(const ScanFn& f, const std::vector<Tensor>& 
 
 }  // namespace
 
-std::vector<Tensor> cond(const Tensor& pred, const TensorFn& if_true, const TensorFn& if_false, const std::vector<Tensor>& operands) {
+std::vector<Tensor> cond(const Tensor& pred, const TensorFn& if_true, const TensorFn& if_false,
+                         const std::vector<Tensor>& operands) {
   graph::check_predicate("cond", "the predicate", pred);
   check_defined("cond", operands);
   if (Trace* trace = Trace::current()) {
@@ -65,9 +66,10 @@ std::vector<Tensor> cond(const Tensor& pred, const TensorFn& if_true, const Tens
   return as_results("cond", pred.item_int() != 0 ? if_true(operands) : if_false(operands));
 }
 
-std::vector<Tensor> switch_(const Tensor& index, const std::vector<TensorFn>& branches, const std::vector<Tensor>& operands) {
-  TUTTI_CHECK(index.defined() && is_integral(index.dtype()) && index.ndim() == 0, "switch_: the index is {}; expected an integer without dims",
-              describe(index));
+std::vector<Tensor> switch_(const Tensor& index, const std::vector<TensorFn>& branches,
+                            const std::vector<Tensor>& operands) {
+  TUTTI_CHECK(index.defined() && is_integral(index.dtype()) && index.ndim() == 0,
+              "switch_: the index is {}; expected an integer without dims", describe(index));
   TUTTI_CHECK(!branches.empty(), "switch_: there are no branches; expected at least one");
   check_defined("switch_", operands);
   if (Trace* trace = Trace::current()) {
@@ -87,7 +89,8 @@ std::vector<Tensor> while_loop(const TensorFn& again, const TensorFn& body, cons
   const auto goes_on = [&](const std::vector<Tensor>& x) {
     const NoGradScope no_grad;
     const std::vector<Tensor> results = again(x);
-    TUTTI_CHECK(results.size() == 1, "while_loop: the condition gives {} tensors; expected one boolean", results.size());
+    TUTTI_CHECK(results.size() == 1, "while_loop: the condition gives {} tensors; expected one boolean",
+                results.size());
     graph::check_predicate("while_loop", "the condition", results[0]);
     return results[0].item_int() != 0;
   };
@@ -105,8 +108,9 @@ ScanStep scan(const ScanFn& f, const std::vector<Tensor>& init, const std::vecto
   check_defined("scan", xs);
   TUTTI_CHECK(!xs.empty(), "scan: there is nothing to walk over; expected at least one tensor in xs");
   for (size_t i = 0; i < xs.size(); ++i) {
-    TUTTI_CHECK(xs[i].ndim() > 0 && xs[i].extent(0) == xs[0].extent(0), "scan: tensor {} of xs is {}, tensor 0 {}; expected the same size in dim 0", i,
-                describe(xs[i]), describe(xs[0]));
+    TUTTI_CHECK(xs[i].ndim() > 0 && xs[i].extent(0) == xs[0].extent(0),
+                "scan: tensor {} of xs is {}, tensor 0 {}; expected the same size in dim 0", i, describe(xs[i]),
+                describe(xs[0]));
   }
   const int64_t steps = xs[0].extent(0);
   if (steps == 0) return {as_results("scan", init), nothing_stacked(f, init, xs)};
@@ -120,8 +124,9 @@ ScanStep scan(const ScanFn& f, const std::vector<Tensor>& init, const std::vecto
     ScanStep made = f(current, elements);
     graph::check_carried("scan", current, made.carried);
     check_defined("scan", made.outputs);
-    TUTTI_CHECK(t == 0 || made.outputs.size() == columns.size(), "scan: step {} gives {} outputs, step 0 gave {}; expected the same number", t,
-                made.outputs.size(), columns.size());
+    TUTTI_CHECK(t == 0 || made.outputs.size() == columns.size(),
+                "scan: step {} gives {} outputs, step 0 gave {}; expected the same number", t, made.outputs.size(),
+                columns.size());
     columns.resize(made.outputs.size());
     for (size_t k = 0; k < columns.size(); ++k) columns[k].push_back(std::move(made.outputs[k]));
     current = std::move(made.carried);
@@ -132,11 +137,12 @@ ScanStep scan(const ScanFn& f, const std::vector<Tensor>& init, const std::vecto
 }
 
 void check(const Tensor& condition, const std::string& message) {
-  TUTTI_CHECK(condition.defined() && condition.dtype() == DType::boolean, "check: the condition is {}; expected a boolean tensor, e.g. gt(x, 0.0)",
-              describe(condition));
+  TUTTI_CHECK(condition.defined() && condition.dtype() == DType::boolean,
+              "check: the condition is {}; expected a boolean tensor, e.g. gt(x, 0.0)", describe(condition));
   const std::string text = message.empty() ? "check: a condition without a message does not hold" : message;
   if (Trace* trace = Trace::current()) {
-    auto body = std::make_shared<graph::ControlBody>(graph::ControlBody{.kind = graph::ControlBody::Kind::check, .text = text});
+    auto body =
+        std::make_shared<graph::ControlBody>(graph::ControlBody{.kind = graph::ControlBody::Kind::check, .text = text});
     body->ordered = true;
     trace->record_check(std::move(body), condition);
     return;

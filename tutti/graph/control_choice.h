@@ -15,9 +15,10 @@ struct Branch {
   const TensorFn* fn;
 };
 
-// Traces every branch and appends a node that runs the one `selector` says: a boolean (the first when true) or its number.
-// Its gradient is another such node, on the same selector. what: "cond", for errors; lives as long as the process.
-std::vector<Tensor> trace_choice(Trace& outer, const char* what, const Tensor& selector, std::span<const Branch> branches,
-                                 const std::vector<Tensor>& operands);
+// Traces every branch and appends a node that runs the one `selector` says: a boolean (the first when true) or its
+// number. Its gradient is another such node, on the same selector. what: "cond", for errors; lives as long as the
+// process.
+std::vector<Tensor> trace_choice(Trace& outer, const char* what, const Tensor& selector,
+                                 std::span<const Branch> branches, const std::vector<Tensor>& operands);
 
 }  // namespace tutti::graph

@@ -7,7 +7,9 @@ namespace {
 
 struct ResultNode final : autograd::Node {
   const char* name() const override { return "result of a branch"; }
-  void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t) override { input_grads[0] = grads[0]; }
+  void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t) override {
+    input_grads[0] = grads[0];
+  }
   void release_saved() override {}
 };
 

@@ -40,21 +40,29 @@ void ControlStep::check(std::span<const Tensor> inputs) const {
   if (kind_ != ControlBody::Kind::choose) return;
   const auto count = static_cast<int64_t>(parts_.size());
   const int64_t part = chosen_part(inputs[0]);
-  TUTTI_CHECK(part >= 0 && part < count, "{}: the index is {}; expected 0 to {}, one of the branches", text_, part, count - 1);
+  TUTTI_CHECK(part >= 0 && part < count, "{}: the index is {}; expected 0 to {}, one of the branches", text_, part,
+              count - 1);
 }
 
-int64_t ControlStep::chosen_part(const Tensor& which) const { return which.dtype() == DType::boolean ? !is_true(which) : which.item_int(); }
+int64_t ControlStep::chosen_part(const Tensor& which) const {
+  return which.dtype() == DType::boolean ? !is_true(which) : which.item_int();
+}
 
 void ControlStep::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
   switch (kind_) {
-    case ControlBody::Kind::check: return;
-    case ControlBody::Kind::choose: return run_choice(inputs, outputs);
-    case ControlBody::Kind::repeat: return run_repeat(inputs, outputs);
-    case ControlBody::Kind::walk: return run_walk(inputs, outputs);
+    case ControlBody::Kind::check:
+      return;
+    case ControlBody::Kind::choose:
+      return run_choice(inputs, outputs);
+    case ControlBody::Kind::repeat:
+      return run_repeat(inputs, outputs);
+    case ControlBody::Kind::walk:
+      return run_walk(inputs, outputs);
   }
 }
 
-std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> current, std::span<const Tensor> into) const {
+std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> current,
+                                          std::span<const Tensor> into) const {
   std::vector<GivenMemory> given;
   given.reserve(parts_[part].feeds.size());
   for (const ControlBody::Feed& feed : parts_[part].feeds) {

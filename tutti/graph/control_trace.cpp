@@ -54,7 +54,8 @@ int32_t NodeInputs::add(const Tensor& t, bool alone) {
 ControlBody::Feed NodeInputs::add_storage(const Tensor& t) {
   const Value v = outer_.value_of(t);
   const int64_t nbytes = outer_.graph().buffers[static_cast<size_t>(v.buffer)].nbytes;
-  const int32_t input = add_value({.buffer = v.buffer, .version = v.version, .dtype = DType::u8, .sizes = {nbytes}, .strides = {1}});
+  const int32_t input =
+      add_value({.buffer = v.buffer, .version = v.version, .dtype = DType::u8, .sizes = {nbytes}, .strides = {1}});
   return {input, (v.offset - t.offset()) * itemsize(t.dtype())};
 }
 
@@ -90,8 +91,12 @@ void PartTrace::refuse_gradients() {
     set = true;
   }
   if (set) {
-    throw CaptureError(27, fmt::format("'{}' calls backward(), which sets gradients of tensors outside of it; return the gradients (grad() gives "
-                                       "them), or call backward() on the result outside", trace_.name()));
+    throw CaptureError(
+        27,
+        fmt::format(
+            "'{}' calls backward(), which sets gradients of tensors outside of it; return the gradients (grad() gives "
+            "them), or call backward() on the result outside",
+            trace_.name()));
   }
 }
 
@@ -140,7 +145,8 @@ std::vector<autograd::Outgoing> PartTrace::send_back(const autograd::Order& star
   std::vector<autograd::Outgoing> sent;
   for (autograd::Outgoing& out : autograd::backward_since(start, outputs, own)) {
     if (out.to.leaf.defined() && trace_.is_traced(out.to.leaf)) {
-      const auto it = std::find_if(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& t) { return t.is_same(out.to.leaf); });
+      const auto it =
+          std::find_if(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& t) { return t.is_same(out.to.leaf); });
       if (it == stand_ins_.end()) continue;  // a leaf of its own
       out.to = autograd::edge_of(later_[static_cast<size_t>(it - stand_ins_.begin())]);
     }
@@ -162,7 +168,8 @@ ControlBody::Part PartTrace::backward(NodeInputs& inputs, std::span<const Tensor
   std::vector<Node> nodes;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& control = graph.nodes[n].control;
-    if (n >= forward_nodes_ || !control || control->kind != ControlBody::Kind::check) nodes.push_back(std::move(graph.nodes[n]));
+    if (n >= forward_nodes_ || !control || control->kind != ControlBody::Kind::check)
+      nodes.push_back(std::move(graph.nodes[n]));
   }
   graph.nodes = std::move(nodes);
   return extract(std::move(graph), inputs, [&](int32_t i) { return inputs.add(later_[static_cast<size_t>(i)]); });
@@ -172,22 +179,26 @@ void check_agreement(const char* what, const Trace& outer, std::span<const std::
   const PartTrace& first = *parts[0];
   for (const auto& part : parts.subspan(1)) {
     if (part->results().size() != first.results().size()) {
-      throw CaptureError(26, fmt::format("{} in '{}': the {} gives {} tensors, the {} {}; give the same number from both", what, outer.name(),
-                                         first.name(), first.results().size(), part->name(), part->results().size()));
+      throw CaptureError(
+          26, fmt::format("{} in '{}': the {} gives {} tensors, the {} {}; give the same number from both", what,
+                          outer.name(), first.name(), first.results().size(), part->name(), part->results().size()));
     }
     for (size_t k = 0; k < part->results().size(); ++k) {
       const Tensor &a = first.results()[k], &b = part->results()[k];
       if (a.dtype() == b.dtype() && a.extents() == b.extents()) continue;
-      throw CaptureError(26, fmt::format("{} in '{}': result {} of the {} is {}, of the {} {}; give the same shape and dtype from both (cast, "
-                                         "reshape, pad or broadcast one)", what, outer.name(), k, first.name(), describe(a), part->name(),
-                                         describe(b)));
+      throw CaptureError(
+          26, fmt::format(
+                  "{} in '{}': result {} of the {} is {}, of the {} {}; give the same shape and dtype from both (cast, "
+                  "reshape, pad or broadcast one)",
+                  what, outer.name(), k, first.name(), describe(a), part->name(), describe(b)));
     }
   }
 }
 
 bool any_ordered(std::span<const ControlBody::Part> parts) {
   return std::any_of(parts.begin(), parts.end(), [](const ControlBody::Part& part) {
-    return std::any_of(part.graph.nodes.begin(), part.graph.nodes.end(), [](const Node& node) { return is_ordered(node); });
+    return std::any_of(part.graph.nodes.begin(), part.graph.nodes.end(),
+                       [](const Node& node) { return is_ordered(node); });
   });
 }
 

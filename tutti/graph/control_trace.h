@@ -34,8 +34,8 @@ class NodeInputs {
 class PartTrace {
  public:
   using Fn = FunctionRef<std::vector<Tensor>(std::span<const Tensor>)>;
-  // Runs `fn` on stand-ins for `operands`: with their strides, or dense. CaptureError for what a part may not do: write what
-  // exists outside, set gradients of it.
+  // Runs `fn` on stand-ins for `operands`: with their strides, or dense. CaptureError for what a part may not do: write
+  // what exists outside, set gradients of it.
   PartTrace(Trace& outer, const std::string& name, std::vector<Tensor> operands, size_t num_dense, Fn fn);
 
   const std::vector<Tensor>& results() const { return results_; }

@@ -44,7 +44,8 @@ class FailureOrder {
     return std::count_if(node.inputs.begin(), node.inputs.end(), ends) > 0;
   }
 
-  // Writes come in runs, and so does what may throw: who follows a run of the one kind follows, through it, what was before it.
+  // Writes come in runs, and so does what may throw: who follows a run of the one kind follows, through it, what was
+  // before it.
   void note(int32_t n, bool writes, bool fails, bool throws) {
     if (writes && throws) {
       writes_ = throwing_ = {n};
@@ -69,7 +70,7 @@ class FailureOrder {
 }  // namespace
 
 std::vector<std::vector<int32_t>> dependencies_of(const Graph& graph) {
-  std::vector<int32_t> writer(graph.buffers.size(), -1);        // of the newest version
+  std::vector<int32_t> writer(graph.buffers.size(), -1);            // of the newest version
   std::vector<std::vector<int32_t>> readers(graph.buffers.size());  // of the newest version
   std::vector<std::vector<int32_t>> before(graph.nodes.size());
   FailureOrder failures(graph);

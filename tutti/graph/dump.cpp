@@ -20,7 +20,8 @@ void dump_stage(const std::string& name, const char* stage, FunctionRef<std::str
   for (char& c : file) {
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   }
-  const std::filesystem::path path = std::filesystem::path(folder) / fmt::format("{}-{:03}-{}.txt", file, count++, stage);
+  const std::filesystem::path path =
+      std::filesystem::path(folder) / fmt::format("{}-{:03}-{}.txt", file, count++, stage);
   try {
     std::filesystem::create_directories(folder);
     write_file_atomically(path.string(), text());

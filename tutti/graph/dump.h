@@ -7,8 +7,8 @@
 
 namespace tutti::graph {
 
-// Writes the result of `text` to `$TUTTI_COMPILE_DUMP/NAME-N-STAGE.txt`, where N counts within the process. Does nothing when the
-// variable is not set; when the folder cannot be written, reports that once on stderr and continues.
+// Writes the result of `text` to `$TUTTI_COMPILE_DUMP/NAME-N-STAGE.txt`, where N counts within the process. Does
+// nothing when the variable is not set; when the folder cannot be written, reports that once on stderr and continues.
 void dump_stage(const std::string& name, const char* stage, FunctionRef<std::string()> text);
 
 }  // namespace tutti::graph

@@ -53,8 +53,8 @@ std::unique_ptr<Executable::Frame> Executable::make_frame() const {
     if (arena_offsets_[b] < 0) continue;
     frame->bases[b] = static_cast<char*>(frame->arena.raw_data()) + arena_offsets_[b];
     // A storage of its own: what waits for a storage waits for this buffer only.
-    frame->memory[b].storage = StorageRef::adopt(
-        Storage::wrap(frame->bases[b], graph_.buffers[b].nbytes, kCpu, [arena = frame->arena] {}));
+    frame->memory[b].storage =
+        StorageRef::adopt(Storage::wrap(frame->bases[b], graph_.buffers[b].nbytes, kCpu, [arena = frame->arena] {}));
   }
   frame->calls.resize(steps_.size());
   for (size_t s = 0; s < steps_.size(); ++s) {
@@ -76,7 +76,8 @@ Tensor Executable::tensor_of(const Value& v, const Frame& frame) const {
   return Tensor::over(memory.storage, v.sizes, v.strides, memory.first_byte / itemsize(v.dtype) + v.offset, v.dtype);
 }
 
-std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::span<const Tensor> into, std::span<const RandomKey> keys) const {
+std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::span<const Tensor> into,
+                                    std::span<const RandomKey> keys) const {
   const FpEnvironmentScope environment;
   TraceContext context = TraceContext::current();
   context.graph_key = graph_key_;
@@ -93,14 +94,17 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
       if (resizes_ || frame.memory[b].lender != nullptr) find_memory(b, frame);
       else frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
     } else if (is_result_[b]) {
-      const Tensor* target = into.empty() || only_result_[b] < 0 ? nullptr : &into[static_cast<size_t>(only_result_[b])];
-      if (target != nullptr && target->defined()) frame.memory[b] = {target->storage(), target->offset() * itemsize(target->dtype())};
+      const Tensor* target =
+          into.empty() || only_result_[b] < 0 ? nullptr : &into[static_cast<size_t>(only_result_[b])];
+      if (target != nullptr && target->defined())
+        frame.memory[b] = {target->storage(), target->offset() * itemsize(target->dtype())};
       else frame.memory[b] = {StorageRef::adopt(Storage::allocate(buffer.nbytes, buffer.device)), 0};
       frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
     }
   }
   const auto wait = [&](const std::vector<Wait>& list) {
-    for (const Wait& w : list) before_host_read(frame.calls[static_cast<size_t>(w.step)].outputs[static_cast<size_t>(w.output)]);
+    for (const Wait& w : list)
+      before_host_read(frame.calls[static_cast<size_t>(w.step)].outputs[static_cast<size_t>(w.output)]);
   };
   const std::shared_ptr<const Loans> loans = is_lent ? loans_of(frame) : nullptr;
   const auto borrow = [&](size_t s) {
@@ -138,7 +142,8 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
 std::string Executable::to_string() const {
   std::string text;
   const auto add = [&](const KernelStep& kernel, const char* prefix) {
-    text += fmt::format("{}kernel {} over {}, {} operands, {:.0f} bytes\n", prefix, kernel.ops, kernel.nest.sizes, kernel.operands.size(), kernel.bytes);
+    text += fmt::format("{}kernel {} over {}, {} operands, {:.0f} bytes\n", prefix, kernel.ops, kernel.nest.sizes,
+                        kernel.operands.size(), kernel.bytes);
   };
   for (const Step& step : steps_) {
     if (const auto* kernel = std::get_if<KernelStep>(&step)) {
@@ -153,12 +158,14 @@ std::string Executable::to_string() const {
       if (!call.attrs.empty()) text += " " + call.attrs.to_string();
       if (call.prologue) {
         const KernelStep& kernel = call.prologue->kernel;
-        text += fmt::format(", its first operand from {}: {} operands, {:.0f} bytes", kernel.ops, kernel.operands.size(), kernel.bytes);
+        text += fmt::format(", its first operand from {}: {} operands, {:.0f} bytes", kernel.ops,
+                            kernel.operands.size(), kernel.bytes);
       }
       if (call.epilogue) {
         const KernelStep& kernel = call.epilogue->kernel;
-        text += fmt::format(", on its blocks {}: {} operands, {:.0f} bytes, output {}", kernel.ops, kernel.operands.size(), kernel.bytes,
-                            call.epilogue->keeps_operand ? "kept" : "nowhere else");
+        text +=
+            fmt::format(", on its blocks {}: {} operands, {:.0f} bytes, output {}", kernel.ops, kernel.operands.size(),
+                        kernel.bytes, call.epilogue->keeps_operand ? "kept" : "nowhere else");
       }
       text += "\n";
       if (call.control) text += call.control->to_string();

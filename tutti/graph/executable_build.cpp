@@ -86,7 +86,8 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
   if (options.fuse.fuse) attach_kernels(groups, options);
   add_steps(groups, options);
   if (options.batch) steps_ = batch(std::move(steps_), graph_, graph_key_);
-  statistics_.launches = std::count_if(steps_.begin(), steps_.end(), [](const Step& step) { return !std::holds_alternative<CallStep>(step); });
+  statistics_.launches = std::count_if(steps_.begin(), steps_.end(),
+                                       [](const Step& step) { return !std::holds_alternative<CallStep>(step); });
   dump_stage(options.name, "steps", [&] { return to_string(); });
   resizes_ = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [](const Node& n) { return n.op->resizes; });
   plan_waits();
@@ -98,8 +99,18 @@ Executable::Executable(Graph graph, const BuildOptions& options) : graph_(std::m
 
 void Executable::add_call(const Node& node, bool check_only, const BuildOptions& options) {
   if (!check_only) ++statistics_.calls;
-  steps_.push_back(CallStep{node.op, node.attrs, node.inputs, node.outputs, tangled_inputs(node, graph_), check_only, node.origin,
-                            node.control ? std::make_shared<const ControlStep>(*node.control, options) : nullptr, {}, {}, nullptr, node.keys});
+  steps_.push_back(CallStep{node.op,
+                            node.attrs,
+                            node.inputs,
+                            node.outputs,
+                            tangled_inputs(node, graph_),
+                            check_only,
+                            node.origin,
+                            node.control ? std::make_shared<const ControlStep>(*node.control, options) : nullptr,
+                            {},
+                            {},
+                            nullptr,
+                            node.keys});
 }
 
 void Executable::attach_kernels(std::vector<Group>& groups, const BuildOptions& options) {
@@ -108,7 +119,8 @@ void Executable::attach_kernels(std::vector<Group>& groups, const BuildOptions& 
     saved_bytes = plan.saved_bytes;
     statistics_.apart.insert(statistics_.apart.end(), plan.apart.begin(), plan.apart.end());
   };
-  if (options.epilogues != Epilogues::off) take(attach_epilogues(graph_, std::move(groups), options.epilogues), statistics_.epilogue_saved_bytes);
+  if (options.epilogues != Epilogues::off)
+    take(attach_epilogues(graph_, std::move(groups), options.epilogues), statistics_.epilogue_saved_bytes);
   if (options.prologues) take(attach_prologues(graph_, std::move(groups)), statistics_.prologue_saved_bytes);
 }
 
@@ -116,17 +128,22 @@ void Executable::attach_kernels(std::vector<Group>& groups, const BuildOptions& 
 void Executable::add_blocks(const Group& call, const std::vector<bool>& escapes) {
   const Node& node = graph_.nodes[static_cast<size_t>(call.nodes[0])];
   CallStep& step = std::get<CallStep>(steps_.back());
-  const auto add = [&](const Group& kernel, std::optional<BlockStep>& place, int64_t& count, auto make, const Value& operand) {
+  const auto add = [&](const Group& kernel, std::optional<BlockStep>& place, int64_t& count, auto make,
+                       const Value& operand) {
     auto made = make(kernel, graph_, escapes, operand);
-    TUTTI_ASSERT(std::holds_alternative<BlockStep>(made), "{} has a kernel on its blocks, but {}", node.op->name, std::get<const char*>(made));
+    TUTTI_ASSERT(std::holds_alternative<BlockStep>(made), "{} has a kernel on its blocks, but {}", node.op->name,
+                 std::get<const char*>(made));
     place = std::move(std::get<BlockStep>(made));
     ++count;
     statistics_.fused_nodes += static_cast<int64_t>(kernel.nodes.size());
     statistics_.kernel_bytes += place->kernel.bytes;
   };
-  for (const Group& kernel : call.prologue) add(kernel, step.prologue, statistics_.prologues, make_prologue, node.inputs[0]);
-  for (const Group& kernel : call.epilogue) add(kernel, step.epilogue, statistics_.epilogues, make_epilogue, node.outputs[0]);
-  if (step.prologue || step.epilogue) step.trace = &provenance_of(step.prologue, step.epilogue, call, graph_, graph_key_);
+  for (const Group& kernel : call.prologue)
+    add(kernel, step.prologue, statistics_.prologues, make_prologue, node.inputs[0]);
+  for (const Group& kernel : call.epilogue)
+    add(kernel, step.epilogue, statistics_.epilogues, make_epilogue, node.outputs[0]);
+  if (step.prologue || step.epilogue)
+    step.trace = &provenance_of(step.prologue, step.epilogue, call, graph_, graph_key_);
 }
 
 void Executable::add_steps(const std::vector<Group>& groups, const BuildOptions& options) {

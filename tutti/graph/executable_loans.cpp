@@ -1,5 +1,6 @@
-// Memory that is lent to a call, such as parameters that ranks gather in groups: it is asked for before the first step that uses it and given back after the last,
-// and also between two uses that are far apart, as those of a block in forward and backward are.
+// Memory that is lent to a call, such as parameters that ranks gather in groups: it is asked for before the first step
+// that uses it and given back after the last, and also between two uses that are far apart, as those of a block in
+// forward and backward are.
 #include <algorithm>
 #include <map>
 
@@ -15,8 +16,9 @@ struct Used {
   std::vector<int32_t> steps, buffers;
 };
 
-// Whether another lender's memory is needed between two uses of this one, and neither before nor after: that of the blocks between, whose forward and backward
-// lie between the forward and the backward of this one. Blocks that only overlap a little do not take turns.
+// Whether another lender's memory is needed between two uses of this one, and neither before nor after: that of the
+// blocks between, whose forward and backward lie between the forward and the backward of this one. Blocks that only
+// overlap a little do not take turns.
 bool has_another_between(const std::vector<Used>& all, const Used& one, int32_t before, int32_t after) {
   return std::any_of(all.begin(), all.end(), [&](const Used& other) {
     return other.lender != one.lender && other.takes_back && other.steps.front() > before && other.steps.back() < after;
@@ -48,7 +50,10 @@ std::shared_ptr<const Executable::Loans> Executable::loans_of(const Frame& frame
     used.steps.insert(used.steps.end(), uses_[b].begin(), uses_[b].end());
   }
   for (Used& used : all) std::sort(used.steps.begin(), used.steps.end());
-  std::sort(all.begin(), all.end(), [](const Used& a, const Used& b) { return a.steps.front() < b.steps.front() || (a.steps.front() == b.steps.front() && a.buffers.front() < b.buffers.front()); });
+  std::sort(all.begin(), all.end(), [](const Used& a, const Used& b) {
+    return a.steps.front() < b.steps.front() ||
+           (a.steps.front() == b.steps.front() && a.buffers.front() < b.buffers.front());
+  });
   for (const Used& used : all) {
     const auto begin = [&](int32_t step) {
       Loans::Step& at = made->steps[static_cast<size_t>(step)];

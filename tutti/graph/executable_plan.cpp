@@ -1,13 +1,14 @@
-// What an Executable knows of its steps before the first call: where each waits, which memory it writes, where buffers lie.
+// What an Executable knows of its steps before the first call: where each waits, which memory it writes, where buffers
+// lie.
 #include "tutti/graph/executable_frame.h"
 #include "tutti/graph/passes/plan_memory.h"
 
 namespace tutti::graph {
 namespace {
 
-// A buffer of at least so many bytes has memory of its own, from its first use to its last. In the arena it would be held for the
-// whole call: the activations of a training step until the last gradient has been handed out. Smaller ones would cost more time than
-// they save memory.
+// A buffer of at least so many bytes has memory of its own, from its first use to its last. In the arena it would be
+// held for the whole call: the activations of a training step until the last gradient has been handed out. Smaller ones
+// would cost more time than they save memory.
 constexpr int64_t kOwnMemory = int64_t{64} << 10;
 
 std::span<const KernelStep> kernels_of(const Step& step) {
@@ -26,7 +27,8 @@ void for_each_buffer(const Step& step, Visit visit) {
   const CallStep& call = std::get<CallStep>(step);
   const bool is_kept = !call.epilogue || call.epilogue->keeps_operand;
   for (size_t i = call.prologue ? 1 : 0; i < call.inputs.size(); ++i) visit(call.inputs[i].buffer);
-  if (is_kept) for (const Value& v : call.outputs) visit(v.buffer);
+  if (is_kept)
+    for (const Value& v : call.outputs) visit(v.buffer);
   for (const auto* block : {&call.prologue, &call.epilogue}) {
     if (!*block) continue;
     const std::vector<OperandPlace>& operands = (*block)->kernel.operands;
@@ -70,7 +72,8 @@ void Executable::plan_uses() {
   uses_.resize(graph_.buffers.size());
   const auto use = [&](int32_t buffer, size_t step) {
     std::vector<int32_t>& of = uses_[static_cast<size_t>(buffer)];
-    if (graph_.buffers[static_cast<size_t>(buffer)].kind == Buffer::Kind::given) of.push_back(static_cast<int32_t>(step));
+    if (graph_.buffers[static_cast<size_t>(buffer)].kind == Buffer::Kind::given)
+      of.push_back(static_cast<int32_t>(step));
   };
   for (size_t s = 0; s <= steps_.size(); ++s) {
     for (const Wait& w : waits_[s]) {
@@ -84,7 +87,9 @@ void Executable::plan_buffers() {
   const size_t count = graph_.buffers.size();
   is_result_.assign(count, false);
   for (const Value& v : graph_.results) {
-    if (v.buffer >= 0) is_result_[static_cast<size_t>(v.buffer)] = graph_.buffers[static_cast<size_t>(v.buffer)].kind == Buffer::Kind::made;
+    if (v.buffer >= 0)
+      is_result_[static_cast<size_t>(v.buffer)] =
+          graph_.buffers[static_cast<size_t>(v.buffer)].kind == Buffer::Kind::made;
   }
   std::vector<int32_t> uses(count, 0);
   only_result_.assign(count, -1);
@@ -92,7 +97,8 @@ void Executable::plan_buffers() {
     const Value& v = graph_.results[k];
     if (v.buffer < 0) continue;
     const auto b = static_cast<size_t>(v.buffer);
-    const bool all = v.offset == 0 && v.strides == contiguous_strides(v.sizes) && numel_of(v.sizes) * itemsize(v.dtype) == graph_.buffers[b].nbytes;
+    const bool all = v.offset == 0 && v.strides == contiguous_strides(v.sizes) &&
+                     numel_of(v.sizes) * itemsize(v.dtype) == graph_.buffers[b].nbytes;
     only_result_[b] = ++uses[b] == 1 && all ? static_cast<int32_t>(k) : -1;
   }
   plan_writes();
@@ -106,11 +112,13 @@ void Executable::plan_buffers() {
     last[b] = static_cast<int32_t>(step);
   };
   for (size_t s = 0; s < steps_.size(); ++s) {
-    for (const Wait& w : waits_[s]) touch(std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).outputs[static_cast<size_t>(w.output)].buffer, s);
+    for (const Wait& w : waits_[s])
+      touch(std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).outputs[static_cast<size_t>(w.output)].buffer, s);
     for_each_buffer(steps_[s], [&](int32_t b) { touch(b, s); });
   }
   for (const Wait& w : waits_.back())
-    touch(std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).outputs[static_cast<size_t>(w.output)].buffer, steps_.size());
+    touch(std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).outputs[static_cast<size_t>(w.output)].buffer,
+          steps_.size());
 
   std::vector<Lifetime> lifetimes;
   std::vector<size_t> owner;

@@ -62,14 +62,17 @@ void run_alone(const CallStep& step, const OpCall& call, std::span<const Tensor>
 void Executable::run_call(size_t index, const CallStep& step, Frame& frame) const {
   if (step.op->resizes && is_inside(step)) return;
   Frame::Call& call = frame.calls[index];
-  const auto fill = [&](const std::vector<Value>& values, const std::vector<Tensor>& kept, std::vector<Tensor>& tensors) {
-    for (size_t i = 0; i < values.size(); ++i) tensors.push_back(kept[i].defined() ? kept[i] : tensor_of(values[i], frame));
+  const auto fill = [&](const std::vector<Value>& values, const std::vector<Tensor>& kept,
+                        std::vector<Tensor>& tensors) {
+    for (size_t i = 0; i < values.size(); ++i)
+      tensors.push_back(kept[i].defined() ? kept[i] : tensor_of(values[i], frame));
   };
   fill(step.inputs, call.kept_inputs, call.inputs);
   for (size_t i = 0; i < step.copy_first.size(); ++i) {
     if (step.copy_first[i]) call.inputs[i] = clone_to(call.inputs[i], call.inputs[i].device());
   }
-  const std::optional<Attrs> keyed = step.keys.empty() ? std::nullopt : std::optional(with_keys(step.attrs, step.keys, frame.keys));
+  const std::optional<Attrs> keyed =
+      step.keys.empty() ? std::nullopt : std::optional(with_keys(step.attrs, step.keys, frame.keys));
   const OpCall op_call{*step.op, call.inputs, keyed ? *keyed : step.attrs};
   try {
     if (step.op->check) step.op->check(op_call);
@@ -110,7 +113,8 @@ void Executable::run_step(size_t index, Frame& frame) const {
   else if (const KernelStep* failed = run_batch(std::get<BatchStep>(steps_[index]), frame.bases)) refuse_zero(*failed);
 }
 
-void Executable::run_with_blocks(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs, const Frame& frame) const {
+void Executable::run_with_blocks(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs,
+                                 const Frame& frame) const {
   const auto at = [](const std::optional<BlockStep>& s) { return s ? &*s : nullptr; };
   const BlockStep *prologue = at(step.prologue), *epilogue = at(step.epilogue);
   std::optional<BlockCheck> check;

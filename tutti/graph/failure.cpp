@@ -19,7 +19,8 @@ void rethrow_as(const Error& error, const std::string& place) {
 
 Fails fails_of(const OpCall& call, std::span<const Value> outputs) {
   const Recipe& recipe = call.op.recipe;
-  const bool has_elements = std::any_of(outputs.begin(), outputs.end(), [](const Value& v) { return numel_of(v.sizes) > 0; });
+  const bool has_elements =
+      std::any_of(outputs.begin(), outputs.end(), [](const Value& v) { return numel_of(v.sizes) > 0; });
   if (recipe.build != nullptr && recipe.pick == nullptr && has_elements) {
     InlineDims<DType> dtypes;
     for (const Value& v : outputs) dtypes.push_back(v.dtype);
@@ -30,7 +31,8 @@ Fails fails_of(const OpCall& call, std::span<const Value> outputs) {
 
 Fails fails_of(const ControlBody& body, std::span<const Value> inputs) {
   const bool part_fails = std::any_of(body.parts.begin(), body.parts.end(), [](const ControlBody::Part& part) {
-    return std::any_of(part.graph.nodes.begin(), part.graph.nodes.end(), [](const Node& node) { return can_fail(node); });
+    return std::any_of(part.graph.nodes.begin(), part.graph.nodes.end(),
+                       [](const Node& node) { return can_fail(node); });
   });
   const bool may_have_no_part = body.kind == ControlBody::Kind::choose && inputs[0].dtype != DType::boolean;
   return part_fails || may_have_no_part || body.kind == ControlBody::Kind::check ? Fails::before_writing : Fails::never;
@@ -39,13 +41,15 @@ Fails fails_of(const ControlBody& body, std::span<const Value> inputs) {
 bool runs_by_itself(const Node& node) { return node.op->kernel != nullptr || node.control != nullptr; }
 
 bool writes_given(const Node& node, const Graph& graph) {
-  return std::any_of(node.outputs.begin(), node.outputs.end(),
-                     [&](const Value& v) { return graph.buffers[static_cast<size_t>(v.buffer)].kind == Buffer::Kind::given; });
+  return std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) {
+    return graph.buffers[static_cast<size_t>(v.buffer)].kind == Buffer::Kind::given;
+  });
 }
 
 std::string with_place(const char* op, const Origin& origin) {
   const std::string line = origin.site ? user_line(*origin.site) : "";
-  const std::string text = origin.phase == TracePhase::backward ? fmt::format("{}, in the backward of the op called", op) : std::string(op);
+  const std::string text =
+      origin.phase == TracePhase::backward ? fmt::format("{}, in the backward of the op called", op) : std::string(op);
   if (!line.empty()) return fmt::format("{} at {}", text, line);
   const bool has_module = origin.place != nullptr && !origin.place->module_path.empty();
   return has_module ? fmt::format("{} in module {}", text, origin.place->module_path) : op;

@@ -8,17 +8,19 @@
 
 namespace tutti::graph {
 
-// Specializations that differ only in sizes. The function was traced once with symbolic sizes, and each specialization is made
-// from that recording. Immutable; may be used by any thread.
+// Specializations that differ only in sizes. The function was traced once with symbolic sizes, and each specialization
+// is made from that recording. Immutable; may be used by any thread.
 class Family {
  public:
   ~Family();
-  // Traces the function; `first` makes the specialization for `arguments`. Throws the errors of specialize(), and NotSymbolic.
-  static std::shared_ptr<Family> trace(const Symbols& symbols, const Leaves& arguments, TraceFn fn, const BuildOptions& options, double* trace_ms,
-                                       Build& first);
+  // Traces the function; `first` makes the specialization for `arguments`. Throws the errors of specialize(), and
+  // NotSymbolic.
+  static std::shared_ptr<Family> trace(const Symbols& symbols, const Leaves& arguments, TraceFn fn,
+                                       const BuildOptions& options, double* trace_ms, Build& first);
   // Whether the recording is valid for these arguments.
   bool takes(const Leaves& arguments) const;
-  // Makes the specialization for arguments that takes() accepts; null when the strides for these sizes lead to other calls.
+  // Makes the specialization for arguments that takes() accepts; null when the strides for these sizes lead to other
+  // calls.
   Build member(const Leaves& arguments, const BuildOptions& options, double* trace_ms) const;
 
   const Symbols& symbols() const { return symbols_; }

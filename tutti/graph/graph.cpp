@@ -49,8 +49,9 @@ std::string to_string(const Graph& graph) {
   std::string text;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    text += fmt::format("{:4}{} {} = {}({}){}{}\n", n, node.origin.phase == TracePhase::backward ? "'" : " ", joined(node.outputs), node.op->name,
-                        joined(node.inputs), node.attrs.empty() ? "" : " ", node.attrs.to_string());
+    text += fmt::format("{:4}{} {} = {}({}){}{}\n", n, node.origin.phase == TracePhase::backward ? "'" : " ",
+                        joined(node.outputs), node.op->name, joined(node.inputs), node.attrs.empty() ? "" : " ",
+                        node.attrs.to_string());
     if (node.control) text += to_string(*node.control);
   }
   return text + fmt::format("     return {}\n", joined(graph.results));
@@ -59,7 +60,8 @@ std::string to_string(const Graph& graph) {
 bool is_ordered(const Node& node) { return node.op->ordered || (node.control && node.control->ordered); }
 
 bool has_effect(const Node& node) {
-  return is_ordered(node) || std::any_of(std::begin(node.op->writes), std::end(node.op->writes), [](int8_t w) { return w >= 0; });
+  return is_ordered(node) ||
+         std::any_of(std::begin(node.op->writes), std::end(node.op->writes), [](int8_t w) { return w >= 0; });
 }
 
 void check(const Graph& graph) {
@@ -68,16 +70,17 @@ void check(const Graph& graph) {
     if (graph.buffers[b].kind == Buffer::Kind::given) written[b] = 0;
   }
   const auto check_value = [&](const Value& v, const std::string& where) {
-    TUTTI_ASSERT(v.buffer >= 0 && static_cast<size_t>(v.buffer) < graph.buffers.size(), "{}: buffer {} of {}", where, v.buffer,
-                 graph.buffers.size());
+    TUTTI_ASSERT(v.buffer >= 0 && static_cast<size_t>(v.buffer) < graph.buffers.size(), "{}: buffer {} of {}", where,
+                 v.buffer, graph.buffers.size());
     const auto [first, last] = reach(v);
-    TUTTI_ASSERT(first >= 0 && last <= graph.buffers[static_cast<size_t>(v.buffer)].nbytes, "{}: {} reaches bytes {} to {} of {}", where,
-                 to_string(v), first, last, graph.buffers[static_cast<size_t>(v.buffer)].nbytes);
+    TUTTI_ASSERT(first >= 0 && last <= graph.buffers[static_cast<size_t>(v.buffer)].nbytes,
+                 "{}: {} reaches bytes {} to {} of {}", where, to_string(v), first, last,
+                 graph.buffers[static_cast<size_t>(v.buffer)].nbytes);
   };
   const auto check_read = [&](const Value& v, const std::string& where) {
     check_value(v, where);
-    TUTTI_ASSERT(written[static_cast<size_t>(v.buffer)] == v.version, "{}: reads {}, the newest version there is {}", where, to_string(v),
-                 written[static_cast<size_t>(v.buffer)]);
+    TUTTI_ASSERT(written[static_cast<size_t>(v.buffer)] == v.version, "{}: reads {}, the newest version there is {}",
+                 where, to_string(v), written[static_cast<size_t>(v.buffer)]);
   };
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];

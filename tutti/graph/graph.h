@@ -2,7 +2,8 @@
 //
 // A buffer is the memory of an argument, of a captured tensor, or of an intermediate result. It has versions; an op
 // that writes in place creates the next one. A value is a strided view of one version. Reads and writes, views and
-// aliases therefore have the same meaning in the graph as when the ops run one by one, and program order is a legal order.
+// aliases therefore have the same meaning in the graph as when the ops run one by one, and program order is a legal
+// order.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ struct Buffer {
 
 // Where a node comes from.
 struct Origin {
-  uint64_t region = 0;   // number of the recomputed checkpoint region; 0: none
+  uint64_t region = 0;  // number of the recomputed checkpoint region; 0: none
   // The trace context of the running code when the node was captured.
   TracePhase phase = TracePhase::forward;
   const TracePlace* place = nullptr;
@@ -80,8 +81,8 @@ std::string indented(const std::string& text, const char* prefix);
 // A readable form with one line per node.
 std::string to_string(const Graph& graph);
 
-// Whether a node keeps its order relative to other ordered nodes. Like a node that can fail, it is kept even if its outputs are
-// not read.
+// Whether a node keeps its order relative to other ordered nodes. Like a node that can fail, it is kept even if its
+// outputs are not read.
 bool is_ordered(const Node& node);
 // Whether a node has effects besides its outputs: it writes memory or communicates with other ranks.
 bool has_effect(const Node& node);

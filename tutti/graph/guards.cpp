@@ -28,8 +28,15 @@ int32_t same_as(const std::vector<Tensor>& tensors, size_t i, int32_t first) {
 TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i) {
   const Tensor &t = tensors[i], &inside = inside_of(t);
   const int32_t alias = alias_of(tensors, i);
-  TensorGuard guard{t.dtype(), t.device(), requires_grad(t), static_cast<int8_t>(byte_offset(inside) & 7), same_as(tensors, i, alias), alias,
-                    byte_offset(inside) - byte_offset(inside_of(tensors[static_cast<size_t>(alias)])), t.extents(), t.strides()};
+  TensorGuard guard{t.dtype(),
+                    t.device(),
+                    requires_grad(t),
+                    static_cast<int8_t>(byte_offset(inside) & 7),
+                    same_as(tensors, i, alias),
+                    alias,
+                    byte_offset(inside) - byte_offset(inside_of(tensors[static_cast<size_t>(alias)])),
+                    t.extents(),
+                    t.strides()};
   if (&inside != &t) guard.inside_strides = inside.strides();
   return guard;
 }
@@ -44,12 +51,19 @@ bool have_forms(const std::vector<Tensor>& tensors, const std::vector<std::share
   return true;
 }
 
-std::string form_text(const WrapperForm* form) { return form == nullptr ? "that of a plain tensor" : form->description(); }
+std::string form_text(const WrapperForm* form) {
+  return form == nullptr ? "that of a plain tensor" : form->description();
+}
 
 }  // namespace
 
 Guards Guards::of(const Leaves& arguments) {
-  Guards g{.grad_enabled = is_grad_enabled(), .token_grain = tutti::token_grain(), .plain = arguments.plain, .sizes = arguments.sizes, .tensors = {}, .forms = {}};
+  Guards g{.grad_enabled = is_grad_enabled(),
+           .token_grain = tutti::token_grain(),
+           .plain = arguments.plain,
+           .sizes = arguments.sizes,
+           .tensors = {},
+           .forms = {}};
   for (size_t i = 0; i < arguments.tensors.size(); ++i) {
     g.tensors.push_back(guard_of(arguments.tensors, i));
     if (std::shared_ptr<const WrapperForm> form = form_of(arguments.tensors[i])) {
@@ -61,8 +75,8 @@ Guards Guards::of(const Leaves& arguments) {
 }
 
 bool Guards::hold(const Leaves& arguments) const {
-  if (arguments.tensors.size() != tensors.size() || grad_enabled != is_grad_enabled() || token_grain != tutti::token_grain() ||
-      arguments.plain != plain || arguments.sizes != sizes)
+  if (arguments.tensors.size() != tensors.size() || grad_enabled != is_grad_enabled() ||
+      token_grain != tutti::token_grain() || arguments.plain != plain || arguments.sizes != sizes)
     return false;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = arguments.tensors[i];
@@ -97,27 +111,36 @@ bool Guards::hold(const Leaves& arguments, FunctionRef<bool(int tensor, int dim)
 }
 
 std::string Guards::first_difference(const Leaves& arguments) const {
-  if (grad_enabled != is_grad_enabled()) return fmt::format("gradients are {}, were {}", grad_enabled ? "off" : "on", grad_enabled ? "on" : "off");
-  if (token_grain != tutti::token_grain()) return fmt::format("the token grain is {}, was {}", tutti::token_grain(), token_grain);
+  if (grad_enabled != is_grad_enabled())
+    return fmt::format("gradients are {}, were {}", grad_enabled ? "off" : "on", grad_enabled ? "on" : "off");
+  if (token_grain != tutti::token_grain())
+    return fmt::format("the token grain is {}, was {}", tutti::token_grain(), token_grain);
   if (arguments.plain != plain) return plain_difference(arguments.plain, plain);
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (arguments.sizes[i] != sizes[i]) return fmt::format("the size that is argument {} is {}, was {}", i, arguments.sizes[i], sizes[i]);
+    if (arguments.sizes[i] != sizes[i])
+      return fmt::format("the size that is argument {} is {}, was {}", i, arguments.sizes[i], sizes[i]);
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorGuard now = guard_of(arguments.tensors, i), &then = tensors[i];
-    const auto said = [&](const char* what, const auto& a, const auto& b) { return fmt::format("{} of tensor {} is {}, was {}", what, i, a, b); };
+    const auto said = [&](const char* what, const auto& a, const auto& b) {
+      return fmt::format("{} of tensor {} is {}, was {}", what, i, a, b);
+    };
     if (now.dtype != then.dtype) return said("dtype", name_of(now.dtype), name_of(then.dtype));
-    const std::shared_ptr<const WrapperForm> is = form_of(arguments.tensors[i]), was = forms.empty() ? nullptr : forms[i];
+    const std::shared_ptr<const WrapperForm> is = form_of(arguments.tensors[i]),
+                                             was = forms.empty() ? nullptr : forms[i];
     if (const std::string a = form_text(is.get()), b = form_text(was.get()); a != b) return said("layout", a, b);
-    if (was != nullptr && !wrapper_of(arguments.tensors[i])->has(*was)) return fmt::format("what the layout of tensor {}, {}, belongs to was made anew", i, was->description());
+    if (was != nullptr && !wrapper_of(arguments.tensors[i])->has(*was))
+      return fmt::format("what the layout of tensor {}, {}, belongs to was made anew", i, was->description());
     if (!(now.sizes == then.sizes)) return said("shape", now.sizes, then.sizes);
     if (!(now.strides == then.strides)) return said("strides", now.strides, then.strides);
-    if (!(now.inside_strides == then.inside_strides)) return said("strides of the part", now.inside_strides, then.inside_strides);
+    if (!(now.inside_strides == then.inside_strides))
+      return said("strides of the part", now.inside_strides, then.inside_strides);
     if (!(now.device == then.device)) return said("device", to_string(now.device), to_string(then.device));
     if (now.requires_grad != then.requires_grad) return said("requires_grad", now.requires_grad, then.requires_grad);
     if (now.same != then.same) return said("the argument that is the same tensor", now.same, then.same);
     if (now.alias != then.alias) return said("the argument whose memory it shares", now.alias, then.alias);
-    if (now.alias_bytes != then.alias_bytes) return said("its distance in bytes from the argument it shares memory with", now.alias_bytes, then.alias_bytes);
+    if (now.alias_bytes != then.alias_bytes)
+      return said("its distance in bytes from the argument it shares memory with", now.alias_bytes, then.alias_bytes);
     if (now.phase != then.phase) return said("its place within 8 bytes", now.phase, then.phase);
   }
   return "";

@@ -19,10 +19,10 @@ struct TensorGuard {
   DType dtype;
   Device device;
   bool requires_grad;
-  int8_t phase;           // the first element's byte offset in its storage, modulo 8
-  int32_t same;           // the first argument that is this tensor, possibly itself
-  int32_t alias;          // the first argument on the same storage, possibly itself
-  int64_t alias_bytes;    // from that argument's first element to this one's
+  int8_t phase;         // the first element's byte offset in its storage, modulo 8
+  int32_t same;         // the first argument that is this tensor, possibly itself
+  int32_t alias;        // the first argument on the same storage, possibly itself
+  int64_t alias_bytes;  // from that argument's first element to this one's
   Extents sizes, strides;
   Extents inside_strides = {};  // of wrappers
   friend bool operator==(const TensorGuard&, const TensorGuard&) = default;
@@ -40,8 +40,8 @@ struct Guards {
   static Guards of(const Leaves& arguments);
   // Whether the guards hold for these arguments; does not allocate.
   bool hold(const Leaves& arguments) const;
-  // The same for a family: strides, and sizes for which `is_free` returns true, may differ. tensor kSizes stands for the sizes
-  // that are arguments themselves.
+  // The same for a family: strides, and sizes for which `is_free` returns true, may differ. tensor kSizes stands for
+  // the sizes that are arguments themselves.
   static constexpr int kSizes = -1;
   bool hold(const Leaves& arguments, FunctionRef<bool(int tensor, int dim)> is_free) const;
   // The first guard that does not hold, with both values; "" when all hold.

@@ -23,7 +23,9 @@ size_t hash_of(const Node& node) {
 }
 
 // Nobody but the trace that met it knows the tensor: the function made it of values of the host.
-bool is_own(const Captured& c) { return c.tensor.impl()->references.load() == 1 && c.tensor.storage()->use_count() == 1; }
+bool is_own(const Captured& c) {
+  return c.tensor.impl()->references.load() == 1 && c.tensor.storage()->use_count() == 1;
+}
 
 // "matmul at model.cpp:12 (forward)"
 std::string at(const char* op, const std::shared_ptr<const CallSite>& site) {
@@ -63,7 +65,8 @@ HeldWatch::Finding HeldWatch::look(FunctionRef<std::optional<HeldReads>()> trace
     if (c.grad_of >= 0) notes.forget(c.tensor);  // each call reads the gradient that there is
     is_there_.push_back(notes.has_handle_of(c.tensor));
   }
-  // Views that the function made of its tensors end with the trace, and with them the handles in their histories: no variables.
+  // Views that the function made of its tensors end with the trace, and with them the handles in their histories: no
+  // variables.
   now.reset();
   notes.watch(losses_);
   known_losses_ = losses;
@@ -78,12 +81,15 @@ std::string HeldWatch::replaced(const Captured& was, const Captured& now, bool w
   if (a.is_same(b) || (was.grad_of >= 0 && was.grad_of == now.grad_of)) return "";
   if (is_same_view(a, b) && a.dtype() == b.dtype()) return "";  // a view that the function makes
   if (!was_there && is_own(now) && a.dtype() == b.dtype() && a.extents() == b.extents()) return "";
-  return fmt::format("a tensor {} that it holds, first {}, was replaced by another one, {}", describe(a), read_by(was), describe(b));
+  return fmt::format("a tensor {} that it holds, first {}, was replaced by another one, {}", describe(a), read_by(was),
+                     describe(b));
 }
 
 std::string HeldWatch::difference(const HeldReads& now) const {
   for (const SlotRead& r : reads_.slots) {
-    if (r.holds_another()) return fmt::format("{} held {} and holds another tensor now, {}", r.slot->description(), describe(r.found), describe(r.slot->known()));
+    if (r.holds_another())
+      return fmt::format("{} held {} and holds another tensor now, {}", r.slot->description(), describe(r.found),
+                         describe(r.slot->known()));
   }
   for (size_t i = 0; i < std::min(reads_.captured.size(), now.captured.size()); ++i) {
     const bool was_there = i < is_there_.size() && is_there_[i];
@@ -92,15 +98,17 @@ std::string HeldWatch::difference(const HeldReads& now) const {
   if (now.captured.size() != reads_.captured.size()) {
     const bool more = now.captured.size() > reads_.captured.size();
     const Captured& first = (more ? now : reads_).captured[std::min(now.captured.size(), reads_.captured.size())];
-    return fmt::format("it reads {} tensors that it holds and read {}; the first that it {} is {}, {}", now.captured.size(), reads_.captured.size(),
-                       more ? "did not read" : "reads no more", describe(first.tensor), read_by(first));
+    return fmt::format("it reads {} tensors that it holds and read {}; the first that it {} is {}, {}",
+                       now.captured.size(), reads_.captured.size(), more ? "did not read" : "reads no more",
+                       describe(first.tensor), read_by(first));
   }
   for (size_t i = 0; i < std::min(reads_.calls.size(), now.calls.size()); ++i) {
     const HeldReads::Call &was = reads_.calls[i], &is = now.calls[i];
     if (was.op != is.op) return fmt::format("it calls {} where it called {}", at(is.op, is.site), at(was.op, was.site));
     if (was.operands != is.operands) return fmt::format("{} reads other tensors than it did", at(is.op, is.site));
   }
-  if (now.calls.size() != reads_.calls.size()) return fmt::format("it calls {} ops and called {}", now.calls.size(), reads_.calls.size());
+  if (now.calls.size() != reads_.calls.size())
+    return fmt::format("it calls {} ops and called {}", now.calls.size(), reads_.calls.size());
   if (now.outcome != reads_.outcome) return "it returns other tensors than it did, or sets the gradients of others";
   return now.earlier == reads_.earlier ? "" : "it calls other ops than it did before it reads elements";
 }

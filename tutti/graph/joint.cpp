@@ -24,8 +24,9 @@ Graph JointSplit::forward(const Graph& whole) const {
   return graph;
 }
 
-JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins, std::span<const Tensor> actual,
-                          std::span<const Tensor> wanted, const autograd::Order& start) {
+JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const Tensor> stand_ins,
+                          std::span<const Tensor> actual, std::span<const Tensor> wanted,
+                          const autograd::Order& start) {
   JointTrace made;
   std::vector<Tensor> arguments, captured_leaves;
   std::vector<int32_t> argument_of;
@@ -41,8 +42,11 @@ JointTrace JointTrace::of(Trace& trace, const std::string& name, std::span<const
     if (meta == nullptr || !requires_grad(t)) continue;
     if (meta->node) {
       if (meta->node->order < start) {
-        throw CaptureError(23, fmt::format("'{}' uses a tensor {} that was computed outside of it and requires grad; pass it as an argument, "
-                                           "or detach() it", name, describe(t)));
+        throw CaptureError(
+            23, fmt::format(
+                    "'{}' uses a tensor {} that was computed outside of it and requires grad; pass it as an argument, "
+                    "or detach() it",
+                    name, describe(t)));
       }
       continue;
     }
@@ -105,8 +109,10 @@ std::vector<Value> JointTrace::grad_values(Trace& trace) const {
   return values;
 }
 
-PartitionStatistics JointTrace::partition(const JointSplit& split, Trace& trace, const PartitionOptions& options) const {
-  return graph::partition(trace.graph(), options, {.first_node = split.nodes, .results = grad_values(trace), .runs_later = true});
+PartitionStatistics JointTrace::partition(const JointSplit& split, Trace& trace,
+                                          const PartitionOptions& options) const {
+  return graph::partition(trace.graph(), options,
+                          {.first_node = split.nodes, .results = grad_values(trace), .runs_later = true});
 }
 
 std::vector<int32_t> JointBackward::cotangent_buffers(const Graph& graph) const {
@@ -114,15 +120,18 @@ std::vector<int32_t> JointBackward::cotangent_buffers(const Graph& graph) const 
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     if (graph.buffers[b].kind != Buffer::Kind::given) continue;
     const Trace::Source& source = sources[static_cast<size_t>(graph.buffers[b].source)];
-    const bool is_cotangent = source.kind == Trace::Source::Kind::later && static_cast<size_t>(source.index) < buffers.size();
+    const bool is_cotangent =
+        source.kind == Trace::Source::Kind::later && static_cast<size_t>(source.index) < buffers.size();
     if (is_cotangent) buffers[static_cast<size_t>(source.index)] = static_cast<int32_t>(b);
   }
   return buffers;
 }
 
-std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& trace, Graph& forward, const BuildOptions& options) const {
+std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& trace, Graph& forward,
+                                               const BuildOptions& options) const {
   auto made = std::make_unique<JointBackward>();
-  for (const Leaf& leaf : leaves) made->leaves.push_back({leaf.argument, leaf.held.defined() ? trace.index_of_captured(leaf.held) : -1});
+  for (const Leaf& leaf : leaves)
+    made->leaves.push_back({leaf.argument, leaf.held.defined() ? trace.index_of_captured(leaf.held) : -1});
   made->cotangent_dtypes = cotangent_dtypes;
   made->cotangent_forms = cotangent_forms;
   made->grad_forms = grad_forms;
@@ -146,7 +155,8 @@ std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& t
         // Made by the forward: kept as bytes.
         buffer.kind = Buffer::Kind::given;
         made->sources.push_back({Trace::Source::Kind::later, later++, 0, 0});
-        forward.results.push_back({.buffer = v.buffer, .version = base(b), .dtype = DType::u8, .sizes = {buffer.nbytes}, .strides = {1}});
+        forward.results.push_back(
+            {.buffer = v.buffer, .version = base(b), .dtype = DType::u8, .sizes = {buffer.nbytes}, .strides = {1}});
       }
       if (buffer.kind == Buffer::Kind::given) buffer.source = static_cast<int32_t>(made->sources.size()) - 1;
       graph.buffers.push_back(buffer);
@@ -171,7 +181,8 @@ std::unique_ptr<JointBackward> JointTrace::cut(const JointSplit& split, Trace& t
       made->consumes.push_back(consumers[k] > 0);
       made->adds_further.push_back(consumers[k] > 0 && is_added_last(graph, added.back()));
     }
-    made->partial = std::make_unique<const PartialBackwards>(graph, std::move(added), static_cast<int32_t>(made->sources.size()), options);
+    made->partial = std::make_unique<const PartialBackwards>(graph, std::move(added),
+                                                             static_cast<int32_t>(made->sources.size()), options);
   }
   made->executable = std::make_unique<Executable>(std::move(graph), options);
   return made;

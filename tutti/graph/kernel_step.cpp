@@ -21,8 +21,8 @@ void shape_pointwise(KernelStep& step) {
   step.run.split_inner = true;
 }
 
-// False when the dims of the row cannot be walked as one. as_columns: rows may be taken side by side, if whole_rows, the outputs
-// with an element for each of the row, lie that way.
+// False when the dims of the row cannot be walked as one. as_columns: rows may be taken side by side, if whole_rows,
+// the outputs with an element for each of the row, lie that way.
 bool shape_rows(KernelStep& step, const Space& space, bool as_columns, const std::vector<size_t>& whole_rows) {
   LoopNest& nest = step.nest;
   Dims order;
@@ -75,7 +75,8 @@ std::optional<KernelStep> make_kernel_step(const Group& group, const Graph& grap
     if (!writer.outputs[k].per_row) whole_rows.push_back(writer.inputs.size() + k);
   }
   const bool is_mixed = !whole_rows.empty() && whole_rows.size() != writer.outputs.size();
-  const bool as_columns = !is_mixed && group.nodes.size() == 1 && !(graph.nodes[static_cast<size_t>(group.nodes[0])].op->recipe.per_row & kRowsOnly);
+  const bool as_columns = !is_mixed && group.nodes.size() == 1 &&
+                          !(graph.nodes[static_cast<size_t>(group.nodes[0])].op->recipe.per_row & kRowsOnly);
   if (!rows) shape_pointwise(step);
   else if (!shape_rows(step, group.space, as_columns, whole_rows)) return std::nullopt;
   writer.finish(step);

@@ -24,7 +24,7 @@ struct KeyedParams {
 struct KernelStep {
   codegen::KernelSpec spec;
   const codegen::Kernel* kernel = nullptr;  // of `spec`, once compiled
-  LoopNest nest;  // its data pointers are unused
+  LoopNest nest;                            // its data pointers are unused
   int outer_end = 0;
   KernelRun run;
   std::vector<OperandPlace> operands;  // inputs, then outputs

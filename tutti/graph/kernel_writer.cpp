@@ -16,10 +16,12 @@ KernelWriter::KernelWriter(const Group& group, const Graph& graph, const std::ve
 }
 
 void KernelWriter::keep_report() {
-  const bool has_report = std::any_of(reported_.begin(), reported_.end(), [&](const Output& out) { return !is_used(out.value.id()); });
+  const bool has_report =
+      std::any_of(reported_.begin(), reported_.end(), [&](const Output& out) { return !is_used(out.value.id()); });
   if (!has_report) return;
   for (const Output& out : reported_) {
-    const bool is_stored = std::any_of(outputs.begin(), outputs.end(), [&](const Output& o) { return o.access.same_place(out.access); });
+    const bool is_stored =
+        std::any_of(outputs.begin(), outputs.end(), [&](const Output& o) { return o.access.same_place(out.access); });
     if (!is_stored) outputs.push_back(out);
   }
 }
@@ -57,7 +59,8 @@ void KernelWriter::write(const Node& node) {
   RecipeBuilder builder(call.call, dtypes, body, elements, static_cast<int>(params.size()));
   node.op->recipe.build(builder);
   if (node.op->recipe.params) {
-    if (!node.keys.empty()) keyed.push_back({static_cast<int32_t>(&node - graph_.nodes.data()), static_cast<int32_t>(params.size())});
+    if (!node.keys.empty())
+      keyed.push_back({static_cast<int32_t>(&node - graph_.nodes.data()), static_cast<int32_t>(params.size())});
     codegen::ParamValue values[16];
     const int count = node.op->recipe.params(call.call, values);
     params.insert(params.end(), values, values + count);
@@ -100,7 +103,8 @@ void KernelWriter::finish(KernelStep& step) {
   const int inner = step.run.inner_dim;
   const auto class_at = [&](size_t i, bool full_output) {
     const int64_t n = step.nest.sizes[static_cast<size_t>(inner)];
-    return full_output && n == 1 ? StrideClass::contiguous : class_of(step.nest.operands[i].strides[static_cast<size_t>(inner)], n);
+    return full_output && n == 1 ? StrideClass::contiguous
+                                 : class_of(step.nest.operands[i].strides[static_cast<size_t>(inner)], n);
   };
   for (size_t i = 0; i < inputs.size(); ++i) step.spec.inputs.push_back({inputs[i].dtype, class_at(i, false)});
   for (size_t k = 0; k < outputs.size(); ++k) {

@@ -1,4 +1,5 @@
-// The recipes of a group, written into one kernel: its operands, its specification, its nest before anything is collapsed.
+// The recipes of a group, written into one kernel: its operands, its specification, its nest before anything is
+// collapsed.
 #pragma once
 
 #include "tutti/graph/kernel_step.h"

@@ -16,8 +16,10 @@ int64_t next_number() {
 }
 
 [[noreturn]] void refuse_changed(const OpDef& op) {
-  throw CaptureError(34, fmt::format("{}: the function changed the key, the step or the virtual shard of a RandomKey that it got as an argument, or drew; "
-                                     "pass the changed key", op.name));
+  throw CaptureError(34, fmt::format("{}: the function changed the key, the step or the virtual shard of a RandomKey "
+                                     "that it got as an argument, or drew; "
+                                     "pass the changed key",
+                                     op.name));
 }
 
 // A key that stands for another one in each call, and that no call has.
@@ -34,7 +36,9 @@ RandomKey stand_in_for(RandomKey key) {
   return key;
 }
 
-bool is_same_draw(const RandomKey& a, const RandomKey& b) { return a.key == b.key && a.step == b.step && a.virtual_shard == b.virtual_shard; }
+bool is_same_draw(const RandomKey& a, const RandomKey& b) {
+  return a.key == b.key && a.step == b.step && a.virtual_shard == b.virtual_shard;
+}
 
 }  // namespace
 
@@ -55,7 +59,8 @@ Attrs with_keys(const Attrs& attrs, std::span<const int32_t> slots, std::span<co
 
 void draw_keys(std::span<const KeySlot> slots, std::span<const RandomKey> arguments, std::vector<RandomKey>& keys) {
   for (size_t i = keys.size(); i < slots.size(); ++i)
-    keys.push_back(slots[i].argument < 0 ? next_random_key(slots[i].module_path) : arguments[static_cast<size_t>(slots[i].argument)]);
+    keys.push_back(slots[i].argument < 0 ? next_random_key(slots[i].module_path)
+                                         : arguments[static_cast<size_t>(slots[i].argument)]);
 }
 
 std::vector<RandomKey> anonymous_keys(std::span<const KeySlot> slots, std::span<const RandomKey> keys) {
@@ -68,16 +73,23 @@ std::vector<RandomKey> anonymous_keys(std::span<const KeySlot> slots, std::span<
 
 void refuse_returned_keys(const Leaves& results) {
   if (results.keys.empty()) return;
-  throw CaptureError(34, "the function returns a RandomKey, which is another one in each call; return what was drawn with it, or make the key outside");
+  throw CaptureError(34,
+                     "the function returns a RandomKey, which is another one in each call; return what was drawn with "
+                     "it, or make the key outside");
 }
 
 RandomKey TraceKeys::next_key(std::string_view path) {
   if (!part_.empty()) {
-    throw CaptureError(34, fmt::format("'{}' draws random numbers with an anonymous key, and may run or not: which key comes next would depend on that. "
-                                       "Draw outside of it", part_));
+    throw CaptureError(34, fmt::format("'{}' draws random numbers with an anonymous key, and may run or not: which key "
+                                       "comes next would depend on that. "
+                                       "Draw outside of it",
+                                       part_));
   }
   const bool is_inside = path.size() > base_.size() && path.starts_with(base_) && path[base_.size()] == '.';
-  slots_.push_back({.stand_in = stand_in_for({}), .module_path = std::string(base_.empty() ? path : is_inside ? path.substr(base_.size() + 1) : "")});
+  slots_.push_back({.stand_in = stand_in_for({}),
+                    .module_path = std::string(base_.empty() ? path
+                                               : is_inside   ? path.substr(base_.size() + 1)
+                                                             : "")});
   return slots_.back().stand_in;
 }
 
@@ -104,7 +116,8 @@ std::vector<int32_t> TraceKeys::slots_in(const OpDef& op, const Attrs& attrs) co
       const RandomKey& stand_in = slots_[i].stand_in;
       const bool is_it = key.stand_in == stand_in.stand_in;
       // One that was made from a stand-in's numbers, field by field.
-      const bool is_like = key.key == stand_in.key || key.step == stand_in.step || key.virtual_shard == stand_in.virtual_shard;
+      const bool is_like =
+          key.key == stand_in.key || key.step == stand_in.step || key.virtual_shard == stand_in.virtual_shard;
       if ((is_it || is_like) && !is_same_draw(key, stand_in)) refuse_changed(op);
       if (is_it || is_like) slot = static_cast<int32_t>(i);
     }

@@ -1,5 +1,5 @@
-// Random keys in a trace. They are stand-ins for the keys of each call: keys among the arguments, or the rank's next anonymous
-// keys, which a call draws as an eager run would.
+// Random keys in a trace. They are stand-ins for the keys of each call: keys among the arguments, or the rank's next
+// anonymous keys, which a call draws as an eager run would.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ struct KeySlot {
   std::string module_path = "";
 };
 
-// Attrs for a call with these keys, per slot; `slots` are those of the random keys among the attrs, in the order of the fields.
+// Attrs for a call with these keys, per slot; `slots` are those of the random keys among the attrs, in the order of the
+// fields.
 Attrs with_keys(const Attrs& attrs, std::span<const int32_t> slots, std::span<const RandomKey> keys);
 
 // Adds the keys that a call has for the slots behind those that it has already.
@@ -33,12 +34,13 @@ class TraceKeys final : public KeySource {
   explicit TraceKeys(std::string part = "") : part_(std::move(part)) {}
   RandomKey next_key(std::string_view module_path) override;
   std::function<void()> mark() override;
-  // The module in which the function is called; paths of draws are kept inside it, because other calls come from elsewhere.
+  // The module in which the function is called; paths of draws are kept inside it, because other calls come from
+  // elsewhere.
   void set_base(std::string_view module_path) { base_ = module_path; }
   // Stand-ins for those of the arguments.
   std::vector<RandomKey> add_arguments(std::span<const RandomKey> keys);
-  // Per random key among the attrs of a call its slot here, or -1 for a key that is none of this trace's stand-ins; empty when all
-  // are such. CaptureError when somebody changed the key, the step or the virtual shard of a stand-in.
+  // Per random key among the attrs of a call its slot here, or -1 for a key that is none of this trace's stand-ins;
+  // empty when all are such. CaptureError when somebody changed the key, the step or the virtual shard of a stand-in.
   std::vector<int32_t> slots_in(const OpDef& op, const Attrs& attrs) const;
 
   const std::vector<KeySlot>& slots() const { return slots_; }

@@ -7,7 +7,9 @@ class NoMemory final : public StoragePlaceholder {
  public:
   NoMemory() : StoragePlaceholder(StorageState::traced) {}
   [[noreturn]] void refuse_data() const override {
-    throw InternalError("a facet of an op read the elements of a tensor that has none while its call was compiled or run in blocks; please report this with the op");
+    throw InternalError(
+        "a facet of an op read the elements of a tensor that has none while its call was compiled or run in blocks; "
+        "please report this with the op");
   }
 };
 

@@ -12,7 +12,8 @@ std::vector<Tensor> stand_ins(std::span<const Value> values, const Graph& graph)
 
 // Keeps the tensors of one node's call alive. Not copied: `call` refers to them.
 struct NodeCall {
-  NodeCall(const Node& node, const Graph& graph) : inputs(stand_ins(node.inputs, graph)), call{*node.op, inputs, node.attrs} {}
+  NodeCall(const Node& node, const Graph& graph)
+      : inputs(stand_ins(node.inputs, graph)), call{*node.op, inputs, node.attrs} {}
   NodeCall(const NodeCall&) = delete;
   NodeCall& operator=(const NodeCall&) = delete;
   const std::vector<Tensor> inputs;

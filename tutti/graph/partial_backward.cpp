@@ -18,7 +18,8 @@ PartialBackwards::Partial PartialBackwards::make(const std::vector<Arrived>& arr
   for (size_t k = 0; k < cotangents_.size(); ++k) {
     const int32_t behind = std::max(arrived[k].behind - 1, 0);
     if (!arrived[k].in_front && behind == 0) continue;
-    const std::vector<int32_t> added = add_cotangents(graph, cotangents_[k], arrived[k].in_front, behind, sources_ + static_cast<int32_t>(further.size()));
+    const std::vector<int32_t> added = add_cotangents(graph, cotangents_[k], arrived[k].in_front, behind,
+                                                      sources_ + static_cast<int32_t>(further.size()));
     further.insert(further.end(), added.begin(), added.end());
   }
   std::vector<bool> is_cotangent(graph.buffers.size(), false), undefined = is_cotangent, is_read = is_cotangent;
@@ -34,7 +35,8 @@ PartialBackwards::Partial PartialBackwards::make(const std::vector<Arrived>& arr
   }
   Partial partial;
   for (size_t k = 0; k < cotangents_.size(); ++k) {
-    partial.needs_zeros.push_back(arrived[k].behind == 0 && cotangents_[k].buffer >= 0 && is_read[static_cast<size_t>(cotangents_[k].buffer)]);
+    partial.needs_zeros.push_back(arrived[k].behind == 0 && cotangents_[k].buffer >= 0 &&
+                                  is_read[static_cast<size_t>(cotangents_[k].buffer)]);
   }
   partial.executable = std::make_unique<const Executable>(std::move(graph), options_);
   return partial;

@@ -19,11 +19,12 @@ struct Arrived {
   friend auto operator<=>(const Arrived&, const Arrived&) = default;
 };
 
-// Makes one for each way in which results are used, and keeps it. Any thread; who needs one that another thread makes waits.
+// Makes one for each way in which results are used, and keeps it. Any thread; who needs one that another thread makes
+// waits.
 class PartialBackwards {
  public:
-  // cotangents: per result its given buffer in `graph`, the backward of all of them, or -1 where that reads none; sources: how many
-  // the graph has.
+  // cotangents: per result its given buffer in `graph`, the backward of all of them, or -1 where that reads none;
+  // sources: how many the graph has.
   PartialBackwards(Graph graph, std::vector<AddedCotangent> cotangents, int32_t sources, BuildOptions options)
       : graph_(std::move(graph)), cotangents_(std::move(cotangents)), sources_(sources), options_(std::move(options)) {}
 
@@ -31,8 +32,8 @@ class PartialBackwards {
     std::unique_ptr<const Executable> executable;
     std::vector<bool> needs_zeros;  // per undefined cotangent: some op takes it as zeros
   };
-  // Gradients that lead to undefined cotangents only are undefined. What arrived beyond the first one behind has the sources after
-  // those of the graph: per result the one in front, then the others.
+  // Gradients that lead to undefined cotangents only are undefined. What arrived beyond the first one behind has the
+  // sources after those of the graph: per result the one in front, then the others.
   const Partial& of(const std::vector<Arrived>& arrived) const;
 
  private:

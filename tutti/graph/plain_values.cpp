@@ -28,16 +28,26 @@ class Items {
   std::optional<Item> next() {
     if (rest_.empty()) return std::nullopt;
     switch (const char kind = take(1)[0]) {
-      case 't': return Item{"a tensor", false};
-      case 'u': return Item{"an undefined tensor", false};
-      case 'n': return Item{"a size", false};
-      case 'k': return Item{"a random key", false};
-      case 'o': return Item{"an optional that is set", false};
-      case '-': return Item{"an optional that is not set", false};
-      case 'v': return Item{fmt::format("a list of {}", count()), false};
-      case 'm': return Item{fmt::format("a map of {}", count()), false};
-      case 's': return Item{quoted(take(count())), true};
-      default: return Item{number(kind, take(static_cast<size_t>(take(1)[0]))), true};
+      case 't':
+        return Item{"a tensor", false};
+      case 'u':
+        return Item{"an undefined tensor", false};
+      case 'n':
+        return Item{"a size", false};
+      case 'k':
+        return Item{"a random key", false};
+      case 'o':
+        return Item{"an optional that is set", false};
+      case '-':
+        return Item{"an optional that is not set", false};
+      case 'v':
+        return Item{fmt::format("a list of {}", count()), false};
+      case 'm':
+        return Item{fmt::format("a map of {}", count()), false};
+      case 's':
+        return Item{quoted(take(count())), true};
+      default:
+        return Item{number(kind, take(static_cast<size_t>(take(1)[0]))), true};
     }
   }
 
@@ -54,7 +64,8 @@ class Items {
     return n;
   }
   static std::string quoted(std::string_view text) {
-    return fmt::format("'{}'{}", text.substr(0, kShown), text.size() > kShown ? fmt::format(" and {} more", text.size() - kShown) : "");
+    return fmt::format("'{}'{}", text.substr(0, kShown),
+                       text.size() > kShown ? fmt::format(" and {} more", text.size() - kShown) : "");
   }
   template <class T>
   static T as(std::string_view bytes) {
@@ -66,13 +77,16 @@ class Items {
     if (kind == 'b') return bytes[0] != 0 ? "true" : "false";
     if (kind == 'f') {
       if (bytes.size() == sizeof(float)) return fmt::format("{}", as<float>(bytes));
-      return bytes.size() == sizeof(double) ? fmt::format("{}", as<double>(bytes)) : fmt::format("{}", static_cast<double>(as<long double>(bytes)));
+      return bytes.size() == sizeof(double) ? fmt::format("{}", as<double>(bytes))
+                                            : fmt::format("{}", static_cast<double>(as<long double>(bytes)));
     }
     int64_t value = 0;
     std::memcpy(&value, bytes.data(), std::min(bytes.size(), sizeof value));
     const int unused_bits = 64 - 8 * static_cast<int>(bytes.size());
-    if (kind == 'i' && unused_bits > 0) value = static_cast<int64_t>(static_cast<uint64_t>(value) << unused_bits) >> unused_bits;
-    return kind == 'j' ? fmt::format("{}", static_cast<uint64_t>(value)) : fmt::format("{}{}", kind == 'e' ? "enumerator " : "", value);
+    if (kind == 'i' && unused_bits > 0)
+      value = static_cast<int64_t>(static_cast<uint64_t>(value) << unused_bits) >> unused_bits;
+    return kind == 'j' ? fmt::format("{}", static_cast<uint64_t>(value))
+                       : fmt::format("{}{}", kind == 'e' ? "enumerator " : "", value);
   }
 
   std::string_view rest_;
@@ -86,7 +100,8 @@ std::string plain_difference(std::string_view now, std::string_view then) {
     const std::optional<Item> x = a.next(), y = b.next();
     const std::string here = x ? x->text : "nothing", before = y ? y->text : "nothing";
     values += x && x->is_value;
-    if (here != before && x && y && x->is_value && y->is_value) return fmt::format("plain value {} is {}, was {}", values, here, before);
+    if (here != before && x && y && x->is_value && y->is_value)
+      return fmt::format("plain value {} is {}, was {}", values, here, before);
     if (here != before) return fmt::format("the structure of the arguments differs: {}, was {}", here, before);
     if (!x) return "plain values differ in bits that are not shown";
   }

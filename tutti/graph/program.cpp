@@ -52,23 +52,27 @@ std::string Program::what_fixes(int64_t index) const {
     const bool is_truth = is_comparison(n.op);
     int64_t fixed = g.node;
     if (is_truth) {
-      const bool a_is_known = symbols_.node(n.a).op == SymOp::constant, b_is_known = symbols_.node(n.b).op == SymOp::constant;
+      const bool a_is_known = symbols_.node(n.a).op == SymOp::constant,
+                 b_is_known = symbols_.node(n.b).op == SymOp::constant;
       if (n.op != SymOp::eq || g.answer == 0 || a_is_known == b_is_known) continue;
       fixed = a_is_known ? n.b : n.a;
     }
     if (!symbols_.is_polynomial(fixed)) continue;
     const std::string text = symbols_.to_string(g.node);
-    return fmt::format("{} asks for {}", guard_places_[i], is_truth ? text : fmt::format("the integer {} = {}", text, g.answer));
+    return fmt::format("{} asks for {}", guard_places_[i],
+                       is_truth ? text : fmt::format("the integer {} = {}", text, g.answer));
   }
   return "";
 }
 
-Program::Replay::Replay(const Program& program, Trace& trace, const SymValues& values, std::span<const Tensor> arguments)
+Program::Replay::Replay(const Program& program, Trace& trace, const SymValues& values,
+                        std::span<const Tensor> arguments)
     : program_(program), trace_(trace), values_(values), tensors_(program.called_.size()) {
   size_t number = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto is_it = [&](const Tensor& t) { return t.is_same(arguments[i]); };
-    if (std::none_of(arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(i), is_it)) tensors_[number++] = arguments[i];
+    if (std::none_of(arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(i), is_it))
+      tensors_[number++] = arguments[i];
   }
 }
 

@@ -1,10 +1,10 @@
-// Program: the recorded calls of a trace with symbolic sizes, which can be traced again for other sizes without running the
-// function.
+// Program: the recorded calls of a trace with symbolic sizes, which can be traced again for other sizes without running
+// the function.
 //
-// While a program is recorded, sizes of the trace's tensors are symbolic expressions, and each tensor stands for a concrete
-// tensor of the traced call. Whatever the function, an op or a gradient asks about sizes is answered for the traced call
-// and recorded as a guard; questions about strides are recorded as facts. For other sizes the program stands for the same calls
-// as long as guards and facts hold. Recorded by one thread; immutable afterwards.
+// While a program is recorded, sizes of the trace's tensors are symbolic expressions, and each tensor stands for a
+// concrete tensor of the traced call. Whatever the function, an op or a gradient asks about sizes is answered for the
+// traced call and recorded as a guard; questions about strides are recorded as facts. For other sizes the program
+// stands for the same calls as long as guards and facts hold. Recorded by one thread; immutable afterwards.
 #pragma once
 
 #include <memory>

@@ -50,16 +50,19 @@ const char* graph_key_of(const Graph& graph, const std::string& name) {
   return intern_trace_name(fmt::format("{}_{:012x}", name, hash64(to_string(graph)) >> 16));
 }
 
-const TraceKernel& provenance_of(const KernelStep& step, const Group& group, const Graph& graph, const char* graph_key) {
-  KernelInfo info{.kernel_id = fmt::format("{}_{:012x}", step.spec.name, hash64(step.spec.key()) >> 16), .graph_key = graph_key, .bytes = step.bytes,
+const TraceKernel& provenance_of(const KernelStep& step, const Group& group, const Graph& graph,
+                                 const char* graph_key) {
+  KernelInfo info{.kernel_id = fmt::format("{}_{:012x}", step.spec.name, hash64(step.spec.key()) >> 16),
+                  .graph_key = graph_key,
+                  .bytes = step.bytes,
                   .choice = fmt::format("generated {}", codegen::name_of(codegen::cpu_target())),
                   .specialization = fmt::format("sizes={}", group.space.sizes)};
   add_nodes(info, group, graph);
   return intern_kernel(info);
 }
 
-const TraceKernel& provenance_of(const std::optional<BlockStep>& prologue, const std::optional<BlockStep>& epilogue, const Group& call,
-                                 const Graph& graph, const char* graph_key) {
+const TraceKernel& provenance_of(const std::optional<BlockStep>& prologue, const std::optional<BlockStep>& epilogue,
+                                 const Group& call, const Graph& graph, const char* graph_key) {
   const Node& node = graph.nodes[static_cast<size_t>(call.nodes[0])];
   double bytes = 0;
   const auto add = [&](const Value& v) { bytes += static_cast<double>(numel_of(v.sizes) * itemsize(v.dtype)); };
@@ -79,9 +82,13 @@ const TraceKernel& provenance_of(const std::optional<BlockStep>& prologue, const
     bytes += epilogue->kernel.bytes;
     id += "+" + spec.name;
     keys += spec.key();
-    choice += fmt::format("{}{} on its blocks, output {}", prologue ? "; " : "", epilogue->kernel.ops, epilogue->keeps_operand ? "kept" : "nowhere else");
+    choice += fmt::format("{}{} on its blocks, output {}", prologue ? "; " : "", epilogue->kernel.ops,
+                          epilogue->keeps_operand ? "kept" : "nowhere else");
   }
-  KernelInfo info{.kernel_id = fmt::format("{}_{:012x}", id, hash64(keys) >> 16), .graph_key = graph_key, .bytes = bytes, .choice = choice,
+  KernelInfo info{.kernel_id = fmt::format("{}_{:012x}", id, hash64(keys) >> 16),
+                  .graph_key = graph_key,
+                  .bytes = bytes,
+                  .choice = choice,
                   .specialization = fmt::format("sizes={}", node.outputs[0].sizes)};
   add_nodes(info, call, graph);
   return intern_kernel(info);

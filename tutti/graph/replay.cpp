@@ -9,8 +9,8 @@
 #include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/keys_again.h"
-#include "tutti/tensor/rebind.h"
 #include "tutti/tensor/host_read.h"
+#include "tutti/tensor/rebind.h"
 #include "tutti/tensor/wrapper.h"
 
 namespace tutti::graph {
@@ -18,9 +18,14 @@ namespace {
 
 // Runs the compiled backward in the place of the nodes that an eager forward would have recorded.
 struct CompiledNode final : autograd::Node {
-  CompiledNode(std::shared_ptr<const Specialization> specialization, std::span<const Tensor> arguments_, std::vector<Tensor> saved_, Progress progress, Rerun rerun_)
-      : spec(std::move(specialization)), arguments(arguments_.begin(), arguments_.end()), saved(std::move(saved_)), carried(std::move(progress.carried)),
-        keys(std::move(progress.keys)), rerun(std::move(rerun_)) {
+  CompiledNode(std::shared_ptr<const Specialization> specialization, std::span<const Tensor> arguments_,
+               std::vector<Tensor> saved_, Progress progress, Rerun rerun_)
+      : spec(std::move(specialization)),
+        arguments(arguments_.begin(), arguments_.end()),
+        saved(std::move(saved_)),
+        carried(std::move(progress.carried)),
+        keys(std::move(progress.keys)),
+        rerun(std::move(rerun_)) {
     for (const StorageRef& s : storages()) versions.push_back(s->version());
     if (rerun != nullptr) versions_read = read_versions();
   }
@@ -35,20 +40,27 @@ struct CompiledNode final : autograd::Node {
     const JointBackward& backward = *spec->backward;
     const auto k = static_cast<size_t>(output);
     if (is_grad_enabled() || !backward.adds_further[k] || (given == 0 && cotangents.size() == 1)) return false;
-    if (std::any_of(cotangents.begin(), cotangents.end(), [&](const Tensor& g) { return g.dtype() != backward.cotangent_dtypes[k]; })) return false;
+    if (std::any_of(cotangents.begin(), cotangents.end(),
+                    [&](const Tensor& g) { return g.dtype() != backward.cotangent_dtypes[k]; }))
+      return false;
     Taken& of_output = taken[output];
-    for (size_t i = 0; i < given; ++i) of_output.in_front = of_output.in_front.defined() ? add(of_output.in_front, cotangents[i]) : cotangents[i];
+    for (size_t i = 0; i < given; ++i)
+      of_output.in_front = of_output.in_front.defined() ? add(of_output.in_front, cotangents[i]) : cotangents[i];
     of_output.behind.assign(cotangents.begin() + static_cast<std::ptrdiff_t>(given), cotangents.end());
     return true;
   }
 
   void run(std::span<const Tensor> grads, std::span<Tensor> input_grads, uint32_t) override {
-    TUTTI_CHECK(!released, "backward of a compiled function: it ran before and what it needs is gone; pass retain_graph = true to the first "
+    TUTTI_CHECK(!released,
+                "backward of a compiled function: it ran before and what it needs is gone; pass retain_graph = true to "
+                "the first "
                 "backward");
     const std::vector<StorageRef> now = storages();
     for (size_t i = 0; i < now.size(); ++i) {
-      TUTTI_CHECK(now[i]->version() == versions[i], "backward of a compiled function: an argument, a result or a tensor that it holds was changed in "
-                  "place after the forward (version {} then, {} now); write to a clone() instead", versions[i], now[i]->version());
+      TUTTI_CHECK(now[i]->version() == versions[i],
+                  "backward of a compiled function: an argument, a result or a tensor that it holds was changed in "
+                  "place after the forward (version {} then, {} now); write to a clone() instead",
+                  versions[i], now[i]->version());
     }
     if (is_grad_enabled()) {
       run_recorded(grads);
@@ -70,7 +82,8 @@ struct CompiledNode final : autograd::Node {
         else further.push_back(inside(of_output.behind[i]));
       }
     }
-    const bool is_partial = std::find_if(arrived.begin(), arrived.end(), [](const Arrived& a) { return a != Arrived{}; }) != arrived.end();
+    const bool is_partial =
+        std::find_if(arrived.begin(), arrived.end(), [](const Arrived& a) { return a != Arrived{}; }) != arrived.end();
     const PartialBackwards::Partial* partial = is_partial ? &backward.partial->of(arrived) : nullptr;
     std::vector<Tensor> later;
     const auto add_later = [&](const Tensor& g) {
@@ -98,9 +111,14 @@ struct CompiledNode final : autograd::Node {
 
   // Gradients of gradients: the function runs once more, op by op, and its nodes are those of an eager call.
   void run_recorded(std::span<const Tensor> grads) const {
-    TUTTI_CHECK(rerun != nullptr, "backward of a compiled function: gradients of gradients (create_graph) are not recorded through one that writes memory "
-                "or sets gradients, because it would have to run again; call the function itself where they are wanted");
-    TUTTI_CHECK(read_versions() == versions_read, "backward of a compiled function: gradients of gradients (create_graph) run the function again, and an argument "
+    TUTTI_CHECK(
+        rerun != nullptr,
+        "backward of a compiled function: gradients of gradients (create_graph) are not recorded through one that "
+        "writes memory "
+        "or sets gradients, because it would have to run again; call the function itself where they are wanted");
+    TUTTI_CHECK(read_versions() == versions_read,
+                "backward of a compiled function: gradients of gradients (create_graph) run the function again, and an "
+                "argument "
                 "or a tensor that it holds was changed in place after the forward; write to a clone() instead");
     refuse_replaced(spec->watch->is_lost());
     const autograd::Order start = autograd::next_order();
@@ -119,15 +137,20 @@ struct CompiledNode final : autograd::Node {
     }
     int use = 0;
     for (autograd::Outgoing& out : autograd::backward_since(start, outputs, cotangents)) {
-      const auto is_it = [&](const autograd::Edge& edge) { return edge.leaf.defined() && edge.leaf.is_same(out.to.leaf); };
+      const auto is_it = [&](const autograd::Edge& edge) {
+        return edge.leaf.defined() && edge.leaf.is_same(out.to.leaf);
+      };
       refuse_replaced(out.to.leaf.defined() && std::none_of(edges.begin(), edges.end(), is_it));
       autograd::send_from(*this, use++, out.to, std::move(out.grad));
     }
   }
 
   static void refuse_replaced(bool is_replaced) {
-    TUTTI_CHECK(!is_replaced, "backward of a compiled function: gradients of gradients (create_graph) run the function again, and a tensor that it holds "
-                "was replaced by another one after the forward; write it in place before the forward, or pass it as an argument");
+    TUTTI_CHECK(!is_replaced,
+                "backward of a compiled function: gradients of gradients (create_graph) run the function again, and a "
+                "tensor that it holds "
+                "was replaced by another one after the forward; write it in place before the forward, or pass it as an "
+                "argument");
   }
 
   void release_saved() override {
@@ -142,9 +165,11 @@ struct CompiledNode final : autograd::Node {
   std::vector<StorageRef> storages() const {
     std::vector<StorageRef> list;
     for (const Trace::Source& source : spec->backward->sources) {
-      if (source.kind == Trace::Source::Kind::argument) list.push_back(inside_of(arguments[static_cast<size_t>(source.index)]).storage());
+      if (source.kind == Trace::Source::Kind::argument)
+        list.push_back(inside_of(arguments[static_cast<size_t>(source.index)]).storage());
       if (source.kind == Trace::Source::Kind::captured) list.push_back(spec->held_now(source.index).storage());
-      if (source.kind == Trace::Source::Kind::carried) list.push_back(carried[static_cast<size_t>(source.index)].storage());
+      if (source.kind == Trace::Source::Kind::carried)
+        list.push_back(carried[static_cast<size_t>(source.index)].storage());
     }
     for (const Tensor& t : saved) list.push_back(t.storage());
     return list;
@@ -168,8 +193,8 @@ struct CompiledNode final : autograd::Node {
   std::vector<Tensor> arguments, saved, carried;
   std::map<int, Taken> taken;
   const std::vector<RandomKey> keys;
-  Rerun rerun;                      // null: it would do more than give results
-  std::vector<Extents> sizes;       // of the differentiable results, inside
+  Rerun rerun;                 // null: it would do more than give results
+  std::vector<Extents> sizes;  // of the differentiable results, inside
   std::vector<uint32_t> versions, versions_read;
 };
 
@@ -189,11 +214,13 @@ void write_grads(const Specialization& spec, const Leaves& arguments, std::span<
 
 }  // namespace
 
-std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, MakeRerun rerun, Progress progress) {
+std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, MakeRerun rerun,
+                           Progress progress) {
   for (const Tensor& t : arguments.tensors) before_host_read(inside_of(t)), autograd::note_captured(t);
   for (const Captured& c : self->captured) before_host_read(inside_of(c.tensor)), autograd::note_captured(c.tensor);
   draw_keys(self->keys, arguments.keys, progress.keys);
-  std::vector<Tensor> made = self->forward->run(self->memory_of(self->sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
+  std::vector<Tensor> made =
+      self->forward->run(self->memory_of(self->sources, arguments.tensors, {}, progress.carried), {}, progress.keys);
   write_grads(*self, arguments, made);
   for (const Rebinding& r : self->rebindings) {
     rebind(r.argument >= 0 ? arguments.tensors[static_cast<size_t>(r.argument)] : self->held_now(r.captured),
@@ -202,17 +229,22 @@ std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, co
   std::vector<Tensor> results;
   for (const ResultSource& source : self->results) {
     const auto i = static_cast<size_t>(source.index);
-    results.push_back(source.kind == ResultSource::Kind::graph      ? around(source.form, made[i], source.copied < 0 ? Tensor() : arguments.tensors[static_cast<size_t>(source.copied)])
+    results.push_back(source.kind == ResultSource::Kind::graph
+                          ? around(source.form, made[i],
+                                   source.copied < 0 ? Tensor() : arguments.tensors[static_cast<size_t>(source.copied)])
                       : source.kind == ResultSource::Kind::argument ? arguments.tensors[i]
                                                                     : self->held_now(source.index));
   }
   if (!self->backward) return results;
   std::vector<Tensor> saved(made.begin() + self->backward->first_saved, made.end());
-  const bool has_effects = progress.has_written || self->forward->writes_given() || !self->grad_writes.empty() || !self->rebindings.empty();
-  auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved), std::move(progress), has_effects ? Rerun() : rerun());
+  const bool has_effects =
+      progress.has_written || self->forward->writes_given() || !self->grad_writes.empty() || !self->rebindings.empty();
+  auto node = std::make_shared<CompiledNode>(self, arguments.tensors, std::move(saved), std::move(progress),
+                                             has_effects ? Rerun() : rerun());
   node->order = autograd::next_order();
   for (const JointBackward::Leaf& leaf : self->backward->leaves) {
-    node->edges.push_back(autograd::edge_of(leaf.argument >= 0 ? arguments.tensors[static_cast<size_t>(leaf.argument)] : self->held_now(leaf.captured)));
+    node->edges.push_back(autograd::edge_of(leaf.argument >= 0 ? arguments.tensors[static_cast<size_t>(leaf.argument)]
+                                                               : self->held_now(leaf.captured)));
   }
   node->num_outputs = 0;
   for (size_t k = 0; k < results.size(); ++k) {

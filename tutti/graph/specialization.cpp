@@ -25,7 +25,8 @@ HeldView HeldView::of(const Tensor& t, std::span<const Tensor> arguments) {
 
 bool has_place(const Captured& held, const HeldView& was) {
   const Tensor& t = held.tensor;
-  return t.offset() == was.offset && t.extents() == was.sizes && t.strides() == was.strides && requires_grad(t) == held.requires_grad;
+  return t.offset() == was.offset && t.extents() == was.sizes && t.strides() == was.strides &&
+         requires_grad(t) == held.requires_grad;
 }
 
 bool Specialization::captured_state_holds(const Leaves& arguments) const {
@@ -39,8 +40,8 @@ bool Specialization::captured_state_holds(const Leaves& arguments) const {
     const Captured& c = captured[static_cast<size_t>(source.index)];
     if (c.grad_of >= 0) {
       const Tensor now = read_now(source.index);
-      if (!now.defined() || now.dtype() != c.tensor.dtype() || !(now.extents() == c.tensor.extents()) || !(now.strides() == c.tensor.strides()) ||
-          now.offset() != c.tensor.offset())
+      if (!now.defined() || now.dtype() != c.tensor.dtype() || !(now.extents() == c.tensor.extents()) ||
+          !(now.strides() == c.tensor.strides()) || now.offset() != c.tensor.offset())
         return false;
     }
     for (const Tensor& t : arguments.tensors) {
@@ -61,8 +62,11 @@ bool Specialization::captured_state_holds(const Leaves& arguments) const {
   // A captured tensor that stood on the memory of an argument must do so again, at the same place.
   for (size_t i = 0; i < captured.size(); ++i) {
     if (held[i].argument < 0) continue;
-    const Tensor &t = captured[i].tensor, &argument = inside_of(arguments.tensors[static_cast<size_t>(held[i].argument)]);
-    if (argument.storage().get() != t.storage().get() || byte_offset(argument) - byte_offset(t) != held[i].argument_bytes) return false;
+    const Tensor &t = captured[i].tensor,
+                 &argument = inside_of(arguments.tensors[static_cast<size_t>(held[i].argument)]);
+    if (argument.storage().get() != t.storage().get() ||
+        byte_offset(argument) - byte_offset(t) != held[i].argument_bytes)
+      return false;
   }
   return true;
 }
@@ -72,8 +76,9 @@ Tensor Specialization::read_now(int32_t i) const {
   return inside_of(leaf >= 0 ? grad_of(held_now(leaf)) : held_now(i));
 }
 
-std::vector<GivenMemory> Specialization::memory_of(const std::vector<Trace::Source>& list, std::span<const Tensor> arguments,
-                                                   std::span<const Tensor> later, std::span<const Tensor> carried) const {
+std::vector<GivenMemory> Specialization::memory_of(const std::vector<Trace::Source>& list,
+                                                   std::span<const Tensor> arguments, std::span<const Tensor> later,
+                                                   std::span<const Tensor> carried) const {
   using Kind = Trace::Source::Kind;
   std::vector<GivenMemory> given;
   given.reserve(list.size());

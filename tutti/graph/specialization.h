@@ -22,7 +22,8 @@ struct ResultSource {
   int32_t index;  // of the forward's results, of the argument, of the captured tensor
   bool differentiable = false;
   std::shared_ptr<const WrapperForm> form = {};  // of a result of the graph that is the inside of a wrapper
-  int32_t copied = -1;  // the argument of which a result of the graph is a view that is a copy, see WrapperExtension::is_copy()
+  int32_t copied =
+      -1;  // the argument of which a result of the graph is a view that is a copy, see WrapperExtension::is_copy()
 };
 
 // A leaf whose gradient the function set: at the end of a call it becomes a result of the forward, or undefined.
@@ -57,10 +58,12 @@ bool has_place(const Captured& held, const HeldView& was);
 
 // The backward of a function whose results require grad. What it reads of the forward is kept from call to call of it.
 struct JointBackward {
-  std::unique_ptr<Executable> executable;            // all results were used
-  std::unique_ptr<const PartialBackwards> partial;   // some were, or one in several places; null when there is one result
-  std::vector<Trace::Source> sources;   // of the backward's graph; kind `later`: index counts cotangents, then saved buffers
-  int32_t first_saved = 0;              // results of the forward from here on are what the backward reads
+  std::unique_ptr<Executable> executable;  // all results were used
+  std::unique_ptr<const PartialBackwards>
+      partial;  // some were, or one in several places; null when there is one result
+  std::vector<Trace::Source>
+      sources;              // of the backward's graph; kind `later`: index counts cotangents, then saved buffers
+  int32_t first_saved = 0;  // results of the forward from here on are what the backward reads
   struct Leaf {
     int32_t argument = -1;
     int32_t captured = -1;
@@ -69,7 +72,8 @@ struct JointBackward {
   std::vector<DType> cotangent_dtypes;  // of the differentiable results, in order
   std::vector<bool> consumes;           // per such result: ops of the function consume it, too; empty when there is one
   std::vector<bool> adds_further;       // and `partial` adds its cotangents behind theirs one by one
-  std::vector<std::shared_ptr<const WrapperForm>> cotangent_forms, grad_forms;  // of the cotangents and of the executable's results
+  std::vector<std::shared_ptr<const WrapperForm>> cotangent_forms,
+      grad_forms;  // of the cotangents and of the executable's results
 
   // Per cotangent the buffer of `graph`, the backward's, that holds it; -1: it is not read.
   std::vector<int32_t> cotangent_buffers(const Graph& graph) const;
@@ -90,7 +94,7 @@ struct Specialization {
   std::vector<Trace::Source> sources;
   std::vector<KeySlot> keys;
   std::vector<Captured> captured;
-  std::vector<HeldView> held;  // per captured tensor
+  std::vector<HeldView> held;        // per captured tensor
   std::optional<NumericsMode> mode;  // the only one in which it may be called
   std::shared_ptr<HeldWatch> watch;  // over the trace that it comes from
   std::unique_ptr<Executable> forward;
@@ -100,7 +104,7 @@ struct Specialization {
   std::unique_ptr<JointBackward> backward;
   PartitionStatistics partition;  // between forward and backward, in one graph or two
   std::shared_ptr<const void> structure;
-  std::vector<SegmentMark> segments;             // of the function up to the read that this one ends in, or up to the last one
+  std::vector<SegmentMark> segments;  // of the function up to the read that this one ends in, or up to the last one
   std::shared_ptr<Continuations> continuations;  // when it ends in a read: there are no results
   std::string read_at;                           // the line that reads; "": unknown
 
@@ -109,11 +113,12 @@ struct Specialization {
   bool captured_state_holds(const Leaves& arguments) const;
   // The captured tensor `i` of a call: today the one that the trace met, which `watch` keeps true.
   const Tensor& held_now(int32_t i) const { return captured[static_cast<size_t>(i)].tensor; }
-  // The tensor whose memory the source `i`, a captured tensor, is at a call: that tensor, or the gradient that its leaf has now.
+  // The tensor whose memory the source `i`, a captured tensor, is at a call: that tensor, or the gradient that its leaf
+  // has now.
   Tensor read_now(int32_t i) const;
   // The memory of the sources for a call; `later` is empty in a forward.
-  std::vector<GivenMemory> memory_of(const std::vector<Trace::Source>& list, std::span<const Tensor> arguments, std::span<const Tensor> later,
-                                     std::span<const Tensor> carried) const;
+  std::vector<GivenMemory> memory_of(const std::vector<Trace::Source>& list, std::span<const Tensor> arguments,
+                                     std::span<const Tensor> later, std::span<const Tensor> carried) const;
 };
 
 // The segments that follow a read, one for each value that was read there. May be used by any thread.
@@ -139,14 +144,15 @@ class Continuations {
 // The rest of the work after the function has been traced: passes, plans and kernels. Call it once, on any thread.
 using Build = std::function<std::shared_ptr<const Specialization>()>;
 
-// Traces the function. Throws what the function throws, and CaptureError. progress: the function may read elements and continues
-// after those already read.
-Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms, const Progress* progress = nullptr);
+// Traces the function. Throws what the function throws, and CaptureError. progress: the function may read elements and
+// continues after those already read.
+Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms,
+                 const Progress* progress = nullptr);
 
-// Runs the function once more on stand-ins, for what it reads now; symbols: with symbolic sizes. Nothing when those cannot
-// follow it. Throws what the function throws.
-std::optional<HeldReads> reads_again(const Leaves& arguments, TraceFn trace, const BuildOptions& options, const std::optional<Symbols>& symbols,
-                                     const Progress* progress);
+// Runs the function once more on stand-ins, for what it reads now; symbols: with symbolic sizes. Nothing when those
+// cannot follow it. Throws what the function throws.
+std::optional<HeldReads> reads_again(const Leaves& arguments, TraceFn trace, const BuildOptions& options,
+                                     const std::optional<Symbols>& symbols, const Progress* progress);
 
 // Runs one that ends in a read, and adds to `progress` what it gave.
 void run_segment(const Specialization& segment, const Leaves& arguments, Progress& progress);
@@ -156,6 +162,7 @@ using Rerun = std::function<void(std::vector<Tensor>& results)>;
 using MakeRerun = FunctionRef<Rerun()>;
 
 // Replays. `self` is held by what the results remember of it.
-std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, MakeRerun rerun, Progress progress = {});
+std::vector<Tensor> replay(const std::shared_ptr<const Specialization>& self, const Leaves& arguments, MakeRerun rerun,
+                           Progress progress = {});
 
 }  // namespace tutti::graph

@@ -35,7 +35,12 @@ class Restorer {
 }  // namespace
 
 Specializer::Specializer(const BuildOptions& options, const Leaves& arguments, Reach reach, Program* program)
-    : options_(options), arguments_(arguments.tensors), argument_keys_(arguments.keys), reach_(reach), trace_(options.name, program), made_(std::make_shared<Specialization>()) {
+    : options_(options),
+      arguments_(arguments.tensors),
+      argument_keys_(arguments.keys),
+      reach_(reach),
+      trace_(options.name, program),
+      made_(std::make_shared<Specialization>()) {
   made_->guards = Guards::of(arguments);
 }
 
@@ -53,7 +58,9 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
     try {
       outcome_.structure = fn({stand_ins_, sizes.alone, keys}, results);
       if (trace_.stopped_at_read()) {
-        throw CaptureError(12, fmt::format("'{}' catches what stops its trace at a read; catch what you can handle, by its type", options_.name));
+        throw CaptureError(
+            12, fmt::format("'{}' catches what stops its trace at a read; catch what you can handle, by its type",
+                            options_.name));
       }
     } catch (const ReadReached&) {
     }
@@ -69,7 +76,8 @@ void Specializer::trace(TraceFn fn, const Symbols::Sizes& sizes) {
   refuse_copies_of(results);
   add_grad_writes();
   for (const Captured& c : trace_.captured()) {
-    if (c.grad_of >= 0 && trace_.program() != nullptr) trace_.program()->refuse("the function reads the gradient of a tensor that it holds");
+    if (c.grad_of >= 0 && trace_.program() != nullptr)
+      trace_.program()->refuse("the function reads the gradient of a tensor that it holds");
   }
   add_rebindings();
   split_ = JointSplit::at_end_of(trace_);
@@ -127,7 +135,8 @@ bool Specializer::replay(const Program& program, const Outcome& recorded, const 
   if (!recorded.has_backward) return true;
   if (!replay.backward()) return false;
   for (Tensor& t : outcome_.backward.grads) t = replay.at(t);
-  for (size_t i = 0; i < outcome_.backward.grads.size(); ++i) fit(outcome_.backward.grad_forms[i], outcome_.backward.grads[i]);
+  for (size_t i = 0; i < outcome_.backward.grads.size(); ++i)
+    fit(outcome_.backward.grad_forms[i], outcome_.backward.grads[i]);
   for (size_t k = 0; k < differentiable.size(); ++k) fit(outcome_.backward.cotangent_forms[k], differentiable[k]);
   return true;
 }
@@ -150,7 +159,8 @@ std::shared_ptr<const Specialization> Specializer::build() {
     if (held.defined()) index = trace_.index_of_captured(held);
   };
   for (size_t i = 0; i < made_->results.size(); ++i) point(made_->results[i].index, outcome_.held_results[i]);
-  for (size_t i = 0; i < made_->grad_writes.size(); ++i) point(made_->grad_writes[i].captured, outcome_.held_grad_leaves[i]);
+  for (size_t i = 0; i < made_->grad_writes.size(); ++i)
+    point(made_->grad_writes[i].captured, outcome_.held_grad_leaves[i]);
   for (size_t i = 0; i < made_->rebindings.size(); ++i) point(made_->rebindings[i].captured, outcome_.held_rebound[i]);
   made_->captured = trace_.captured();
   made_->mode = outcome_.mode;
@@ -177,7 +187,8 @@ Outcome Specializer::recorded() {
 
 BuildOptions Specializer::named(const char* part) const {
   BuildOptions copy = options_;
-  if (!trace_.segments().empty()) copy.name += fmt::format(" segment {}", trace_.segments().size() - trace_.stopped_at_read());
+  if (!trace_.segments().empty())
+    copy.name += fmt::format(" segment {}", trace_.segments().size() - trace_.stopped_at_read());
   copy.name += std::string(" ") + part;
   return copy;
 }
@@ -196,8 +207,12 @@ void Specializer::add_result(const Tensor& t) {
     trace_.value_of(inside_of(t));
     const autograd::Meta* meta = autograd::meta_of(t);
     if (meta != nullptr && meta->node) {
-      throw CaptureError(24, fmt::format("'{}' returns a view {} of a tensor that it holds and that requires grad; return detach() of it, or pass "
-                                         "the tensor as an argument", options_.name, describe(t)));
+      throw CaptureError(
+          24,
+          fmt::format(
+              "'{}' returns a view {} of a tensor that it holds and that requires grad; return detach() of it, or pass "
+              "the tensor as an argument",
+              options_.name, describe(t)));
     }
     outcome_.results.push_back({Kind::captured, -1});
     outcome_.held_results.back() = t;
@@ -205,20 +220,26 @@ void Specializer::add_result(const Tensor& t) {
   }
   const int32_t index = add_to_graph(inside_of(t));
   // What a backward of the function's own used up comes out detached: another one would be an error either way.
-  outcome_.results.push_back({Kind::graph, index, made_->guards.grad_enabled && requires_grad(t) && !autograd::is_used_up(t), form_of(t), copied_argument(t)});
+  outcome_.results.push_back({Kind::graph, index,
+                              made_->guards.grad_enabled && requires_grad(t) && !autograd::is_used_up(t), form_of(t),
+                              copied_argument(t)});
 }
 
-// The argument of which a result is a view that is a copy, or -1. What else may be written after the call is refused: its versions are not known here.
+// The argument of which a result is a view that is a copy, or -1. What else may be written after the call is refused:
+// its versions are not known here.
 int32_t Specializer::copied_argument(const Tensor& result) const {
   const WrapperExtension* wrapper = wrapper_of(result);
   if (wrapper == nullptr || !wrapper->is_copy()) return -1;
   const auto shows = [&](const Tensor& t) { return wrapper_of(t) != nullptr && wrapper->is_copy_of(*wrapper_of(t)); };
   const auto argument = std::find_if(stand_ins_.begin(), stand_ins_.end(), shows);
   if (argument != stand_ins_.end()) return static_cast<int32_t>(argument - stand_ins_.begin());
-  const bool is_held = std::any_of(trace_.captured().begin(), trace_.captured().end(), [&](const Captured& c) { return shows(c.tensor); });
+  const bool is_held = std::any_of(trace_.captured().begin(), trace_.captured().end(),
+                                   [&](const Captured& c) { return shows(c.tensor); });
   if (is_held) {
-    throw CaptureError(40, fmt::format("'{}' returns the view {} of a tensor that it holds, and the view is a copy, because its elements had to be moved; return clone() of it, "
-                                       "or pass the tensor as an argument", options_.name, describe(result)));
+    throw CaptureError(40, fmt::format("'{}' returns the view {} of a tensor that it holds, and the view is a copy, "
+                                       "because its elements had to be moved; return clone() of it, "
+                                       "or pass the tensor as an argument",
+                                       options_.name, describe(result)));
   }
   return -1;
 }
@@ -230,9 +251,12 @@ void Specializer::refuse_copies_of(std::span<const Tensor> results) const {
     if (wrapper == nullptr || !wrapper->is_copy()) continue;
     for (const Tensor& t : results) {
       const WrapperExtension* shown = wrapper_of(t);
-      const bool is_made_here = shown != nullptr && !shown->is_copy() && std::none_of(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& s) { return s.is_same(t); });
+      const bool is_made_here =
+          shown != nullptr && !shown->is_copy() &&
+          std::none_of(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& s) { return s.is_same(t); });
       if (!is_made_here || !wrapper->is_copy_of(*shown) || copied_argument(copy) >= 0) continue;
-      throw CaptureError(40, fmt::format("'{}' returns {} and the view {} of it, and the view is a copy, because its elements had to be moved; return clone() of the view",
+      throw CaptureError(40, fmt::format("'{}' returns {} and the view {} of it, and the view is a copy, because its "
+                                         "elements had to be moved; return clone() of the view",
                                          options_.name, describe(t), describe(copy)));
     }
   }
@@ -246,7 +270,8 @@ int32_t Specializer::add_to_graph(const Tensor& t) {
 
 void Specializer::add_grad_writes() {
   const auto add = [&](int32_t argument, const Tensor& held, const Tensor& grad) {
-    outcome_.grad_writes.push_back({.argument = argument, .result = grad.defined() ? add_to_graph(inside_of(grad)) : -1, .form = form_of(grad)});
+    outcome_.grad_writes.push_back(
+        {.argument = argument, .result = grad.defined() ? add_to_graph(inside_of(grad)) : -1, .form = form_of(grad)});
     outcome_.held_grad_leaves.push_back(held);
   };
   for (size_t i = 0; i < stand_ins_.size(); ++i) {
@@ -275,20 +300,25 @@ void Specializer::note_reads() {
   reads_ = HeldReads::of(trace_);
   const auto add = [&](int64_t kind, int64_t index, const Tensor& held, int64_t result) {
     const Value value = result >= 0 ? trace_.graph().results[static_cast<size_t>(result)] : Value{};
-    reads_.outcome.insert(reads_.outcome.end(), {kind, index, held.defined() ? trace_.index_of_captured(held) : -1, value.buffer, value.version});
+    reads_.outcome.insert(reads_.outcome.end(), {kind, index, held.defined() ? trace_.index_of_captured(held) : -1,
+                                                 value.buffer, value.version});
   };
   for (size_t i = 0; i < outcome_.results.size(); ++i) {
     const ResultSource& r = outcome_.results[i];
     const bool is_made = r.kind == ResultSource::Kind::graph;
-    add(static_cast<int64_t>(r.kind), is_made ? r.differentiable : r.index, outcome_.held_results[i], is_made ? r.index : -1);
+    add(static_cast<int64_t>(r.kind), is_made ? r.differentiable : r.index, outcome_.held_results[i],
+        is_made ? r.index : -1);
   }
-  for (size_t i = 0; i < outcome_.grad_writes.size(); ++i) add(-1, outcome_.grad_writes[i].argument, outcome_.held_grad_leaves[i], outcome_.grad_writes[i].result);
-  for (size_t i = 0; i < outcome_.rebindings.size(); ++i) add(-2, outcome_.rebindings[i].argument, outcome_.held_rebound[i], outcome_.rebindings[i].result);
+  for (size_t i = 0; i < outcome_.grad_writes.size(); ++i)
+    add(-1, outcome_.grad_writes[i].argument, outcome_.held_grad_leaves[i], outcome_.grad_writes[i].result);
+  for (size_t i = 0; i < outcome_.rebindings.size(); ++i)
+    add(-2, outcome_.rebindings[i].argument, outcome_.held_rebound[i], outcome_.rebindings[i].result);
 }
 
 void Specializer::add_rebindings() {
   for (const Rebound& r : trace_.rebound()) {
-    const auto argument = std::find_if(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& t) { return t.is_same(r.tensor); });
+    const auto argument =
+        std::find_if(stand_ins_.begin(), stand_ins_.end(), [&](const Tensor& t) { return t.is_same(r.tensor); });
     const bool is_argument = argument != stand_ins_.end();
     if (!is_argument && trace_.index_of_captured(r.tensor) < 0) continue;  // lives inside only
     const auto index = static_cast<int32_t>(argument - stand_ins_.begin());
@@ -297,7 +327,8 @@ void Specializer::add_rebindings() {
   }
 }
 
-Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms, const Progress* progress) {
+Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& options, double* trace_ms,
+                 const Progress* progress) {
   const auto begin = std::chrono::steady_clock::now();
   const auto specializer = with_reach([&](Reach reach) {
     auto made = std::make_shared<Specializer>(options, arguments, reach);
@@ -311,15 +342,16 @@ Build specialize(const Leaves& arguments, TraceFn trace, const BuildOptions& opt
   return [specializer] { return specializer->build(); };
 }
 
-std::optional<HeldReads> reads_again(const Leaves& arguments, TraceFn trace, const BuildOptions& options, const std::optional<Symbols>& symbols,
-                                     const Progress* progress) {
+std::optional<HeldReads> reads_again(const Leaves& arguments, TraceFn trace, const BuildOptions& options,
+                                     const std::optional<Symbols>& symbols, const Progress* progress) {
   try {
     return with_reach([&](Reach reach) {
       Program program;
       SymGraph none;
       Specializer looks(options, arguments, reach, symbols ? &program : nullptr);
       if (progress != nullptr) looks.allow_reads(*progress);
-      looks.trace(trace, symbols ? symbols->sizes_of(arguments, program.symbols()) : Symbols().sizes_of(arguments, none));
+      looks.trace(trace,
+                  symbols ? symbols->sizes_of(arguments, program.symbols()) : Symbols().sizes_of(arguments, none));
       return std::optional(looks.reads());
     });
   } catch (const NotSymbolic&) {

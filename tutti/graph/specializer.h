@@ -14,8 +14,9 @@ struct Outcome {
   std::vector<ResultSource> results;
   std::vector<GradWrite> grad_writes;
   std::vector<Rebinding> rebindings;
-  std::vector<Tensor> held_results, held_grad_leaves, held_rebound;  // per entry of the lists above: the held tensor it speaks of
-  std::vector<Tensor> of_graph;                                      // what the forward returns, insides in the place of wrappers
+  std::vector<Tensor> held_results, held_grad_leaves,
+      held_rebound;              // per entry of the lists above: the held tensor it speaks of
+  std::vector<Tensor> of_graph;  // what the forward returns, insides in the place of wrappers
   std::vector<Tensor> held_wrappers;
   std::optional<NumericsMode> mode;  // of a function that has to do with wrappers
   std::shared_ptr<const void> structure;

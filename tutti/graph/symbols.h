@@ -15,7 +15,8 @@ namespace tutti {
 
 // A size that may take any value in [min, max] that is a multiple of `multiple_of`; other values are an error.
 struct DynamicDim {
-  int tensor;  // index among the tensors of the arguments, in the order they are passed; -1: an argument that is a SymInt
+  int tensor;  // index among the tensors of the arguments, in the order they are passed; -1: an argument that is a
+               // SymInt
   int dim;     // dim of that tensor, negative from the end; or the index among the SymInts
   int64_t min = 2;
   int64_t max = std::numeric_limits<int64_t>::max();
@@ -23,7 +24,8 @@ struct DynamicDim {
 };
 
 // An entry of CompileOptions::dynamic.
-inline DynamicDim dynamic(int tensor, int dim, int64_t min = 2, int64_t max = std::numeric_limits<int64_t>::max(), int64_t multiple_of = 1) {
+inline DynamicDim dynamic(int tensor, int dim, int64_t min = 2, int64_t max = std::numeric_limits<int64_t>::max(),
+                          int64_t multiple_of = 1) {
   return {tensor, dim, min, max, multiple_of};
 }
 
@@ -33,17 +35,17 @@ std::string describe(const DynamicDim& dim);  // "dim 0 of tensor 1"
 
 class Symbols {
  public:
-  // The dims that the user declared, except sizes 0 and 1, which stay integers. UsageError for a tensor or dim that does not
-  // exist, an empty range, or a size of `arguments` outside its range.
+  // The dims that the user declared, except sizes 0 and 1, which stay integers. UsageError for a tensor or dim that
+  // does not exist, an empty range, or a size of `arguments` outside its range.
   static Symbols declared(std::span<const DynamicDim> dims, const std::string& function, const Leaves& arguments);
-  // Adds the dims in which `arguments` differ from those that `before` was made for, where all but sizes must be equal. Sizes 0
-  // and 1 stay integers, because most ops treat them specially, and so do the (tensor, dim) pairs of `except`.
+  // Adds the dims in which `arguments` differ from those that `before` was made for, where all but sizes must be equal.
+  // Sizes 0 and 1 stay integers, because most ops treat them specially, and so do the (tensor, dim) pairs of `except`.
   void add_varying(const Guards& before, const Leaves& arguments, std::span<const std::pair<int, int>> except);
 
   bool empty() const { return dims_.empty(); }
   const std::vector<DynamicDim>& dims() const { return dims_; }
   size_t num_declared() const { return num_declared_; }  // the declared ones come first
-  int index_of(int tensor, int dim) const;  // -1: the size is an integer
+  int index_of(int tensor, int dim) const;               // -1: the size is an integer
   bool in_range(const Leaves& arguments) const;
   std::vector<int64_t> values_in(const Leaves& arguments) const;
   // The sizes of the arguments, with a symbol of `graph` in place of each of the dims.

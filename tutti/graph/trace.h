@@ -1,9 +1,9 @@
 // Trace: records the ops that a function calls when it runs on tensors without elements.
 //
-// While a Trace::Scope lives, op calls on this thread are appended to the trace's graph instead of being run. Tracing is
-// below autograd, so the ops of a backward are recorded like all others. Tensors with memory that the function
-// uses although they are not arguments become captured inputs: each call uses their current data, never that
-// of the time of the trace. Used by one thread at a time.
+// While a Trace::Scope lives, op calls on this thread are appended to the trace's graph instead of being run. Tracing
+// is below autograd, so the ops of a backward are recorded like all others. Tensors with memory that the function uses
+// although they are not arguments become captured inputs: each call uses their current data, never that of the time of
+// the trace. Used by one thread at a time.
 #pragma once
 
 #include <memory>
@@ -40,8 +40,8 @@ struct SegmentMark {
   friend bool operator==(const SegmentMark&, const SegmentMark&) = default;
 };
 
-// How much of the storages of its arguments a trace knows. Bytes that no argument reaches are known when a tensor that the
-// function holds reaches them, which shows while it is traced.
+// How much of the storages of its arguments a trace knows. Bytes that no argument reaches are known when a tensor that
+// the function holds reaches them, which shows while it is traced.
 enum class Reach : uint8_t { arguments, storages };
 
 // A held tensor reaches further than the arguments on its storage: trace again with Reach::storages.
@@ -58,10 +58,10 @@ struct Rebound {
 // A tensor that a function uses without having been given it, held as long as the compiled function.
 struct Captured {
   Tensor tensor;
-  Tensor grad_before;  // of a leaf: its gradient when the trace met it
-  int32_t grad_of = -1;  // this was the gradient of that captured leaf: each call reads the one the leaf then has
+  Tensor grad_before;          // of a leaf: its gradient when the trace met it
+  int32_t grad_of = -1;        // this was the gradient of that captured leaf: each call reads the one the leaf then has
   bool requires_grad = false;  // when the trace met it
-  const char* read_by = "";  // the op that read it first
+  const char* read_by = "";    // the op that read it first
   std::shared_ptr<const CallSite> site = {};
 };
 
@@ -76,8 +76,8 @@ class Trace : private HostReads, private SlotReads {
  public:
   // program: if not null, the calls are also recorded in it, with symbolic sizes.
   explicit Trace(std::string name, Program* program = nullptr);
-  // For a part of the function traced by `outer` that runs separately, such as a branch. It may read tensors of the enclosing
-  // traces, which become captured inputs, but must not write them. `outer` must outlive this trace.
+  // For a part of the function traced by `outer` that runs separately, such as a branch. It may read tensors of the
+  // enclosing traces, which become captured inputs, but must not write them. `outer` must outlive this trace.
   Trace(const std::string& part, Trace& outer);
   ~Trace();
   Trace(const Trace&) = delete;
@@ -102,10 +102,11 @@ class Trace : private HostReads, private SlotReads {
     bool kept_places_;  // whether ModuleScopes were noted before
   };
 
-  // Adds stand-ins for the arguments `given` to `traced`, wrappers for wrappers. Arguments that share a storage share a buffer, which starts at the
-  // lowest byte that any of them accesses, or at the start of the storage, depending on `reach`. sizes: symbolic sizes for each
-  // argument when a program is recorded; empty: the actual sizes.
-  void add_arguments(std::span<const Tensor> given, std::vector<Tensor>& traced, Reach reach, std::span<const Shape> sizes = {});
+  // Adds stand-ins for the arguments `given` to `traced`, wrappers for wrappers. Arguments that share a storage share a
+  // buffer, which starts at the lowest byte that any of them accesses, or at the start of the storage, depending on
+  // `reach`. sizes: symbolic sizes for each argument when a program is recorded; empty: the actual sizes.
+  void add_arguments(std::span<const Tensor> given, std::vector<Tensor>& traced, Reach reach,
+                     std::span<const Shape> sizes = {});
   // A dense stand-in for a tensor that exists only when the graph runs, such as a cotangent.
   Tensor add_later(const Extents& sizes, DType dtype, Device device);
   // The same with the sizes and strides of `like`.
@@ -113,18 +114,21 @@ class Trace : private HostReads, private SlotReads {
   // The same for the cotangent of `of`, a wrapper where `of` is one.
   Tensor add_cotangent(const Tensor& of);
 
-  // Call it for each wrapper that an op takes: one that is held is noted as such, for its gradient and because it may be replaced. Its
-  // memory is met when its inside is.
+  // Call it for each wrapper that an op takes: one that is held is noted as such, for its gradient and because it may
+  // be replaced. Its memory is met when its inside is.
   void meet(const Tensor& wrapper, const char* reader);
   // The numerics mode, if the function has to do with wrappers, whose stages choose by it what they call.
   std::optional<NumericsMode> mode_of_wrappers() const { return mode_; }
-  // The current value of `t`, which is no wrapper, in the graph. A tensor with memory that is new to the trace becomes a captured input.
+  // The current value of `t`, which is no wrapper, in the graph. A tensor with memory that is new to the trace becomes
+  // a captured input.
   Value value_of(const Tensor& t);
   bool is_traced(const Tensor& t) const;
   void record(const OpCall& call, std::span<Tensor> outputs);
   // Records a call of another trace; sizes are integers.
   void repeat(const OpCall& call, std::span<Tensor> outputs, const Origin& origin) { record(call, outputs, &origin); }
-  bool decide(const Tensor& t, TensorQuestion question, const Shape& about) { return program_->decide(t, question, about); }
+  bool decide(const Tensor& t, TensorQuestion question, const Shape& about) {
+    return program_->decide(t, question, about);
+  }
   // Records that `condition` must be true.
   void record_check(std::shared_ptr<const ControlBody> body, const Tensor& condition);
   void repeat_check(std::shared_ptr<const ControlBody> body, const Tensor& condition, const Origin& origin);
@@ -132,7 +136,8 @@ class Trace : private HostReads, private SlotReads {
   std::vector<Tensor> append(Node node, std::span<const OutputMeta> metas, Device device);
 
   // From now on the function may read elements: the first reads return `answers`, and a new graph begins after each of
-  // them. A further read ends the trace with ReadReached; the results are then the value to be read and the carried buffers.
+  // them. A further read ends the trace with ReadReached; the results are then the value to be read and the carried
+  // buffers.
   void answer_reads(std::span<const Tensor> answers);
   // Ops traced from now on run in a later call, or possibly never.
   void end_forward() { forward_has_ended_ = true; }
@@ -151,9 +156,10 @@ class Trace : private HostReads, private SlotReads {
   // Given buffers by source: first those of the arguments, later ones and captured tensors, in the order they were met.
   struct Source {
     enum class Kind : uint8_t { argument, later, captured, carried } kind;
-    int32_t index;      // the argument whose storage it is, the later tensor, the captured tensor, the buffer carried from a segment before
-    int64_t first_byte; // of the buffer, in the storage as it was traced
-    int64_t lead;       // bytes from there to the first element of the argument
+    int32_t index;  // the argument whose storage it is, the later tensor, the captured tensor, the buffer carried from
+                    // a segment before
+    int64_t first_byte;  // of the buffer, in the storage as it was traced
+    int64_t lead;        // bytes from there to the first element of the argument
   };
   const std::vector<Source>& sources() const { return sources_; }
   const std::vector<Captured>& captured() const { return captured_; }
@@ -192,9 +198,9 @@ class Trace : private HostReads, private SlotReads {
   std::vector<Captured> captured_;
   std::vector<Rebound> rebound_;
   std::vector<SlotRead> slots_;
-  std::unordered_map<const Storage*, int32_t> given_;  // storage with memory -> its buffer
+  std::unordered_map<const Storage*, int32_t> given_;                   // storage with memory -> its buffer
   std::unordered_map<int64_t, std::shared_ptr<const CallSite>> sites_;  // of nodes of the tape
-  const char* reader_ = "the function";  // the op that is being recorded
+  const char* reader_ = "the function";                                 // the op that is being recorded
   int32_t later_ = 0;
   TraceKeys keys_;
   bool may_read_ = false;

@@ -23,8 +23,11 @@ void Trace::refuse_outer_writes(const OpCall& call) {
     if (input < 0) return;
     const Tensor& target = call.inputs[static_cast<size_t>(input)];
     if (graph_.buffers[static_cast<size_t>(value_of(target).buffer)].kind != Buffer::Kind::given) return;
-    throw CaptureError(25, fmt::format("'{}': {} {} {}, which exists outside of it; a branch or a loop body may read such tensors but not "
-                                       "change them. Return the new value, or write to a clone()", name(), call.op.name, what, describe(target)));
+    throw CaptureError(
+        25,
+        fmt::format("'{}': {} {} {}, which exists outside of it; a branch or a loop body may read such tensors but not "
+                    "change them. Return the new value, or write to a clone()",
+                    name(), call.op.name, what, describe(target)));
   };
   for (const int8_t written : call.op.writes) refuse(written, "writes in place to");
   for (const int8_t input : call.op.becomes) refuse(input, "gives other memory to");
@@ -33,7 +36,9 @@ void Trace::refuse_outer_writes(const OpCall& call) {
 void Trace::refuse_outer_keys(const OpCall& call) const {
   for (const Trace* t = outer_; t != nullptr; t = t->outer_) {
     if (t->keys_.slots_in(call.op, call.attrs).empty()) continue;
-    throw CaptureError(34, fmt::format("{}: '{}' draws random numbers with a key of the function around it; draw outside of it", call.op.name, name()));
+    throw CaptureError(
+        34, fmt::format("{}: '{}' draws random numbers with a key of the function around it; draw outside of it",
+                        call.op.name, name()));
   }
 }
 

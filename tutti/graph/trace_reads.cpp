@@ -31,21 +31,29 @@ Tensor Trace::elements_of(const Tensor& t) {
   if (!may_read_) {
     if (placeholder != nullptr) placeholder->refuse_data();
     const std::string line = user_line(last_read_);
-    throw CaptureError(12, fmt::format("'{}' reads the elements of a tensor {} that it holds while it is traced{}{}: later calls would go on with what they "
-                                       "were then. Pass the value as an argument, or let the function run in segments (on_break = OnBreak::segment)",
+    throw CaptureError(12, fmt::format("'{}' reads the elements of a tensor {} that it holds while it is traced{}{}: "
+                                       "later calls would go on with what they "
+                                       "were then. Pass the value as an argument, or let the function run in segments "
+                                       "(on_break = OnBreak::segment)",
                                        name(), describe(t), line.empty() ? "" : ", at ", line));
   }
   if (stopped_at_read()) throw ReadReached{};
   if (forward_has_ended_) {
-    throw CaptureError(12, fmt::format("'{}' reads elements in what its backward computes again, such as a checkpointed region; read them outside of it", name()));
+    throw CaptureError(12, fmt::format("'{}' reads elements in what its backward computes again, such as a "
+                                       "checkpointed region; read them outside of it",
+                                       name()));
   }
   const Value value = value_of(t);
   if (!rebound_.empty()) {
-    throw CaptureError(12, fmt::format("'{}' reads elements after an op gave a tensor other memory, or took it back; read them before", name()));
+    throw CaptureError(
+        12, fmt::format("'{}' reads elements after an op gave a tensor other memory, or took it back; read them before",
+                        name()));
   }
   if (t.nbytes() > kMaxReadBytes) {
-    throw CaptureError(12, fmt::format("'{}' reads {} bytes of {}; what is read chooses what runs next, and at most {} bytes can. Reduce it to what the "
-                                       "host needs to know, or return the tensor", name(), t.nbytes(), describe(t), kMaxReadBytes));
+    throw CaptureError(12, fmt::format("'{}' reads {} bytes of {}; what is read chooses what runs next, and at most {} "
+                                       "bytes can. Reduce it to what the "
+                                       "host needs to know, or return the tensor",
+                                       name(), t.nbytes(), describe(t), kMaxReadBytes));
   }
   SegmentMark mark{};
   for (const Node& node : graph_.nodes) mark.ops = mark.ops * 31 + std::hash<const void*>()(node.op);
@@ -64,7 +72,8 @@ Tensor Trace::elements_of(const Tensor& t) {
   graph_.results = {value};
   for (const int32_t b : segments_.back().carried) {
     const Buffer& buffer = graph_.buffers[static_cast<size_t>(b)];
-    graph_.results.push_back({.buffer = b, .version = buffer.versions - 1, .dtype = DType::u8, .sizes = {buffer.nbytes}, .strides = {1}});
+    graph_.results.push_back(
+        {.buffer = b, .version = buffer.versions - 1, .dtype = DType::u8, .sizes = {buffer.nbytes}, .strides = {1}});
   }
   throw ReadReached{};
 }
@@ -76,14 +85,17 @@ Tensor Trace::read(const std::shared_ptr<const TensorSlot>& slot) {
   if (known == slots_.end()) {
     slots_.push_back({slot, held});
   } else if (!known->found.is_same(held)) {
-    throw CaptureError(37, fmt::format("'{}' replaces the tensor of {}, which it read before; replace it between calls", name(), slot->description()));
+    throw CaptureError(37, fmt::format("'{}' replaces the tensor of {}, which it read before; replace it between calls",
+                                       name(), slot->description()));
   }
   // The copy is made before the call, when the graph's writes are yet to come.
   if (const Tensor original = slot->copied_from(); original.defined()) {
     const auto buffer = given_.find(original.storage().get());
     if (buffer != given_.end() && graph_.buffers[static_cast<size_t>(buffer->second)].versions > 1)
-      throw CaptureError(38, fmt::format("'{}' writes the master of {} and then reads its copy in {}, which is made before the call and would hold the values of "
-                                         "before; compile what writes parameters as a function of its own", name(), slot->description(), name_of(held.dtype())));
+      throw CaptureError(38, fmt::format("'{}' writes the master of {} and then reads its copy in {}, which is made "
+                                         "before the call and would hold the values of "
+                                         "before; compile what writes parameters as a function of its own",
+                                         name(), slot->description(), name_of(held.dtype())));
   }
   return held;
 }
@@ -92,8 +104,10 @@ Tensor Trace::read(const std::shared_ptr<const TensorSlot>& slot) {
 void Trace::refuse_answer(const Tensor& t) const {
   const auto is_it = [&](const Tensor& answer) { return answer.storage().get() == t.storage().get(); };
   if (std::none_of(given_answers_.begin(), given_answers_.end(), is_it)) return;
-  throw CaptureError(12, fmt::format("'{}' uses what it read of a tensor, {}, in an op or as a result; op by op it may be the tensor itself. Use that, or "
-                             "numbers", name(), describe(t)));
+  throw CaptureError(12, fmt::format("'{}' uses what it read of a tensor, {}, in an op or as a result; op by op it may "
+                                     "be the tensor itself. Use that, or "
+                                     "numbers",
+                                     name(), describe(t)));
 }
 
 // What was done is done: its buffers exist, as they were left.

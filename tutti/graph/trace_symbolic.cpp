@@ -22,7 +22,8 @@ const std::vector<int64_t>& bindings_for_choices() {
 
 int64_t size_for_choices(SymInt size) {
   const SymGraph* symbols = SymGraph::current();
-  return symbols == nullptr || !symbols->has_name(size.raw()) ? size.value() : symbols->evaluate(size, bindings_for_choices());
+  return symbols == nullptr || !symbols->has_name(size.raw()) ? size.value()
+                                                              : symbols->evaluate(size, bindings_for_choices());
 }
 
 Attrs attrs_for_choices(const Attrs& attrs) {
@@ -40,7 +41,8 @@ Tensor Trace::add_cotangent(const Tensor& of) {
   std::optional<SymGraph::Scope> symbols;
   if (program_ != nullptr) symbols.emplace(program_->symbols());
   // A wrapper's cotangent has an inside of the sizes of its own.
-  if (const std::shared_ptr<const WrapperForm> form = form_of(of)) return form->of_cotangent()->around(add_cotangent_of(inside_of(of), of.dtype()));
+  if (const std::shared_ptr<const WrapperForm> form = form_of(of))
+    return form->of_cotangent()->around(add_cotangent_of(inside_of(of), of.dtype()));
   return add_cotangent_of(of, of.dtype());
 }
 
@@ -85,8 +87,9 @@ void Trace::record_symbolic(const OpCall& call, std::span<Tensor> outputs) {
     }
     const Shape& sizes = metas.meta[k].sizes;
     for (size_t d = 0; d < sizes.size(); ++d) {
-      TUTTI_ASSERT(symbols.hint_of(sizes[d]) == made[k].extents()[d], "{}: dim {} of output {} is {} = {}, and {} when it is recorded", op.name, d, k,
-                   sizes[d], symbols.hint_of(sizes[d]), made[k].extents()[d]);
+      TUTTI_ASSERT(symbols.hint_of(sizes[d]) == made[k].extents()[d],
+                   "{}: dim {} of output {} is {} = {}, and {} when it is recorded", op.name, d, k, sizes[d],
+                   symbols.hint_of(sizes[d]), made[k].extents()[d]);
     }
     outputs[k] = program_->add(made[k], sizes);
     item.outputs.push_back(outputs[k].alias());

@@ -1,8 +1,8 @@
-// Arguments and results of compiled functions are flattened into tensors and plain values. A compiled function is specialized on
-// the plain values.
+// Arguments and results of compiled functions are flattened into tensors and plain values. A compiled function is
+// specialized on the plain values.
 //
-// Supported types are Tensor, SymInt, RandomKey, numbers, enums, strings, vectors, arrays, optionals, maps, pairs and tuples of
-// these. To support a struct, list its fields:
+// Supported types are Tensor, SymInt, RandomKey, numbers, enums, strings, vectors, arrays, optionals, maps, pairs and
+// tuples of these. To support a struct, list its fields:
 //   template <> struct tutti::graph::Fields<Batch> {
 //     static void visit(auto& batch, auto&& visit) { visit(batch.tokens); visit(batch.rows); }
 //   };
@@ -42,8 +42,8 @@ struct StandIns {
   std::span<const RandomKey> keys = {};
 };
 
-// Runs a function with its arguments' tensors, sizes and keys replaced; returns its result, and the tensors of the result in
-// `results`.
+// Runs a function with its arguments' tensors, sizes and keys replaced; returns its result, and the tensors of the
+// result in `results`.
 using TraceFn = FunctionRef<std::shared_ptr<const void>(const StandIns& arguments, std::vector<Tensor>& results)>;
 
 // The letter that encodes the kind of a number or enum in Leaves::plain.
@@ -149,7 +149,8 @@ class Rebuilder {
   template <class T>
   void operator()(std::vector<T>& list) {
     if constexpr (std::is_same_v<T, bool>) return;
-    else for (T& item : list) (*this)(item);
+    else
+      for (T& item : list) (*this)(item);
   }
   template <class T, size_t N>
   void operator()(std::array<T, N>& list) {

@@ -14,7 +14,8 @@
 namespace tutti::graph {
 namespace {
 
-// The elements of `t` on this rank. Undefined without elements to look at: memory may be given back, or lent to those who read it.
+// The elements of `t` on this rank. Undefined without elements to look at: memory may be given back, or lent to those
+// who read it.
 Tensor readable(const Tensor& tensor) {
   const Tensor& t = inside_of(tensor);
   return t.defined() && t.storage()->has_memory() && lender_of(t) == nullptr ? t : Tensor{};
@@ -60,7 +61,8 @@ class Undo {
 // "" when both have the same bits.
 std::string first_difference(const Tensor& of_compiled, const Tensor& of_eager) {
   const Tensor &compiled = inside_of(of_compiled), &eager = inside_of(of_eager);
-  if (compiled.defined() != eager.defined()) return fmt::format("is {} and eagerly {}", describe(compiled), describe(eager));
+  if (compiled.defined() != eager.defined())
+    return fmt::format("is {} and eagerly {}", describe(compiled), describe(eager));
   if (!compiled.defined()) return "";
   if (compiled.dtype() != eager.dtype() || compiled.extents() != eager.extents())
     return fmt::format("is {} and eagerly {}", describe(compiled), describe(eager));
@@ -69,8 +71,10 @@ std::string first_difference(const Tensor& of_compiled, const Tensor& of_eager) 
   const Tensor a = to_contiguous(compiled), b = to_contiguous(eager);
   const int64_t item = itemsize(a.dtype());
   for (int64_t i = 0; i < a.numel(); ++i) {
-    if (std::memcmp(static_cast<char*>(a.raw_data()) + i * item, static_cast<char*>(b.raw_data()) + i * item, static_cast<size_t>(item)) != 0)
-      return fmt::format("has {:a} as element {} in row-major order, eagerly {:a}", facets::read_double(a, i), i, facets::read_double(b, i));
+    if (std::memcmp(static_cast<char*>(a.raw_data()) + i * item, static_cast<char*>(b.raw_data()) + i * item,
+                    static_cast<size_t>(item)) != 0)
+      return fmt::format("has {:a} as element {} in row-major order, eagerly {:a}", facets::read_double(a, i), i,
+                         facets::read_double(b, i));
   }
   return "";
 }
@@ -90,7 +94,8 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
   for (const Tensor& argument : arguments.tensors) {
     const Tensor& t = inside_of(argument);
     TUTTI_CHECK(t.device() == kCpu, "verify: an argument is {}; only tensors of the host can be compared", describe(t));
-    const auto same = std::find_if(arguments.tensors.begin(), arguments.tensors.end(), [&](const Tensor& other) { return other.is_same(argument); });
+    const auto same = std::find_if(arguments.tensors.begin(), arguments.tensors.end(),
+                                   [&](const Tensor& other) { return other.is_same(argument); });
     if (const auto k = static_cast<size_t>(same - arguments.tensors.begin()); k < copies_.size()) {
       copies_.push_back(copies_[k]);
       continue;
@@ -100,14 +105,17 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
       storage = StorageRef::adopt(Storage::allocate(t.storage()->nbytes(), kCpu));
       if (t.storage()->has_memory()) {
         before_host_read(t);
-        if (storage->nbytes() > 0) std::memcpy(storage->data(), t.storage()->data(), static_cast<size_t>(storage->nbytes()));
+        if (storage->nbytes() > 0)
+          std::memcpy(storage->data(), t.storage()->data(), static_cast<size_t>(storage->nbytes()));
       } else {
         storage->release_memory();
       }
     }
-    copies_.push_back(around(form_of(argument), Tensor::over(storage, t.extents(), t.strides(), t.offset(), t.dtype())));
+    copies_.push_back(
+        around(form_of(argument), Tensor::over(storage, t.extents(), t.strides(), t.offset(), t.dtype())));
     if (requires_grad(argument)) requires_grad_(copies_.back());
-    if (const Tensor grad = grad_of(argument); grad.defined()) set_grad(copies_.back(), around(form_of(grad), independent_copy(grad)));
+    if (const Tensor grad = grad_of(argument); grad.defined())
+      set_grad(copies_.back(), around(form_of(grad), independent_copy(grad)));
   }
   Undo undo;
   for (const Captured& c : specialization.captured) undo.keep(c.tensor);
@@ -121,7 +129,8 @@ Verification::Verification(const Specialization& specialization, const Leaves& a
     thrown_ = e.what();  // the compiled call throws it, after what comes before it
   }
   rewind_keys();  // the compiled call draws the same
-  for (const Captured& c : specialization.captured) held_.push_back({c.tensor, independent_copy(c.tensor), independent_copy(grad_of(c.tensor))});
+  for (const Captured& c : specialization.captured)
+    held_.push_back({c.tensor, independent_copy(c.tensor), independent_copy(grad_of(c.tensor))});
 }
 
 std::string Verification::maker_of(size_t result) const {
@@ -140,7 +149,8 @@ std::string Verification::maker_of(size_t result) const {
 std::string Verification::difference(std::span<const Tensor> results) const {
   if (thrown_) return fmt::format("it returned, and op by op it throws \"{}\"", *thrown_);
   for (size_t i = 0; i < results.size(); ++i) {
-    if (const std::string d = first_difference(readable(results[i]), readable(results_[i])); !d.empty()) return fmt::format("result {}{} {}", i, maker_of(i), d);
+    if (const std::string d = first_difference(readable(results[i]), readable(results_[i])); !d.empty())
+      return fmt::format("result {}{} {}", i, maker_of(i), d);
     for (size_t k = 0; k < copies_.size(); ++k) {
       if (distance(results[i], arguments_.tensors[k]) != distance(results_[i], copies_[k]))
         return fmt::format("result {} does not share memory with argument {} as it does eagerly", i, k);
@@ -151,12 +161,14 @@ std::string Verification::difference(std::span<const Tensor> results) const {
     }
   }
   for (size_t k = 0; k < copies_.size(); ++k) {
-    if (const std::string d = first_difference(readable(arguments_.tensors[k]), readable(copies_[k])); !d.empty()) return fmt::format("argument {} {} after the call", k, d);
+    if (const std::string d = first_difference(readable(arguments_.tensors[k]), readable(copies_[k])); !d.empty())
+      return fmt::format("argument {} {} after the call", k, d);
     if (const std::string d = first_difference(grad_of(arguments_.tensors[k]), grad_of(copies_[k])); !d.empty())
       return fmt::format("the gradient of argument {} {} after the call", k, d);
   }
   for (const Held& h : held_) {
-    if (const std::string d = first_difference(readable(h.tensor), h.after); !d.empty()) return fmt::format("a held tensor {} {} after the call", describe(h.tensor), d);
+    if (const std::string d = first_difference(readable(h.tensor), h.after); !d.empty())
+      return fmt::format("a held tensor {} {} after the call", describe(h.tensor), d);
     if (const std::string d = first_difference(grad_of(h.tensor), h.grad_after); !d.empty())
       return fmt::format("the gradient of a held tensor {} {} after the call", describe(h.tensor), d);
   }
@@ -166,8 +178,10 @@ std::string Verification::difference(std::span<const Tensor> results) const {
 void Verification::compare(const std::string& function, std::span<const Tensor> results) const {
   const std::string found = difference(results);
   if (found.empty()) return;
-  throw CaptureError(32, fmt::format("'{}' does not do what it does op by op: {}. It may read something that a trace cannot see, such as a plain number "
-                                     "that it holds by reference, or random numbers of the host; pass those as arguments. If it does not, please report this",
+  throw CaptureError(32, fmt::format("'{}' does not do what it does op by op: {}. It may read something that a trace "
+                                     "cannot see, such as a plain number "
+                                     "that it holds by reference, or random numbers of the host; pass those as "
+                                     "arguments. If it does not, please report this",
                                      function, found));
 }
 

@@ -17,7 +17,8 @@ struct Format {
 
 constexpr Format kFormats[] = {
     {"\xfd"
-     "7zXZ\0"sv, "xz data; uncompress it first: xz -d"},
+     "7zXZ\0"sv,
+     "xz data; uncompress it first: xz -d"},
     {"\x28\xb5\x2f\xfd"sv, "zstd data; uncompress it first: zstd -d"},
     {"BZh"sv, "bzip2 data; uncompress it first: bzip2 -d"},
     {"\x04\x22\x4d\x18"sv, "lz4 data; uncompress it first: lz4 -d"},
@@ -36,7 +37,8 @@ constexpr Format kFormats[] = {
     {"\xff\xd8\xff"sv, "a picture; leave it out"},
     {"GIF8"sv, "a picture; leave it out"},
     {"\x7f"
-     "ELF"sv, "a program; leave it out"},
+     "ELF"sv,
+     "a program; leave it out"},
     {"\xff\xfe"sv, "UTF-16 text; convert it to UTF-8: iconv -f UTF-16 -t UTF-8"},
     {"\xfe\xff"sv, "UTF-16 text; convert it to UTF-8: iconv -f UTF-16 -t UTF-8"},
 };
@@ -56,9 +58,12 @@ std::string binary_kind_of(std::string_view head) {
   for (const Format& format : kFormats) {
     if (head.size() > format.at && head.substr(format.at).starts_with(format.magic)) return format.kind;
   }
-  if (const size_t zero = head.find('\0'); zero != std::string_view::npos) return fmt::format("no text: byte {} is zero; leave it out, or convert it to text", zero);
+  if (const size_t zero = head.find('\0'); zero != std::string_view::npos)
+    return fmt::format("no text: byte {} is zero; leave it out, or convert it to text", zero);
   const auto odd = std::ranges::count_if(head, is_odd);
-  if (odd > kFewOdd && static_cast<size_t>(odd) * 50 > head.size()) return fmt::format("no text: {} of its first {} bytes are control characters; leave it out, or convert it to text", odd, head.size());
+  if (odd > kFewOdd && static_cast<size_t>(odd) * 50 > head.size())
+    return fmt::format("no text: {} of its first {} bytes are control characters; leave it out, or convert it to text",
+                       odd, head.size());
   return "";
 }
 

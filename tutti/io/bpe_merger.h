@@ -1,5 +1,6 @@
 // The merge loop of byte pair encoding.
-// Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (ACL 2016), section 3.2.
+// Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (ACL 2016),
+// section 3.2.
 #pragma once
 
 #include <array>
@@ -22,7 +23,8 @@ inline uint64_t pair_key(int32_t left, int32_t right) {
   return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
 }
 
-// A mixing hash, because std::hash of an integer is often the integer itself and would put pairs of small ids in few buckets.
+// A mixing hash, because std::hash of an integer is often the integer itself and would put pairs of small ids in few
+// buckets.
 struct PairKeyHash {
   size_t operator()(uint64_t key) const {
     key *= 0x9E3779B97F4A7C15ull;
@@ -36,8 +38,8 @@ class BpeMerger {
   // `byte_ids[b]` is the token of byte b.
   BpeMerger(const std::array<int32_t, 256>& byte_ids, std::span<const BpeMerge> merges);
 
-  // Appends the tokens of one piece to `ids`. The pair with the lowest rank is merged first, the leftmost of equals, until no
-  // pair is left. Takes O(n log n) time in the length of the piece, whatever its content.
+  // Appends the tokens of one piece to `ids`. The pair with the lowest rank is merged first, the leftmost of equals,
+  // until no pair is left. Takes O(n log n) time in the length of the piece, whatever its content.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
  private:

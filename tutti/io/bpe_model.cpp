@@ -35,7 +35,8 @@ class Reader {
     if (const auto tokens = top.find("added_tokens")) read_added(*tokens);
     read_normalizer(top);
     read_pre_tokenizer(top, top.find_set("pre_tokenizer"));
-    if (type_of(top.find_set("decoder")) != "ByteLevel") top.fail("decoder is '{}', expected ByteLevel", type_of(top.find_set("decoder")));
+    if (type_of(top.find_set("decoder")) != "ByteLevel")
+      top.fail("decoder is '{}', expected ByteLevel", type_of(top.find_set("decoder")));
     read_markers(config);
     return std::move(model_);
   }
@@ -59,7 +60,8 @@ class Reader {
     if (type && type->text() != "BPE") type->fail("is {}, only BPE is supported", type->shown());
     for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
       const auto value = model.find_set(key);
-      const bool is_none = !value || (value->is_text() && value->text().empty()) || (value->is_number() && value->number() == 0);
+      const bool is_none =
+          !value || (value->is_text() && value->text().empty()) || (value->is_number() && value->number() == 0);
       if (!is_none) value->fail("is {}; byte-level BPE has none", value->shown());
     }
     if (flag(model, "byte_fallback")) model.at("byte_fallback").fail("is true; only byte-level BPE is supported");
@@ -149,7 +151,8 @@ class Reader {
     const JsonValue pattern = split.at("pattern");
     const auto behavior = split.find_set("behavior");
     if (!behavior || behavior->text() != "Isolated" || flag(split, "invert"))
-      split.fail("has behavior {} and invert {}; only Isolated without invert is supported", behavior ? behavior->shown() : "none", flag(split, "invert"));
+      split.fail("has behavior {} and invert {}; only Isolated without invert is supported",
+                 behavior ? behavior->shown() : "none", flag(split, "invert"));
     if (const auto regex = pattern.find_set("Regex")) {
       model_.split_patterns.push_back(regex->string());
       try {
@@ -184,8 +187,11 @@ class Reader {
     } else if (type == "Split") {
       read_split(*step);
     } else {
-      if (type != "ByteLevel") (step ? *step : holder).fail("pre_tokenizer is '{}'; supported are ByteLevel, Split and a Sequence of them", type);
-      if (flag(*step, "add_prefix_space")) step->at("add_prefix_space").fail("is true; a prefix space is not supported");
+      if (type != "ByteLevel")
+        (step ? *step : holder)
+            .fail("pre_tokenizer is '{}'; supported are ByteLevel, Split and a Sequence of them", type);
+      if (flag(*step, "add_prefix_space"))
+        step->at("add_prefix_space").fail("is true; a prefix space is not supported");
       // use_regex is on when absent.
       if (!step->find_set("use_regex") || flag(*step, "use_regex")) model_.split_patterns.push_back(kGpt2SplitPattern);
     }

@@ -32,12 +32,12 @@ struct BpeModel {
 namespace io {
 
 // Parses tokenizer.json. Supported: model BPE without dropout, unknown token, affixes or byte fallback, over all 256
-// bytes; normalizer none or NFC; pre_tokenizer ByteLevel without prefix space, or a Sequence of Split (Isolated, Regex or
-// String) and ByteLevel; decoder ByteLevel; added tokens without stripping or word boundaries. Post-processors are not
-// applied, because BOS and EOS are added when documents are packed into rows.
-// `config` is the text of tokenizer_config.json, or empty; it names bos_token and eos_token. Without it, EOS is the
-// first of <|endoftext|>, <|end_of_text|>, <|eos|>, </s> and BOS the first of <|begin_of_text|>, <|bos|>, <s> that is an
-// added token. UsageError, naming `name` and the offending part, for everything that is not supported.
+// bytes; normalizer none or NFC; pre_tokenizer ByteLevel without prefix space, or a Sequence of Split (Isolated, Regex
+// or String) and ByteLevel; decoder ByteLevel; added tokens without stripping or word boundaries. Post-processors are
+// not applied, because BOS and EOS are added when documents are packed into rows. `config` is the text of
+// tokenizer_config.json, or empty; it names bos_token and eos_token. Without it, EOS is the first of <|endoftext|>,
+// <|end_of_text|>, <|eos|>, </s> and BOS the first of <|begin_of_text|>, <|bos|>, <s> that is an added token.
+// UsageError, naming `name` and the offending part, for everything that is not supported.
 BpeModel parse_tokenizer_json(std::string_view json, std::string_view config, std::string_view name);
 
 // The same model as tokenizer.json, readable by HuggingFace tokenizers.

@@ -7,7 +7,8 @@
 namespace tutti::io {
 namespace {
 
-// How a token stands in model.vocab: in the alphabet of bytes, but for an added token that is written as it is found in text.
+// How a token stands in model.vocab: in the alphabet of bytes, but for an added token that is written as it is found in
+// text.
 std::string vocab_key(const BpeModel& model, size_t id) {
   const std::string& bytes = *model.vocab[id];
   const bool as_found = std::any_of(model.added_tokens.begin(), model.added_tokens.end(), [&](const AddedToken& token) {
@@ -17,18 +18,28 @@ std::string vocab_key(const BpeModel& model, size_t id) {
 }
 
 const AddedToken* added_token(const BpeModel& model, std::optional<int32_t> id) {
-  const auto found = std::find_if(model.added_tokens.begin(), model.added_tokens.end(), [&](const AddedToken& token) { return token.id == id; });
+  const auto found = std::find_if(model.added_tokens.begin(), model.added_tokens.end(),
+                                  [&](const AddedToken& token) { return token.id == id; });
   return found == model.added_tokens.end() ? nullptr : &*found;
 }
 
 void byte_level(JsonWriter& json) {
-  json.object().member("type", "ByteLevel").member("add_prefix_space", false).member("trim_offsets", false).member("use_regex", false).end();
+  json.object()
+      .member("type", "ByteLevel")
+      .member("add_prefix_space", false)
+      .member("trim_offsets", false)
+      .member("use_regex", false)
+      .end();
 }
 
 void added_tokens(const BpeModel& model, JsonWriter& json) {
   json.array();
   for (const AddedToken& token : model.added_tokens) {
-    json.object().member("id", token.id).member("content", token.content).member("single_word", false).member("lstrip", false);
+    json.object()
+        .member("id", token.id)
+        .member("content", token.content)
+        .member("single_word", false)
+        .member("lstrip", false);
     json.member("rstrip", false).member("normalized", false).member("special", token.special).end();
   }
   json.end();
@@ -68,7 +79,8 @@ std::string tokenizer_json_of(const BpeModel& model) {
   pre_tokenizer(model, json);
   for (const char* key : {"post_processor", "decoder"}) byte_level(json.key(key));
   json.key("model").object().member("type", "BPE");
-  for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) json.member(key, nullptr);
+  for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"})
+    json.member(key, nullptr);
   json.member("fuse_unk", false).member("byte_fallback", false).member("ignore_merges", model.ignores_merges);
   vocab_and_merges(model, json);
   return json.end().end().take() + "\n";

@@ -16,15 +16,16 @@ class BpeTokenizer final : public Tokenizer {
   ~BpeTokenizer() override;
 
   // Reads tokenizer.json and, if it is in the same folder, tokenizer_config.json, which names the BOS and EOS tokens.
-  // parse_tokenizer_json() lists what is supported. UsageError for a file with other contents, EnvironmentError for one that
-  // cannot be read.
+  // parse_tokenizer_json() lists what is supported. UsageError for a file with other contents, EnvironmentError for one
+  // that cannot be read.
   static std::unique_ptr<BpeTokenizer> load(const std::string& path);
   // The same from memory; messages use `name` in place of the path.
   static std::unique_ptr<BpeTokenizer> parse(std::string_view json, std::string_view name);
   std::string to_json() const { return io::tokenizer_json_of(model_); }
   // Writes tokenizer.json atomically. That file does not contain BOS and EOS; see save_with_markers().
   void save(const std::string& path) const;
-  // Writes tokenizer.json and a tokenizer_config.json that names BOS and EOS, from which load() restores this tokenizer.
+  // Writes tokenizer.json and a tokenizer_config.json that names BOS and EOS, from which load() restores this
+  // tokenizer.
   void save_with_markers(const std::string& folder) const;
 
   const BpeModel& model() const { return model_; }

@@ -28,7 +28,8 @@ int64_t total_nbytes(std::span<const std::string> documents) {
   return nbytes;
 }
 
-// Pieces of the sampled stretches with their counts, sorted by bytes: the order in which words are met has no influence.
+// Pieces of the sampled stretches with their counts, sorted by bytes: the order in which words are met has no
+// influence.
 std::vector<std::pair<std::string, int64_t>> count_pieces(std::span<const std::string> documents,
                                                           int64_t sample_nbytes) {
   const io::RegexSplitter splitter(io::kQwenSplitPattern);
@@ -68,7 +69,9 @@ struct Candidate {
   int64_t count;
   uint64_t pair;
   // A max-heap: the larger count first, of equals the smaller pair.
-  bool operator<(const Candidate& other) const { return count != other.count ? count < other.count : pair > other.pair; }
+  bool operator<(const Candidate& other) const {
+    return count != other.count ? count < other.count : pair > other.pair;
+  }
 };
 
 // Counts of all neighbouring pairs, kept up to date while words are rewritten.
@@ -165,8 +168,8 @@ class PairTable {
 BpeModel train_bpe(std::span<const std::string> documents, const BpeTrainerOptions& options) {
   TUTTI_CHECK(options.vocab_size >= 257 && options.vocab_size <= (1 << 22),
               "vocab_size is {}; expected 257 (the bytes and EOS) to {}", options.vocab_size, 1 << 22);
-  TUTTI_CHECK(options.min_count >= 1 && options.sample_nbytes >= 1, "min_count is {} and sample_nbytes {}; expected >= 1",
-              options.min_count, options.sample_nbytes);
+  TUTTI_CHECK(options.min_count >= 1 && options.sample_nbytes >= 1,
+              "min_count is {} and sample_nbytes {}; expected >= 1", options.min_count, options.sample_nbytes);
   TUTTI_CHECK(!options.eos_token.empty(), "eos_token is empty; documents need an end marker");
   TUTTI_CHECK(total_nbytes(documents) > 0, "there is no text to learn a vocabulary from");
   BpeModel model;
@@ -182,10 +185,12 @@ BpeModel train_bpe(std::span<const std::string> documents, const BpeTrainerOptio
   }
   PairTable table(std::move(words));
   int32_t left = 0, right = 0;
-  // The same bytes can arise from two different pairs; a token stands once, so such a merge leads to the token there is.
+  // The same bytes can arise from two different pairs; a token stands once, so such a merge leads to the token there
+  // is.
   std::unordered_map<std::string, int32_t> ids;
   for (size_t id = 0; id < model.vocab.size(); ++id) ids.emplace(*model.vocab[id], static_cast<int32_t>(id));
-  while (static_cast<int64_t>(model.vocab.size()) + 1 < options.vocab_size && table.best(options.min_count, left, right)) {
+  while (static_cast<int64_t>(model.vocab.size()) + 1 < options.vocab_size &&
+         table.best(options.min_count, left, right)) {
     const std::string bytes = *model.vocab[static_cast<size_t>(left)] + *model.vocab[static_cast<size_t>(right)];
     const auto [found, is_new] = ids.emplace(bytes, static_cast<int32_t>(model.vocab.size()));
     if (is_new) model.vocab.push_back(bytes);

@@ -1,6 +1,7 @@
 // The printable alphabet in which byte-level vocabularies are written to JSON: each of the 256 bytes is one character.
-// Source: Radford et al., "Language models are unsupervised multitask learners" (GPT-2), the byte-to-character map of its
-// published vocabulary: 188 printable Latin-1 bytes stand for themselves, the other 68 are U+0100, U+0101, … in order.
+// Source: Radford et al., "Language models are unsupervised multitask learners" (GPT-2), the byte-to-character map of
+// its published vocabulary: 188 printable Latin-1 bytes stand for themselves, the other 68 are U+0100, U+0101, … in
+// order.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // An order-2 byte model: the baseline for a language model's bits per byte.
 //
-// It estimates P(next | two previous bytes) from counts over the training text. The end of a document is a 257th symbol, which is
-// predicted like any byte and also precedes the first byte, so the model has the same task as a language model over framed
-// documents. Smoothing: each order backs off to the next lower one,
+// It estimates P(next | two previous bytes) from counts over the training text. The end of a document is a 257th
+// symbol, which is predicted like any byte and also precedes the first byte, so the model has the same task as a
+// language model over framed documents. Smoothing: each order backs off to the next lower one,
 //   p_k(x | h) = (count(h, x) + kBackoff p_{k-1}(x)) / (count(h) + kBackoff),   p_{-1} = 1 / 257,
 // which is a Dirichlet prior with kBackoff = 1 pseudo-count distributed as the lower order.
 // Source: MacKay, Peto, "A hierarchical Dirichlet language model" (1995), equation 14.

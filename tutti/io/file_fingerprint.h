@@ -1,4 +1,5 @@
-// Fingerprints of the files of a corpus, by which a later run detects whether a file has changed and names the first one.
+// Fingerprints of the files of a corpus, by which a later run detects whether a file has changed and names the first
+// one.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,14 @@ struct FileFingerprint {
   bool operator==(const FileFingerprint&) const = default;
 };
 
-// Fingerprints every file that `paths` name (text_files.h), in the order in which documents are read from them. Reads each file
-// once. Throws the errors of expand_text_paths and MappedFile.
+// Fingerprints every file that `paths` name (text_files.h), in the order in which documents are read from them. Reads
+// each file once. Throws the errors of expand_text_paths and MappedFile.
 std::vector<FileFingerprint> fingerprint_files(std::span<const std::string> paths);
 
-// One sentence about the first difference between two lists: a file that was added, removed, changed (with old and new size
-// and hash), reordered, renamed with the same content, at its place or to another one, or exchanged with another. "" for equal lists. If the lists have no path in common, as after a
-// folder was moved, files are matched by their paths relative to each list's folder.
+// One sentence about the first difference between two lists: a file that was added, removed, changed (with old and new
+// size and hash), reordered, renamed with the same content, at its place or to another one, or exchanged with another.
+// "" for equal lists. If the lists have no path in common, as after a folder was moved, files are matched by their
+// paths relative to each list's folder.
 std::string first_difference(std::span<const FileFingerprint> before, std::span<const FileFingerprint> now);
 
 }  // namespace tutti

@@ -10,7 +10,8 @@
 
 namespace tutti::io {
 
-// Nothing when the sizes do not fit: strides are products of sizes, with 1 for 0, so a tensor without elements has sizes that are too large as well.
+// Nothing when the sizes do not fit: strides are products of sizes, with 1 for 0, so a tensor without elements has
+// sizes that are too large as well.
 inline std::optional<int64_t> file_nbytes(const Extents& sizes, DType dtype) {
   int64_t reach = itemsize(dtype);
   bool is_empty = false;

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kGzipOnly = 15 + 16;            // zlib: largest window, gzip wrapper required
+constexpr int kGzipOnly = 15 + 16;              // zlib: largest window, gzip wrapper required
 constexpr size_t kInputStep = size_t{1} << 30;  // zlib counts input in 32 bits
 constexpr size_t kOutputStep = size_t{1} << 20;
 
@@ -36,7 +36,10 @@ struct GzipReader::Inflater {
 };
 
 GzipReader::GzipReader(std::span<const std::byte> compressed, std::string name, int64_t limit_nbytes)
-    : compressed_(compressed), name_(std::move(name)), limit_nbytes_(limit_nbytes), inflater_(std::make_unique<Inflater>()) {
+    : compressed_(compressed),
+      name_(std::move(name)),
+      limit_nbytes_(limit_nbytes),
+      inflater_(std::make_unique<Inflater>()) {
   TUTTI_CHECK_ENV(is_gzip(compressed_), "'{}' is not gzip data: it begins with other bytes than 1f 8b", name_);
 }
 
@@ -55,18 +58,24 @@ bool GzipReader::read(std::string& text) {
     position_ += given - stream.avail_in;
     const size_t made = buffer.size() - stream.avail_out;
     made_ += static_cast<int64_t>(made);
-    TUTTI_CHECK_ENV(made_ <= limit_nbytes_, "'{}' expands to more than {} bytes; uncompress it and cut it into smaller files", name_, limit_nbytes_);
+    TUTTI_CHECK_ENV(made_ <= limit_nbytes_,
+                    "'{}' expands to more than {} bytes; uncompress it and cut it into smaller files", name_,
+                    limit_nbytes_);
     TUTTI_CHECK_ENV(made_ <= kGunzipFreeNbytes || made_ / kGunzipMostRatio <= static_cast<int64_t>(position_),
-                    "'{}' expands to more than {} times its size: {} bytes from the first {}, as no text does; uncompress it if it is one all the same", name_,
-                    kGunzipMostRatio, made_, position_);
+                    "'{}' expands to more than {} times its size: {} bytes from the first {}, as no text does; "
+                    "uncompress it if it is one all the same",
+                    name_, kGunzipMostRatio, made_, position_);
     if (status == Z_STREAM_END) {
       const std::span<const std::byte> rest = compressed_.subspan(position_);
       is_over_ = is_padding(rest);
-      TUTTI_CHECK_ENV(is_over_ || is_gzip(rest), "'{}' has {} bytes of something else behind its gzip data at byte {}", name_, rest.size(), position_);
+      TUTTI_CHECK_ENV(is_over_ || is_gzip(rest), "'{}' has {} bytes of something else behind its gzip data at byte {}",
+                      name_, rest.size(), position_);
       inflateReset(&stream);
     } else {
-      TUTTI_CHECK_ENV(status == Z_OK || status == Z_BUF_ERROR, "'{}' is damaged gzip data near byte {}: {}", name_, position_, inflater_->message());
-      TUTTI_CHECK_ENV(position_ < compressed_.size() || made > 0, "'{}' is cut short: the gzip data does not end within its {} bytes; fetch the file again", name_,
+      TUTTI_CHECK_ENV(status == Z_OK || status == Z_BUF_ERROR, "'{}' is damaged gzip data near byte {}: {}", name_,
+                      position_, inflater_->message());
+      TUTTI_CHECK_ENV(position_ < compressed_.size() || made > 0,
+                      "'{}' is cut short: the gzip data does not end within its {} bytes; fetch the file again", name_,
                       compressed_.size());
     }
     text.append(buffer.data(), made);

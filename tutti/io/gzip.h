@@ -10,17 +10,19 @@
 
 namespace tutti {
 
-// The largest size that one compressed file may expand to; it protects against small files that expand to enormous ones.
+// The largest size that one compressed file may expand to; it protects against small files that expand to enormous
+// ones.
 inline constexpr int64_t kGunzipLimitNbytes = int64_t{1} << 34;
-// What has expanded to more than kGunzipFreeNbytes may be at most kGunzipMostRatio times as large as what was read of the file. Prose shrinks to a third, repetitive
-// logs to a hundredth; the format itself allows 1032.
+// What has expanded to more than kGunzipFreeNbytes may be at most kGunzipMostRatio times as large as what was read of
+// the file. Prose shrinks to a third, repetitive logs to a hundredth; the format itself allows 1032.
 inline constexpr int64_t kGunzipFreeNbytes = int64_t{64} << 20;
 inline constexpr int64_t kGunzipMostRatio = 256;
 
 // Whether `bytes` begin with the gzip magic number.
 bool is_gzip(std::span<const std::byte> bytes);
 
-// Expands piece by piece, so that the memory it takes does not depend on the size of the contents. The bytes outlive it. Belongs to one thread.
+// Expands piece by piece, so that the memory it takes does not depend on the size of the contents. The bytes outlive
+// it. Belongs to one thread.
 class GzipReader {
  public:
   // `name` is the file name for messages. EnvironmentError when the data is not gzip.
@@ -29,8 +31,9 @@ class GzipReader {
   GzipReader(const GzipReader&) = delete;
   GzipReader& operator=(const GzipReader&) = delete;
 
-  // Appends at most 1 MiB of the contents of all members, whose checksums are verified as they end. Returns false, without appending, when there is no more.
-  // EnvironmentError when the data is damaged or truncated, is followed by other data, or expands beyond the limits.
+  // Appends at most 1 MiB of the contents of all members, whose checksums are verified as they end. Returns false,
+  // without appending, when there is no more. EnvironmentError when the data is damaged or truncated, is followed by
+  // other data, or expands beyond the limits.
   bool read(std::string& text);
 
  private:

@@ -25,7 +25,9 @@ struct Descriptor {
 
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   // The system would open the file that the name is up to there.
-  TUTTI_CHECK(path_.find('\0') == std::string::npos, "cannot open '{}': byte {} of its name is zero, where the system ends a name", path_.c_str(), path_.find('\0'));
+  TUTTI_CHECK(path_.find('\0') == std::string::npos,
+              "cannot open '{}': byte {} of its name is zero, where the system ends a name", path_.c_str(),
+              path_.find('\0'));
   const int opened = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not hang
   if (opened < 0) fail("open", path_, errno);
   const Descriptor descriptor{opened};

@@ -9,11 +9,12 @@
 namespace tutti {
 
 // Immutable after construction, so any thread may read. The mapping lives as long as the object; hold it in a
-// shared_ptr where views outlive a scope. The file must not be truncated while it is mapped: replace it instead (AtomicFile).
+// shared_ptr where views outlive a scope. The file must not be truncated while it is mapped: replace it instead
+// (AtomicFile).
 class MappedFile {
  public:
-  // EnvironmentError, naming path and reason, when the file is missing or unreadable; UsageError when it is not a regular file,
-  // and for a name with a zero byte.
+  // EnvironmentError, naming path and reason, when the file is missing or unreadable; UsageError when it is not a
+  // regular file, and for a name with a zero byte.
   explicit MappedFile(std::string path);
   // Maps an open file; the descriptor may be closed afterwards. `path` names the file in errors.
   MappedFile(int descriptor, std::string path);

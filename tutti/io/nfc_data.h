@@ -20,7 +20,8 @@ struct CombiningClassRange {
 extern const char* const kNfcUnicodeVersion;
 extern const CanonicalDecomposition kCanonicalDecompositions[];  // one level; apply again to the parts
 extern const int64_t kCanonicalDecompositionCount;
-extern const uint32_t kCompositionExclusions[];  // characters with a two-character decomposition that is never recomposed
+extern const uint32_t
+    kCompositionExclusions[];  // characters with a two-character decomposition that is never recomposed
 extern const int64_t kCompositionExclusionCount;
 extern const CombiningClassRange kCombiningClasses[];  // all other characters have class 0
 extern const int64_t kCombiningClassCount;

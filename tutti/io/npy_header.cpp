@@ -76,7 +76,8 @@ class NpyReader {
     if (bytes.size() < 8 + length_nbytes) fail("it is cut short");
     std::memcpy(&length, bytes.data() + 8, length_nbytes);
     const size_t start = 8 + length_nbytes;
-    if (length > bytes.size() - start) fail(fmt::format("its header claims {} bytes, the file has {}", length, bytes.size()));
+    if (length > bytes.size() - start)
+      fail(fmt::format("its header claims {} bytes, the file has {}", length, bytes.size()));
     text_ = bytes.substr(start, length);
     header_.data_start = static_cast<int64_t>(start + length);
   }
@@ -136,7 +137,8 @@ class NpyReader {
       int64_t size = 0;
       spaces();
       const auto [stopped, error] = std::from_chars(text_.data(), text_.data() + text_.size(), size);
-      if (error != std::errc() || size < 0) fail(fmt::format("its shape has a bad size before '{}'", text_.substr(0, 20)));
+      if (error != std::errc() || size < 0)
+        fail(fmt::format("its shape has a bad size before '{}'", text_.substr(0, 20)));
       text_.remove_prefix(static_cast<size_t>(stopped - text_.data()));
       if (header_.shape.ndim() == kMaxDims) fail(fmt::format("it has more than {} dimensions", kMaxDims));
       header_.shape.push_back(size);
@@ -164,7 +166,9 @@ class NpyReader {
 
 }  // namespace
 
-NpyHeader parse_npy_header(std::span<const std::byte> file, std::string_view name) { return NpyReader(file, name).read(); }
+NpyHeader parse_npy_header(std::span<const std::byte> file, std::string_view name) {
+  return NpyReader(file, name).read();
+}
 
 std::string npy_header_bytes(DType dtype, const Extents& shape) {
   std::string_view code;
@@ -173,7 +177,8 @@ std::string npy_header_bytes(DType dtype, const Extents& shape) {
   }
   TUTTI_CHECK(!code.empty(), "npy has no type for {}; cast the tensor to f32 first", name_of(dtype));
   // A Python tuple: (), (3,), (3, 4).
-  const std::string sizes = fmt::format("{}{}", fmt::join(shape.begin(), shape.end(), ", "), shape.ndim() == 1 ? "," : "");
+  const std::string sizes =
+      fmt::format("{}{}", fmt::join(shape.begin(), shape.end(), ", "), shape.ndim() == 1 ? "," : "");
   std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
                                  itemsize(dtype) > 1 ? '<' : '|', code, sizes);
   const size_t fixed = kMagic.size() + 4;

@@ -20,8 +20,8 @@ struct NpyHeader {
   int64_t data_start = 0;  // bytes from the start of the file
 };
 
-// EnvironmentError, naming `name` and the fault, when the header is invalid or the data after it does not have the length that
-// the shape implies.
+// EnvironmentError, naming `name` and the fault, when the header is invalid or the data after it does not have the
+// length that the shape implies.
 NpyHeader parse_npy_header(std::span<const std::byte> file, std::string_view name);
 
 // The first bytes of a version 1.0 file in C order; data starts at a multiple of 64. UsageError for bf16 and fp8.

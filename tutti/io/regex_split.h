@@ -9,10 +9,10 @@
 
 namespace tutti::io {
 
-// Each match is a piece, and so is the text between two matches ("Isolated" in tokenizer.json), so the pieces concatenate to
-// the text. Patterns are Perl-compatible with Unicode properties (PCRE2). A run of bytes that are not UTF-8 is a piece of its
-// own; the pattern sees the text before and after it separately.
-// split() may be called by any thread.
+// Each match is a piece, and so is the text between two matches ("Isolated" in tokenizer.json), so the pieces
+// concatenate to the text. Patterns are Perl-compatible with Unicode properties (PCRE2). A run of bytes that are not
+// UTF-8 is a piece of its own; the pattern sees the text before and after it separately. split() may be called by any
+// thread.
 class RegexSplitter {
  public:
   // UsageError, naming the pattern and the position in it, when it does not compile.

@@ -51,7 +51,8 @@ void write_safetensors(const std::string& path, std::span<const std::pair<std::s
   std::vector<io::SafetensorsEntry> entries;
   std::unordered_map<std::string_view, const Tensor*> by_name;
   for (const auto& [name, tensor] : tensors) {
-    TUTTI_CHECK(tensor.defined() && tensor.device().kind == DeviceKind::cpu, "write_safetensors '{}': tensor '{}' is {}, expected one on the cpu", path, name, describe(tensor));
+    TUTTI_CHECK(tensor.defined() && tensor.device().kind == DeviceKind::cpu,
+                "write_safetensors '{}': tensor '{}' is {}, expected one on the cpu", path, name, describe(tensor));
     entries.push_back({.name = name, .dtype = tensor.dtype(), .shape = tensor.extents()});
     by_name[name] = &tensor;
   }

@@ -19,8 +19,9 @@ namespace tutti {
 // An open file: a value type whose copies share the mapping. Immutable, so it may be used by any thread.
 class SafetensorsFile {
  public:
-  // Maps the file and checks its whole header (safetensors_header.h). EnvironmentError, naming the file and the fault, when it
-  // cannot be read, is truncated, or is inconsistent; UsageError when the header is not valid JSON of the expected form.
+  // Maps the file and checks its whole header (safetensors_header.h). EnvironmentError, naming the file and the fault,
+  // when it cannot be read, is truncated, or is inconsistent; UsageError when the header is not valid JSON of the
+  // expected form.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_->path(); }
@@ -41,10 +42,10 @@ class SafetensorsFile {
   std::shared_ptr<const std::unordered_map<std::string_view, const io::SafetensorsEntry*>> by_name_;
 };
 
-// Writes the file atomically: readers see either the old file or the complete new one, even after a crash. Tensors are ordered by
-// descending item size, then by name, so every tensor is aligned and equal content gives equal bytes.
-// UsageError for a repeated name, an undefined tensor or one that is not on the host; EnvironmentError when it cannot be
-// written.
+// Writes the file atomically: readers see either the old file or the complete new one, even after a crash. Tensors are
+// ordered by descending item size, then by name, so every tensor is aligned and equal content gives equal bytes.
+// UsageError for a repeated name, an undefined tensor or one that is not on the host; EnvironmentError when it cannot
+// be written.
 void write_safetensors(const std::string& path, std::span<const std::pair<std::string, Tensor>> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -24,9 +24,9 @@ struct DTypeName {
   std::string_view name;
 };
 constexpr DTypeName kNames[] = {
-    {DType::f64, "F64"},        {DType::f32, "F32"},    {DType::f16, "F16"}, {DType::bf16, "BF16"},
+    {DType::f64, "F64"},          {DType::f32, "F32"},        {DType::f16, "F16"}, {DType::bf16, "BF16"},
     {DType::f8e4m3fn, "F8_E4M3"}, {DType::f8e5m2, "F8_E5M2"}, {DType::i64, "I64"}, {DType::i32, "I32"},
-    {DType::i16, "I16"},        {DType::i8, "I8"},      {DType::u8, "U8"},   {DType::boolean, "BOOL"}};
+    {DType::i16, "I16"},          {DType::i8, "I8"},          {DType::u8, "U8"},   {DType::boolean, "BOOL"}};
 
 std::optional<DType> dtype_of_name(std::string_view name) {
   for (const DTypeName& row : kNames) {
@@ -40,7 +40,8 @@ class Reader {
   Reader(std::span<const std::byte> file, std::string_view path) : file_(file), path_(path) {}
 
   SafetensorsHeader read() {
-    const JsonDocument json(header_text(), {.name = fmt::format("'{}', header", path_)}, {.depth = kDeepestNesting, .nbytes = kSafetensorsHeaderLimit});
+    const JsonDocument json(header_text(), {.name = fmt::format("'{}', header", path_)},
+                            {.depth = kDeepestNesting, .nbytes = kSafetensorsHeaderLimit});
     if (!json.top().is_object()) json.top().fail("is {}, expected an object", json.top().shown());
     for (const auto& [name, value] : json.top()) {
       if (name == kMetadata) {
@@ -65,10 +66,10 @@ class Reader {
     check(file_.size() >= kLengthNbytes, "it has {} bytes, too few for the header's length", file_.size());
     uint64_t length = 0;
     std::memcpy(&length, file_.data(), sizeof(length));
-    check(length <= static_cast<uint64_t>(kSafetensorsHeaderLimit), "its header claims {} bytes, the limit is {}", length,
-          kSafetensorsHeaderLimit);
-    check(length <= file_.size() - kLengthNbytes, "its header claims {} bytes, the file has {}; it is cut short or something else",
-          length, file_.size());
+    check(length <= static_cast<uint64_t>(kSafetensorsHeaderLimit), "its header claims {} bytes, the limit is {}",
+          length, kSafetensorsHeaderLimit);
+    check(length <= file_.size() - kLengthNbytes,
+          "its header claims {} bytes, the file has {}; it is cut short or something else", length, file_.size());
     header_.data_start = static_cast<int64_t>(kLengthNbytes + length);
     return {reinterpret_cast<const char*>(file_.data()) + kLengthNbytes, static_cast<size_t>(length)};
   }
@@ -79,7 +80,8 @@ class Reader {
   }
 
   static Extents read_shape(const JsonValue& shape) {
-    if (!shape.is_array() || shape.size() > static_cast<size_t>(kMaxDims)) shape.fail("is {}, expected an array of at most {} sizes", shape.shown(), kMaxDims);
+    if (!shape.is_array() || shape.size() > static_cast<size_t>(kMaxDims))
+      shape.fail("is {}, expected an array of at most {} sizes", shape.shown(), kMaxDims);
     Extents sizes;
     for (const auto& [none, size] : shape) sizes.push_back(size.whole(0, INT64_MAX));
     return sizes;
@@ -97,12 +99,11 @@ class Reader {
     entry.end = (*++offset).value.whole(0, INT64_MAX);
     const int64_t data_nbytes = static_cast<int64_t>(file_.size()) - header_.data_start;
     check(entry.begin <= entry.end && entry.end <= data_nbytes,
-          "tensor '{}' is said to occupy bytes [{}, {}) of {} bytes of data; the file may be cut short", name, entry.begin, entry.end,
-          data_nbytes);
+          "tensor '{}' is said to occupy bytes [{}, {}) of {} bytes of data; the file may be cut short", name,
+          entry.begin, entry.end, data_nbytes);
     const std::optional<int64_t> expected = file_nbytes(entry.shape, entry.dtype);
     check(expected == entry.end - entry.begin, "tensor '{}' {} {} has {} bytes of data, expected {}", name, entry.shape,
-          type.text(), entry.end - entry.begin,
-          expected ? std::to_string(*expected) : "more than any file holds");
+          type.text(), entry.end - entry.begin, expected ? std::to_string(*expected) : "more than any file holds");
     return entry;
   }
 
@@ -113,8 +114,9 @@ class Reader {
     });
     int64_t covered = 0;
     for (const SafetensorsEntry& entry : entries) {
-      check(entry.begin >= covered, "tensor '{}' begins at byte {} of the data, inside the tensor before it, which ends at {}",
-            entry.name, entry.begin, covered);
+      check(entry.begin >= covered,
+            "tensor '{}' begins at byte {} of the data, inside the tensor before it, which ends at {}", entry.name,
+            entry.begin, covered);
       check(entry.begin == covered, "bytes {} to {} of the data, before tensor '{}', belong to no tensor", covered,
             entry.begin, entry.name);
       covered = entry.end;
@@ -140,7 +142,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std:
   return Reader(file, path).read();
 }
 
-SafetensorsHeader safetensors_layout(std::vector<SafetensorsEntry> entries, std::map<std::string, std::string> metadata) {
+SafetensorsHeader safetensors_layout(std::vector<SafetensorsEntry> entries,
+                                     std::map<std::string, std::string> metadata) {
   std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
     const int64_t a_size = itemsize(a.dtype), b_size = itemsize(b.dtype);
     return a_size != b_size ? a_size > b_size : a.name < b.name;

@@ -35,15 +35,16 @@ struct SafetensorsHeader {
   int64_t data_start = 0;  // bytes from the start of the file
 };
 
-// Parses the header of the file whose bytes are `file`. EnvironmentError, naming `path`, unless the header is within the limit
-// and the file, every length is the number of elements times the item size, and the tensors cover the data from the first byte to
-// the last without gap or overlap. UsageError, naming path and key (runtime/json_document.h), unless it is a JSON object without
-// repeated keys that describes tensors of known dtypes.
+// Parses the header of the file whose bytes are `file`. EnvironmentError, naming `path`, unless the header is within
+// the limit and the file, every length is the number of elements times the item size, and the tensors cover the data
+// from the first byte to the last without gap or overlap. UsageError, naming path and key (runtime/json_document.h),
+// unless it is a JSON object without repeated keys that describes tensors of known dtypes.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path);
 
-// Where each tensor lies in a file: by descending item size, then by name, so that every tensor is aligned and equal content gives equal bytes.
-// `begin` and `end` of the entries are set; data_start is not.
-SafetensorsHeader safetensors_layout(std::vector<SafetensorsEntry> entries, std::map<std::string, std::string> metadata);
+// Where each tensor lies in a file: by descending item size, then by name, so that every tensor is aligned and equal
+// content gives equal bytes. `begin` and `end` of the entries are set; data_start is not.
+SafetensorsHeader safetensors_layout(std::vector<SafetensorsEntry> entries,
+                                     std::map<std::string, std::string> metadata);
 
 // The first bytes of a file: length and JSON, padded so that data starts at a multiple of 8. UsageError when the header
 // would be too long, a name is repeated, or a text is not UTF-8.

@@ -18,7 +18,8 @@ void write_at(int file, const std::string& path, const std::byte* bytes, int64_t
   while (count > 0) {
     const ssize_t written = pwrite(file, bytes, static_cast<size_t>(count), at);
     if (written < 0 && errno == EINTR) continue;
-    TUTTI_CHECK_ENV(written > 0, "cannot write {} bytes to '{}': {}", count, path, detail::errno_text(written < 0 ? errno : ENOSPC));
+    TUTTI_CHECK_ENV(written > 0, "cannot write {} bytes to '{}': {}", count, path,
+                    detail::errno_text(written < 0 ? errno : ENOSPC));
     bytes += written;
     at += written;
     count -= written;
@@ -27,8 +28,11 @@ void write_at(int file, const std::string& path, const std::byte* bytes, int64_t
 
 }  // namespace
 
-SafetensorsParts::SafetensorsParts(std::string path, std::vector<io::SafetensorsEntry> tensors, std::map<std::string, std::string> metadata)
-    : path_(std::move(path)), header_(io::safetensors_layout(std::move(tensors), std::move(metadata))), header_bytes_(io::safetensors_header_bytes(header_)) {}
+SafetensorsParts::SafetensorsParts(std::string path, std::vector<io::SafetensorsEntry> tensors,
+                                   std::map<std::string, std::string> metadata)
+    : path_(std::move(path)),
+      header_(io::safetensors_layout(std::move(tensors), std::move(metadata))),
+      header_bytes_(io::safetensors_header_bytes(header_)) {}
 
 void SafetensorsParts::create() const {
   const UniqueFd file(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -37,14 +41,18 @@ void SafetensorsParts::create() const {
   const HeldSignal held(SIGXFSZ);
   // Room is reserved where the file system can do that, so that a full disk is noticed before the first rank writes.
   const int failed = posix_fallocate(file.get(), 0, nbytes);
-  if (failed == EOPNOTSUPP || failed == EINVAL) TUTTI_CHECK_ENV(ftruncate(file.get(), nbytes) == 0, "cannot extend '{}' to {} bytes: {}", path_, nbytes, detail::errno_text(errno));
+  if (failed == EOPNOTSUPP || failed == EINVAL)
+    TUTTI_CHECK_ENV(ftruncate(file.get(), nbytes) == 0, "cannot extend '{}' to {} bytes: {}", path_, nbytes,
+                    detail::errno_text(errno));
   else TUTTI_CHECK_ENV(failed == 0, "no room for the {} bytes of '{}': {}", nbytes, path_, detail::errno_text(failed));
   write_at(file.get(), path_, reinterpret_cast<const std::byte*>(header_bytes_.data()), std::ssize(header_bytes_), 0);
 }
 
 const io::SafetensorsEntry& SafetensorsParts::entry(std::string_view name) const {
-  const auto found = std::find_if(header_.entries.begin(), header_.entries.end(), [&](const io::SafetensorsEntry& e) { return e.name == name; });
-  TUTTI_CHECK(found != header_.entries.end(), "'{}' has no tensor '{}' among its {}", path_, name, header_.entries.size());
+  const auto found = std::find_if(header_.entries.begin(), header_.entries.end(),
+                                  [&](const io::SafetensorsEntry& e) { return e.name == name; });
+  TUTTI_CHECK(found != header_.entries.end(), "'{}' has no tensor '{}' among its {}", path_, name,
+              header_.entries.size());
   return *found;
 }
 
@@ -62,7 +70,8 @@ void SafetensorsParts::write(std::string_view name, const Extents& first, const 
     const auto i = static_cast<size_t>(d);
     fits = first[i] >= 0 && first[i] + sizes[i] <= whole.shape[i];
   }
-  TUTTI_CHECK(fits, "'{}': tensor '{}' is {} {}; it has no box of {} at {}", path_, name, name_of(whole.dtype), whole.shape, describe(box), first);
+  TUTTI_CHECK(fits, "'{}': tensor '{}' is {} {}; it has no box of {} at {}", path_, name, name_of(whole.dtype),
+              whole.shape, describe(box), first);
   if (box.numel() == 0) return;
   const Tensor dense = to_contiguous(box);
   const Extents strides = contiguous_strides(whole.shape);
@@ -83,7 +92,8 @@ void SafetensorsParts::write(std::string_view name, const Extents& first, const 
       at += rest % sizes[i] * strides[i];
       rest /= sizes[i];
     }
-    write_at(descriptor(), path_, bytes + r * run * item, run * item, std::ssize(header_bytes_) + whole.begin + at * item);
+    write_at(descriptor(), path_, bytes + r * run * item, run * item,
+             std::ssize(header_bytes_) + whole.begin + at * item);
   }
 }
 

@@ -1,5 +1,5 @@
-// A safetensors file that several processes write together, each its boxes of the tensors. The bytes are those that write_safetensors() writes,
-// whoever wrote which part.
+// A safetensors file that several processes write together, each its boxes of the tensors. The bytes are those that
+// write_safetensors() writes, whoever wrote which part.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,17 @@ namespace tutti {
 
 class SafetensorsParts {
  public:
-  // Lays out the file; nothing is written. All processes give the same tensors, of which name, dtype and shape count. UsageError for a
-  // repeated name.
-  SafetensorsParts(std::string path, std::vector<io::SafetensorsEntry> tensors, std::map<std::string, std::string> metadata = {});
+  // Lays out the file; nothing is written. All processes give the same tensors, of which name, dtype and shape count.
+  // UsageError for a repeated name.
+  SafetensorsParts(std::string path, std::vector<io::SafetensorsEntry> tensors,
+                   std::map<std::string, std::string> metadata = {});
 
-  // Makes the file with its header and room for all elements. One process calls it, before any writes. EnvironmentError when there is too little
-  // room, or the file exists.
+  // Makes the file with its header and room for all elements. One process calls it, before any writes. EnvironmentError
+  // when there is too little room, or the file exists.
   void create() const;
-  // Writes the elements of a tensor from the indices `first` on; `box` has as many dims as the tensor. UsageError for a tensor that the file does not
-  // have, another dtype, and a box that reaches beyond it; EnvironmentError when it cannot be written.
+  // Writes the elements of a tensor from the indices `first` on; `box` has as many dims as the tensor. UsageError for a
+  // tensor that the file does not have, another dtype, and a box that reaches beyond it; EnvironmentError when it
+  // cannot be written.
   void write(std::string_view name, const Extents& first, const Tensor& box);
   // Returns when the file is on the disk, as far as this process knows it.
   void sync();

@@ -1,5 +1,5 @@
-// A set of tensors in one safetensors file, or in several beside an index: "model.safetensors", or "model.safetensors.index.json" with the files that it names, as published models have
-// them.
+// A set of tensors in one safetensors file, or in several beside an index: "model.safetensors", or
+// "model.safetensors.index.json" with the files that it names, as published models have them.
 #pragma once
 
 #include <filesystem>
@@ -17,8 +17,10 @@ namespace tutti {
 // Open files: a value type whose copies share the mappings. Immutable, so it may be used by any thread.
 class SafetensorsShards {
  public:
-  // Maps the file `path`, or where there is none those of `path`.index.json. A path that ends with .index.json is that of an index. Errors of SafetensorsFile. Also UsageError,
-  // naming the index, when it is no JSON of the expected form or names a file in another folder; EnvironmentError, naming files and tensors, when what the files hold is not what it says.
+  // Maps the file `path`, or where there is none those of `path`.index.json. A path that ends with .index.json is that
+  // of an index. Errors of SafetensorsFile. Also UsageError, naming the index, when it is no JSON of the expected form
+  // or names a file in another folder; EnvironmentError, naming files and tensors, when what the files hold is not what
+  // it says.
   explicit SafetensorsShards(const std::filesystem::path& path);
 
   // The file, or the index.
@@ -44,11 +46,16 @@ class SafetensorsShards {
 
 // The file that stands for the set: `path`, or its index where there is no such file; one of them need not exist.
 std::filesystem::path safetensors_place(const std::filesystem::path& path);
-// The set that a user means by `path`: in a folder, as published models are, the set of its model.safetensors. UsageError for a folder with neither that nor an index of it.
+// The set that a user means by `path`: in a folder, as published models are, the set of its model.safetensors.
+// UsageError for a folder with neither that nor an index of it.
 std::filesystem::path safetensors_in(const std::filesystem::path& path);
 
-// Writes the tensors to `count` files beside an index, "model-00001-of-00003.safetensors" and so on for the path "model.safetensors"; for 1 to the path itself. Each has consecutive tensors,
-// by name, of about equally many bytes. Every file is written atomically and synced, the index last. UsageError for a count that is not 1 to the number of tensors.
-void write_safetensors_shards(const std::filesystem::path& path, std::span<const std::pair<std::string, Tensor>> tensors, const std::map<std::string, std::string>& metadata, int64_t count);
+// Writes the tensors to `count` files beside an index, "model-00001-of-00003.safetensors" and so on for the path
+// "model.safetensors"; for 1 to the path itself. Each has consecutive tensors, by name, of about equally many bytes.
+// Every file is written atomically and synced, the index last. UsageError for a count that is not 1 to the number of
+// tensors.
+void write_safetensors_shards(const std::filesystem::path& path,
+                              std::span<const std::pair<std::string, Tensor>> tensors,
+                              const std::map<std::string, std::string>& metadata, int64_t count);
 
 }  // namespace tutti

@@ -74,7 +74,8 @@ std::vector<std::string> expand_text_paths(std::span<const std::string> paths) {
     } else if (path.find_first_of("*?[") != std::string::npos) {
       append_glob(path, files);
     } else {
-      TUTTI_CHECK(!fs::is_symlink(path), "data path '{}' is a link to '{}', which does not exist", path, fs::read_symlink(path).string());
+      TUTTI_CHECK(!fs::is_symlink(path), "data path '{}' is a link to '{}', which does not exist", path,
+                  fs::read_symlink(path).string());
       TUTTI_CHECK(false, "data path '{}' does not exist{}", path, hint_for(path));
     }
   }

@@ -11,7 +11,8 @@ namespace tutti {
 
 std::string describe(const TextCounts& counts) {
   const auto counted = [](int64_t n, const char* noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); };
-  return fmt::format("read {}, {}, {}, skipped {} without text", counted(counts.files, "file"), counted(counts.documents, "document"), counted(counts.nbytes, "byte"), counts.skipped);
+  return fmt::format("read {}, {}, {}, skipped {} without text", counted(counts.files, "file"),
+                     counted(counts.documents, "document"), counted(counts.nbytes, "byte"), counts.skipped);
 }
 
 namespace {
@@ -29,13 +30,17 @@ bool is_blank(std::string_view text) { return text.find_first_not_of(kSpace) == 
 // One file while it is read.
 class Source {
  public:
-  Source(const std::string& file, bool is_named_gzip, const Take& take, const TextSourceOptions& options, TextCounts& counts)
+  Source(const std::string& file, bool is_named_gzip, const Take& take, const TextSourceOptions& options,
+         TextCounts& counts)
       : file_(file), window_(file, is_named_gzip), take_(take), options_(options), counts_(counts) {}
 
   void check_is_text() {
     window_.grow_to(io::kBinaryHeadNbytes);
     const std::string kind = io::binary_kind_of(window_.text());
-    TUTTI_CHECK(kind.empty() || options_.reads_binary, "the data file '{}' is {}. To train on its bytes as they are, set data.binary = \"read\" (--read-binary of tutti tokenizer train)", file_, kind);
+    TUTTI_CHECK(kind.empty() || options_.reads_binary,
+                "the data file '{}' is {}. To train on its bytes as they are, set data.binary = \"read\" "
+                "(--read-binary of tutti tokenizer train)",
+                file_, kind);
   }
   void take_json_lines();
   void take_dict_entries();
@@ -76,7 +81,9 @@ std::optional<Source::Line> Source::line_at(size_t from) {
     // No farther than the longest line, so that a file that is one line is not read as a whole.
     const size_t end = text.substr(0, std::min(text.size(), from + longest + 1)).find('\n', searched);
     const bool is_found = end != std::string_view::npos;
-    TUTTI_CHECK(is_found || text.size() - from <= longest, "{}:{}: the line has more than {} bytes; cut its text into several documents, one on a line", file_, line_number_ + 1, longest);
+    TUTTI_CHECK(is_found || text.size() - from <= longest,
+                "{}:{}: the line has more than {} bytes; cut its text into several documents, one on a line", file_,
+                line_number_ + 1, longest);
     searched = text.size();
     if (!is_found && window_.grow()) continue;
     if (!is_found && text.size() == from) return std::nullopt;
@@ -98,7 +105,10 @@ std::string_view Source::text_of(const JsonDocument& line) const {
   }
   if (count > kShownKeys) keys += fmt::format(" and {} more", count - kShownKeys);
   top.fail("has no '{}'; {}", options_.text_field,
-           count == 0 ? "it has no keys at all" : fmt::format("its keys are {}. Name the one that holds the text: data.text_field, or --text-field of tutti tokenizer train", keys));
+           count == 0 ? "it has no keys at all"
+                      : fmt::format("its keys are {}. Name the one that holds the text: data.text_field, or "
+                                    "--text-field of tutti tokenizer train",
+                                    keys));
 }
 
 void Source::take_json_lines() {
@@ -132,7 +142,9 @@ void Source::take_dict_entries() {
     }
     behind_blank = line->text.empty();
     entry += line->nbytes;
-    TUTTI_CHECK(entry <= static_cast<size_t>(options_.longest_nbytes), "{}:{}: the entry that ends here has more than {} bytes; an entry begins at a line without indentation behind a blank line",
+    TUTTI_CHECK(entry <= static_cast<size_t>(options_.longest_nbytes),
+                "{}:{}: the entry that ends here has more than {} bytes; an entry begins at a line without indentation "
+                "behind a blank line",
                 file_, line_number_, options_.longest_nbytes);
   }
   take_dict_entry(window_.text().substr(0, entry));
@@ -171,8 +183,8 @@ void Source::take_plain() {
 
 TextCounts for_each_document(std::span<const std::string> files, const Take& take, const TextSourceOptions& options) {
   TUTTI_CHECK(options.section_nbytes >= 8 && options.large_file_nbytes >= 0 && options.longest_nbytes >= 8,
-              "section_nbytes is {}, large_file_nbytes {} and longest_nbytes {}; expected at least 8, 0 and 8", options.section_nbytes,
-              options.large_file_nbytes, options.longest_nbytes);
+              "section_nbytes is {}, large_file_nbytes {} and longest_nbytes {}; expected at least 8, 0 and 8",
+              options.section_nbytes, options.large_file_nbytes, options.longest_nbytes);
   TextCounts counts;
   for (const std::string& file : files) {
     std::string_view name = file;
@@ -193,11 +205,15 @@ TextCounts for_each_document(std::span<const std::string> files, const Take& tak
 TextDocuments read_counted_documents(std::span<const std::string> paths, const TextSourceOptions& options) {
   TextDocuments read;
   const std::vector<std::string> files = expand_text_paths(paths);
-  read.counts = for_each_document(files, [&](std::string_view document) { read.documents.emplace_back(document); }, options);
-  TUTTI_CHECK(!read.documents.empty(), "no text in the data: {} file(s) read, all empty, the first being '{}'", files.size(), files.front());
+  read.counts =
+      for_each_document(files, [&](std::string_view document) { read.documents.emplace_back(document); }, options);
+  TUTTI_CHECK(!read.documents.empty(), "no text in the data: {} file(s) read, all empty, the first being '{}'",
+              files.size(), files.front());
   return read;
 }
 
-std::vector<std::string> read_documents(std::span<const std::string> paths, const TextSourceOptions& options) { return read_counted_documents(paths, options).documents; }
+std::vector<std::string> read_documents(std::span<const std::string> paths, const TextSourceOptions& options) {
+  return read_counted_documents(paths, options).documents;
+}
 
 }  // namespace tutti

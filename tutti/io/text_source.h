@@ -5,10 +5,11 @@
 //   .dict    a dict server's database: one document per entry. An entry starts at a line without indentation after a
 //            blank line; the header entries "00-database-..." are skipped
 //   other    one document per file. A file larger than `large_file_nbytes` is divided into sections of at least
-//            `section_nbytes`, at the next blank line, else line end, else (within twice the size) in the middle, so that a
-//            book can be shuffled and a part of it held out
-// Bytes are kept as they are, valid UTF-8 or not. Documents that consist of white space are skipped. Compressed files are expanded as they are read, and a line
-// or an entry has at most `longest_nbytes`, so the memory that reading takes does not depend on the size of a file.
+//            `section_nbytes`, at the next blank line, else line end, else (within twice the size) in the middle, so
+//            that a book can be shuffled and a part of it held out
+// Bytes are kept as they are, valid UTF-8 or not. Documents that consist of white space are skipped. Compressed files
+// are expanded as they are read, and a line or an entry has at most `longest_nbytes`, so the memory that reading takes
+// does not depend on the size of a file.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ struct TextSourceOptions {
 };
 
 // Calls `take` with each document of each file in order; the view is valid only during the call.
-// UsageError, naming the file, for binary data, and, naming also the line, for a malformed JSON line or one that is too long. EnvironmentError for an unreadable file or damaged gzip data.
+// UsageError, naming the file, for binary data, and, naming also the line, for a malformed JSON line or one that is too
+// long. EnvironmentError for an unreadable file or damaged gzip data.
 TextCounts for_each_document(std::span<const std::string> files, const std::function<void(std::string_view)>& take,
                              const TextSourceOptions& options = {});
 

@@ -1,4 +1,5 @@
-// The contents of a text file from a moving position on. Compressed files are expanded as they are read, so that what is in memory does not depend on their size.
+// The contents of a text file from a moving position on. Compressed files are expanded as they are read, so that what
+// is in memory does not depend on their size.
 #pragma once
 
 #include <optional>
@@ -17,7 +18,9 @@ class TextWindow {
   TextWindow(const std::string& file, bool is_named_gzip);
 
   // What is there, from the position on; valid until the next call of another function.
-  std::string_view text() const { return reader_ ? std::string_view(expanded_).substr(begin_) : mapped_.text().substr(begin_); }
+  std::string_view text() const {
+    return reader_ ? std::string_view(expanded_).substr(begin_) : mapped_.text().substr(begin_);
+  }
   // Makes text() longer. Returns false when it reaches to the end of the file.
   bool grow();
   // Makes text() at least `nbytes` long, or as long as the file allows.

@@ -20,7 +20,8 @@ class TokenCorpus {
   // `offsets` has one more entry than there are documents; document i is tokens[offsets[i] .. offsets[i + 1]).
   // `owner` keeps both alive.
   // `counts` tells of the text that the tokens were made of.
-  TokenCorpus(std::span<const int64_t> offsets, std::span<const int32_t> tokens, std::shared_ptr<const void> owner, const TextCounts& counts = {})
+  TokenCorpus(std::span<const int64_t> offsets, std::span<const int32_t> tokens, std::shared_ptr<const void> owner,
+              const TextCounts& counts = {})
       : offsets_(offsets), tokens_(tokens), owner_(std::move(owner)), counts_(counts) {}
 
   int64_t document_count() const { return static_cast<int64_t>(offsets_.size()) - 1; }
@@ -30,7 +31,8 @@ class TokenCorpus {
   std::span<const int64_t> offsets() const { return offsets_; }
   std::span<const int32_t> tokens() const { return tokens_; }
   const TextCounts& counts() const { return counts_; }
-  // Equal hashes mean equal documents in equal order, and hence, with the same BOS and EOS, equal rows. Reads all tokens.
+  // Equal hashes mean equal documents in equal order, and hence, with the same BOS and EOS, equal rows. Reads all
+  // tokens.
   uint64_t content_hash() const;
 
  private:

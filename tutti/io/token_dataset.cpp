@@ -23,7 +23,8 @@ int64_t held_out_count(int64_t documents, double fraction) {
   TUTTI_CHECK(fraction >= 0.0 && fraction < 1.0, "validation_fraction is {}, expected 0 <= fraction < 1", fraction);
   if (fraction == 0.0) return 0;
   TUTTI_CHECK(documents >= 2,
-              "validation_fraction is {} and the data is one document; add text, or set validation_fraction = 0", fraction);
+              "validation_fraction is {} and the data is one document; add text, or set validation_fraction = 0",
+              fraction);
   return std::clamp<int64_t>(std::llround(fraction * static_cast<double>(documents)), 1, documents - 1);
 }
 
@@ -50,8 +51,8 @@ std::vector<int64_t> all_but(int64_t documents, std::span<const int64_t> held_ou
   return rest;
 }
 
-// Fisher and Yates's shuffle from the back; the swap at place i takes random word i of the epoch. The bias of mapping 64
-// bits to i + 1 places is below (i + 1) / 2^64.
+// Fisher and Yates's shuffle from the back; the swap at place i takes random word i of the epoch. The bias of mapping
+// 64 bits to i + 1 places is below (i + 1) / 2^64.
 void shuffle(std::vector<int64_t>& documents, uint64_t seed, int64_t epoch) {
   for (int64_t i = static_cast<int64_t>(documents.size()) - 1; i > 0; --i) {
     const auto product = static_cast<unsigned __int128>(random_word("document order", seed, i, epoch)) *
@@ -86,10 +87,11 @@ TokenDataset::TokenDataset(TokenCorpus corpus, const Tokenizer& tokenizer, const
   TUTTI_CHECK(rows_per_epoch_ >= 1,
               "the training text has {} tokens, not enough for one row; add text or set sequence_length below {}",
               epoch(0).pair_count(), options.sequence_length);
-  TUTTI_CHECK(options.validation_fraction == 0.0 || validation_.row_count() >= 1,
-              "the held-out text has {} tokens, not enough for one row of sequence_length {}; raise validation_fraction "
-              "(now {}), add text or shorten rows",
-              validation_.pair_count(), options.sequence_length, options.validation_fraction);
+  TUTTI_CHECK(
+      options.validation_fraction == 0.0 || validation_.row_count() >= 1,
+      "the held-out text has {} tokens, not enough for one row of sequence_length {}; raise validation_fraction "
+      "(now {}), add text or shorten rows",
+      validation_.pair_count(), options.sequence_length, options.validation_fraction);
 }
 
 DataCursor TokenDataset::cursor_at(int64_t global_row) const {

@@ -1,7 +1,7 @@
 // Training and validation rows of a corpus.
 //
-// Which documents are held out, their order in each epoch, and the tokens of global row i are pure functions of (corpus, options,
-// index). They do not depend on the number of ranks, so a run can be resumed on more or fewer.
+// Which documents are held out, their order in each epoch, and the tokens of global row i are pure functions of
+// (corpus, options, index). They do not depend on the number of ranks, so a run can be resumed on more or fewer.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@ namespace tutti {
 
 struct TokenDatasetOptions {
   int64_t sequence_length = 256;
-  // The fraction of the documents that is held out: round(fraction * documents), at least one and not all; 0 holds out none.
+  // The fraction of the documents that is held out: round(fraction * documents), at least one and not all; 0 holds out
+  // none.
   double validation_fraction = 0.01;
   uint64_t seed = 1;
 };

@@ -34,8 +34,8 @@ int64_t TokenStream::documents_in_rows(int64_t rows) const {
 
 void TokenStream::read_row(int64_t row, std::span<int32_t> inputs, std::span<int32_t> labels,
                            std::span<int32_t> positions) const {
-  TUTTI_CHECK(row >= 0 && row < row_count(), "there is no row {}; the text gives {} rows of {} tokens", row, row_count(),
-              sequence_length_);
+  TUTTI_CHECK(row >= 0 && row < row_count(), "there is no row {}; the text gives {} rows of {} tokens", row,
+              row_count(), sequence_length_);
   const int64_t first_pair = row * sequence_length_;
   int64_t d = std::upper_bound(pair_ends_.begin(), pair_ends_.end(), first_pair) - pair_ends_.begin();
   int64_t pair = first_pair - (d > 0 ? pair_ends_[static_cast<size_t>(d) - 1] : 0);  // within document d

@@ -1,10 +1,10 @@
 // Rows of equal length from concatenated documents.
 //
-// A document of n tokens is framed as  start t_1 ... t_n end  and gives n + 1 pairs (input, label): every token of the text
-// and the end are predicted once, and no label belongs to another document than its input. The pairs of all documents, in
-// order, are divided into rows of `sequence_length`; an incomplete last row is dropped. Positions count from the
-// start of the document, or from the start of the row where a document continues from the previous row, so attention must not
-// look beyond position 0.
+// A document of n tokens is framed as  start t_1 ... t_n end  and gives n + 1 pairs (input, label): every token of the
+// text and the end are predicted once, and no label belongs to another document than its input. The pairs of all
+// documents, in order, are divided into rows of `sequence_length`; an incomplete last row is dropped. Positions count
+// from the start of the document, or from the start of the row where a document continues from the previous row, so
+// attention must not look beyond position 0.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,8 @@ class Tokenizer {
   std::vector<int32_t> encode(std::string_view text) const;
   // The concatenated token_bytes() of `ids`, without special tokens when `skip_special`.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
-  // The number of bytes of document text that a token represents, 0 for special tokens: the denominator of bits per byte.
+  // The number of bytes of document text that a token represents, 0 for special tokens: the denominator of bits per
+  // byte.
   int64_t text_nbytes(int32_t id) const;
   // The same summed over `ids`.
   int64_t text_nbytes(std::span<const int32_t> ids) const;

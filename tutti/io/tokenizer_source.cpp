@@ -41,7 +41,8 @@ std::unique_ptr<Tokenizer> open_bpe(int64_t vocab_size, std::span<const std::str
                                     const TextSourceOptions& options) {
   const SealedCache cache(folder);
   if (!cache.is_usable()) return learn(vocab_size, paths, options);
-  const std::string label = fmt::format("tokenizer {} of {} tokens from\n{}", kTrainerVersion, vocab_size, io::data_label(expand_text_paths(paths), options));
+  const std::string label = fmt::format("tokenizer {} of {} tokens from\n{}", kTrainerVersion, vocab_size,
+                                        io::data_label(expand_text_paths(paths), options));
   const std::string name = io::data_file_name(kPrefix, label);
   const auto kept = [&]() -> std::unique_ptr<Tokenizer> {
     try {

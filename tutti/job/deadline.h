@@ -13,8 +13,8 @@ inline constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 
 inline constexpr std::chrono::milliseconds kLookAround{100};
 
 // A negative timeout counts as 0; milliseconds::max() is allowed.
-inline std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds timeout,
-                                                            std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now()) {
+inline std::chrono::steady_clock::time_point deadline_after(
+    std::chrono::milliseconds timeout, std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now()) {
   return now + std::clamp(timeout, std::chrono::milliseconds(0), kLongestWait);
 }
 

@@ -23,14 +23,15 @@ struct ProcessServices {
   std::shared_ptr<Store> (*connect_store)(TcpStoreOptions options);
   std::shared_ptr<TcpStoreServer> (*serve_store)(TcpStoreServerOptions options);
 };
-// One row, or none. The row stands at the beginning of a line of its source; the build makes the table of the sources that it compiles.
+// One row, or none. The row stands at the beginning of a line of its source; the build makes the table of the sources
+// that it compiles.
 std::span<const ProcessServices* const> process_services();
-#define TUTTI_PROCESS_SERVICES(name)         \
+#define TUTTI_PROCESS_SERVICES(name)            \
   extern const ProcessServices name##_services; \
   constinit const ProcessServices name##_services
 
-// "" when this build has the launcher, the TCP store, the transports between processes and the GPU engines; else the reason why
-// not, and what to do.
+// "" when this build has the launcher, the TCP store, the transports between processes and the GPU engines; else the
+// reason why not, and what to do.
 std::string_view why_not_distributed();
 
 // "the launcher is left out: this build has TUTTI_DISTRIBUTED=OFF; ..."

@@ -14,7 +14,8 @@ struct PeerIdentity {
   std::string host = {};
   int world_rank = -1;  // -1: not known
 };
-// "rank 3 (pid 4711 on host7)"; without a pid "rank 3". The rank of a group of some ranks of the world is "rank 1 (world rank 3, pid 4711 on host7)".
+// "rank 3 (pid 4711 on host7)"; without a pid "rank 3". The rank of a group of some ranks of the world is "rank 1
+// (world rank 3, pid 4711 on host7)".
 std::string describe(int rank, const PeerIdentity& identity);
 
 // A member of a group on another host, where this process cannot watch its process.

@@ -6,7 +6,8 @@
 
 namespace tutti::comm {
 
-// Control characters, with which a terminal can be made to do things, as \xNN; tabs and all other text stay as they are.
+// Control characters, with which a terminal can be made to do things, as \xNN; tabs and all other text stay as they
+// are.
 std::string printable(std::string_view text);
 // The same for messages of several lines: line feeds stay, too.
 std::string printable_lines(std::string_view text);

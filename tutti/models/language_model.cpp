@@ -10,7 +10,8 @@ std::span<const ModelFamily> model_families() {
   return families;
 }
 
-std::unique_ptr<LanguageModel> make_model(std::string_view family, std::string_view flavor, const ModelOptions& options) {
+std::unique_ptr<LanguageModel> make_model(std::string_view family, std::string_view flavor,
+                                          const ModelOptions& options) {
   std::vector<std::string> names;
   for (const ModelFamily& f : model_families()) {
     if (f.name == family) return f.make(flavor, options);

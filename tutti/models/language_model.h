@@ -25,26 +25,29 @@ class LanguageModel : public nn::Module {
  public:
   // Logits [B * S, vocab_size()] in f32.
   virtual Tensor forward(const TokenBatch& batch, const ForwardOptions& options = {}) const = 0;
-  // The cross entropy of the logits and `labels` [B * S], as f32 [B * S]: 0 where a label is ignored. The bits do not depend on
-  // options.loss_max_bytes.
+  // The cross entropy of the logits and `labels` [B * S], as f32 [B * S]: 0 where a label is ignored. The bits do not
+  // depend on options.loss_max_bytes.
   virtual Tensor losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options = {}) const = 0;
 
   virtual int64_t vocab_size() const = 0;
   // Training FLOPs per token: 6 per parameter that is multiplied with it, plus those of attention.
   virtual double training_flops_per_token(int64_t sequence_length) const = 0;
 
-  // Compares what the model computes with the config.json of a published one (models/published_config.h), and returns the name of the model for messages.
+  // Compares what the model computes with the config.json of a published one (models/published_config.h), and returns
+  // the name of the model for messages.
   virtual std::string compare_published(PublishedConfig& published) const = 0;
 
-  // How ranks divide the model (parallel/tensor_parallel.h), and UsageError where that many could not with the bits of one; `tokens` of a batch, of which
-  // `grain` form a leaf, are cut by sequence parallelism and by mixtures of experts, 0: there are none.
+  // How ranks divide the model (parallel/tensor_parallel.h), and UsageError where that many could not with the bits of
+  // one; `tokens` of a batch, of which `grain` form a leaf, are cut by sequence parallelism and by mixtures of experts,
+  // 0: there are none.
   virtual std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const = 0;
   virtual void check_tensor_parallel(int64_t degree, int64_t tokens, int64_t grain) const = 0;
 };
 
 struct ModelOptions {
   int64_t max_positions = 0;  // positions of tokens are below this
-  double dropout = 0;         // the probability with which training drops an element of a block's attention or feed-forward output
+  double dropout =
+      0;  // the probability with which training drops an element of a block's attention or feed-forward output
 };
 
 // One architecture with its sizes.
@@ -54,8 +57,9 @@ struct ModelFamily {
   std::unique_ptr<LanguageModel> (*make)(std::string_view flavor, const ModelOptions& options);
 };
 std::span<const ModelFamily> model_families();
-// Builds a model, whose parameters have no memory yet (nn/parameter.h). UsageError, suggesting the nearest name, for an unknown family
-// or flavor.
-std::unique_ptr<LanguageModel> make_model(std::string_view family, std::string_view flavor, const ModelOptions& options);
+// Builds a model, whose parameters have no memory yet (nn/parameter.h). UsageError, suggesting the nearest name, for an
+// unknown family or flavor.
+std::unique_ptr<LanguageModel> make_model(std::string_view family, std::string_view flavor,
+                                          const ModelOptions& options);
 
 }  // namespace tutti::models

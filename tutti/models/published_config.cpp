@@ -17,7 +17,8 @@ std::string text_of(const PublishedConfig::Value& value) {
   return std::visit(
       [](const auto& v) -> std::string {
         constexpr size_t longest = 80;
-        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::string>) return fmt::format("\"{}\"{}", v.substr(0, longest), v.size() > longest ? "..." : "");
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::string>)
+          return fmt::format("\"{}\"{}", v.substr(0, longest), v.size() > longest ? "..." : "");
         else return fmt::format("{}", v);
       },
       value);
@@ -33,7 +34,8 @@ PublishedConfig::Value value_as(const JsonValue& json, const PublishedConfig::Va
 
 }  // namespace
 
-PublishedConfig::PublishedConfig(const fs::path& file) : path_(file.string()), document_(JsonDocument::read(path_)), text_(document_.top().find_set("text_config")) {
+PublishedConfig::PublishedConfig(const fs::path& file)
+    : path_(file.string()), document_(JsonDocument::read(path_)), text_(document_.top().find_set("text_config")) {
   if (text_ && !text_->is_object()) text_->fail("is {}, expected an object", text_->shown());
 }
 
@@ -48,12 +50,17 @@ bool PublishedConfig::is_null(std::string_view key) const {
   return in_text ? in_text->is_null() : at_top && at_top->is_null();
 }
 
-void PublishedConfig::expect(std::string_view key, const Value& of_model, const Value& by_default) { expect_found(std::string(key), find(key), of_model, by_default); }
+void PublishedConfig::expect(std::string_view key, const Value& of_model, const Value& by_default) {
+  expect_found(std::string(key), find(key), of_model, by_default);
+}
 
-void PublishedConfig::expect_found(const std::string& key, const std::optional<JsonValue>& found, const Value& of_model, const Value& by_default) {
+void PublishedConfig::expect_found(const std::string& key, const std::optional<JsonValue>& found, const Value& of_model,
+                                   const Value& by_default) {
   const Value of_file = found ? value_as(*found, of_model) : by_default;
   if (of_file == of_model) return;
-  differences_.push_back(fmt::format("{}: {}, the model has {}", key, found ? text_of(of_file) : fmt::format("not given, which means {}", text_of(of_file)), text_of(of_model)));
+  differences_.push_back(fmt::format(
+      "{}: {}, the model has {}", key,
+      found ? text_of(of_file) : fmt::format("not given, which means {}", text_of(of_file)), text_of(of_model)));
 }
 
 void PublishedConfig::refuse(const std::string& key, const std::string& of_file, const std::string& of_model) {
@@ -61,8 +68,10 @@ void PublishedConfig::refuse(const std::string& key, const std::string& of_file,
 }
 
 void PublishedConfig::check(std::string_view model) const {
-  TUTTI_CHECK(differences_.empty(), "{} describes another model than {}, which is unchanged:\n  {}\nload the weights into a flavor that computes what the file says (model.flavor)", path_, model,
-              fmt::join(differences_, "\n  "));
+  TUTTI_CHECK(differences_.empty(),
+              "{} describes another model than {}, which is unchanged:\n  {}\nload the weights into a flavor that "
+              "computes what the file says (model.flavor)",
+              path_, model, fmt::join(differences_, "\n  "));
 }
 
 std::string shown_list(const JsonValue& array) {
@@ -72,7 +81,8 @@ std::string shown_list(const JsonValue& array) {
   for (const auto& [_, entry] : array) {
     if (++count <= most) entries.push_back(entry.shown());
   }
-  return fmt::format("[{}{}]", fmt::join(entries, ", "), count > most ? fmt::format(", and {} more", count - most) : "");
+  return fmt::format("[{}{}]", fmt::join(entries, ", "),
+                     count > most ? fmt::format(", and {} more", count - most) : "");
 }
 
 bool load_published(LanguageModel& model, const fs::path& path) {

@@ -1,7 +1,9 @@
-// PublishedConfig: the config.json of a published model, compared key by key with the model that its weights are loaded into.
+// PublishedConfig: the config.json of a published model, compared key by key with the model that its weights are loaded
+// into.
 //
-// Weights do not say what is computed with them: a model with another base of its rotary angles, or another epsilon of its norms, takes them without complaint and computes other logits.
-// So a family states what it computes (LanguageModel::compare_published()), and every key that says otherwise is an error before a weight is read.
+// Weights do not say what is computed with them: a model with another base of its rotary angles, or another epsilon of
+// its norms, takes them without complaint and computes other logits. So a family states what it computes
+// (LanguageModel::compare_published()), and every key that says otherwise is an error before a weight is read.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +28,18 @@ class PublishedConfig {
   // Reads the file. UsageError and EnvironmentError as JsonDocument::read().
   explicit PublishedConfig(const std::filesystem::path& file);
 
-  // The key's value: that in `text_config`, where files of models with several parts have it, else that at the top. Nothing when the key is missing or null.
+  // The key's value: that in `text_config`, where files of models with several parts have it, else that at the top.
+  // Nothing when the key is missing or null.
   std::optional<JsonValue> find(std::string_view key);
   // Whether the key is there and null.
   bool is_null(std::string_view key) const;
 
-  // Notes a difference unless the key's value is `of_model`. A key that is missing or null means `by_default`, the default of the class that published files are read by.
+  // Notes a difference unless the key's value is `of_model`. A key that is missing or null means `by_default`, the
+  // default of the class that published files are read by.
   void expect(std::string_view key, const Value& of_model, const Value& by_default);
   // The same of a value that was found elsewhere, such as in an object under the key; nothing found means the default.
-  void expect_found(const std::string& key, const std::optional<JsonValue>& found, const Value& of_model, const Value& by_default);
+  void expect_found(const std::string& key, const std::optional<JsonValue>& found, const Value& of_model,
+                    const Value& by_default);
   // Notes that the file says something that the model cannot do.
   void refuse(const std::string& key, const std::string& of_file, const std::string& of_model);
 
@@ -54,8 +59,9 @@ class PublishedConfig {
 // How a list of texts or numbers looks in a message: ["a", "b"].
 std::string shown_list(const JsonValue& array);
 
-// Loads the weights of a published model: a folder with model.safetensors or its index, such an index, or a file. The config.json beside them is compared with the model first; false when there
-// is none, and nothing was compared. UsageError, listing what differs, and errors as nn::load(); the model is then unchanged.
+// Loads the weights of a published model: a folder with model.safetensors or its index, such an index, or a file. The
+// config.json beside them is compared with the model first; false when there is none, and nothing was compared.
+// UsageError, listing what differs, and errors as nn::load(); the model is then unchanged.
 bool load_published(LanguageModel& model, const std::filesystem::path& path);
 
 }  // namespace tutti::models

@@ -30,7 +30,8 @@ namespace {
 
 // A projection without bias whose weight [out, in] starts from a normal distribution.
 struct Projection final : nn::Linear {
-  Projection(int64_t in, int64_t out, const Qwen3Config& c) : Linear(in, out, {.bias = false, .init = nn::Init::normal(c.init_std)}) {}
+  Projection(int64_t in, int64_t out, const Qwen3Config& c)
+      : Linear(in, out, {.bias = false, .init = nn::Init::normal(c.init_std)}) {}
 };
 
 // What the blocks share of a batch.
@@ -41,10 +42,16 @@ struct Positions {
 
 struct Attention final : nn::Module {
   Attention(const Qwen3Config& c, double dropout_p)
-      : q_proj(this, "q_proj", c.dim, c.heads * c.head_dim, c), k_proj(this, "k_proj", c.dim, c.kv_heads * c.head_dim, c),
-        v_proj(this, "v_proj", c.dim, c.kv_heads * c.head_dim, c), o_proj(this, "o_proj", c.heads * c.head_dim, c.dim, c),
-        q_norm(this, "q_norm", c.head_dim, nn::RMSNormOptions{.eps = c.norm_eps}), k_norm(this, "k_norm", c.head_dim, nn::RMSNormOptions{.eps = c.norm_eps}),
-        dropout(this, "dropout", dropout_p), heads(c.heads), kv_heads(c.kv_heads), head_dim(c.head_dim) {}
+      : q_proj(this, "q_proj", c.dim, c.heads * c.head_dim, c),
+        k_proj(this, "k_proj", c.dim, c.kv_heads * c.head_dim, c),
+        v_proj(this, "v_proj", c.dim, c.kv_heads * c.head_dim, c),
+        o_proj(this, "o_proj", c.heads * c.head_dim, c.dim, c),
+        q_norm(this, "q_norm", c.head_dim, nn::RMSNormOptions{.eps = c.norm_eps}),
+        k_norm(this, "k_norm", c.head_dim, nn::RMSNormOptions{.eps = c.norm_eps}),
+        dropout(this, "dropout", dropout_p),
+        heads(c.heads),
+        kv_heads(c.kv_heads),
+        head_dim(c.head_dim) {}
 
   Tensor forward(const Tensor& x_TD, const Positions& at) const {
     const SymInt T = x_TD.size(0), B = at.first_key_BS.size(0), S = at.first_key_BS.size(1);
@@ -63,7 +70,8 @@ struct Attention final : nn::Module {
 
  private:
   // The shared weight of the norm is expanded over heads: its gradient sums tokens per head first, heads last.
-  Tensor rotated(const Tensor& projected, int64_t count, const nn::Child<nn::RMSNorm>& norm, const Positions& at) const {
+  Tensor rotated(const Tensor& projected, int64_t count, const nn::Child<nn::RMSNorm>& norm,
+                 const Positions& at) const {
     const Tensor x_THE = reshape(projected, {projected.size(0), count, head_dim});
     return rope(rms_norm(x_THE, expand(norm->weight, {count, head_dim}), norm->eps()), at.cos_TE, at.sin_TE);
   }
@@ -71,7 +79,9 @@ struct Attention final : nn::Module {
 
 struct FeedForward final : nn::Module {
   FeedForward(const Qwen3Config& c, double dropout_p)
-      : gate_proj(this, "gate_proj", c.dim, c.ffn_dim, c), up_proj(this, "up_proj", c.dim, c.ffn_dim, c), down_proj(this, "down_proj", c.ffn_dim, c.dim, c),
+      : gate_proj(this, "gate_proj", c.dim, c.ffn_dim, c),
+        up_proj(this, "up_proj", c.dim, c.ffn_dim, c),
+        down_proj(this, "down_proj", c.ffn_dim, c.dim, c),
         dropout(this, "dropout", dropout_p) {}
 
   Tensor forward(const Tensor& x_TD) const {
@@ -86,12 +96,19 @@ struct FeedForward final : nn::Module {
 // The routing of Qwen3: softmax over all experts, weights of a token that add up to 1.
 nn::MoEOptions moe_options(const Qwen3Config& c) {
   const nn::Init init = nn::Init::normal(c.init_std);
-  return {.dim = c.dim, .hidden_dim = c.ffn_dim,
-          .router = {.num_experts = c.experts, .top_k = c.active_experts, .score_func = nn::ScoreFunction::softmax, .route_norm = true, .init = init}, .init = init};
+  return {.dim = c.dim,
+          .hidden_dim = c.ffn_dim,
+          .router = {.num_experts = c.experts,
+                     .top_k = c.active_experts,
+                     .score_func = nn::ScoreFunction::softmax,
+                     .route_norm = true,
+                     .init = init},
+          .init = init};
 }
 
 struct ExpertFeedForward final : nn::MoE {
-  ExpertFeedForward(const Qwen3Config& c, double dropout_p) : MoE(moe_options(c)), dropout(this, "dropout", dropout_p) {}
+  ExpertFeedForward(const Qwen3Config& c, double dropout_p)
+      : MoE(moe_options(c)), dropout(this, "dropout", dropout_p) {}
   Tensor forward(const Tensor& x_TD) const { return dropout(MoE::forward(x_TD)); }
 
   nn::Child<nn::Dropout> dropout;
@@ -111,7 +128,8 @@ struct Mlp {
 
 struct Block final : nn::Module {
   Block(const Qwen3Config& c, double dropout_p)
-      : self_attn(this, "self_attn", c, dropout_p), mlp(this, c, dropout_p),
+      : self_attn(this, "self_attn", c, dropout_p),
+        mlp(this, c, dropout_p),
         input_layernorm(this, "input_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}),
         post_attention_layernorm(this, "post_attention_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}) {}
 
@@ -129,8 +147,10 @@ struct Block final : nn::Module {
 
 struct Qwen3::Decoder final : nn::Module {
   Decoder(const Qwen3Config& c, const ModelOptions& options)
-      : embed_tokens(this, "embed_tokens", c.vocab, c.dim, nn::EmbeddingOptions{.init = nn::Init::normal(c.init_std)}), layers(this, "layers"),
-        norm(this, "norm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}), angles(std::make_shared<std::optional<RopeTable>>()) {
+      : embed_tokens(this, "embed_tokens", c.vocab, c.dim, nn::EmbeddingOptions{.init = nn::Init::normal(c.init_std)}),
+        layers(this, "layers"),
+        norm(this, "norm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}),
+        angles(std::make_shared<std::optional<RopeTable>>()) {
     for (int64_t i = 0; i < c.layers; ++i) layers->add(c, options.dropout);
     const auto table = [=, made = angles, positions = options.max_positions]() -> const RopeTable& {
       if (!made->has_value()) *made = rope_table(positions, c.head_dim, c.rope_theta);
@@ -142,7 +162,8 @@ struct Qwen3::Decoder final : nn::Module {
 
   Tensor forward(const TokenBatch& batch, const ForwardOptions& options) const {
     const SymInt B = batch.rows, S = floordiv(batch.tokens.size(0), B);
-    const Positions at{index_select(cos, 0, batch.positions), index_select(sin, 0, batch.positions), reshape(batch.first_key, {B, S})};
+    const Positions at{index_select(cos, 0, batch.positions), index_select(sin, 0, batch.positions),
+                       reshape(batch.first_key, {B, S})};
     Tensor x_TD = embed_tokens(batch.tokens);
     for (const nn::Child<Block>& block : *layers) {
       const auto run = [&block, at](std::span<const Tensor> inputs) { return block(inputs[0], at); };
@@ -162,9 +183,13 @@ struct Qwen3::Decoder final : nn::Module {
 
 Qwen3::Qwen3(const Qwen3Config& config, const ModelOptions& options) : config_(config) {
   TUTTI_CHECK(config.kv_heads > 0 && config.heads % config.kv_heads == 0,
-              "qwen3 {}: {} query heads cannot share {} key/value heads evenly", config.flavor, config.heads, config.kv_heads);
+              "qwen3 {}: {} query heads cannot share {} key/value heads evenly", config.flavor, config.heads,
+              config.kv_heads);
   decoder_ = std::make_unique<nn::Child<Decoder>>(this, "model", config, options);
-  if (!config.tied_embeddings) lm_head_ = std::make_unique<nn::Child<nn::Linear>>(this, "lm_head", config.dim, config.vocab, nn::LinearOptions{.bias = false, .init = nn::Init::normal(config.init_std)});
+  if (!config.tied_embeddings)
+    lm_head_ = std::make_unique<nn::Child<nn::Linear>>(
+        this, "lm_head", config.dim, config.vocab,
+        nn::LinearOptions{.bias = false, .init = nn::Init::normal(config.init_std)});
   head_VD_ = config.tied_embeddings ? (*decoder_)->embed_tokens->weight : (*lm_head_)->weight;
   if (config.tied_embeddings) register_alias("lm_head.weight", head_VD_);  // published files often hold it once more
   ignore_on_load(".rotary_emb.inv_freq");  // older files hold the frequencies of the angles
@@ -191,7 +216,8 @@ Tensor Qwen3::losses(const TokenBatch& batch, const Tensor& labels, const Forwar
   }
   const Tensor x_TD = (*decoder_)(batch, options);
   const ModuleScope module("loss");
-  return linear_cross_entropy(x_TD, head_VD_, labels, {.reduction = LossReduction::none, .max_bytes = options.loss_max_bytes});
+  return linear_cross_entropy(x_TD, head_VD_, labels,
+                              {.reduction = LossReduction::none, .max_bytes = options.loss_max_bytes});
 }
 
 const ModelFamily kQwen3Family = {

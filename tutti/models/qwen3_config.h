@@ -16,12 +16,14 @@ struct Qwen3Config {
   double rope_theta = 1e6;
   double norm_eps = 1e-6;
   double init_std = 0.02;
-  // A mixture of so many experts of ffn_dim hidden features, of which each token takes active_experts; 0: one feed-forward layer for all tokens.
+  // A mixture of so many experts of ffn_dim hidden features, of which each token takes active_experts; 0: one
+  // feed-forward layer for all tokens.
   int64_t experts = 0, active_experts = 0;
 };
 
-// The configuration of a flavor: 0.6B, 1.7B, 4B, 8B, 14B, 32B, and the small debugmodel, quickstart, quickstart-tp4, tiny and tiny-tp4; with experts 30B-A3B,
-// and the small debugmodel_moe and tiny_moe. UsageError, listing the flavors, for any other name.
+// The configuration of a flavor: 0.6B, 1.7B, 4B, 8B, 14B, 32B, and the small debugmodel, quickstart, quickstart-tp4,
+// tiny and tiny-tp4; with experts 30B-A3B, and the small debugmodel_moe and tiny_moe. UsageError, listing the flavors,
+// for any other name.
 Qwen3Config qwen3_config(std::string_view flavor);
 std::vector<std::string> qwen3_flavors();
 

@@ -3,7 +3,8 @@
 //   check_tensor_parallel(config, 4);
 //   parallel::parallelize_module(model, mesh, qwen3_plan(config));
 //   nn::initialize(model);
-//   model.losses(replicated(batch, mesh), replicated(labels, mesh));   // distributed tensors, with the bits of one rank
+//   model.losses(replicated(batch, mesh), replicated(labels, mesh));   // distributed tensors, with the bits of one
+//   rank
 #pragma once
 
 #include <string>
@@ -15,21 +16,27 @@
 
 namespace tutti::models {
 
-// Heads, hidden features and the vocabulary are cut over the ranks; norms are on all of them. With `sequence_parallel` the tokens of a batch are cut
-// between the products, and norms, dropout and residuals work on a part of them. Mixtures of experts work on a part in either case; the ranks of
-// parallel::expert_parallel(), which is called first, have their experts.
+// Heads, hidden features and the vocabulary are cut over the ranks; norms are on all of them. With `sequence_parallel`
+// the tokens of a batch are cut between the products, and norms, dropout and residuals work on a part of them. Mixtures
+// of experts work on a part in either case; the ranks of parallel::expert_parallel(), which is called first, have their
+// experts.
 parallel::ParallelPlan qwen3_plan(const Qwen3Config& config, bool sequence_parallel = false);
 
-// What bounds the degree of tensor parallelism in strict mode, where sums are cut at borders of their trees, and how far.
+// What bounds the degree of tensor parallelism in strict mode, where sums are cut at borders of their trees, and how
+// far.
 struct DegreeLimit {
   std::string what;  // "3 key/value heads"
   int64_t largest;   // a power of two
 };
-// `tokens`: those of a batch, which sequence parallelism and mixtures of experts cut, 0: there are none. `grain`: so many of them form a leaf of a sum over tokens.
-std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& config, int64_t tokens = 0, int64_t grain = token_grain());
+// `tokens`: those of a batch, which sequence parallelism and mixtures of experts cut, 0: there are none. `grain`: so
+// many of them form a leaf of a sum over tokens.
+std::vector<DegreeLimit> tensor_parallel_limits(const Qwen3Config& config, int64_t tokens = 0,
+                                                int64_t grain = token_grain());
 int64_t largest_tensor_parallel_degree(const Qwen3Config& config, int64_t tokens = 0, int64_t grain = token_grain());
-// UsageError, naming what bounds it and the largest legal degree, unless that many ranks can divide the model with the bits of one rank.
-void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t tokens = 0, int64_t grain = token_grain());
+// UsageError, naming what bounds it and the largest legal degree, unless that many ranks can divide the model with the
+// bits of one rank.
+void check_tensor_parallel(const Qwen3Config& config, int64_t degree, int64_t tokens = 0,
+                           int64_t grain = token_grain());
 
 // The batch, or labels, which every rank of the mesh has, as distributed tensors.
 Tensor replicated(const Tensor& t, const dist::Mesh& mesh);

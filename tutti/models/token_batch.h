@@ -19,7 +19,7 @@ struct TokenBatch {
 
 struct ForwardOptions {
   bool checkpoint_blocks = false;  // recompute each block in backward
-  int64_t loss_max_bytes = 0;      // losses() computes logits in chunks of at most this many bytes; 0: all logits at once
+  int64_t loss_max_bytes = 0;  // losses() computes logits in chunks of at most this many bytes; 0: all logits at once
 };
 
 }  // namespace tutti::models

@@ -44,7 +44,9 @@ class ModuleList : public Module {
   ModuleList() { names_its_children(); }
   // Appends M(args...) and returns it.
   template <class... Args>
-  Child<M>& add(Args&&... args) { return items_.emplace_back(this, std::to_string(items_.size()), std::forward<Args>(args)...); }
+  Child<M>& add(Args&&... args) {
+    return items_.emplace_back(this, std::to_string(items_.size()), std::forward<Args>(args)...);
+  }
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
   // UsageError for an index outside [0, size()).
   const Child<M>& operator[](int64_t i) const { return items_[checked(i)]; }
@@ -82,7 +84,9 @@ class ModuleDict : public Module {
   Child<M>& operator[](const std::string& name) { return items_[checked(name)]; }
 
  private:
-  size_t find(const std::string& name) const { return static_cast<size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin()); }
+  size_t find(const std::string& name) const {
+    return static_cast<size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin());
+  }
   size_t checked(const std::string& name) const {
     const size_t at = find(name);
     if (at == names_.size()) throw UsageError(unknown_name_message("module", name, names_));

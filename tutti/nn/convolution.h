@@ -6,9 +6,10 @@
 
 namespace tutti::nn {
 
-// weight [outputs, channels / groups, kernel...] is initialized from a normal distribution with variance 1 / (3 fan_in), that of
-// the uniform distribution on +-1 / sqrt(fan_in); bias [outputs] starts as zeros. `kernel` has one size per spatial dim, or one
-// for all of them. forward() has the shapes and errors of conv1d, conv2d and conv3d (tutti/ops/convolution.h).
+// weight [outputs, channels / groups, kernel...] is initialized from a normal distribution with variance 1 / (3
+// fan_in), that of the uniform distribution on +-1 / sqrt(fan_in); bias [outputs] starts as zeros. `kernel` has one
+// size per spatial dim, or one for all of them. forward() has the shapes and errors of conv1d, conv2d and conv3d
+// (tutti/ops/convolution.h).
 class Conv : public Module {
  public:
   Parameter weight, bias;  // bias is undefined when constructed with bias = false

@@ -1,8 +1,8 @@
 // Embedding modules: a table whose rows are looked up by index.
 //
-// A table with sparse gradients has no dense gradient: backward() ends at the looked-up rows, and take_row_gradients() returns
-// the sum of the gradients that arrived there. In compiled code, lookup, backward() and take_row_gradients() must be in the same
-// function.
+// A table with sparse gradients has no dense gradient: backward() ends at the looked-up rows, and take_row_gradients()
+// returns the sum of the gradients that arrived there. In compiled code, lookup, backward() and take_row_gradients()
+// must be in the same function.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,8 @@ class Table : public Module {
  public:
   Parameter weight;
   bool is_sparse() const { return options_.sparse; }
-  // The gradient of the table, summed in forward order over all lookups since the last call; lookups that no backward() reached
-  // are skipped. UsageError when none was reached, or when the table is not sparse.
+  // The gradient of the table, summed in forward order over all lookups since the last call; lookups that no backward()
+  // reached are skipped. UsageError when none was reached, or when the table is not sparse.
   RowGradients take_row_gradients();
 
  protected:
@@ -36,8 +36,8 @@ class Table : public Module {
   struct Lookup {
     Tensor indices, offsets;  // offsets undefined: one row per index
     BagOptions bag;
-    Tensor chosen;            // for BagMode::max
-    Tensor grad;              // gradient of the looked-up rows, set by backward()
+    Tensor chosen;  // for BagMode::max
+    Tensor grad;    // gradient of the looked-up rows, set by backward()
   };
   // Makes `found`, which was looked up in a detached table, the point where backward() ends.
   Tensor end_of_backward(const Tensor& found, Lookup lookup) const;
@@ -50,7 +50,8 @@ class Table : public Module {
   mutable std::vector<std::shared_ptr<Lookup>> lookups_;  // what take_row_gradients() will read, not part of the values
 };
 
-// weight [rows, columns]. Unlike in PyTorch, row `padding_idx` does not start as zeros: initialize() fills it like the others.
+// weight [rows, columns]. Unlike in PyTorch, row `padding_idx` does not start as zeros: initialize() fills it like the
+// others.
 class Embedding : public Table {
  public:
   Embedding(int64_t rows, int64_t columns, const EmbeddingOptions& options = {}) : Table(rows, columns, options) {}
@@ -61,7 +62,8 @@ class Embedding : public Table {
 class EmbeddingBag : public Table {
  public:
   // Entries with index options.padding_idx are skipped in their bag.
-  EmbeddingBag(int64_t rows, int64_t columns, BagMode mode = BagMode::sum, const EmbeddingOptions& options = {}, bool include_last_offset = false)
+  EmbeddingBag(int64_t rows, int64_t columns, BagMode mode = BagMode::sum, const EmbeddingOptions& options = {},
+               bool include_last_offset = false)
       : Table(rows, columns, options), mode_(mode), include_last_offset_(include_last_offset) {}
   // As embedding_bag(): indices [P] divided into bags by `offsets`, or indices [bags, length] without offsets.
   Tensor forward(const Tensor& indices, const Tensor& offsets, const Tensor& per_sample_weights = {}) const;

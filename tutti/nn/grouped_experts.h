@@ -11,16 +11,17 @@ namespace tutti::nn {
 struct ExpertRows {
   Tensor rows_ND;
   Tensor offsets_E;    // i64: where the rows of each expert end
-  Tensor positions_N;  // i64: the token of each row in the canonical order of the batch, ascending within an expert (numerics contract, N3t)
+  Tensor positions_N;  // i64: the token of each row in the canonical order of the batch, ascending within an expert
+                       // (numerics contract, N3t)
   SymInt position_count = 0;  // how many tokens the batch has
-  // Where rows are not in one tensor: multiplies each by the matrix of its expert in w [E, D, F]. Of rows_ND only sizes, dtype and history count then.
+  // Where rows are not in one tensor: multiplies each by the matrix of its expert in w [E, D, F]. Of rows_ND only
+  // sizes, dtype and history count then.
   std::function<Tensor(const Tensor& rows_ND, const Tensor& w_EDF)> multiply = {};
 };
 
-// y = w2 (silu(w1 x) * (w3 x)) with the weights of the row's expert. Where the parameters are distributed tensors that ranks divide by experts, `rows` are those of
-// this rank's.
-// Parameters: w1, w3 [E, F, D], w2 [E, D, F]. Their gradients sum over fixed ranges of token positions (numerics contract, N5), exactly 0 for an expert
-// without rows.
+// y = w2 (silu(w1 x) * (w3 x)) with the weights of the row's expert. Where the parameters are distributed tensors that
+// ranks divide by experts, `rows` are those of this rank's. Parameters: w1, w3 [E, F, D], w2 [E, D, F]. Their gradients
+// sum over fixed ranges of token positions (numerics contract, N5), exactly 0 for an expert without rows.
 class GroupedExperts : public Module {
  public:
   // E experts, D features, F hidden features.

@@ -11,8 +11,8 @@ struct LinearOptions {
   std::optional<Init> init = {};
 };
 
-// x W^T + b. Shapes: x [..., in] -> [..., out]; weight [out, in], bias [out]. The gradient of the weight sums over tokens in the
-// order of numerics contract N3t; the sum with the bias is rounded once more.
+// x W^T + b. Shapes: x [..., in] -> [..., out]; weight [out, in], bias [out]. The gradient of the weight sums over
+// tokens in the order of numerics contract N3t; the sum with the bias is rounded once more.
 class Linear : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, const LinearOptions& options = {});

@@ -11,15 +11,16 @@
 
 namespace tutti::nn {
 
-// The mode as a slot that holds one of two tensors: a compiled function notes that it read the slot, and notices when the slot holds
-// the other one.
+// The mode as a slot that holds one of two tensors: a compiled function notes that it read the slot, and notices when
+// the slot holds the other one.
 struct Module::Mode final : TensorSlot {
   Tensor held() const override { return is_training ? marker(0) : marker(1); }
   std::string description() const override { return "the mode of a module (train() or eval())"; }
   // On memory that no rank's allocator owns, since the markers serve all ranks.
   static const Tensor& marker(size_t which) {
     static std::byte bytes[2] = {};
-    static const Tensor markers[2] = {Tensor::from_memory(&bytes[0], {1}, DType::u8, [] {}), Tensor::from_memory(&bytes[1], {1}, DType::u8, [] {})};
+    static const Tensor markers[2] = {Tensor::from_memory(&bytes[0], {1}, DType::u8, [] {}),
+                                      Tensor::from_memory(&bytes[1], {1}, DType::u8, [] {})};
     return markers[which];
   }
   std::atomic<bool> is_training{true};
@@ -27,9 +28,11 @@ struct Module::Mode final : TensorSlot {
 
 Module::Module() : mode_(std::make_shared<Mode>()) {}
 
-// Members are destroyed before the base of the module that holds them: they leave its list. What is still in it lives on elsewhere.
+// Members are destroyed before the base of the module that holds them: they leave its list. What is still in it lives
+// on elsewhere.
 Module::~Module() {
-  if (parent_ != nullptr) std::erase_if(parent_->children_, [this](const Member& member) { return member.module == this; });
+  if (parent_ != nullptr)
+    std::erase_if(parent_->children_, [this](const Member& member) { return member.module == this; });
   for (const Member& child : children_) {
     if (child.module->parent_ == this) child.module->parent_ = nullptr;
   }
@@ -61,7 +64,9 @@ std::vector<Named> Module::collect(const std::string& prefix, const std::vector<
   return out;
 }
 
-std::vector<NamedParameter> Module::named_parameters(const std::string& prefix) const { return collect(prefix, &Module::parameters_); }
+std::vector<NamedParameter> Module::named_parameters(const std::string& prefix) const {
+  return collect(prefix, &Module::parameters_);
+}
 std::vector<NamedParameter> Module::parameter_aliases() const {
   std::vector<NamedParameter> out;
   std::unordered_set<const void*> seen;
@@ -77,13 +82,17 @@ std::vector<NamedParameter> Module::parameter_aliases() const {
 bool Module::ignores_on_load(std::string_view name) const {
   bool ignores = false;
   visit_paths("", [&](const Module& module, const std::string& path) {
-    const auto is_end = [&](const std::string& suffix) { return name.starts_with(path) && name.substr(path.size()).ends_with(suffix); };
+    const auto is_end = [&](const std::string& suffix) {
+      return name.starts_with(path) && name.substr(path.size()).ends_with(suffix);
+    };
     ignores = ignores || std::any_of(module.ignored_.begin(), module.ignored_.end(), is_end);
   });
   return ignores;
 }
 
-std::vector<NamedBuffer> Module::named_buffers(const std::string& prefix) const { return collect(prefix, &Module::buffers_); }
+std::vector<NamedBuffer> Module::named_buffers(const std::string& prefix) const {
+  return collect(prefix, &Module::buffers_);
+}
 
 std::vector<NamedModule> Module::named_modules(const std::string& prefix) {
   std::vector<NamedModule> out;
@@ -91,7 +100,8 @@ std::vector<NamedModule> Module::named_modules(const std::string& prefix) {
   const auto walk = [&](const auto& self, Module& module, const std::string& path) -> void {
     if (!seen.insert(&module).second) return;
     out.push_back({path, &module});
-    for (const Member& child : module.children_) self(self, *child.module, path.empty() ? child.name : path + "." + child.name);
+    for (const Member& child : module.children_)
+      self(self, *child.module, path.empty() ? child.name : path + "." + child.name);
   };
   walk(walk, *this, prefix);
   return out;
@@ -140,10 +150,15 @@ std::string Module::call_name() const {
 }
 
 void Module::check_new(const std::string& name) const {
-  TUTTI_CHECK(!name.empty() && name.find('.') == std::string::npos, "'{}' cannot name a parameter, buffer or submodule: a name is not empty, and dots separate the "
-              "names of a path", name);
-  const auto has = [&](const auto& list) { return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; }); };
-  TUTTI_CHECK(!has(parameters_) && !has(buffers_) && !has(children_), "the module already has a parameter, buffer or submodule named '{}'", name);
+  TUTTI_CHECK(!name.empty() && name.find('.') == std::string::npos,
+              "'{}' cannot name a parameter, buffer or submodule: a name is not empty, and dots separate the "
+              "names of a path",
+              name);
+  const auto has = [&](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; });
+  };
+  TUTTI_CHECK(!has(parameters_) && !has(buffers_) && !has(children_),
+              "the module already has a parameter, buffer or submodule named '{}'", name);
 }
 
 Parameter Module::register_parameter(std::string name, const Extents& sizes, const Init& init, DType dtype) {
@@ -157,7 +172,9 @@ Parameter Module::register_parameter(std::string name, const Parameter& paramete
   return parameter;
 }
 
-void Module::register_alias(std::string name, const Parameter& parameter) { aliases_.push_back({std::move(name), parameter}); }
+void Module::register_alias(std::string name, const Parameter& parameter) {
+  aliases_.push_back({std::move(name), parameter});
+}
 void Module::ignore_on_load(std::string suffix) { ignored_.push_back(std::move(suffix)); }
 
 Buffer Module::register_buffer(std::string name, Tensor value, bool persistent) {
@@ -175,7 +192,8 @@ Buffer Module::register_buffer(std::string name, std::function<Tensor()> compute
 void Module::register_module(std::string name, Module& child) {
   check_new(name);
   for (const NamedModule& below : child.named_modules())
-    TUTTI_CHECK(below.module != this, "module '{}' cannot be a submodule of a module that it contains, or of itself", name);
+    TUTTI_CHECK(below.module != this, "module '{}' cannot be a submodule of a module that it contains, or of itself",
+                name);
   if (child.parent_ == nullptr) {
     child.parent_ = this;
     child.name_ = name;

@@ -6,10 +6,10 @@
 //     nn::Child<nn::Linear> up, down;  // parameters "up.weight", "up.bias", "down.weight", "down.bias"
 //   };
 //
-// A module is built without memory for its parameters (nn/parameter.h) and filled by initialize() or load(). Every value is a pure
-// function of the seed, the parameter's full name and the element's global index, whatever the layout (numerics contract, N6).
-// A module is used by one thread at a time, except that several threads may run its forward at once if forward changes no state of
-// its own.
+// A module is built without memory for its parameters (nn/parameter.h) and filled by initialize() or load(). Every
+// value is a pure function of the seed, the parameter's full name and the element's global index, whatever the layout
+// (numerics contract, N6). A module is used by one thread at a time, except that several threads may run its forward at
+// once if forward changes no state of its own.
 #pragma once
 
 #include <cstdint>
@@ -51,10 +51,11 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // All parameters of this module and its submodules in registration order. One that is registered twice (a tied weight) appears
-  // once, under its first name.
+  // All parameters of this module and its submodules in registration order. One that is registered twice (a tied
+  // weight) appears once, under its first name.
   std::vector<NamedParameter> named_parameters(const std::string& prefix = "") const;
-  // The further names of parameters: those under which they are registered again, and those of register_alias(). Values may be loaded under any of them, and under several if they are equal.
+  // The further names of parameters: those under which they are registered again, and those of register_alias(). Values
+  // may be loaded under any of them, and under several if they are equal.
   std::vector<NamedParameter> parameter_aliases() const;
   // Whether values of that name are passed over when they are loaded: see ignore_on_load().
   bool ignores_on_load(std::string_view name) const;
@@ -66,13 +67,13 @@ class Module {
 
   // Calls `function` with every submodule and last with this module.
   void apply(FunctionRef<void(Module&)> function);
-  // Training or evaluation mode of this module and all below it; modules are built in training mode. A compiled function that asked
-  // a module for its mode is traced anew when the mode has changed.
+  // Training or evaluation mode of this module and all below it; modules are built in training mode. A compiled
+  // function that asked a module for its mode is traced anew when the mode has changed.
   void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const;
-  // From now on forward reads all parameters in `dtype`, a float, and computes in it. Masters keep their dtype, so that training
-  // remains exact to f32, and so do buffers. Call it before gradients, hooks and sinks are set up.
+  // From now on forward reads all parameters in `dtype`, a float, and computes in it. Masters keep their dtype, so that
+  // training remains exact to f32, and so do buffers. Call it before gradients, hooks and sinks are set up.
   void to(DType dtype);
   // Whether backward computes gradients for the parameters.
   void requires_grad_(bool on);
@@ -80,12 +81,13 @@ class Module {
 
   // The values of all parameters (their masters) and persistent buffers, which share memory with the module.
   StateDict state_dict(const std::string& prefix = "") const;
-  // Copies the values of `state` into the parameters and persistent buffers of the same names, which are materialized if need be.
-  // Every missing, unexpected and mismatched name is reported at once. UsageError when there are any, before anything is copied;
-  // with strict = false missing and unexpected names are only returned.
+  // Copies the values of `state` into the parameters and persistent buffers of the same names, which are materialized
+  // if need be. Every missing, unexpected and mismatched name is reported at once. UsageError when there are any,
+  // before anything is copied; with strict = false missing and unexpected names are only returned.
   LoadReport load_state_dict(const StateDict& state, const LoadOptions& options = {});
 
-  // Functions that run before and after forward whenever this module is called as a child, or by nn::call(); see module_call.h.
+  // Functions that run before and after forward whenever this module is called as a child, or by nn::call(); see
+  // module_call.h.
   ForwardHooks& forward_hooks();
   const ForwardHooks* forward_hooks_if_any() const { return hooks_.get(); }
   // Its name in the module that it belongs to, with that of the list it stands in: "layers.3"; "" for a root.
@@ -96,13 +98,15 @@ class Module {
   Parameter register_parameter(std::string name, const Extents& sizes, const Init& init, DType dtype = DType::f32);
   // A parameter that belongs to another module as well. An undefined one registers nothing.
   Parameter register_parameter(std::string name, const Parameter& parameter);
-  // Another name for `parameter`, a path from this module: files may hold the parameter under it, too, as many hold a tied head.
+  // Another name for `parameter`, a path from this module: files may hold the parameter under it, too, as many hold a
+  // tied head.
   void register_alias(std::string name, const Parameter& parameter);
-  // Names below this module that end with `suffix` are passed over in sources of values: files hold what this module computes itself.
+  // Names below this module that end with `suffix` are passed over in sources of values: files hold what this module
+  // computes itself.
   void ignore_on_load(std::string suffix);
   Buffer register_buffer(std::string name, Tensor value, bool persistent = true);
-  // A buffer that is a function of the module's configuration, such as a table of angles. It is computed when it is first read, and
-  // is not part of the state dict.
+  // A buffer that is a function of the module's configuration, such as a table of angles. It is computed when it is
+  // first read, and is not part of the state dict.
   Buffer register_buffer(std::string name, std::function<Tensor()> compute);
   // `child` must outlive this module; usually it is a member, declared as Child<M>.
   void register_module(std::string name, Module& child);
@@ -140,8 +144,8 @@ class Module {
 // The leaves of parameters, for those who ask autograd about them. Every parameter must be materialized.
 std::vector<Tensor> leaves_of(const std::vector<NamedParameter>& parameters);
 
-// Materializes every parameter and fills it according to its Init, with random numbers keyed by the rank's seed (seed_all) and the
-// parameter's full name.
+// Materializes every parameter and fills it according to its Init, with random numbers keyed by the rank's seed
+// (seed_all) and the parameter's full name.
 void initialize(Module& module);
 
 // Puts a module into evaluation mode while the scope lives.

@@ -7,8 +7,9 @@ namespace tutti::nn {
 void ForwardHooks::run_before(const Module& module, std::vector<Tensor>& inputs) const {
   const size_t count = inputs.size();
   before_.for_each([&](const ForwardPreHook& hook) { hook(module, inputs); });
-  TUTTI_CHECK_EQ(inputs.size(), count, "a hook before '{}' left {} tensors of {}; it may replace them, but not add or remove any", module.call_name(),
-                 inputs.size(), count);
+  TUTTI_CHECK_EQ(inputs.size(), count,
+                 "a hook before '{}' left {} tensors of {}; it may replace them, but not add or remove any",
+                 module.call_name(), inputs.size(), count);
 }
 
 Tensor ForwardHooks::run_after(const Module& module, Tensor output) const {
@@ -19,7 +20,10 @@ Tensor ForwardHooks::run_after(const Module& module, Tensor output) const {
 }
 
 void detail::throw_result_is_no_tensor(const Module& module) {
-  throw UsageError(fmt::format("a hook was registered after '{}', whose forward does not return a Tensor; register one with the modules inside it", module.call_name()));
+  throw UsageError(
+      fmt::format("a hook was registered after '{}', whose forward does not return a Tensor; register one with the "
+                  "modules inside it",
+                  module.call_name()));
 }
 
 }  // namespace tutti::nn

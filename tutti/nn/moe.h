@@ -27,17 +27,21 @@ struct MoEOptions {
 };
 
 // Submodules: gate (Router), experts (GroupedExperts), shared_experts (where there are any).
-// Buffers: tokens_per_expert [E] i64, which counts the tokens of forwards in training mode since it was last set to 0. A forward that runs again in backward
-// (checkpoint()) does not count, nor one in evaluation mode. It is not part of the state dict.
+// Buffers: tokens_per_expert [E] i64, which counts the tokens of forwards in training mode since it was last set to 0.
+// A forward that runs again in backward (checkpoint()) does not count, nor one in evaluation mode. It is not part of
+// the state dict.
 class MoE : public Module {
  public:
   explicit MoE(const MoEOptions& options);
   ~MoE() override;
-  // x [T, D] -> [T, D]. Where tensor-parallel ranks divide the model, x is a distributed tensor that they divide by tokens, [S(0)], and so is the result; each of
-  // them routes its own tokens. The gradient of experts that each rank has whole is then that of the rank's own tokens, to be added over the ranks as parallel::Shards
-  // does. UsageError in strict mode, where gradients are recorded, when a rank's tokens are no node of the tree over ranges of token_grain() tokens.
+  // x [T, D] -> [T, D]. Where tensor-parallel ranks divide the model, x is a distributed tensor that they divide by
+  // tokens, [S(0)], and so is the result; each of them routes its own tokens. The gradient of experts that each rank
+  // has whole is then that of the rank's own tokens, to be added over the ranks as parallel::Shards does. UsageError in
+  // strict mode, where gradients are recorded, when a rank's tokens are no node of the tree over ranges of
+  // token_grain() tokens.
   Tensor forward(const Tensor& x_TD) const;
-  // From now on rows come to the experts and back by `dispatcher` (token_dispatcher.h); at first they stay on this rank. UsageError for null.
+  // From now on rows come to the experts and back by `dispatcher` (token_dispatcher.h); at first they stay on this
+  // rank. UsageError for null.
   void set_dispatcher(std::unique_ptr<TokenDispatcher> dispatcher);
 
   // tokens_per_expert as this rank counts it, in the same memory: of its own tokens, where ranks divide them.

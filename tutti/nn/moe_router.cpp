@@ -35,9 +35,13 @@ Router::Router(int64_t dim, const RouterOptions& options) : options_(options) {
   TUTTI_CHECK(E >= 1, "Router: num_experts is {}; expected at least 1", E);
   TUTTI_CHECK(K >= 1 && K <= E, "Router: top_k is {} of {} experts; expected 1 to {}", K, E, E);
   if (groups != 0) {
-    TUTTI_CHECK(groups >= 1 && E % groups == 0 && E / groups >= 2, "Router: num_expert_groups is {} for {} experts; expected a divisor that leaves groups of at least 2", groups, E);
+    TUTTI_CHECK(groups >= 1 && E % groups == 0 && E / groups >= 2,
+                "Router: num_expert_groups is {} for {} experts; expected a divisor that leaves groups of at least 2",
+                groups, E);
     TUTTI_CHECK(limit >= 1 && limit <= groups && limit * (E / groups) >= K,
-                "Router: num_limited_groups is {} of {} groups of {} experts; expected at most {}, and enough of them for top_k = {}", limit, groups, E / groups, groups, K);
+                "Router: num_limited_groups is {} of {} groups of {} experts; expected at most {}, and enough of them "
+                "for top_k = {}",
+                limit, groups, E / groups, groups, K);
   } else {
     TUTTI_CHECK(limit == 0, "Router: num_limited_groups is {} without groups; give num_expert_groups, too", limit);
   }
@@ -53,7 +57,8 @@ Tensor Router::limited_to_groups(const Tensor& choice_TE) const {
   const Tensor goodness_TG = sum(topk(grouped_TGe, 2).values, {.dims = {2}});
   const Tensor best = topk(goodness_TG, options_.num_limited_groups).indices;
   const Tensor is_out_TG = scatter(ones({T, groups}, DType::boolean), 1, best, zeros(best.sizes(), DType::boolean));
-  return reshape(masked_fill(grouped_TGe, reshape(is_out_TG, {T, groups, 1}), -std::numeric_limits<double>::infinity()), choice_TE.sizes());
+  return reshape(masked_fill(grouped_TGe, reshape(is_out_TG, {T, groups, 1}), -std::numeric_limits<double>::infinity()),
+                 choice_TE.sizes());
 }
 
 Tensor Router::choose(const Tensor& scores_TE) const {
@@ -67,24 +72,28 @@ Tensor Router::choose(const Tensor& scores_TE) const {
   const Tensor chosen = topk(choice_TE, K).indices;
   if (K == 1) return chosen;
   // The bias may have brought another order: columns are those of the scores again, equal ones in order of the experts.
-  const Tensor is_left_out = scatter(ones(scores_TE.sizes(), DType::boolean), 1, chosen, zeros(chosen.sizes(), DType::boolean));
+  const Tensor is_left_out =
+      scatter(ones(scores_TE.sizes(), DType::boolean), 1, chosen, zeros(chosen.sizes(), DType::boolean));
   return topk(masked_fill(scores_TE, is_left_out, -std::numeric_limits<double>::infinity()), K).indices;
 }
 
 Tensor Router::bias() const { return own_part(expert_bias.use()); }
 
 Routing Router::forward(const Tensor& x_TD) const {
-  const Tensor logits_TE = matmul(x_TD, transpose(own_part(weight, Placement::partial()), 0, 1), {.out_dtype = compute_dtype(x_TD.dtype())});
+  const Tensor logits_TE =
+      matmul(x_TD, transpose(own_part(weight, Placement::partial()), 0, 1), {.out_dtype = compute_dtype(x_TD.dtype())});
   const Tensor scores_TE = options_.score_func == ScoreFunction::softmax ? softmax(logits_TE, -1) : sigmoid(logits_TE);
   Routing routing;
   {
     const NoGradScope choices_have_no_gradient;
     routing.expert_ids_TK = choose(detach(scores_TE));
     const SymInt slots = x_TD.size(0) * options_.top_k;
-    routing.tokens_per_expert_E = scatter_add(zeros({options_.num_experts}, DType::i64), 0, reshape(routing.expert_ids_TK, {slots}), ones({slots}, DType::i64));
+    routing.tokens_per_expert_E = scatter_add(zeros({options_.num_experts}, DType::i64), 0,
+                                              reshape(routing.expert_ids_TK, {slots}), ones({slots}, DType::i64));
   }
   Tensor weights_TK = gather(scores_TE, 1, routing.expert_ids_TK);
-  if (options_.route_norm) weights_TK = truediv(weights_TK, add(sum(weights_TK, {.dims = {1}, .keepdim = true}), 1e-20));
+  if (options_.route_norm)
+    weights_TK = truediv(weights_TK, add(sum(weights_TK, {.dims = {1}, .keepdim = true}), 1e-20));
   if (options_.route_scale != 1) weights_TK = mul(weights_TK, options_.route_scale);
   routing.weights_TK = weights_TK;
   return routing;

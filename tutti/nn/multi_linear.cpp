@@ -31,7 +31,8 @@ class LayerScope {
 Tensor as_matrix(const Tensor& t) { return t.ndim() == 2 ? t : reshape(t, {-1, t.size(-1)}); }
 
 // Inputs: x, then the weights.
-std::vector<Tensor> products(autograd::FunctionContext& context, std::span<const Tensor> inputs, const std::vector<std::string>& names) {
+std::vector<Tensor> products(autograd::FunctionContext& context, std::span<const Tensor> inputs,
+                             const std::vector<std::string>& names) {
   context.save(inputs);
   std::vector<Tensor> results;
   for (size_t i = 1; i < inputs.size(); ++i) {
@@ -41,7 +42,8 @@ std::vector<Tensor> products(autograd::FunctionContext& context, std::span<const
   return results;
 }
 
-std::vector<Tensor> gradients(const autograd::FunctionContext& context, std::span<const Tensor> grads, const std::vector<std::string>& names) {
+std::vector<Tensor> gradients(const autograd::FunctionContext& context, std::span<const Tensor> grads,
+                              const std::vector<std::string>& names) {
   const std::vector<Tensor>& inputs = context.saved();
   const Tensor& x = inputs[0];
   std::vector<Tensor> result(inputs.size()), cotangents, weights;
@@ -57,7 +59,8 @@ std::vector<Tensor> gradients(const autograd::FunctionContext& context, std::spa
     if (!grads[i - 1].defined()) continue;
     const LayerScope layer(names[i - 1]);
     const DType dtype = inputs[i].dtype() == DType::f64 ? DType::f64 : DType::f32;
-    if (context.needs(i)) result[i] = matmul(transpose(cotangents[at], 0, 1), x_TI, {.out_dtype = dtype, .axis = ContractionAxis::tokens});
+    if (context.needs(i))
+      result[i] = matmul(transpose(cotangents[at], 0, 1), x_TI, {.out_dtype = dtype, .axis = ContractionAxis::tokens});
     ++at;
   }
   return result;
@@ -78,29 +81,38 @@ std::vector<Tensor> apply_together(const Tensor& x, std::span<const Linear* cons
   std::vector<std::string> names;
   for (const Linear* layer : layers) inputs.push_back(layer->weight), names.push_back(layer->call_name());
   const autograd::Function function(
-      "multi_linear", [names](autograd::FunctionContext& context, std::span<const Tensor> in) { return products(context, in, names); },
-      [names](const autograd::FunctionContext& context, std::span<const Tensor> grads) { return gradients(context, grads, names); });
+      "multi_linear",
+      [names](autograd::FunctionContext& context, std::span<const Tensor> in) { return products(context, in, names); },
+      [names](const autograd::FunctionContext& context, std::span<const Tensor> grads) {
+        return gradients(context, grads, names);
+      });
   return function.apply(inputs);
 }
 
 }  // namespace
 
 std::vector<Tensor> multi_linear(const Tensor& x, std::span<const Linear* const> layers) {
-  TUTTI_CHECK(!layers.empty() && layers.size() <= kMaxProducts, "multi_linear: {} layers; expected 1 to {}", layers.size(), kMaxProducts);
+  TUTTI_CHECK(!layers.empty() && layers.size() <= kMaxProducts, "multi_linear: {} layers; expected 1 to {}",
+              layers.size(), kMaxProducts);
   Tensor input;
   for (size_t i = 0; i < layers.size(); ++i) {
     const Tensor given = input_of(*layers[i], x);
     if (i == 0) input = given;
-    TUTTI_CHECK(given.is_same(input), "multi_linear: hooks of '{}' and '{}' give them different inputs, {} and {}, and the gradient of the input is one sum over all layers; prepare the input once, "
-                "before the call (PrepareModuleInput of the module around), or call the layers one by one", layers[0]->call_name(), layers[i]->call_name(), describe(input), describe(given));
-    TUTTI_CHECK(input.ndim() >= 1 && input.size(-1) == layers[i]->weight.sizes()[1], "multi_linear: x is {}, the weight of layer {} has sizes {}; expected [out, in] with in == {}",
+    TUTTI_CHECK(given.is_same(input),
+                "multi_linear: hooks of '{}' and '{}' give them different inputs, {} and {}, and the gradient of the "
+                "input is one sum over all layers; prepare the input once, "
+                "before the call (PrepareModuleInput of the module around), or call the layers one by one",
+                layers[0]->call_name(), layers[i]->call_name(), describe(input), describe(given));
+    TUTTI_CHECK(input.ndim() >= 1 && input.size(-1) == layers[i]->weight.sizes()[1],
+                "multi_linear: x is {}, the weight of layer {} has sizes {}; expected [out, in] with in == {}",
                 describe(input), i, layers[i]->weight.sizes(), input.ndim() ? input.size(-1) : SymInt(0));
   }
   std::vector<Tensor> results = apply_together(input, layers);
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerScope scope(layers[i]->call_name());
     if (layers[i]->bias.defined()) results[i] = add(results[i], layers[i]->bias);
-    if (const ForwardHooks* hooks = layers[i]->forward_hooks_if_any()) results[i] = hooks->run_after(*layers[i], std::move(results[i]));
+    if (const ForwardHooks* hooks = layers[i]->forward_hooks_if_any())
+      results[i] = hooks->run_after(*layers[i], std::move(results[i]));
   }
   return results;
 }

@@ -2,10 +2,10 @@
 //
 //   const auto [gate, up] = nn::multi_linear(x, gate_proj, up_proj);
 //
-// The results and the gradients of the weights are those of gate_proj(x) and up_proj(x). The gradient of x is one contraction over the
-// output features of all layers (matmul_sum), where that of separate calls is a sum of rounded products: it is cheaper, more exact,
-// and under tensor parallelism one partial sum travels instead of one per layer. Its bits differ from those of separate calls, so
-// a model uses either the one or the other everywhere.
+// The results and the gradients of the weights are those of gate_proj(x) and up_proj(x). The gradient of x is one
+// contraction over the output features of all layers (matmul_sum), where that of separate calls is a sum of rounded
+// products: it is cheaper, more exact, and under tensor parallelism one partial sum travels instead of one per layer.
+// Its bits differ from those of separate calls, so a model uses either the one or the other everywhere.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@
 
 namespace tutti::nn {
 
-// Shapes: x [..., in]; layers with weights [out_i, in] -> [..., out_i] each. The hooks of every layer run as if it were called: all hooks
-// before, then the products, then all hooks after, each in the order of the layers. From 1 to 12 layers. UsageError as for Linear, and when
-// hooks give the layers inputs that are not one tensor.
+// Shapes: x [..., in]; layers with weights [out_i, in] -> [..., out_i] each. The hooks of every layer run as if it were
+// called: all hooks before, then the products, then all hooks after, each in the order of the layers. From 1 to 12
+// layers. UsageError as for Linear, and when hooks give the layers inputs that are not one tensor.
 std::vector<Tensor> multi_linear(const Tensor& x, std::span<const Linear* const> layers);
 
 // Not inlined, so that traces and errors name the line of the caller (module_call.h).

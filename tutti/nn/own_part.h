@@ -8,8 +8,9 @@
 
 namespace tutti::nn {
 
-// This rank's part of a distributed tensor of a mesh of one dim, in the same memory; any other tensor as it is. `gradient` says what the ranks' gradients of their parts
-// are of the whole, by default what the parts are (dist/dtensor.h).
+// This rank's part of a distributed tensor of a mesh of one dim, in the same memory; any other tensor as it is.
+// `gradient` says what the ranks' gradients of their parts are of the whole, by default what the parts are
+// (dist/dtensor.h).
 Tensor own_part(const Tensor& t, std::optional<Placement> gradient = {});
 
 }  // namespace tutti::nn

@@ -17,11 +17,13 @@
 namespace tutti::nn {
 namespace {
 
-// Ops of a parameter's own upkeep run at once, also while the code that reads it is traced or recorded, and what they read is no
-// read of that code.
+// Ops of a parameter's own upkeep run at once, also while the code that reads it is traced or recorded, and what they
+// read is no read of that code.
 class Upkeep {
  public:
-  Upkeep() : stages_(0, mask_of(StagePlace::capture) | mask_of(StagePlace::autograd)), reads_(SlotReads::set_current(nullptr)) {}
+  Upkeep()
+      : stages_(0, mask_of(StagePlace::capture) | mask_of(StagePlace::autograd)),
+        reads_(SlotReads::set_current(nullptr)) {}
   ~Upkeep() { SlotReads::set_current(reads_); }
   Upkeep(const Upkeep&) = delete;
   Upkeep& operator=(const Upkeep&) = delete;
@@ -31,7 +33,9 @@ class Upkeep {
   SlotReads* const reads_;
 };
 
-[[noreturn]] void throw_undefined(const char* what) { throw UsageError(fmt::format("this {} is undefined: its module was built without it", what)); }
+[[noreturn]] void throw_undefined(const char* what) {
+  throw UsageError(fmt::format("this {} is undefined: its module was built without it", what));
+}
 
 }  // namespace
 
@@ -46,20 +50,33 @@ struct Parameter::State {
       if (kind == Kind::use) return owner.read_leaf();
       return kind == Kind::master ? owner.existing_master() : owner.stored();
     }
-    Tensor known() const override { return kind == Kind::use && owner.is_apart && lender_of(owner.copy) != nullptr ? owner.copy : held(); }
-    Tensor copied_from() const override { return kind != Kind::use || !owner.is_copied() || owner.is_apart ? Tensor() : owner.existing_master(); }
+    Tensor known() const override {
+      return kind == Kind::use && owner.is_apart && lender_of(owner.copy) != nullptr ? owner.copy : held();
+    }
+    Tensor copied_from() const override {
+      return kind != Kind::use || !owner.is_copied() || owner.is_apart ? Tensor() : owner.existing_master();
+    }
     std::string description() const override { return fmt::format("parameter '{}'", owner.name); }
     State& owner;
     const Kind kind;
   };
 
   State(std::string name, const Extents& sizes, const Init& init, DType dtype)
-      : name(std::move(name)), sizes(sizes), init(init), dtype(dtype), use_dtype(dtype), use_face(*this, Kind::use), master_face(*this, Kind::master),
+      : name(std::move(name)),
+        sizes(sizes),
+        init(init),
+        dtype(dtype),
+        use_dtype(dtype),
+        use_face(*this, Kind::use),
+        master_face(*this, Kind::master),
         stored_face(*this, Kind::stored) {}
 
   bool is_copied() const { return use_dtype != dtype; }
   const Tensor& existing_master() const {
-    TUTTI_CHECK(master.defined(), "parameter '{}' {} has no values yet; call nn::initialize(module), load the module, or materialize() the parameter", name, sizes);
+    TUTTI_CHECK(master.defined(),
+                "parameter '{}' {} has no values yet; call nn::initialize(module), load the module, or materialize() "
+                "the parameter",
+                name, sizes);
     return master;
   }
   const Tensor& read_leaf() {
@@ -114,8 +131,10 @@ struct Parameter::State {
 };
 
 Parameter::Parameter(std::string name, const Extents& sizes, const Init& init, DType dtype) {
-  TUTTI_CHECK(is_floating(dtype), "parameter '{}': a parameter is trained, so it cannot hold {}; use a buffer", name, name_of(dtype));
-  for (size_t d = 0; d < sizes.size(); ++d) TUTTI_CHECK(sizes[d] >= 0, "parameter '{}': dim {} of {} has a negative size", name, d, sizes);
+  TUTTI_CHECK(is_floating(dtype), "parameter '{}': a parameter is trained, so it cannot hold {}; use a buffer", name,
+              name_of(dtype));
+  for (size_t d = 0; d < sizes.size(); ++d)
+    TUTTI_CHECK(sizes[d] >= 0, "parameter '{}': dim {} of {} has a negative size", name, d, sizes);
   state_ = std::make_shared<State>(std::move(name), sizes, init, dtype);
 }
 
@@ -135,7 +154,8 @@ void Parameter::changed() const { state().existing_master().storage()->bump_vers
 
 Tensor Parameter::grad() const { return grad_of(leaf()); }
 void Parameter::set_grad(Tensor grad) const {
-  TUTTI_CHECK(!grad.defined() || (grad.extents() == sizes() && is_floating(grad.dtype())), "parameter '{}' is {}; its gradient cannot be {}", name(), sizes(), describe(grad));
+  TUTTI_CHECK(!grad.defined() || (grad.extents() == sizes() && is_floating(grad.dtype())),
+              "parameter '{}' is {}; its gradient cannot be {}", name(), sizes(), describe(grad));
   tutti::set_grad(leaf(), std::move(grad));
 }
 bool Parameter::requires_grad() const { return state().requires_grad; }
@@ -153,7 +173,10 @@ void Parameter::set_use_dtype(DType dtype) const {
   State& s = state();
   TUTTI_CHECK(is_floating(dtype), "parameter '{}' cannot be used as {}; expected a float", s.name, name_of(dtype));
   if (s.use_dtype == dtype) return;
-  TUTTI_CHECK(!s.is_apart, "parameter '{}' is stored apart from the copy that forward reads, in {}; choose the dtype of use before fully_shard()", s.name, name_of(s.use_dtype));
+  TUTTI_CHECK(!s.is_apart,
+              "parameter '{}' is stored apart from the copy that forward reads, in {}; choose the dtype of use before "
+              "fully_shard()",
+              s.name, name_of(s.use_dtype));
   s.use_dtype = dtype;
   s.copy = Tensor();
   s.copied_version = -1;
@@ -178,14 +201,22 @@ void Parameter::initialize(std::string_view full_name) const {
   const Upkeep now;
   // Each rank draws its part of a distributed master.
   const auto draw = [&](const std::function<Tensor(const Shape&, const RandomKey&)>& function) {
-    return dist::is_dtensor(s.master) ? dist::drawn_part(s.master, random_key(full_name), function) : function(s.master.sizes(), random_key(full_name));
+    return dist::is_dtensor(s.master) ? dist::drawn_part(s.master, random_key(full_name), function)
+                                      : function(s.master.sizes(), random_key(full_name));
   };
   const Tensor values = [&] {
     switch (s.init.kind) {
-      case Init::Kind::zeros: return tutti::zeros({}, s.dtype);
-      case Init::Kind::ones: return tutti::ones({}, s.dtype);
-      case Init::Kind::normal: return draw([&](const Shape& sizes, const RandomKey& key) { return normal(sizes, key, 0.0, s.init.scale, s.dtype); });
-      case Init::Kind::uniform: return draw([&](const Shape& sizes, const RandomKey& key) { return uniform(sizes, key, -s.init.scale, s.init.scale, s.dtype); });
+      case Init::Kind::zeros:
+        return tutti::zeros({}, s.dtype);
+      case Init::Kind::ones:
+        return tutti::ones({}, s.dtype);
+      case Init::Kind::normal:
+        return draw(
+            [&](const Shape& sizes, const RandomKey& key) { return normal(sizes, key, 0.0, s.init.scale, s.dtype); });
+      case Init::Kind::uniform:
+        return draw([&](const Shape& sizes, const RandomKey& key) {
+          return uniform(sizes, key, -s.init.scale, s.init.scale, s.dtype);
+        });
     }
     throw InternalError("parameter: an unknown kind of initial values");
   }();
@@ -193,7 +224,8 @@ void Parameter::initialize(std::string_view full_name) const {
 }
 
 void Parameter::assign(const Tensor& values) const {
-  TUTTI_CHECK(values.extents() == sizes(), "parameter '{}' is {}; it cannot take {}", name(), sizes(), describe(values));
+  TUTTI_CHECK(values.extents() == sizes(), "parameter '{}' is {}; it cannot take {}", name(), sizes(),
+              describe(values));
   materialize();
   will_change();
   const Upkeep now;
@@ -204,13 +236,15 @@ void Parameter::assign(const Tensor& values) const {
   }
   // Every rank has all values, and takes those that it stores.
   const dist::DTensorSpec& spec = dist::spec_of(master);
-  const Tensor placed = dist::distribute_tensor(autograd::detached(values), dist::mesh_of(master), spec.placements(), {.layout = {spec.order(), spec.cut()}, .src_data_rank = -1});
+  const Tensor placed = dist::distribute_tensor(autograd::detached(values), dist::mesh_of(master), spec.placements(),
+                                                {.layout = {spec.order(), spec.cut()}, .src_data_rank = -1});
   copy_(state().stored(), dist::part_of(placed, "parameter").local);
 }
 
 void Parameter::set_master(Tensor master) const {
   State& s = state();
-  TUTTI_CHECK(master.defined() && master.extents() == s.sizes && master.dtype() == s.dtype, "parameter '{}' is {} {}; its values cannot be {}", s.name, s.sizes, name_of(s.dtype), describe(master));
+  TUTTI_CHECK(master.defined() && master.extents() == s.sizes && master.dtype() == s.dtype,
+              "parameter '{}' is {} {}; its values cannot be {}", s.name, s.sizes, name_of(s.dtype), describe(master));
   s.master = autograd::detached(master);
   s.is_apart = false;
   s.before_read = s.before_write = nullptr;
@@ -219,12 +253,15 @@ void Parameter::set_master(Tensor master) const {
   s.mark_leaf();
 }
 
-void Parameter::set_stored_apart(Tensor master, Tensor copy, std::function<void()> before_read, std::function<void()> before_write) const {
+void Parameter::set_stored_apart(Tensor master, Tensor copy, std::function<void()> before_read,
+                                 std::function<void()> before_write) const {
   State& s = state();
   TUTTI_CHECK(master.defined() && dist::is_dtensor(master) && master.extents() == s.sizes && master.dtype() == s.dtype,
-              "parameter '{}' is {} {}; its values cannot be {}, expected a distributed tensor of these sizes", s.name, s.sizes, name_of(s.dtype), describe(master));
-  TUTTI_CHECK(copy.defined() && copy.extents() == s.sizes && copy.dtype() == s.use_dtype, "parameter '{}' is used as {} {}; its copy cannot be {}", s.name,
-              s.sizes, name_of(s.use_dtype), describe(copy));
+              "parameter '{}' is {} {}; its values cannot be {}, expected a distributed tensor of these sizes", s.name,
+              s.sizes, name_of(s.dtype), describe(master));
+  TUTTI_CHECK(copy.defined() && copy.extents() == s.sizes && copy.dtype() == s.use_dtype,
+              "parameter '{}' is used as {} {}; its copy cannot be {}", s.name, s.sizes, name_of(s.use_dtype),
+              describe(copy));
   s.master = autograd::detached(master);
   s.copy = std::move(copy);
   s.is_apart = true;
@@ -236,7 +273,8 @@ void Parameter::set_stored_apart(Tensor master, Tensor copy, std::function<void(
 // ---- Buffer ---------------------------------------------------------------------------------------------------------
 
 struct Buffer::State final : TensorSlot {
-  State(std::string name, Tensor value, std::function<Tensor()> compute) : name(std::move(name)), value(std::move(value)), compute(std::move(compute)) {}
+  State(std::string name, Tensor value, std::function<Tensor()> compute)
+      : name(std::move(name)), value(std::move(value)), compute(std::move(compute)) {}
   Tensor held() const override {
     const std::lock_guard lock(mutex);
     if (!value.defined() && compute) {
@@ -275,7 +313,8 @@ void Buffer::set(Tensor value) const {
   State& s = state();
   TUTTI_CHECK(value.defined(), "buffer '{}' cannot hold an undefined tensor", s.name);
   TUTTI_CHECK(value.storage()->state() != StorageState::traced,
-              "buffer '{}' cannot hold {}, which exists only while compile() traces the function; write into its tensor (copy_), or return the value and set it after the call",
+              "buffer '{}' cannot hold {}, which exists only while compile() traces the function; write into its "
+              "tensor (copy_), or return the value and set it after the call",
               s.name, describe(value));
   const std::lock_guard lock(s.mutex);
   s.value = std::move(value);

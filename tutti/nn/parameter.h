@@ -1,14 +1,15 @@
 // Parameter and Buffer: the tensors of a module.
 //
-// A Parameter has a master, which optimizer and checkpoints read and write, and a tensor that forward reads: the leaf of autograd.
-// They are one tensor unless the parameter is used in another dtype than its master has, as with Module::to(DType::bf16). Then
-// forward reads a copy, which is cast again whenever the master has changed: once per optimizer step, not once per use.
+// A Parameter has a master, which optimizer and checkpoints read and write, and a tensor that forward reads: the leaf
+// of autograd. They are one tensor unless the parameter is used in another dtype than its master has, as with
+// Module::to(DType::bf16). Then forward reads a copy, which is cast again whenever the master has changed: once per
+// optimizer step, not once per use.
 //
-// A parameter has no memory until it is materialized, by initialize(), by loading values or by materialize(); reading it before is
-// an error that names it. So a model of any size can be built, counted and loaded one parameter at a time.
+// A parameter has no memory until it is materialized, by initialize(), by loading values or by materialize(); reading
+// it before is an error that names it. So a model of any size can be built, counted and loaded one parameter at a time.
 //
-// Parameters and buffers are handles: copies share the same values, which is how weights are tied. They may be read from several
-// threads; whoever materializes, converts or writes them must exclude readers.
+// Parameters and buffers are handles: copies share the same values, which is how weights are tied. They may be read
+// from several threads; whoever materializes, converts or writes them must exclude readers.
 #pragma once
 
 #include <functional>
@@ -34,16 +35,17 @@ class Parameter {
   bool is_same(const Parameter& other) const { return state_ == other.state_; }
   const void* identity() const { return state_.get(); }
 
-  // The tensor that forward reads, in use_dtype(). A compiled function that called this reads it anew at each of its calls.
-  // UsageError, naming the parameter, when it is not materialized.
+  // The tensor that forward reads, in use_dtype(). A compiled function that called this reads it anew at each of its
+  // calls. UsageError, naming the parameter, when it is not materialized.
   Tensor use() const;
   operator Tensor() const { return defined() ? use() : Tensor(); }
   // The same tensor, for those who ask autograd about it: hooks, gradients, sinks. UsageError as use().
   Tensor leaf() const;
-  // The values that training updates; a distributed tensor where the ranks divide them. Code that writes elements through data() must call changed() afterwards; ops that write in
-  // place need not. UsageError as use().
+  // The values that training updates; a distributed tensor where the ranks divide them. Code that writes elements
+  // through data() must call changed() afterwards; ops that write in place need not. UsageError as use().
   Tensor master() const;
-  // What this rank stores of the master: its part where that is a distributed tensor, else the master itself. UsageError as use().
+  // What this rank stores of the master: its part where that is a distributed tensor, else the master itself.
+  // UsageError as use().
   Tensor stored() const;
   void changed() const;
 
@@ -59,27 +61,31 @@ class Parameter {
   int64_t numel() const { return numel_of(sizes()); }
   DType dtype() const;      // of the master
   DType use_dtype() const;  // of what forward reads
-  // From now on forward reads `dtype`, a float. Where that is not the dtype of before, the leaf becomes another tensor, without
-  // gradient and hooks.
+  // From now on forward reads `dtype`, a float. Where that is not the dtype of before, the leaf becomes another tensor,
+  // without gradient and hooks.
   void set_use_dtype(DType dtype) const;
 
   bool is_materialized() const;
   // Gives the master memory, whose elements are undefined. Does nothing the second time.
   void materialize() const;
-  // Materializes the parameter and fills it according to its Init: a function of the rank's seed (seed_all), `full_name` and the
-  // element's index (numerics contract, N6).
+  // Materializes the parameter and fills it according to its Init: a function of the rank's seed (seed_all),
+  // `full_name` and the element's index (numerics contract, N6).
   void initialize(std::string_view full_name) const;
-  // Materializes the parameter and copies `values`, converted to the master's dtype. UsageError when their sizes differ.
+  // Materializes the parameter and copies `values`, converted to the master's dtype. UsageError when their sizes
+  // differ.
   void assign(const Tensor& values) const;
-  // From now on `master` holds the values: a leaf of the parameter's sizes and dtype that lies elsewhere, such as a distributed tensor. The leaf
-  // becomes another tensor, without gradient and hooks. UsageError for other sizes or another dtype.
+  // From now on `master` holds the values: a leaf of the parameter's sizes and dtype that lies elsewhere, such as a
+  // distributed tensor. The leaf becomes another tensor, without gradient and hooks. UsageError for other sizes or
+  // another dtype.
   void set_master(Tensor master) const;
-  // From now on `master`, a distributed tensor of the parameter's sizes and dtype, holds the values, and forward reads `copy`, a leaf of its
-  // sizes and of use_dtype(), whose elements are somebody else's care: `before_read` is called before each read of it, and `before_write` before the
-  // master changes. The copy is without gradient and hooks. UsageError for other sizes or dtypes.
-  void set_stored_apart(Tensor master, Tensor copy, std::function<void()> before_read, std::function<void()> before_write) const;
-  // Call before code of your own changes elements of the master; optimizers, initialize() and assign() do. Other ranks may read the memory that it
-  // lies in (parallel/fully_shard.h). Does nothing for other parameters.
+  // From now on `master`, a distributed tensor of the parameter's sizes and dtype, holds the values, and forward reads
+  // `copy`, a leaf of its sizes and of use_dtype(), whose elements are somebody else's care: `before_read` is called
+  // before each read of it, and `before_write` before the master changes. The copy is without gradient and hooks.
+  // UsageError for other sizes or dtypes.
+  void set_stored_apart(Tensor master, Tensor copy, std::function<void()> before_read,
+                        std::function<void()> before_write) const;
+  // Call before code of your own changes elements of the master; optimizers, initialize() and assign() do. Other ranks
+  // may read the memory that it lies in (parallel/fully_shard.h). Does nothing for other parameters.
   void will_change() const;
 
  private:

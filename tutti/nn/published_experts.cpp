@@ -14,11 +14,13 @@ namespace tutti::nn {
 namespace {
 
 constexpr std::string_view kExperts = ".experts.", kBias = ".gate.expert_bias";
-constexpr std::pair<std::string_view, std::string_view> kWeights[] = {{".gate_proj.weight", "w1"}, {".down_proj.weight", "w2"}, {".up_proj.weight", "w3"}};
+constexpr std::pair<std::string_view, std::string_view> kWeights[] = {
+    {".gate_proj.weight", "w1"}, {".down_proj.weight", "w2"}, {".up_proj.weight", "w3"}};
 
 bool is_zero(const Tensor& bias) {
   const Tensor dense = to_contiguous(bias);
-  return dense.dtype() == DType::f32 && std::all_of(dense.data<float>(), dense.data<float>() + dense.numel(), [](float v) { return v == 0; });
+  return dense.dtype() == DType::f32 &&
+         std::all_of(dense.data<float>(), dense.data<float>() + dense.numel(), [](float v) { return v == 0; });
 }
 
 }  // namespace
@@ -41,18 +43,22 @@ StateDict published(const StateDict& state) {
   StateDict list;
   for (const auto& [name, tensor] : state) {
     if (name.ends_with(kBias) && is_zero(tensor)) continue;
-    const auto* weight = std::find_if(std::begin(kWeights), std::end(kWeights), [&](const auto& w) { return name.ends_with(fmt::format("{}{}", kExperts, w.second)); });
+    const auto* weight = std::find_if(std::begin(kWeights), std::end(kWeights), [&](const auto& w) {
+      return name.ends_with(fmt::format("{}{}", kExperts, w.second));
+    });
     if (weight == std::end(kWeights) || tensor.ndim() != 3) {
       list.emplace_back(name, tensor);
       continue;
     }
     const std::string_view layer = std::string_view(name).substr(0, name.rfind(kExperts));
-    for (int64_t e = 0; e < tensor.extent(0); ++e) list.emplace_back(fmt::format("{}{}{}{}", layer, kExperts, e, weight->first), select(tensor, 0, e));
+    for (int64_t e = 0; e < tensor.extent(0); ++e)
+      list.emplace_back(fmt::format("{}{}{}{}", layer, kExperts, e, weight->first), select(tensor, 0, e));
   }
   return list;
 }
 
-GroupedTensors::GroupedTensors(const SafetensorsShards& file, const std::function<bool(const std::string& name)>& wants) : file_(file) {
+GroupedTensors::GroupedTensors(const SafetensorsShards& file, const std::function<bool(const std::string& name)>& wants)
+    : file_(file) {
   for (const io::SafetensorsEntry& entry : file.entries()) {
     const std::optional<ExpertName> place = expert_name_in(entry.name);
     const bool is_part = place && place->expert < std::ssize(file.entries()) && wants(place->grouped);
@@ -64,14 +70,19 @@ GroupedTensors::GroupedTensors(const SafetensorsShards& file, const std::functio
     Extents sizes{of_expert.rbegin()->first + 1};
     for (const int64_t size : first.extents()) sizes.push_back(size);
     for (const auto& [expert, published] : of_expert) {
-      TUTTI_CHECK(file.entry(published).shape == first.extents() && file.entry(published).dtype == first.dtype(), "{}: {} is {}, {} is {}; expected equal sizes and dtypes", file.path(),
-                  published, describe(file.tensor(published)), of_expert.begin()->second, describe(first));
+      TUTTI_CHECK(file.entry(published).shape == first.extents() && file.entry(published).dtype == first.dtype(),
+                  "{}: {} is {}, {} is {}; expected equal sizes and dtypes", file.path(), published,
+                  describe(file.tensor(published)), of_expert.begin()->second, describe(first));
     }
-    TUTTI_CHECK(std::ssize(of_expert) == sizes[0], "{}: {} has tensors of {} experts, and the last is that of expert {}; expected all from 0", file.path(), name, of_expert.size(),
-                sizes[0] - 1);
-    entries_.push_back({name, sizes, first.dtype(), fmt::format("{} tensors such as {} {}", of_expert.size(), of_expert.begin()->second, describe(first))});
+    TUTTI_CHECK(std::ssize(of_expert) == sizes[0],
+                "{}: {} has tensors of {} experts, and the last is that of expert {}; expected all from 0", file.path(),
+                name, of_expert.size(), sizes[0] - 1);
+    entries_.push_back(
+        {name, sizes, first.dtype(),
+         fmt::format("{} tensors such as {} {}", of_expert.size(), of_expert.begin()->second, describe(first))});
     const std::string bias = fmt::format("{}{}", std::string_view(name).substr(0, name.rfind(kExperts)), kBias);
-    if (!file.contains(bias) && biases_.emplace(bias, sizes[0]).second) entries_.push_back({bias, {sizes[0]}, DType::f32, fmt::format("[{}] zeros", sizes[0])});
+    if (!file.contains(bias) && biases_.emplace(bias, sizes[0]).second)
+      entries_.push_back({bias, {sizes[0]}, DType::f32, fmt::format("[{}] zeros", sizes[0])});
   }
 }
 

@@ -1,4 +1,5 @@
-// Experts under the names of published models, where each has tensors of its own, and under those of this library, where the weights of all lie in one.
+// Experts under the names of published models, where each has tensors of its own, and under those of this library,
+// where the weights of all lie in one.
 //
 //   model.layers.0.mlp.experts.3.gate_proj.weight [F, D]   is row 3 of   model.layers.0.mlp.experts.w1 [E, F, D]
 //   model.layers.0.mlp.experts.3.down_proj.weight [D, F]                 model.layers.0.mlp.experts.w2 [E, D, F]
@@ -27,11 +28,12 @@ struct ExpertName {
 // The place of a published tensor; nothing when it is not that of an expert.
 std::optional<ExpertName> expert_name_in(std::string_view published);
 
-// The tensors with each expert under its published name; they share memory with those given. Biases of routers, which published models do not have, are
-// left out when they are 0.
+// The tensors with each expert under its published name; they share memory with those given. Biases of routers, which
+// published models do not have, are left out when they are 0.
 StateDict published(const StateDict& state);
 
-// The tensors of a file, with those of experts put together. A router without a bias in a file of published names has one of zeros.
+// The tensors of a file, with those of experts put together. A router without a bias in a file of published names has
+// one of zeros.
 class GroupedTensors {
  public:
   struct Entry {
@@ -40,7 +42,8 @@ class GroupedTensors {
     DType dtype;
     std::string text;  // for messages
   };
-  // `file` must outlive this. Put together are those tensors that somebody `wants` under their common name; a list of modules may be named "experts", too.
+  // `file` must outlive this. Put together are those tensors that somebody `wants` under their common name; a list of
+  // modules may be named "experts", too.
   GroupedTensors(const SafetensorsShards& file, const std::function<bool(const std::string& name)>& wants);
   const std::vector<Entry>& entries() const { return entries_; }
   bool contains(const std::string& name) const { return groups_.contains(name) || is_whole(name); }

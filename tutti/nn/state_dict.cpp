@@ -29,13 +29,17 @@ struct Target {
 
 std::vector<Target> targets_of(const Module& module) {
   std::vector<Target> targets;
-  for (NamedParameter& p : module.named_parameters()) targets.push_back({{std::move(p.name)}, p.parameter.sizes(), true, p.parameter, {}});
+  for (NamedParameter& p : module.named_parameters())
+    targets.push_back({{std::move(p.name)}, p.parameter.sizes(), true, p.parameter, {}});
   for (NamedParameter& alias : module.parameter_aliases()) {
-    const auto same = std::find_if(targets.begin(), targets.end(), [&](const Target& t) { return t.parameter.is_same(alias.parameter); });
+    const auto same = std::find_if(targets.begin(), targets.end(),
+                                   [&](const Target& t) { return t.parameter.is_same(alias.parameter); });
     if (same != targets.end()) same->names.push_back(std::move(alias.name));
   }
   for (NamedBuffer& b : module.named_buffers()) {
-    if (b.persistent) targets.push_back({{std::move(b.name)}, b.buffer.use().extents(), is_floating(b.buffer.use().dtype()), {}, b.buffer});
+    if (b.persistent)
+      targets.push_back(
+          {{std::move(b.name)}, b.buffer.use().extents(), is_floating(b.buffer.use().dtype()), {}, b.buffer});
   }
   return targets;
 }
@@ -62,8 +66,10 @@ bool give_same_bits(const Tensor& a, const Tensor& b, DType dtype) {
   return x.nbytes() == 0 || std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
 
-// Compares what is offered with what the module takes, before anything is copied. Where a parameter is offered under several of its names, `value_of` says whether they agree.
-LoadReport compare(const Module& module, const std::vector<Target>& targets, const std::vector<Offer>& offers, ValueOf value_of, const LoadOptions& options, const std::string& source) {
+// Compares what is offered with what the module takes, before anything is copied. Where a parameter is offered under
+// several of its names, `value_of` says whether they agree.
+LoadReport compare(const Module& module, const std::vector<Target>& targets, const std::vector<Offer>& offers,
+                   ValueOf value_of, const LoadOptions& options, const std::string& source) {
   LoadReport report;
   std::unordered_map<std::string_view, const Offer*> by_name;
   for (const Offer& offer : offers) by_name.emplace(offer.name, &offer);
@@ -76,9 +82,12 @@ LoadReport compare(const Module& module, const std::vector<Target>& targets, con
       const auto it = by_name.find(name);
       if (it == by_name.end()) continue;
       if (it->second->sizes != target.sizes || is_floating(it->second->dtype) != target.holds_floats) {
-        report.mismatched.push_back(fmt::format("{}: the source holds {}, the module needs {} {}", name, it->second->text, target.sizes, target.holds_floats ? "of floats" : "of integers"));
+        report.mismatched.push_back(fmt::format("{}: the source holds {}, the module needs {} {}", name,
+                                                it->second->text, target.sizes,
+                                                target.holds_floats ? "of floats" : "of integers"));
       } else if (first != nullptr && !give_same_bits(value_of(*first), value_of(name), target.parameter.dtype())) {
-        report.mismatched.push_back(fmt::format("{}: the source holds other values than for {}, and the module has one tensor for both", name, *first));
+        report.mismatched.push_back(fmt::format(
+            "{}: the source holds other values than for {}, and the module has one tensor for both", name, *first));
       }
       if (first == nullptr) first = &name;
     }
@@ -106,7 +115,8 @@ void take(const Target& target, const Tensor& values) {
     return;
   }
   const dist::DTensorSpec& spec = dist::spec_of(buffer);  // every rank has all values
-  copy_(buffer, dist::distribute_tensor(values, dist::mesh_of(buffer), spec.placements(), {.layout = {spec.order(), spec.cut()}, .src_data_rank = -1}));
+  copy_(buffer, dist::distribute_tensor(values, dist::mesh_of(buffer), spec.placements(),
+                                        {.layout = {spec.order(), spec.cut()}, .src_data_rank = -1}));
 }
 
 }  // namespace
@@ -137,9 +147,11 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
     offers.push_back({name, tensor.extents(), tensor.dtype(), describe(tensor)});
   }
   const std::vector<Target> targets = targets_of(*this);
-  LoadReport report = compare(*this, targets, offers, [&](const std::string& name) { return *values.at(name); }, options, "the state dict");
+  LoadReport report = compare(
+      *this, targets, offers, [&](const std::string& name) { return *values.at(name); }, options, "the state dict");
   NoGradScope no_grad;
-  // A source may share memory with another target, as in a dict that exchanges two parameters: those are copied before any is written.
+  // A source may share memory with another target, as in a dict that exchanges two parameters: those are copied before
+  // any is written.
   std::unordered_set<const Storage*> written;
   for (const Target& target : targets) {
     if (!target.parameter.defined()) written.insert(target.buffer.use().storage().get());
@@ -161,11 +173,15 @@ LoadReport load(Module& module, const std::string& path, const LoadOptions& opti
   const SafetensorsShards file(safetensors_in(path));
   const std::vector<Target> targets = targets_of(module);
   const GroupedTensors tensors(file, [&](const std::string& name) {
-    return std::any_of(targets.begin(), targets.end(), [&](const Target& t) { return std::find(t.names.begin(), t.names.end(), name) != t.names.end(); });
+    return std::any_of(targets.begin(), targets.end(), [&](const Target& t) {
+      return std::find(t.names.begin(), t.names.end(), name) != t.names.end();
+    });
   });
   std::vector<Offer> offers;
-  for (const GroupedTensors::Entry& entry : tensors.entries()) offers.push_back({entry.name, entry.sizes, entry.dtype, entry.text});
-  LoadReport report = compare(module, targets, offers, [&](const std::string& name) { return tensors.tensor(name); }, options, file.path());
+  for (const GroupedTensors::Entry& entry : tensors.entries())
+    offers.push_back({entry.name, entry.sizes, entry.dtype, entry.text});
+  LoadReport report = compare(
+      module, targets, offers, [&](const std::string& name) { return tensors.tensor(name); }, options, file.path());
   NoGradScope no_grad;
   for (const Target& target : targets) {
     const std::string* name = name_among(target, [&](const std::string& n) { return tensors.contains(n); });
@@ -174,8 +190,12 @@ LoadReport load(Module& module, const std::string& path, const LoadOptions& opti
   return report;
 }
 
-void save_published(const StateDict& state, const std::string& path) { write_safetensors(path, published(state), {{"format", "pt"}}); }
+void save_published(const StateDict& state, const std::string& path) {
+  write_safetensors(path, published(state), {{"format", "pt"}});
+}
 
-void save(const Module& module, const std::string& path) { write_safetensors(path, module.state_dict(), {{"format", "pt"}}); }
+void save(const Module& module, const std::string& path) {
+  write_safetensors(path, module.state_dict(), {{"format", "pt"}});
+}
 
 }  // namespace tutti::nn

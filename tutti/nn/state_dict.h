@@ -22,14 +22,16 @@ struct LoadOptions {
 struct LoadReport {
   std::vector<std::string> missing;     // the module has them, the source does not
   std::vector<std::string> unexpected;  // the source has them, the module does not
-  std::vector<std::string> mismatched;  // both have them, but sizes differ: "fc.weight: the source holds [4, 3] f32 cpu, ..."
+  std::vector<std::string>
+      mismatched;  // both have them, but sizes differ: "fc.weight: the source holds [4, 3] f32 cpu, ..."
   bool empty() const { return missing.empty() && unexpected.empty() && mismatched.empty(); }
   // One line per name; "" when there is nothing to report.
   std::string to_string() const;
 };
 
-// Loads the tensors of a .safetensors file, of an index and its files, or of a folder with either (model.safetensors, model.safetensors.index.json) by name, one at a time
-// straight from the files' pages, and converts them to the dtypes of the masters. Experts may stand under the names of published models (nn/published_experts.h). Errors as
+// Loads the tensors of a .safetensors file, of an index and its files, or of a folder with either (model.safetensors,
+// model.safetensors.index.json) by name, one at a time straight from the files' pages, and converts them to the dtypes
+// of the masters. Experts may stand under the names of published models (nn/published_experts.h). Errors as
 // Module::load_state_dict(), and those of SafetensorsShards. A module that failed to load is unchanged.
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options = {});
 // Writes the state dict of `module` as a .safetensors file, atomically.

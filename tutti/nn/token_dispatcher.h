@@ -13,7 +13,8 @@ namespace tutti::nn {
 struct Dispatched {
   ExpertRows experts;  // the rows that this rank's experts take
   SlotOrder order;     // of the slots of this rank's tokens
-  // Where rows come from other ranks, too: the order in which the experts take what has arrived, one slot for each row, and how many came from each rank.
+  // Where rows come from other ranks, too: the order in which the experts take what has arrived, one slot for each row,
+  // and how many came from each rank.
   SlotOrder arrival = {};
   Tensor arrived = {};
   std::shared_ptr<const void> kept = {};  // what else its dispatcher knows of it
@@ -22,9 +23,11 @@ struct Dispatched {
 class TokenDispatcher {
  public:
   virtual ~TokenDispatcher() = default;
-  // Brings each token of this rank to its experts. x [T, D]; `most_tokens`: the largest T of the tensor-parallel ranks that divide the tokens of a batch.
+  // Brings each token of this rank to its experts. x [T, D]; `most_tokens`: the largest T of the tensor-parallel ranks
+  // that divide the tokens of a batch.
   virtual Dispatched dispatch(const Tensor& x_TD, const Routing& routing, SymInt most_tokens) const = 0;
-  // Brings the outputs of the experts back and adds those of each token, weighted, in f32 in the order of slots, rounded once (numerics contract, N8).
+  // Brings the outputs of the experts back and adds those of each token, weighted, in f32 in the order of slots,
+  // rounded once (numerics contract, N8).
   virtual Tensor combine(const Tensor& outputs_ND, const Dispatched& dispatched, const Routing& routing) const = 0;
 };
 

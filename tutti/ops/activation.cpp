@@ -11,7 +11,7 @@ extern const OpDef kRelu, kReluBackward, kSilu, kSiluBackward, kGelu, kGeluBackw
     kSwiglu, kSwigluBackward;
 
 constexpr double kInvSqrt2 = 0.70710678118654752440;
-constexpr double kInvSqrt2Pi = 0.39894228040143267794;   // density of the normal distribution at 0
+constexpr double kInvSqrt2Pi = 0.39894228040143267794;  // density of the normal distribution at 0
 constexpr double kSqrt2OverPi = 0.79788456080286535588;
 constexpr double kCubic = 0.044715;
 
@@ -30,14 +30,16 @@ Expr silu_slope(Expr x) {
   const Expr s = sigmoid_of(x);
   return s * (1.0 + x * (1.0 - s));
 }
-// The normal distribution at x: exp(-x^2 / 2) and the probability of less than x, both without cancellation in the lower tail.
+// The normal distribution at x: exp(-x^2 / 2) and the probability of less than x, both without cancellation in the
+// lower tail.
 struct Normal {
   Expr bell, cdf;
 };
 Normal normal_of(Expr x) {
   constexpr double kNoMore = 40;  // exp(-800) is 0
   const Expr zero = x.pool()->constant(0.0, x.dtype());
-  const Expr size = apply_scalar(ScalarOp::minimum, apply_scalar(ScalarOp::abs, x), x.pool()->constant(kNoMore, x.dtype()));
+  const Expr size =
+      apply_scalar(ScalarOp::minimum, apply_scalar(ScalarOp::abs, x), x.pool()->constant(kNoMore, x.dtype()));
   const Expr half = 0.5 * size, square = half * size;
   const Expr power = apply_scalar(ScalarOp::exp, -square);
   // The square is rounded at its own size, which would be an error of as many ULP in its exponential.
@@ -74,9 +76,13 @@ double gelu_tanh_derivative(double x) {
 // ---- unary activations: y = f(x), dx = g f'(x) ----------------------------------------------------------------------
 
 template <Expr (*f)(Expr)>
-void build_value(RecipeBuilder& b) { b.out(f(b.in(0))); }
+void build_value(RecipeBuilder& b) {
+  b.out(f(b.in(0)));
+}
 template <Expr (*slope)(Expr)>
-void build_gradient(RecipeBuilder& b) { b.out(cast(b.in(0), b.in(1).dtype()) * slope(b.in(1))); }
+void build_gradient(RecipeBuilder& b) {
+  b.out(cast(b.in(0), b.in(1).dtype()) * slope(b.in(1)));
+}
 template <double (*f)(double)>
 void reference_value(const OpCall& call, std::span<const Tensor> outputs) {
   facets::reference_map(call, outputs, [](const double* x) { return f(x[0]); });
@@ -98,19 +104,32 @@ std::string sharding_gradient(const OpCall& call) { return facets::pointwise_sha
 std::vector<Sample> samples_value() { return facets::pointwise_samples(1, kFloats, -5, 5); }
 std::vector<Sample> samples_gradient() { return facets::pointwise_samples(2, kFloats, -5, 5); }
 
-constexpr const char* kOnce = "gradients of this gradient are not defined; write the activation with mul and sigmoid, erf or tanh";
+constexpr const char* kOnce =
+    "gradients of this gradient are not defined; write the activation with mul and sigmoid, erf or tanh";
 
 template <Expr (*f)(Expr), double (*value)(double), const OpDef* backward>
 constexpr OpDef value_op(const char* name) {
-  return {.name = name, .num_inputs = 1, .infer = facets::infer_pointwise, .reference = reference_value<value>,
-          .gradient = {.vjp = vjp_unary<backward>, .saves_inputs = 1}, .recipe = {.build = build_value<f>},
-          .sharding = sharding_value, .samples = samples_value, .tolerance = {.f32 = 2e-6}};
+  return {.name = name,
+          .num_inputs = 1,
+          .infer = facets::infer_pointwise,
+          .reference = reference_value<value>,
+          .gradient = {.vjp = vjp_unary<backward>, .saves_inputs = 1},
+          .recipe = {.build = build_value<f>},
+          .sharding = sharding_value,
+          .samples = samples_value,
+          .tolerance = {.f32 = 2e-6}};
 }
 template <Expr (*slope)(Expr), double (*derivative)(double)>
 constexpr OpDef gradient_op(const char* name) {
-  return {.name = name, .num_inputs = 2, .infer = infer_gradient, .reference = reference_gradient<derivative>,
-          .gradient = {.none = kOnce}, .recipe = {.build = build_gradient<slope>}, .sharding = sharding_gradient,
-          .samples = samples_gradient, .tolerance = {.f32 = 5e-6}};
+  return {.name = name,
+          .num_inputs = 2,
+          .infer = infer_gradient,
+          .reference = reference_gradient<derivative>,
+          .gradient = {.none = kOnce},
+          .recipe = {.build = build_gradient<slope>},
+          .sharding = sharding_gradient,
+          .samples = samples_gradient,
+          .tolerance = {.f32 = 5e-6}};
 }
 
 const OpDef kRelu = value_op<relu_expr, relu_value, &kReluBackward>("relu");
@@ -156,19 +175,30 @@ std::vector<Sample> equal_shapes(int arity) {
   return list;
 }
 
-const OpDef kSwiglu{.name = "swiglu", .num_inputs = 2, .infer = facets::infer_pointwise, .reference = reference_swiglu,
-                    .gradient = {.vjp = vjp_swiglu, .saves_inputs = 0b11}, .recipe = {.build = build_swiglu},
+const OpDef kSwiglu{.name = "swiglu",
+                    .num_inputs = 2,
+                    .infer = facets::infer_pointwise,
+                    .reference = reference_swiglu,
+                    .gradient = {.vjp = vjp_swiglu, .saves_inputs = 0b11},
+                    .recipe = {.build = build_swiglu},
                     .sharding = [](const OpCall& call) { return facets::pointwise_sharding(call, "|", 0b11); },
-                    .samples = [] { return equal_shapes(2); }, .tolerance = {.f32 = 5e-6}};
-const OpDef kSwigluBackward{.name = "swiglu_backward", .num_inputs = 3, .num_outputs = 2, .infer = infer_swiglu_backward,
-                            .reference = reference_swiglu_backward, .gradient = {.none = kOnce},
+                    .samples = [] { return equal_shapes(2); },
+                    .tolerance = {.f32 = 5e-6}};
+const OpDef kSwigluBackward{.name = "swiglu_backward",
+                            .num_inputs = 3,
+                            .num_outputs = 2,
+                            .infer = infer_swiglu_backward,
+                            .reference = reference_swiglu_backward,
+                            .gradient = {.none = kOnce},
                             .recipe = {.build = build_swiglu_backward},
-                            .sharding = [](const OpCall& call) {
-                              const std::string one = facets::pointwise_sharding(call, "", 0b111);
-                              const size_t arrow = one.find("-> y"), bar = one.find(" |");
-                              return one.substr(0, bar) + " z" + one.substr(arrow + 4, bar - arrow - 4) + " | |";
-                            },
-                            .samples = [] { return equal_shapes(3); }, .tolerance = {.f32 = 1e-5}};
+                            .sharding =
+                                [](const OpCall& call) {
+                                  const std::string one = facets::pointwise_sharding(call, "", 0b111);
+                                  const size_t arrow = one.find("-> y"), bar = one.find(" |");
+                                  return one.substr(0, bar) + " z" + one.substr(arrow + 4, bar - arrow - 4) + " | |";
+                                },
+                            .samples = [] { return equal_shapes(3); },
+                            .tolerance = {.f32 = 1e-5}};
 
 Tensor activation(const OpDef& op, const Tensor& x) {
   TUTTI_CHECK(is_floating(x.dtype()), "{}: needs a float tensor, got {}", op.name, describe(x));
@@ -183,12 +213,13 @@ Tensor gelu(const Tensor& x, GeluForm form) { return activation(form == GeluForm
 
 Tensor swiglu(const Tensor& gate, const Tensor& up) {
   TUTTI_CHECK(gate.sizes() == up.sizes() && gate.dtype() == up.dtype() && is_floating(gate.dtype()),
-              "swiglu: gate is {}, up is {}; expected two float tensors of one shape and dtype", describe(gate), describe(up));
+              "swiglu: gate is {}, up is {}; expected two float tensors of one shape and dtype", describe(gate),
+              describe(up));
   return call_op(kSwiglu, {}, gate, up);
 }
 
 }  // namespace tutti
 
-TUTTI_OPS(activation, &::tutti::kRelu, &::tutti::kReluBackward, &::tutti::kSilu, &::tutti::kSiluBackward, &::tutti::kGelu,
-          &::tutti::kGeluBackward, &::tutti::kGeluTanh, &::tutti::kGeluTanhBackward, &::tutti::kSwiglu,
+TUTTI_OPS(activation, &::tutti::kRelu, &::tutti::kReluBackward, &::tutti::kSilu, &::tutti::kSiluBackward,
+          &::tutti::kGelu, &::tutti::kGeluBackward, &::tutti::kGeluTanh, &::tutti::kGeluTanhBackward, &::tutti::kSwiglu,
           &::tutti::kSwigluBackward)

@@ -15,7 +15,8 @@ enum class GeluForm : int8_t {
 };
 // Source: Hendrycks and Gimpel 2016.
 Tensor gelu(const Tensor& x, GeluForm form = GeluForm::erf);
-// silu(gate) * up, the gated unit of LLaMA-like feed-forward layers. Shapes: gate and up are equal. Source: Shazeer 2020, eq. 6.
+// silu(gate) * up, the gated unit of LLaMA-like feed-forward layers. Shapes: gate and up are equal. Source: Shazeer
+// 2020, eq. 6.
 Tensor swiglu(const Tensor& gate, const Tensor& up);
 
 }  // namespace tutti

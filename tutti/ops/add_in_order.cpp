@@ -14,10 +14,12 @@ constexpr size_t kMaxTensors = 8;
 
 void infer(const OpCall& call, OutputMetas& out) {
   TUTTI_CHECK(!call.inputs.empty(), "add_in_order: the list of tensors is empty; give at least one");
-  TUTTI_CHECK(call[0].dtype() != DType::boolean, "add_in_order: the tensors are {}; cast them to an integer dtype", name_of(call[0].dtype()));
+  TUTTI_CHECK(call[0].dtype() != DType::boolean, "add_in_order: the tensors are {}; cast them to an integer dtype",
+              name_of(call[0].dtype()));
   for (size_t i = 1; i < call.inputs.size(); ++i) {
-    TUTTI_CHECK(call[i].dtype() == call[0].dtype() && call[i].sizes() == call[0].sizes(), "add_in_order: tensor {} is {}, tensor 0 is {}; sizes and dtypes must agree", i,
-                describe(call[i]), describe(call[0]));
+    TUTTI_CHECK(call[i].dtype() == call[0].dtype() && call[i].sizes() == call[0].sizes(),
+                "add_in_order: tensor {} is {}, tensor 0 is {}; sizes and dtypes must agree", i, describe(call[i]),
+                describe(call[0]));
   }
   out.add(call[0].dtype(), call[0].sizes());
 }
@@ -31,17 +33,18 @@ double rounded(double x, DType dtype) {
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const DType dtype = call[0].dtype();
   const size_t count = call.inputs.size();
-  pointwise::run_map({outputs[0], call.inputs, compute_dtype(dtype)},
-                     [&](const double* v) {
-                       double sum = v[0];
-                       for (size_t i = 1; i < count; ++i) sum = rounded(sum + v[i], dtype);
-                       return sum;
-                     },
-                     [&](const int64_t* v) {
-                       uint64_t sum = 0;
-                       for (size_t i = 0; i < count; ++i) sum += static_cast<uint64_t>(v[i]);
-                       return static_cast<int64_t>(sum);
-                     });
+  pointwise::run_map(
+      {outputs[0], call.inputs, compute_dtype(dtype)},
+      [&](const double* v) {
+        double sum = v[0];
+        for (size_t i = 1; i < count; ++i) sum = rounded(sum + v[i], dtype);
+        return sum;
+      },
+      [&](const int64_t* v) {
+        uint64_t sum = 0;
+        for (size_t i = 0; i < count; ++i) sum += static_cast<uint64_t>(v[i]);
+        return static_cast<int64_t>(sum);
+      });
 }
 
 void build(RecipeBuilder& b) {
@@ -61,13 +64,18 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
 std::string sharding(const OpCall& call) { return facets::pointwise_sharding(call, "| | lin"); }
 
 std::vector<Sample> samples() {
-  const auto x = [](uint64_t seed, const Extents& sizes, DType dtype = DType::f32) { return facets::sample_tensor(seed, sizes, dtype); };
-  const Tensor large = Tensor::of<float>({4096.0f, -4096.0f, 1.0f}), small = Tensor::of<float>({1e-4f, 3e-4f, 1e-8f}), back = Tensor::of<float>({-4096.0f, 4096.0f, -1.0f});
+  const auto x = [](uint64_t seed, const Extents& sizes, DType dtype = DType::f32) {
+    return facets::sample_tensor(seed, sizes, dtype);
+  };
+  const Tensor large = Tensor::of<float>({4096.0f, -4096.0f, 1.0f}), small = Tensor::of<float>({1e-4f, 3e-4f, 1e-8f}),
+               back = Tensor::of<float>({-4096.0f, 4096.0f, -1.0f});
   return {{"three", {x(1, {3, 5}), x(2, {3, 5}), x(3, {3, 5})}, {}},
           {"order_matters", {large, small, back}, {}},
           {"one", {x(4, {7})}, {}},
-          {"eight_bf16", {x(5, {33}, DType::bf16), x(6, {33}, DType::bf16), x(7, {33}, DType::bf16), x(8, {33}, DType::bf16), x(9, {33}, DType::bf16),
-                          x(10, {33}, DType::bf16), x(11, {33}, DType::bf16), x(12, {33}, DType::bf16)}, {}},
+          {"eight_bf16",
+           {x(5, {33}, DType::bf16), x(6, {33}, DType::bf16), x(7, {33}, DType::bf16), x(8, {33}, DType::bf16),
+            x(9, {33}, DType::bf16), x(10, {33}, DType::bf16), x(11, {33}, DType::bf16), x(12, {33}, DType::bf16)},
+           {}},
           {"f16", {x(13, {5}, DType::f16), x(14, {5}, DType::f16), x(15, {5}, DType::f16)}, {}},
           {"f64", {x(16, {2, 2}, DType::f64), x(17, {2, 2}, DType::f64), x(18, {2, 2}, DType::f64)}, {}},
           {"i64", {x(19, {4}, DType::i64), x(20, {4}, DType::i64), x(21, {4}, DType::i64)}, {}},
@@ -97,7 +105,8 @@ Tensor add_in_order(std::span<const Tensor> tensors) {
   for (size_t begin = kMaxTensors; begin < tensors.size(); begin += kMaxTensors - 1) {
     const size_t end = std::min(begin + kMaxTensors - 1, tensors.size());
     list.assign({sum});
-    list.insert(list.end(), tensors.begin() + static_cast<std::ptrdiff_t>(begin), tensors.begin() + static_cast<std::ptrdiff_t>(end));
+    list.insert(list.end(), tensors.begin() + static_cast<std::ptrdiff_t>(begin),
+                tensors.begin() + static_cast<std::ptrdiff_t>(end));
     sum = apply1(kAddInOrder, list);
   }
   return sum;

@@ -23,10 +23,8 @@ Tensor strided_view(const OpCall& call) {
 const OpDef kAsStrided{
     .name = "as_strided",
     .num_inputs = 1,
-    .infer =
-        [](const OpCall& call, OutputMetas& out) {
-          out.add(call[0].dtype(), to_shape(call.attrs.as<StridedAttrs>().sizes));
-        },
+    .infer = [](const OpCall& call,
+                OutputMetas& out) { out.add(call[0].dtype(), to_shape(call.attrs.as<StridedAttrs>().sizes)); },
     .reference =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           const StridedAttrs& a = call.attrs.as<StridedAttrs>();
@@ -37,7 +35,8 @@ const OpDef kAsStrided{
             facets::move_element(outputs[0], at, flat, {element});
           });
         },
-    .gradient = {.none = "it reads memory by position; use slice, permute, expand, diagonal or unfold, which have gradients"},
+    .gradient =
+        {.none = "it reads memory by position; use slice, permute, expand, diagonal or unfold, which have gradients"},
     .view = strided_view,
     // Only whole tensors: a rank's memory has other positions.
     .sharding =

@@ -52,15 +52,19 @@ void infer_backward(const OpCall& call, OutputMetas& out) {
 void vjp(const VjpCall& call, std::span<Tensor> grads) {
   TUTTI_CHECK(!call.grads[1].defined(), "sdpa: the statistics output has no gradient");
   if (!call.grads[0].defined()) return;
-  std::vector<Tensor> inputs{call.grads[0], call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0], call.outputs[1], call.inputs[3], call.inputs[4]};
+  std::vector<Tensor> inputs{call.grads[0],   call.inputs[0],  call.inputs[1], call.inputs[2],
+                             call.outputs[0], call.outputs[1], call.inputs[3], call.inputs[4]};
   if (call.inputs.size() == 6) {
-    TUTTI_CHECK(!call.needs(5), "sdpa: the mask wants a gradient, which attention does not give; detach it, or write attention with matmul and softmax");
+    TUTTI_CHECK(!call.needs(5),
+                "sdpa: the mask wants a gradient, which attention does not give; detach it, or write attention with "
+                "matmul and softmax");
     inputs.push_back(call.inputs[5]);
   }
   apply(inputs.size() == 8 ? kSdpaBackward : kSdpaMaskedBackward, inputs, call.attrs, grads.first(3));
 }
 
-// Operands of a sharding rule. Heads are divided with the key heads that they share (k), in whole groups (G), so that every sum stays on a rank.
+// Operands of a sharding rule. Heads are divided with the key heads that they share (k), in whole groups (G), so that
+// every sum stays on a rank.
 struct HeadDims {
   HeadDims(const Tensor& q, const Tensor& k) : query(q.extents()[2] == k.extents()[2] ? "k" : "(kG)") {}
   std::string queries(const char* name) const { return fmt::format("{}[bS{}D]", name, query); }
@@ -79,13 +83,14 @@ struct HeadDims {
 std::string sharding_forward(const OpCall& call) {
   const HeadDims h(call[0], call[1]);
   const std::string mask = call.inputs.size() == 6 ? " " + h.mask(call[5]) : "";
-  return fmt::format("{} #k[bTkD] #v[bTkD] #f[bS] #e[bS]{} -> {} {} | {} |", h.queries("#q"), mask, h.queries("o"), h.rows("l"), h.classes());
+  return fmt::format("{} #k[bTkD] #v[bTkD] #f[bS] #e[bS]{} -> {} {} | {} |", h.queries("#q"), mask, h.queries("o"),
+                     h.rows("l"), h.classes());
 }
 std::string sharding_backward(const OpCall& call) {
   const HeadDims h(call[1], call[2]);
   const std::string mask = call.inputs.size() == 9 ? " " + h.mask(call[8]) : "";
-  return fmt::format("{} {} #k[bTkD] #v[bTkD] {} {} #f[bS] #e[bS]{} -> {} dk[bTkD] dv[bTkD] | {} |", h.queries("#g"), h.queries("#q"), h.queries("#o"), h.rows("#l"), mask,
-                     h.queries("dq"), h.classes());
+  return fmt::format("{} {} #k[bTkD] #v[bTkD] {} {} #f[bS] #e[bS]{} -> {} dk[bTkD] dv[bTkD] | {} |", h.queries("#g"),
+                     h.queries("#q"), h.queries("#o"), h.rows("#l"), mask, h.queries("dq"), h.classes());
 }
 
 Cost attention_cost(const OpCall& call, size_t q, double products) {
@@ -96,65 +101,108 @@ Cost attention_cost(const OpCall& call, size_t q, double products) {
   return {2 * products * pairs * static_cast<double>(n.D), 2 * bytes};
 }
 
-const OpDef kSdpa{.name = "sdpa", .num_inputs = 5, .num_outputs = 2, .infer = infer, .reference = attention::reference,
+const OpDef kSdpa{.name = "sdpa",
+                  .num_inputs = 5,
+                  .num_outputs = 2,
+                  .infer = infer,
+                  .reference = attention::reference,
                   .gradient = {.vjp = vjp, .saves_inputs = 0b11111, .saves_outputs = 0b11},
                   .kernel = attention::kernel,  // matrix products and row recipes in turn on tiles: no single loop nest
                   .sharding = sharding_forward,
                   .recompute = Recompute::costly,
                   .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
-                  .samples = [] { return attention::samples(kSdpa, false); }, .tolerance = {.f32 = 2e-5}};
-const OpDef kSdpaBackward{.name = "sdpa_backward", .num_inputs = 8, .num_outputs = 3, .infer = infer_backward,
-                          .reference = attention::reference_backward,
-                          .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
-                          .kernel = attention::kernel_backward,  // as sdpa
-                          .sharding = sharding_backward,
-                          .room = attention::room_of_backward,
-                          .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
-                          .samples = [] { return attention::samples(kSdpa, true); }, .tolerance = {.f32 = 1e-4}};
+                  .samples = [] { return attention::samples(kSdpa, false); },
+                  .tolerance = {.f32 = 2e-5}};
+const OpDef kSdpaBackward{
+    .name = "sdpa_backward",
+    .num_inputs = 8,
+    .num_outputs = 3,
+    .infer = infer_backward,
+    .reference = attention::reference_backward,
+    .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
+    .kernel = attention::kernel_backward,  // as sdpa
+    .sharding = sharding_backward,
+    .room = attention::room_of_backward,
+    .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
+    .samples = [] { return attention::samples(kSdpa, true); },
+    .tolerance = {.f32 = 1e-4}};
 
-const OpDef kSdpaMasked{.name = "sdpa_masked", .num_inputs = 6, .num_outputs = 2, .infer = infer, .reference = attention::reference,
-                        .gradient = {.vjp = vjp, .saves_inputs = 0b111111, .saves_outputs = 0b11, .constant_inputs = 0b100000},
-                        .kernel = attention::kernel,  // as sdpa
-                        .sharding = sharding_forward,
-                        .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
-                        .samples = [] { return attention::samples(kSdpaMasked, false); }, .tolerance = {.f32 = 2e-5}};
-const OpDef kSdpaMaskedBackward{.name = "sdpa_masked_backward", .num_inputs = 9, .num_outputs = 3, .infer = infer_backward,
-                                .reference = attention::reference_backward,
-                                .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
-                                .kernel = attention::kernel_backward,  // as sdpa
-                                .sharding = sharding_backward,
-                                .room = attention::room_of_backward,
-                                .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
-                                .samples = [] { return attention::samples(kSdpaMasked, true); }, .tolerance = {.f32 = 1e-4}};
+const OpDef kSdpaMasked{
+    .name = "sdpa_masked",
+    .num_inputs = 6,
+    .num_outputs = 2,
+    .infer = infer,
+    .reference = attention::reference,
+    .gradient = {.vjp = vjp, .saves_inputs = 0b111111, .saves_outputs = 0b11, .constant_inputs = 0b100000},
+    .kernel = attention::kernel,  // as sdpa
+    .sharding = sharding_forward,
+    .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
+    .samples = [] { return attention::samples(kSdpaMasked, false); },
+    .tolerance = {.f32 = 2e-5}};
+const OpDef kSdpaMaskedBackward{
+    .name = "sdpa_masked_backward",
+    .num_inputs = 9,
+    .num_outputs = 3,
+    .infer = infer_backward,
+    .reference = attention::reference_backward,
+    .gradient = {.none = "gradients of this gradient are not defined; write attention with matmul and softmax"},
+    .kernel = attention::kernel_backward,  // as sdpa
+    .sharding = sharding_backward,
+    .room = attention::room_of_backward,
+    .cost = [](const OpCall& call) { return attention_cost(call, 1, 5); },
+    .samples = [] { return attention::samples(kSdpaMasked, true); },
+    .tolerance = {.f32 = 1e-4}};
 
 constexpr const char* kPart = "it is a part of attention over ranks, whose gradient is sdpa_partial_backward";
-const OpDef kSdpaPartial{.name = "sdpa_partial", .num_inputs = 5, .num_outputs = 3, .infer = infer_partial,
-                         .reference = attention::reference_partial, .gradient = {.none = kPart}, .kernel = attention::kernel_partial,  // as sdpa
-                         .sharding = [](const OpCall& call) {
-                           const HeadDims h(call[0], call[1]);
-                           return fmt::format("{} #k[bTkD] #v[bTkD] #f[bS] #e[bS] -> m[bS{}1] l[bS{}1] {} | {} |", h.queries("#q"), h.query, h.query, h.queries("o"), h.classes());
-                         },
+const OpDef kSdpaPartial{.name = "sdpa_partial",
+                         .num_inputs = 5,
+                         .num_outputs = 3,
+                         .infer = infer_partial,
+                         .reference = attention::reference_partial,
+                         .gradient = {.none = kPart},
+                         .kernel = attention::kernel_partial,  // as sdpa
+                         .sharding =
+                             [](const OpCall& call) {
+                               const HeadDims h(call[0], call[1]);
+                               return fmt::format("{} #k[bTkD] #v[bTkD] #f[bS] #e[bS] -> m[bS{}1] l[bS{}1] {} | {} |",
+                                                  h.queries("#q"), h.query, h.query, h.queries("o"), h.classes());
+                             },
                          .cost = [](const OpCall& call) { return attention_cost(call, 0, 2); },
-                         .samples = [] { return attention::samples(kSdpa, false); }, .tolerance = {.f32 = 2e-5}};
-const OpDef kSdpaNodes{.name = "sdpa_combine_nodes", .num_inputs = 6, .num_outputs = 3, .infer = attention::infer_nodes,
-                       .reference = attention::reference_nodes, .gradient = {.none = kPart},
-                       .recipe = {.kind = LoopKind::row, .build = attention::build_nodes, .per_row = 0b11},
-                       .sharding = [](const OpCall&) {
-                         return std::string("#m[abc1] #l[abc1] #o[abcD] #n[abc1] #k[abc1] #p[abcD] -> x[abc1] y[abc1] z[abcD] | |");
-                       },
-                       .samples = [] { return attention::node_samples(2, {}); }};
-const OpDef kSdpaResult{.name = "sdpa_result", .num_inputs = 3, .num_outputs = 2, .infer = attention::infer_result,
-                        .reference = attention::reference_result, .gradient = {.none = kPart},
-                        .recipe = {.kind = LoopKind::row, .build = attention::build_result, .per_row = 0b10},
-                        .sharding = [](const OpCall&) { return std::string("#m[abc1] #l[abc1] #o[abcD] -> y[abcD] s[abc1] | |"); },
-                        .samples = [] { return attention::node_samples(1, Attrs::of(attention::ResultAttrs{DType::bf16})); }};
+                         .samples = [] { return attention::samples(kSdpa, false); },
+                         .tolerance = {.f32 = 2e-5}};
+const OpDef kSdpaNodes{
+    .name = "sdpa_combine_nodes",
+    .num_inputs = 6,
+    .num_outputs = 3,
+    .infer = attention::infer_nodes,
+    .reference = attention::reference_nodes,
+    .gradient = {.none = kPart},
+    .recipe = {.kind = LoopKind::row, .build = attention::build_nodes, .per_row = 0b11},
+    .sharding =
+        [](const OpCall&) {
+          return std::string("#m[abc1] #l[abc1] #o[abcD] #n[abc1] #k[abc1] #p[abcD] -> x[abc1] y[abc1] z[abcD] | |");
+        },
+    .samples = [] { return attention::node_samples(2, {}); }};
+const OpDef kSdpaResult{
+    .name = "sdpa_result",
+    .num_inputs = 3,
+    .num_outputs = 2,
+    .infer = attention::infer_result,
+    .reference = attention::reference_result,
+    .gradient = {.none = kPart},
+    .recipe = {.kind = LoopKind::row, .build = attention::build_result, .per_row = 0b10},
+    .sharding = [](const OpCall&) { return std::string("#m[abc1] #l[abc1] #o[abcD] -> y[abcD] s[abc1] | |"); },
+    .samples = [] { return attention::node_samples(1, Attrs::of(attention::ResultAttrs{DType::bf16})); }};
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v) {
-  TUTTI_CHECK(q.ndim() == 4 && k.ndim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
-              "sdpa: q is {}, k {}, v {}; expected q [B, Sq, Hq, D] and k, v [B, Sk, Hkv, D]", q.sizes(), k.sizes(), v.sizes());
+  TUTTI_CHECK(
+      q.ndim() == 4 && k.ndim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
+      "sdpa: q is {}, k {}, v {}; expected q [B, Sq, Hq, D] and k, v [B, Sk, Hkv, D]", q.sizes(), k.sizes(), v.sizes());
   TUTTI_CHECK(is_floating(q.dtype()) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
-              "sdpa: q, k and v must have one float dtype, they are {}, {} and {}", name_of(q.dtype()), name_of(k.dtype()), name_of(v.dtype()));
-  TUTTI_CHECK(k.extent(2) > 0 && q.extent(2) % k.extent(2) == 0, "sdpa: {} query heads cannot share {} key heads evenly", q.size(2), k.size(2));
+              "sdpa: q, k and v must have one float dtype, they are {}, {} and {}", name_of(q.dtype()),
+              name_of(k.dtype()), name_of(v.dtype()));
+  TUTTI_CHECK(k.extent(2) > 0 && q.extent(2) % k.extent(2) == 0,
+              "sdpa: {} query heads cannot share {} key heads evenly", q.size(2), k.size(2));
 }
 
 constexpr double kNoBound = 2147483647;
@@ -174,7 +222,8 @@ Tensor last_of_lengths(const SdpaOptions& options, const Tensor& q) {
               "sdpa: lengths is {}; expected integers [{}], the keys of each sequence", describe(lengths), q.size(0));
   const Tensor ends = reshape(cast(lengths, DType::i32), {q.size(0), 1});
   const int64_t Sq = q.extent(1);
-  const Tensor steps = options.causal ? reshape(beside(q, arange(-Sq, 0, 1, DType::i32)), {1, Sq}) : full_beside(q, {1, Sq}, -1.0, DType::i32);
+  const Tensor steps = options.causal ? reshape(beside(q, arange(-Sq, 0, 1, DType::i32)), {1, Sq})
+                                      : full_beside(q, {1, Sq}, -1.0, DType::i32);
   const Tensor last = add(ends, steps);
   return options.last_key.defined() ? minimum(key_bound(options.last_key, q, kNoBound, "last_key"), last) : last;
 }
@@ -187,10 +236,12 @@ struct Arguments {
 Arguments arguments_of(const SdpaOptions& options, const Tensor& q, const Tensor& k) {
   const bool has_lengths = options.lengths.defined();
   if (options.window)
-    TUTTI_CHECK(*options.window >= 0 && (options.causal || has_lengths || options.last_key.defined()),
-                "sdpa: a window of {} keys before the last one{}", *options.window,
-                *options.window < 0 ? "; expected 0 or more" : " needs what sets the last one: causal, lengths or last_key");
-  Arguments a{{.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.extent(3)))), .causal = options.causal && !has_lengths,
+    TUTTI_CHECK(
+        *options.window >= 0 && (options.causal || has_lengths || options.last_key.defined()),
+        "sdpa: a window of {} keys before the last one{}", *options.window,
+        *options.window < 0 ? "; expected 0 or more" : " needs what sets the last one: causal, lengths or last_key");
+  Arguments a{{.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.extent(3)))),
+               .causal = options.causal && !has_lengths,
                .window = options.window.value_or(-1)},
               key_bound(options.first_key, q, 0, "first_key"),
               has_lengths ? last_of_lengths(options, q) : key_bound(options.last_key, q, kNoBound, "last_key"),
@@ -198,11 +249,13 @@ Arguments arguments_of(const SdpaOptions& options, const Tensor& q, const Tensor
   if (!options.mask.defined()) return a;
   const Tensor& mask = options.mask;
   const auto fits = [&](int64_t dim, const SymInt& size) { return mask.size(dim) == size || mask.size(dim) == 1; };
-  TUTTI_CHECK(mask.ndim() == 4 && fits(0, q.size(0)) && fits(1, q.size(2)) && fits(2, q.size(1)) && mask.size(3) == k.size(1) &&
-                  (is_floating(mask.dtype()) || mask.dtype() == DType::boolean),
-              "sdpa: mask is {}; expected booleans or floats [{} or 1, {} or 1, {} or 1, {}]", describe(mask), q.size(0), q.size(2), q.size(1), k.size(1));
+  TUTTI_CHECK(mask.ndim() == 4 && fits(0, q.size(0)) && fits(1, q.size(2)) && fits(2, q.size(1)) &&
+                  mask.size(3) == k.size(1) && (is_floating(mask.dtype()) || mask.dtype() == DType::boolean),
+              "sdpa: mask is {}; expected booleans or floats [{} or 1, {} or 1, {} or 1, {}]", describe(mask),
+              q.size(0), q.size(2), q.size(1), k.size(1));
   const DType compute = compute_dtype(q.dtype());
-  a.mask = mask.dtype() == DType::boolean ? where(mask, full({}, 0.0, compute), full({}, -attention::kInf, compute)) : cast(mask, compute);
+  a.mask = mask.dtype() == DType::boolean ? where(mask, full({}, 0.0, compute), full({}, -attention::kInf, compute))
+                                          : cast(mask, compute);
   return a;
 }
 
@@ -232,7 +285,8 @@ Tensor sdpa(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions
 
 SdpaPartial sdpa_partial(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
   check_operands(q, k, v);
-  TUTTI_CHECK(!options.mask.defined(), "sdpa_partial: a mask of {} was given; chunks of keys take none: hide keys with first_key and last_key",
+  TUTTI_CHECK(!options.mask.defined(),
+              "sdpa_partial: a mask of {} was given; chunks of keys take none: hide keys with first_key and last_key",
               options.mask.sizes());
   const Arguments a = arguments_of(options, q, k);
   const Tensor inputs[] = {q, k, v, a.first, a.last};
@@ -269,4 +323,5 @@ SdpaGradients sdpa_partial_backward(const Tensor& grad, const Tensor& q, const T
 
 }  // namespace tutti
 
-TUTTI_OPS(attention, &::tutti::kSdpa, &::tutti::kSdpaBackward, &::tutti::kSdpaMasked, &::tutti::kSdpaMaskedBackward, &::tutti::kSdpaPartial, &::tutti::kSdpaNodes, &::tutti::kSdpaResult)
+TUTTI_OPS(attention, &::tutti::kSdpa, &::tutti::kSdpaBackward, &::tutti::kSdpaMasked, &::tutti::kSdpaMaskedBackward,
+          &::tutti::kSdpaPartial, &::tutti::kSdpaNodes, &::tutti::kSdpaResult)

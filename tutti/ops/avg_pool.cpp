@@ -53,10 +53,11 @@ void store(Value* target, Sum value) {
 template <class Sum, class Body>
 void for_each_plane(const Tensor& x, const PoolWindows& w, Body body) {
   const int64_t planes = x.extents()[0] * x.extents()[1], elements = std::max(volume(w.size), volume(w.output));
-  ThreadPool::current().parallel_for(planes, std::max<int64_t>(kParallelGrain / (elements + 1), 1), [&](int64_t begin, int64_t end) {
-    std::vector<Sum> memory(static_cast<size_t>(volume(w.size)));
-    for (int64_t i = begin; i < end; ++i) body(i, memory.data());
-  });
+  ThreadPool::current().parallel_for(planes, std::max<int64_t>(kParallelGrain / (elements + 1), 1),
+                                     [&](int64_t begin, int64_t end) {
+                                       std::vector<Sum> memory(static_cast<size_t>(volume(w.size)));
+                                       for (int64_t i = begin; i < end; ++i) body(i, memory.data());
+                                     });
 }
 
 // tree_sum() has these lanes and leaves.
@@ -65,7 +66,8 @@ constexpr int64_t kLanes = 16, kLeaf = 512;
 // Windows of a line that have all their taps, at most a leaf of them: the tree of tree_sum, window beside window.
 // kStep is the step if that is 1, else 0.
 template <int64_t kStep, class Sum, class Value>
-void mean_of_line(const Value* in, int64_t count, int64_t any_step, const std::vector<int64_t>& offsets, Sum divisor, Value* out) {
+void mean_of_line(const Value* in, int64_t count, int64_t any_step, const std::vector<int64_t>& offsets, Sum divisor,
+                  Value* out) {
   const int64_t step = kStep != 0 ? kStep : any_step;
   constexpr int64_t kTogether = 64;
   const int64_t taps = static_cast<int64_t>(offsets.size());
@@ -174,7 +176,8 @@ void by_type(const OpCall& call, Run run) {
 // Samples of both ops: `backward` has the sizes of the result.
 std::vector<Sample> samples(bool backward) {
   std::vector<Sample> list;
-  const auto add = [&](const char* name, const PoolWindows& w, DType dtype, int64_t images, bool include_pad = true, int64_t divisor = 0) {
+  const auto add = [&](const char* name, const PoolWindows& w, DType dtype, int64_t images, bool include_pad = true,
+                       int64_t divisor = 0) {
     Extents sizes = {images, 2};
     for (size_t d = static_cast<size_t>(3 - w.dims); d < 3; ++d) sizes.push_back((backward ? w.output : w.size)[d]);
     list.push_back({name, {facets::sample_tensor(1, sizes, dtype)}, Attrs::of(AvgAttrs{w, include_pad, divisor})});
@@ -203,10 +206,13 @@ extern const OpDef kAvgPool, kAvgPoolBackward;
 const OpDef kAvgPool{
     .name = "avg_pool",
     .num_inputs = 1,
-    .infer = [](const OpCall& call,
-                OutputMetas& out) { out.add(call[0].dtype(), facets::pooled_sizes(attrs_of(call).w, call[0], attrs_of(call).w.output)); },
+    .infer =
+        [](const OpCall& call, OutputMetas& out) {
+          out.add(call[0].dtype(), facets::pooled_sizes(attrs_of(call).w, call[0], attrs_of(call).w.output));
+        },
     .reference = reference_forward,
-    .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = call_op(kAvgPoolBackward, c.attrs, c.grads[0]); }},
+    .gradient = {.vjp = [](const VjpCall& c,
+                           std::span<Tensor> grads) { grads[0] = call_op(kAvgPoolBackward, c.attrs, c.grads[0]); }},
     // A kernel and not a recipe: windows at the border have fewer elements than others.
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
@@ -219,10 +225,13 @@ const OpDef kAvgPool{
 const OpDef kAvgPoolBackward{
     .name = "avg_pool_backward",
     .num_inputs = 1,
-    .infer = [](const OpCall& call,
-                OutputMetas& out) { out.add(call[0].dtype(), facets::pooled_sizes(attrs_of(call).w, call[0], attrs_of(call).w.size)); },
+    .infer =
+        [](const OpCall& call, OutputMetas& out) {
+          out.add(call[0].dtype(), facets::pooled_sizes(attrs_of(call).w, call[0], attrs_of(call).w.size));
+        },
     .reference = reference_backward,
-    .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = call_op(kAvgPool, c.attrs, c.grads[0]); }},
+    .gradient = {.vjp = [](const VjpCall& c,
+                           std::span<Tensor> grads) { grads[0] = call_op(kAvgPool, c.attrs, c.grads[0]); }},
     // A kernel and not a recipe: the number of windows over an element differs.
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
@@ -242,13 +251,14 @@ Tensor pool(const char* where, int dims, const Tensor& x, Make make) {
 Tensor avg_pool(const char* where, int dims, const Tensor& x, const AvgPoolOptions& o) {
   TUTTI_CHECK(o.divisor_override != 0, "{}: divisor_override is 0; expected another number", where);
   return pool(where, dims, x, [&](const Dims& size) {
-    return AvgAttrs{facets::pool_windows(where, size, {o.kernel, o.stride, o.padding, {1}, o.ceil_mode}), o.count_include_pad,
-                    o.divisor_override.value_or(0)};
+    return AvgAttrs{facets::pool_windows(where, size, {o.kernel, o.stride, o.padding, {1}, o.ceil_mode}),
+                    o.count_include_pad, o.divisor_override.value_or(0)};
   });
 }
 
 Tensor adaptive_avg_pool(const char* where, int dims, const Tensor& x, const Dims& output) {
-  return pool(where, dims, x, [&](const Dims& size) { return AvgAttrs{facets::adaptive_windows(where, size, output)}; });
+  return pool(where, dims, x,
+              [&](const Dims& size) { return AvgAttrs{facets::adaptive_windows(where, size, output)}; });
 }
 
 }  // namespace
@@ -256,9 +266,15 @@ Tensor adaptive_avg_pool(const char* where, int dims, const Tensor& x, const Dim
 Tensor avg_pool1d(const Tensor& x, const AvgPoolOptions& options) { return avg_pool("avg_pool1d", 1, x, options); }
 Tensor avg_pool2d(const Tensor& x, const AvgPoolOptions& options) { return avg_pool("avg_pool2d", 2, x, options); }
 Tensor avg_pool3d(const Tensor& x, const AvgPoolOptions& options) { return avg_pool("avg_pool3d", 3, x, options); }
-Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output) { return adaptive_avg_pool("adaptive_avg_pool1d", 1, x, output); }
-Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output) { return adaptive_avg_pool("adaptive_avg_pool2d", 2, x, output); }
-Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output) { return adaptive_avg_pool("adaptive_avg_pool3d", 3, x, output); }
+Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output) {
+  return adaptive_avg_pool("adaptive_avg_pool1d", 1, x, output);
+}
+Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output) {
+  return adaptive_avg_pool("adaptive_avg_pool2d", 2, x, output);
+}
+Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output) {
+  return adaptive_avg_pool("adaptive_avg_pool3d", 3, x, output);
+}
 
 }  // namespace tutti
 

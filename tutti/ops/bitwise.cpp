@@ -32,7 +32,7 @@ constexpr BinaryInfo info_of(const char* const (&names)[3], ScalarOp scalar, Bin
 #define NAMES(op) {#op, #op "_scalar", #op "_of_scalar"}
 #define INTEGER(expression) [](int64_t a, int64_t b) -> int64_t { return expression; }
 struct BitAnd {
-  static constexpr BinaryInfo info = info_of(NAMES(bit_and), ScalarOp::bit_and, BinaryRule::bits, INTEGER(a & b));
+  static constexpr BinaryInfo info = info_of(NAMES(bit_and), ScalarOp::bit_and, BinaryRule::bits, INTEGER(a& b));
 };
 struct BitOr {
   static constexpr BinaryInfo info = info_of(NAMES(bit_or), ScalarOp::bit_or, BinaryRule::bits, INTEGER(a | b));
@@ -59,4 +59,5 @@ TUTTI_DEFINE_BINARY(shr, ShiftRight)
 
 }  // namespace tutti
 
-TUTTI_OPS(bitwise, TUTTI_BINARY_ROWS(BitAnd), TUTTI_BINARY_ROWS(BitOr), TUTTI_BINARY_ROWS(BitXor), TUTTI_BINARY_ROWS(ShiftLeft), TUTTI_BINARY_ROWS(ShiftRight))
+TUTTI_OPS(bitwise, TUTTI_BINARY_ROWS(BitAnd), TUTTI_BINARY_ROWS(BitOr), TUTTI_BINARY_ROWS(BitXor),
+          TUTTI_BINARY_ROWS(ShiftLeft), TUTTI_BINARY_ROWS(ShiftRight))

@@ -43,13 +43,14 @@ std::vector<Sample> cast_samples() {
       if (from == to) continue;
       const DType a = static_cast<DType>(from), b = static_cast<DType>(to);
       const double lo = a == DType::boolean || a == DType::u8 ? 0.0 : -100.0, hi = a == DType::boolean ? 2.0 : 100.0;
-      samples.push_back({fmt::format("{}_to_{}", name_of(a), name_of(b)), {facets::sample_tensor(5, {3, 13}, a, lo, hi)},
+      samples.push_back({fmt::format("{}_to_{}", name_of(a), name_of(b)),
+                         {facets::sample_tensor(5, {3, 13}, a, lo, hi)},
                          Attrs::of(CastAttrs{b})});
     }
   }
   const Tensor edges = Tensor::of<float>({0.0f, -0.0f, 1e-41f, 3e38f, -3e38f, 1e10f, -1e19f, 1e19f, 0.5f, -0.9f});
-  for (const DType to : {DType::bf16, DType::f16, DType::f8e4m3fn, DType::f8e5m2, DType::i64, DType::i32, DType::u8,
-                         DType::boolean})
+  for (const DType to :
+       {DType::bf16, DType::f16, DType::f8e4m3fn, DType::f8e5m2, DType::i64, DType::i32, DType::u8, DType::boolean})
     samples.push_back({fmt::format("edges_to_{}", name_of(to)), {edges}, Attrs::of(CastAttrs{to})});
   const Tensor x = facets::sample_tensor(6, {4, 9});
   samples.push_back({"strided", {facets::strided_copy(x)}, Attrs::of(CastAttrs{DType::bf16})});
@@ -78,12 +79,14 @@ const OpDef kCast{
 
 std::vector<Sample> bitcast_samples() {
   const auto sample = [](DType from, DType to) {
-    return Sample{fmt::format("{}_as_{}", name_of(from), name_of(to)), {facets::sample_tensor(7, {3, 5}, from, 0, 2)},
+    return Sample{fmt::format("{}_as_{}", name_of(from), name_of(to)),
+                  {facets::sample_tensor(7, {3, 5}, from, 0, 2)},
                   Attrs::of(CastAttrs{to})};
   };
   std::vector<Sample> samples{sample(DType::f32, DType::i32), sample(DType::i64, DType::f64),
                               sample(DType::bf16, DType::i16), sample(DType::u8, DType::f8e4m3fn)};
-  samples.push_back({"strided", {facets::strided_copy(facets::sample_tensor(8, {4, 3}))}, Attrs::of(CastAttrs{DType::i32})});
+  samples.push_back(
+      {"strided", {facets::strided_copy(facets::sample_tensor(8, {4, 3}))}, Attrs::of(CastAttrs{DType::i32})});
   samples.push_back({"empty", {facets::sample_tensor(8, {0})}, Attrs::of(CastAttrs{DType::i32})});
   return samples;
 }

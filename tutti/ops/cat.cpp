@@ -24,8 +24,8 @@ void infer_cat(const OpCall& call, OutputMetas& out) {
                 describe(x), describe(call[0]));
     Shape expected = x.sizes();
     if (x.ndim() == sizes.ndim()) expected[dim] = sizes[dim];
-    TUTTI_CHECK(expected == sizes, "cat: tensor {} is {}, tensor 0 is {}; they may differ in dim {} only", i, describe(x),
-                describe(call[0]), dim);
+    TUTTI_CHECK(expected == sizes, "cat: tensor {} is {}, tensor 0 is {}; they may differ in dim {} only", i,
+                describe(x), describe(call[0]), dim);
     sizes[dim] += x.sizes()[dim];
   }
   out.add(call[0].dtype(), sizes);

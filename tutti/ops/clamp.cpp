@@ -42,28 +42,27 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const auto bound = [&](const Scalar& s) {
     return compute == DType::f32 ? static_cast<double>(static_cast<float>(s.to_double())) : s.to_double();
   };
-  pointwise::run_map({outputs[0], call.inputs, compute},
-                     [&](const double* v) {
-                       double x = v[0];
-                       if (a.has_min && x < bound(a.min)) x = bound(a.min);
-                       if (a.has_max && x > bound(a.max)) x = bound(a.max);
-                       return x;
-                     },
-                     [&](const int64_t* v) {
-                       int64_t x = v[0];
-                       if (a.has_min) x = std::max(x, a.min.to_int64());
-                       if (a.has_max) x = std::min(x, a.max.to_int64());
-                       return x;
-                     });
+  pointwise::run_map(
+      {outputs[0], call.inputs, compute},
+      [&](const double* v) {
+        double x = v[0];
+        if (a.has_min && x < bound(a.min)) x = bound(a.min);
+        if (a.has_max && x > bound(a.max)) x = bound(a.max);
+        return x;
+      },
+      [&](const int64_t* v) {
+        int64_t x = v[0];
+        if (a.has_min) x = std::max(x, a.min.to_int64());
+        if (a.has_max) x = std::min(x, a.max.to_int64());
+        return x;
+      });
 }
 
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   const ClampAttrs& a = c.attrs.as<ClampAttrs>();
   const Tensor &g = c.grads[0], &x = c.inputs[0];
   if (!g.defined()) return;
-  const Tensor inside = !a.has_max   ? ge(x, a.min)
-                        : !a.has_min ? le(x, a.max)
-                                     : bit_and(ge(x, a.min), le(x, a.max));
+  const Tensor inside = !a.has_max ? ge(x, a.min) : !a.has_min ? le(x, a.max) : bit_and(ge(x, a.min), le(x, a.max));
   grads[0] = pointwise::reduce_like(where(inside, g, 0.0), c.input_metas[0]);
 }
 
@@ -93,17 +92,16 @@ const OpDef kClamp{
     .infer = infer,
     .reference = reference,
     .gradient = {.vjp = vjp, .saves_inputs = 1},
-    .recipe = {.build = build,
-               .params =
-                   [](const OpCall& call, codegen::ParamValue* values) {
-                     const DType dtype = compute_dtype(result_dtype(call));
-                     values[0] = pointwise::param_of(attrs_of(call).min, dtype);
-                     values[1] = pointwise::param_of(attrs_of(call).max, dtype);
-                     return 2;
-                   },
-               .variant = [](const OpCall& call) -> uint64_t {
-                 return attrs_of(call).has_min + 2u * attrs_of(call).has_max;
-               }},
+    .recipe = {
+        .build = build,
+        .params =
+            [](const OpCall& call, codegen::ParamValue* values) {
+              const DType dtype = compute_dtype(result_dtype(call));
+              values[0] = pointwise::param_of(attrs_of(call).min, dtype);
+              values[1] = pointwise::param_of(attrs_of(call).max, dtype);
+              return 2;
+            },
+        .variant = [](const OpCall& call) -> uint64_t { return attrs_of(call).has_min + 2u * attrs_of(call).has_max; }},
     .sharding = [](const OpCall& call) { return facets::pointwise_sharding(call, "| up+ | up"); },
     .samples = clamp_samples,
     .tolerance = {0, 0},

@@ -7,17 +7,17 @@ namespace {
 
 using pointwise::BinaryInfo;
 
-#define COMPARISON(Op, op, sign)                                                                                     \
-  struct Op {                                                                                                        \
-    static constexpr BinaryInfo info{.names = {#op, #op "_scalar", #op "_of_scalar"},                                \
-                                     .scalar = ScalarOp::op,                                                         \
-                                     .rule = pointwise::BinaryRule::truth,                                           \
-                                     .value = [](double a, double b) { return a sign b ? 1.0 : 0.0; },               \
-                                     .integer = [](int64_t a, int64_t b) -> int64_t { return a sign b; },            \
-                                     .partial = {"|", "|", "|"},                                                     \
-                                     .opaque = 3,                                                                    \
-                                     .exact = true,                                                                  \
-                                     .no_gradient = "the result is a truth value"};                                  \
+#define COMPARISON(Op, op, sign)                                                                          \
+  struct Op {                                                                                             \
+    static constexpr BinaryInfo info{.names = {#op, #op "_scalar", #op "_of_scalar"},                     \
+                                     .scalar = ScalarOp::op,                                              \
+                                     .rule = pointwise::BinaryRule::truth,                                \
+                                     .value = [](double a, double b) { return a sign b ? 1.0 : 0.0; },    \
+                                     .integer = [](int64_t a, int64_t b) -> int64_t { return a sign b; }, \
+                                     .partial = {"|", "|", "|"},                                          \
+                                     .opaque = 3,                                                         \
+                                     .exact = true,                                                       \
+                                     .no_gradient = "the result is a truth value"};                       \
   };
 
 COMPARISON(Eq, eq, ==)
@@ -39,4 +39,5 @@ TUTTI_DEFINE_BINARY(ge, Ge)
 
 }  // namespace tutti
 
-TUTTI_OPS(comparison, TUTTI_BINARY_ROWS(Eq), TUTTI_BINARY_ROWS(Ne), TUTTI_BINARY_ROWS(Lt), TUTTI_BINARY_ROWS(Le), TUTTI_BINARY_ROWS(Gt), TUTTI_BINARY_ROWS(Ge))
+TUTTI_OPS(comparison, TUTTI_BINARY_ROWS(Eq), TUTTI_BINARY_ROWS(Ne), TUTTI_BINARY_ROWS(Lt), TUTTI_BINARY_ROWS(Le),
+          TUTTI_BINARY_ROWS(Gt), TUTTI_BINARY_ROWS(Ge))

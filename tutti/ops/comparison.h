@@ -7,9 +7,9 @@
 
 namespace tutti {
 
-#define TUTTI_DECLARE_COMPARISON(op)              \
-  Tensor op(const Tensor& a, const Tensor& b);    \
-  Tensor op(const Tensor& a, const Scalar& b);    \
+#define TUTTI_DECLARE_COMPARISON(op)           \
+  Tensor op(const Tensor& a, const Tensor& b); \
+  Tensor op(const Tensor& a, const Scalar& b); \
   Tensor op(const Scalar& a, const Tensor& b);
 
 TUTTI_DECLARE_COMPARISON(eq)

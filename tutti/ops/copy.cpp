@@ -60,7 +60,8 @@ const OpDef kCopyInto{
     // Terms are copied as they are; a conversion rounds their sum, and the terms that it overwrites are not read.
     .sharding =
         [](const OpCall& call) {
-          return call[0].dtype() == call[1].dtype() ? facets::pointwise_sharding(call, "| id") : facets::pointwise_sharding(call, "| zap", 2);
+          return call[0].dtype() == call[1].dtype() ? facets::pointwise_sharding(call, "| id")
+                                                    : facets::pointwise_sharding(call, "| zap", 2);
         },
     .samples =
         [] {

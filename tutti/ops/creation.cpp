@@ -228,7 +228,8 @@ Tensor zeros(const Shape& sizes, DType dtype) { return full(sizes, 0.0, dtype); 
 Tensor ones(const Shape& sizes, DType dtype) { return full(sizes, 1.0, dtype); }
 Tensor full_beside(const Tensor& operand, const Shape& sizes, double value, DType dtype) {
   // Beside a distributed tensor every rank has the number, and none all of the elements.
-  if ((operand.stages() & mask_of(StagePlace::sharding)) != 0) return beside(operand, expand(full({}, value, dtype), sizes));
+  if ((operand.stages() & mask_of(StagePlace::sharding)) != 0)
+    return beside(operand, expand(full({}, value, dtype), sizes));
   return full(sizes, value, dtype);
 }
 Tensor full_like(const Tensor& x, double value) { return full_beside(x, x.sizes(), value, x.dtype()); }

@@ -34,7 +34,8 @@ void check_labels(const OpCall& call) {
   for (int64_t t = 0; t < labels.extent(0); ++t) {
     const int64_t label = facets::read_int64(labels, t * labels.strides()[0]);
     TUTTI_CHECK(label == kIgnoreLabel || (label >= 0 && label < classes),
-                "cross_entropy: label {} at row {} is outside [0, {}); use {} for rows to ignore", label, t, classes, kIgnoreLabel);
+                "cross_entropy: label {} at row {} is outside [0, {}); use {} for rows to ignore", label, t, classes,
+                kIgnoreLabel);
   }
 }
 
@@ -94,7 +95,8 @@ void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
 void vjp(const VjpCall& call, std::span<Tensor> grads) {
   TUTTI_CHECK(!call.grads[1].defined() && !call.grads[2].defined(), "cross_entropy: the statistics have no gradient");
   if (!call.grads[0].defined() || !call.needs(0)) return;
-  grads[0] = call_op(kCrossEntropyBackward, {}, call.inputs[0], call.grads[0], call.inputs[1], call.outputs[1], call.outputs[2]);
+  grads[0] = call_op(kCrossEntropyBackward, {}, call.inputs[0], call.grads[0], call.inputs[1], call.outputs[1],
+                     call.outputs[2]);
 }
 
 std::vector<Sample> samples(bool backward) {
@@ -106,7 +108,8 @@ std::vector<Sample> samples(bool backward) {
       if (sizes[0] > 1) facets::write_int64(labels, 1, kIgnoreLabel);
       Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {x, labels}, {}};
       if (backward) {
-        const Tensor m = Tensor::empty({sizes[0], 1}, compute_dtype(dtype)), r = Tensor::empty({sizes[0], 1}, compute_dtype(dtype));
+        const Tensor m = Tensor::empty({sizes[0], 1}, compute_dtype(dtype)),
+                     r = Tensor::empty({sizes[0], 1}, compute_dtype(dtype));
         const std::vector<double> logits = facets::values(x, sizes);
         for (int64_t t = 0; t < sizes[0]; ++t) {
           const RestOfRow rest = rest_of(logits.data() + t * sizes[1], sizes[1]);
@@ -121,20 +124,31 @@ std::vector<Sample> samples(bool backward) {
   return list;
 }
 
-const OpDef kCrossEntropy{.name = "cross_entropy", .num_inputs = 2, .num_outputs = 3, .infer = infer, .reference = reference,
-                          .gradient = {.vjp = vjp, .saves_inputs = 0b11, .saves_outputs = 0b110},
-                          .check = check_labels,
-                          .recipe = {.kind = LoopKind::row, .build = build, .per_row = 0b111 | kRowsOnly,
-                                     .leaf = [](const OpCall&) { return class_leaf(); }},
-                          .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> y[a1] m[a1] r[a1] | |"); },
-                          .samples = [] { return samples(false); }};
-const OpDef kCrossEntropyBackward{.name = "cross_entropy_backward", .num_inputs = 5, .infer = infer_backward,
-                                  .reference = reference_backward,
-                                  .gradient = {.none = "gradients of this gradient are not defined; write the loss with log_softmax to have them"},
-                                  .check = check_labels,
-                                  .recipe = {.kind = LoopKind::row, .build = build_backward},
-                                  .sharding = [](const OpCall&) { return std::string("#x[aC] g[a1] #t[a1] #m[a1] #r[a1] -> y[aC] | | lin"); },
-                                  .samples = [] { return samples(true); }, .tolerance = {.f32 = 3e-5}};
+const OpDef kCrossEntropy{
+    .name = "cross_entropy",
+    .num_inputs = 2,
+    .num_outputs = 3,
+    .infer = infer,
+    .reference = reference,
+    .gradient = {.vjp = vjp, .saves_inputs = 0b11, .saves_outputs = 0b110},
+    .check = check_labels,
+    .recipe = {.kind = LoopKind::row,
+               .build = build,
+               .per_row = 0b111 | kRowsOnly,
+               .leaf = [](const OpCall&) { return class_leaf(); }},
+    .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> y[a1] m[a1] r[a1] | |"); },
+    .samples = [] { return samples(false); }};
+const OpDef kCrossEntropyBackward{
+    .name = "cross_entropy_backward",
+    .num_inputs = 5,
+    .infer = infer_backward,
+    .reference = reference_backward,
+    .gradient = {.none = "gradients of this gradient are not defined; write the loss with log_softmax to have them"},
+    .check = check_labels,
+    .recipe = {.kind = LoopKind::row, .build = build_backward},
+    .sharding = [](const OpCall&) { return std::string("#x[aC] g[a1] #t[a1] #m[a1] #r[a1] -> y[aC] | | lin"); },
+    .samples = [] { return samples(true); },
+    .tolerance = {.f32 = 3e-5}};
 
 }  // namespace
 
@@ -147,8 +161,8 @@ ClassLeafScope::ClassLeafScope(int64_t leaf) : previous_(class_leaf()) {
 ClassLeafScope::~ClassLeafScope() { leaf_setting() = previous_; }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
-  TUTTI_CHECK(logits.ndim() == 2 && is_floating(logits.dtype()), "cross_entropy: logits must be float [tokens, classes], got {}",
-              describe(logits));
+  TUTTI_CHECK(logits.ndim() == 2 && is_floating(logits.dtype()),
+              "cross_entropy: logits must be float [tokens, classes], got {}", describe(logits));
   TUTTI_CHECK(labels.ndim() == 1 && is_integral(labels.dtype()) && labels.size(0) == logits.size(0),
               "cross_entropy: labels must be integers [{}], got {}", logits.size(0), describe(labels));
   const Tensor inputs[] = {logits, reshape(labels, {-1, 1})};

@@ -13,12 +13,16 @@ using codegen::LoopKind;
 using codegen::ReduceOp;
 using codegen::TreeKind;
 
-constexpr const char* kNoGradient = "it is a part of cross entropy over ranks, whose gradient is cross_entropy_shard_backward";
+constexpr const char* kNoGradient =
+    "it is a part of cross entropy over ranks, whose gradient is cross_entropy_shard_backward";
 
 struct ShardAttrs {
   int64_t first_class;
   int64_t classes = 0;  // of the whole vocabulary, against which labels are checked; 0: unknown
-  static constexpr auto fields() { return field_list(field::number<&ShardAttrs::first_class>("first_class"), field::number<&ShardAttrs::classes>("classes")); }
+  static constexpr auto fields() {
+    return field_list(field::number<&ShardAttrs::first_class>("first_class"),
+                      field::number<&ShardAttrs::classes>("classes"));
+  }
 };
 int first_class_param(const OpCall& call, codegen::ParamValue* params) {
   params[0].i = call.attrs.as<ShardAttrs>().first_class;
@@ -42,7 +46,8 @@ void check_labels(const OpCall& call) {
   const Tensor& labels = call[1];
   for (int64_t t = 0; classes > 0 && t < labels.extent(0); ++t) {
     const int64_t label = facets::read_int64(labels, t * labels.strides()[0]);
-    TUTTI_CHECK(label == kIgnoreLabel || (label >= 0 && label < classes), "cross_entropy: label {} at row {} is outside [0, {}); use {} for rows to ignore", label, t, classes,
+    TUTTI_CHECK(label == kIgnoreLabel || (label >= 0 && label < classes),
+                "cross_entropy: label {} at row {} is outside [0, {}); use {} for rows to ignore", label, t, classes,
                 kIgnoreLabel);
   }
 }
@@ -82,7 +87,8 @@ void build_combine(RecipeBuilder& b) {
 }
 void reference_combine(const OpCall& call, std::span<const Tensor> outputs) {
   for (int64_t t = 0; t < call[0].extent(0); ++t) {
-    const RestOfRow both = combined(RestOfRow{at(call[0], t), at(call[1], t)}, RestOfRow{at(call[3], t), at(call[4], t)});
+    const RestOfRow both =
+        combined(RestOfRow{at(call[0], t), at(call[1], t)}, RestOfRow{at(call[3], t), at(call[4], t)});
     facets::write_double(outputs[0], t, both.m);
     facets::write_double(outputs[1], t, both.r);
     facets::write_double(outputs[2], t, at(call[2], t) + at(call[5], t));
@@ -91,12 +97,11 @@ void reference_combine(const OpCall& call, std::span<const Tensor> outputs) {
 
 // ---- loss from all statistics: m, r, target, labels -> loss ---------------------------------------------------------
 
-void infer_loss(const OpCall& call, OutputMetas& out) {
-  out.add(call[0].dtype(), call[0].sizes());
-}
+void infer_loss(const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); }
 void build_loss(RecipeBuilder& b) {
   const Expr target = b.in(2);
-  b.out(where(is_ignored(b, cast(b.in(3), DType::i64)), b.constant(0.0, target.dtype()), surprise_of({b.in(0), b.in(1)}, target)));
+  b.out(where(is_ignored(b, cast(b.in(3), DType::i64)), b.constant(0.0, target.dtype()),
+              surprise_of({b.in(0), b.in(1)}, target)));
 }
 void reference_loss(const OpCall& call, std::span<const Tensor> outputs) {
   for (int64_t t = 0; t < call[0].extent(0); ++t) {
@@ -138,57 +143,83 @@ std::vector<Sample> samples(Make make) {
     for (const Extents& sizes : {Extents{5, 7}, Extents{3, 33}, Extents{2, 1300}, Extents{1, 1}, Extents{0, 4}}) {
       const Tensor labels = column(4, sizes[0], DType::i64, 0, static_cast<double>(2 * sizes[1]));
       if (sizes[0] > 1) facets::write_int64(labels, 1, kIgnoreLabel);
-      list.push_back({fmt::format("{}_{}", name_of(dtype), list.size()), make(sizes, dtype, labels), Attrs::of(ShardAttrs{sizes[1] / 2, 2 * sizes[1]})});
+      list.push_back({fmt::format("{}_{}", name_of(dtype), list.size()), make(sizes, dtype, labels),
+                      Attrs::of(ShardAttrs{sizes[1] / 2, 2 * sizes[1]})});
     }
   }
   return list;
 }
 
-const OpDef kStatistics{
-    .name = "class_statistics", .num_inputs = 2, .num_outputs = 3, .infer = infer_statistics,
-    .reference = reference_statistics, .gradient = {.none = kNoGradient}, .check = check_labels,
-    .recipe = {.kind = LoopKind::row, .build = build_statistics, .per_row = 0b111 | kRowsOnly, .params = first_class_param,
-               .leaf = [](const OpCall&) { return class_leaf(); }},
-    .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> m[a1] r[a1] y[a1] | |"); },
-    .samples = [] {
-      return samples([](const Extents& sizes, DType dtype, const Tensor& labels) {
-        return std::vector<Tensor>{facets::sample_tensor(3, sizes, dtype, -6, 6), labels};
-      });
-    }};
+const OpDef kStatistics{.name = "class_statistics",
+                        .num_inputs = 2,
+                        .num_outputs = 3,
+                        .infer = infer_statistics,
+                        .reference = reference_statistics,
+                        .gradient = {.none = kNoGradient},
+                        .check = check_labels,
+                        .recipe = {.kind = LoopKind::row,
+                                   .build = build_statistics,
+                                   .per_row = 0b111 | kRowsOnly,
+                                   .params = first_class_param,
+                                   .leaf = [](const OpCall&) { return class_leaf(); }},
+                        .sharding = [](const OpCall&) { return std::string("#x[aC] #t[a1] -> m[a1] r[a1] y[a1] | |"); },
+                        .samples =
+                            [] {
+                              return samples([](const Extents& sizes, DType dtype, const Tensor& labels) {
+                                return std::vector<Tensor>{facets::sample_tensor(3, sizes, dtype, -6, 6), labels};
+                              });
+                            }};
 const OpDef kCombine{
-    .name = "class_statistics_combine", .num_inputs = 6, .num_outputs = 3, .infer = infer_combine,
-    .reference = reference_combine, .gradient = {.none = kNoGradient}, .recipe = {.build = build_combine},
-    .sharding = [](const OpCall&) { return std::string("#m[a1] #l[a1] #t[a1] #n[a1] #k[a1] #u[a1] -> x[a1] y[a1] z[a1] | |"); },
-    .samples = [] {
-      return samples([](const Extents& sizes, DType dtype, const Tensor&) {
-        const DType d = compute_dtype(dtype);
-        std::vector<Tensor> parts;
-        for (uint64_t k = 0; k < 6; ++k) parts.push_back(column(k, sizes[0], d, k % 3 == 1 ? 0 : -6, k % 3 == 1 ? 40 : 6));
-        return parts;
-      });
-    }};
-const OpDef kLoss{
-    .name = "class_loss", .num_inputs = 4, .infer = infer_loss, .reference = reference_loss,
-    .gradient = {.none = kNoGradient}, .recipe = {.build = build_loss},
-    .sharding = [](const OpCall&) { return std::string("#m[a1] #r[a1] #t[a1] #i[a1] -> y[a1] | |"); },
-    .samples = [] {
-      return samples([](const Extents& sizes, DType dtype, const Tensor& labels) {
-        const DType d = compute_dtype(dtype);
-        return std::vector<Tensor>{column(1, sizes[0], d, 2, 6), column(2, sizes[0], d, 0, 40), column(3, sizes[0], d, -6, 2), labels};
-      });
-    }};
+    .name = "class_statistics_combine",
+    .num_inputs = 6,
+    .num_outputs = 3,
+    .infer = infer_combine,
+    .reference = reference_combine,
+    .gradient = {.none = kNoGradient},
+    .recipe = {.build = build_combine},
+    .sharding =
+        [](const OpCall&) { return std::string("#m[a1] #l[a1] #t[a1] #n[a1] #k[a1] #u[a1] -> x[a1] y[a1] z[a1] | |"); },
+    .samples =
+        [] {
+          return samples([](const Extents& sizes, DType dtype, const Tensor&) {
+            const DType d = compute_dtype(dtype);
+            std::vector<Tensor> parts;
+            for (uint64_t k = 0; k < 6; ++k)
+              parts.push_back(column(k, sizes[0], d, k % 3 == 1 ? 0 : -6, k % 3 == 1 ? 40 : 6));
+            return parts;
+          });
+        }};
+const OpDef kLoss{.name = "class_loss",
+                  .num_inputs = 4,
+                  .infer = infer_loss,
+                  .reference = reference_loss,
+                  .gradient = {.none = kNoGradient},
+                  .recipe = {.build = build_loss},
+                  .sharding = [](const OpCall&) { return std::string("#m[a1] #r[a1] #t[a1] #i[a1] -> y[a1] | |"); },
+                  .samples =
+                      [] {
+                        return samples([](const Extents& sizes, DType dtype, const Tensor& labels) {
+                          const DType d = compute_dtype(dtype);
+                          return std::vector<Tensor>{column(1, sizes[0], d, 2, 6), column(2, sizes[0], d, 0, 40),
+                                                     column(3, sizes[0], d, -6, 2), labels};
+                        });
+                      }};
 const OpDef kBackward{
-    .name = "cross_entropy_shard_backward", .num_inputs = 5, .infer = infer_backward, .reference = reference_backward,
+    .name = "cross_entropy_shard_backward",
+    .num_inputs = 5,
+    .infer = infer_backward,
+    .reference = reference_backward,
     .gradient = {.none = "gradients of this gradient are not defined"},
     .recipe = {.kind = LoopKind::row, .build = build_backward, .params = first_class_param},
     .sharding = [](const OpCall&) { return std::string("#x[aC] g[a1] #t[a1] #m[a1] #r[a1] -> y[aC] | | lin"); },
-    .samples = [] {
-      return samples([](const Extents& sizes, DType dtype, const Tensor& labels) {
-        const DType d = compute_dtype(dtype);
-        return std::vector<Tensor>{facets::sample_tensor(3, sizes, dtype, -6, 6), column(5, sizes[0], d, -2, 2), labels,
-                                   column(6, sizes[0], d, 6, 9), column(7, sizes[0], d, 0, 40)};
-      });
-    },
+    .samples =
+        [] {
+          return samples([](const Extents& sizes, DType dtype, const Tensor& labels) {
+            const DType d = compute_dtype(dtype);
+            return std::vector<Tensor>{facets::sample_tensor(3, sizes, dtype, -6, 6), column(5, sizes[0], d, -2, 2),
+                                       labels, column(6, sizes[0], d, 6, 9), column(7, sizes[0], d, 0, 40)};
+          });
+        },
     .tolerance = {.f32 = 3e-5}};
 
 Tensor as_column(const Tensor& t) { return reshape(t, {-1, 1}); }
@@ -197,8 +228,10 @@ Tensor as_row(const Tensor& t) { return reshape(t, {-1}); }
 }  // namespace
 
 ClassStatistics class_statistics(const Tensor& logits, const Tensor& labels, int64_t first_class, int64_t classes) {
-  TUTTI_CHECK(logits.ndim() == 2 && is_floating(logits.dtype()) && labels.ndim() == 1 && labels.size(0) == logits.size(0),
-              "class_statistics: logits are {}, labels {}; expected floats [T, C] and integers [T]", describe(logits), describe(labels));
+  TUTTI_CHECK(
+      logits.ndim() == 2 && is_floating(logits.dtype()) && labels.ndim() == 1 && labels.size(0) == logits.size(0),
+      "class_statistics: logits are {}, labels {}; expected floats [T, C] and integers [T]", describe(logits),
+      describe(labels));
   const Tensor inputs[] = {logits, as_column(labels)};
   Tensor outputs[3];
   apply(kStatistics, inputs, Attrs::of(ShardAttrs{first_class, classes}), outputs);
@@ -214,13 +247,14 @@ ClassStatistics combine(const ClassStatistics& a, const ClassStatistics& b) {
 }
 
 Tensor cross_entropy_of(const ClassStatistics& all, const Tensor& labels) {
-  return as_row(call_op(kLoss, {}, as_column(all.maximum), as_column(all.rest), as_column(all.target), as_column(labels)));
+  return as_row(
+      call_op(kLoss, {}, as_column(all.maximum), as_column(all.rest), as_column(all.target), as_column(labels)));
 }
 
 Tensor cross_entropy_shard_backward(const Tensor& logits, const Tensor& grad, const Tensor& labels,
                                     const ClassStatistics& all, int64_t first_class) {
-  return call_op(kBackward, Attrs::of(ShardAttrs{first_class}), logits, as_column(grad), as_column(labels), as_column(all.maximum),
-                 as_column(all.rest));
+  return call_op(kBackward, Attrs::of(ShardAttrs{first_class}), logits, as_column(grad), as_column(labels),
+                 as_column(all.maximum), as_column(all.rest));
 }
 
 }  // namespace tutti

@@ -47,7 +47,8 @@ void sum_lines(const Lines& lines, bool from_end, const Value* x, const Value* d
   using Sum = decltype(widen(Value{}));
   std::vector<Sum> sums(static_cast<size_t>(count));
   for (int64_t step = 0; step < lines.length; ++step) {
-    const int64_t at = (from_end ? lines.length - 1 - step : step) * lines.inner, link = from_end ? at + lines.inner : at;
+    const int64_t at = (from_end ? lines.length - 1 - step : step) * lines.inner,
+                  link = from_end ? at + lines.inner : at;
     for (int64_t j = 0; j < count; ++j) {
       Sum& sum = sums[static_cast<size_t>(j)];
       const Sum term = widen(x[at + j]);
@@ -71,7 +72,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
         while (begin < end) {
           const int64_t column = begin % lines.inner, count = std::min(end - begin, lines.inner - column);
           const int64_t start = begin / lines.inner * lines.length * lines.inner + column;
-          sum_lines(lines, a.from_end, static_cast<const Value*>(x.raw_data()) + start, static_cast<const Value*>(decay.raw_data()) + start,
+          sum_lines(lines, a.from_end, static_cast<const Value*>(x.raw_data()) + start,
+                    static_cast<const Value*>(decay.raw_data()) + start,
                     static_cast<Value*>(outputs[0].raw_data()) + start, count);
           begin += count;
         }
@@ -83,13 +85,15 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
 // Every y_i by itself: each term of it decays once for every step that it is away.
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const DecayAttrs& a = call.attrs.as<DecayAttrs>();
-  const std::vector<double> x = facets::values(call[0], call[0].extents()), decay = facets::values(call[1], call[0].extents());
+  const std::vector<double> x = facets::values(call[0], call[0].extents()),
+                            decay = facets::values(call[1], call[0].extents());
   const Lines lines(call[0].extents(), a.dim);
   for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
     const int64_t position = i / lines.inner % lines.length;
     double sum = x[static_cast<size_t>(i)], factor = 1;
     for (int64_t away = 1; a.from_end ? position + away < lines.length : away <= position; ++away) {
-      const int64_t at = a.from_end ? i + away * lines.inner : i - away * lines.inner, link = a.from_end ? at : at + lines.inner;
+      const int64_t at = a.from_end ? i + away * lines.inner : i - away * lines.inner,
+                    link = a.from_end ? at : at + lines.inner;
       factor *= decay[static_cast<size_t>(link)];
       sum += factor * x[static_cast<size_t>(at)];
     }
@@ -100,7 +104,8 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 // Elements 0 to n - 2 along `dim`, moved to places 1 to n - 1, behind a zero.
 Tensor moved_up(const Tensor& x, int64_t dim) { return slice(pad(x, dim, 1, 0), dim, 0, x.size(dim)); }
 
-// dx is the same sum of g from the other end. decay_i takes part in one product, of the result beside it and of what reaches there.
+// dx is the same sum of g from the other end. decay_i takes part in one product, of the result beside it and of what
+// reaches there.
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   if (!c.grads[0].defined()) return;
   const auto [dim, from_end] = c.attrs.as<DecayAttrs>();
@@ -129,7 +134,8 @@ std::vector<Sample> samples() {
   add("empty", {3, 0}, 1, false);
   add("no_rows", {0, 3}, 1, true);
   samples.push_back({"strided",
-                     {facets::strided_copy(facets::sample_tensor(3, {3, 8})), facets::strided_copy(facets::sample_tensor(4, {3, 8}, DType::f32, -1, 1))},
+                     {facets::strided_copy(facets::sample_tensor(3, {3, 8})),
+                      facets::strided_copy(facets::sample_tensor(4, {3, 8}, DType::f32, -1, 1))},
                      Attrs::of(DecayAttrs{1, false})});
   return samples;
 }
@@ -143,7 +149,8 @@ const OpDef kDecayedCumsum{
     .kernel = kernel,
     .sharding =
         [](const OpCall& call) {
-          return fmt::format("x[{0}] #d[{0}] -> y[{0}] | | lin", facets::dim_letters(call[0].ndim(), 1u << call.attrs.as<DecayAttrs>().dim));
+          return fmt::format("x[{0}] #d[{0}] -> y[{0}] | | lin",
+                             facets::dim_letters(call[0].ndim(), 1u << call.attrs.as<DecayAttrs>().dim));
         },
     .recompute = Recompute::costly,
     .cost = [](const OpCall& call) -> Cost {
@@ -156,8 +163,10 @@ const OpDef kDecayedCumsum{
 
 Tensor decayed_cumsum(const Tensor& x, const Tensor& decay, int64_t dim, bool from_end) {
   TUTTI_CHECK(is_floating(x.dtype()) && x.dtype() == decay.dtype() && x.sizes() == decay.sizes(),
-              "decayed_cumsum: x is {}, decay is {}; expected floats of equal dtype and sizes", describe(x), describe(decay));
-  return call_op(kDecayedCumsum, Attrs::of(DecayAttrs{normalize_dim(dim, x.ndim(), "decayed_cumsum"), from_end}), x, decay);
+              "decayed_cumsum: x is {}, decay is {}; expected floats of equal dtype and sizes", describe(x),
+              describe(decay));
+  return call_op(kDecayedCumsum, Attrs::of(DecayAttrs{normalize_dim(dim, x.ndim(), "decayed_cumsum"), from_end}), x,
+                 decay);
 }
 
 }  // namespace tutti

@@ -16,8 +16,8 @@ struct DiagonalAttrs {
   int64_t first_row() const { return std::max<int64_t>(-offset, 0); }
   int64_t first_column() const { return std::max<int64_t>(offset, 0); }
   int64_t length() const {
-    return std::max<int64_t>(std::min(sizes[static_cast<size_t>(dim0)] - first_row(),
-                                      sizes[static_cast<size_t>(dim1)] - first_column()), 0);
+    return std::max<int64_t>(
+        std::min(sizes[static_cast<size_t>(dim0)] - first_row(), sizes[static_cast<size_t>(dim1)] - first_column()), 0);
   }
   // Sizes, strides or an index without the two dims, then `last`.
   Extents reduced(const Extents& values, int64_t last) const {
@@ -99,7 +99,9 @@ const OpDef kDiagonal{
           return std::vector<Sample>{
               {"square", {facets::sample_tensor(1, {5, 5})}, Attrs::of(DiagonalAttrs{{5, 5}, 0, 0, 1})},
               {"above_batch", {facets::sample_tensor(2, {3, 4, 7})}, Attrs::of(DiagonalAttrs{{3, 4, 7}, 2, 1, 2})},
-              {"below_bf16", {facets::sample_tensor(3, {4, 3, 5}, DType::bf16)}, Attrs::of(DiagonalAttrs{{4, 3, 5}, -1, 2, 0})},
+              {"below_bf16",
+               {facets::sample_tensor(3, {4, 3, 5}, DType::bf16)},
+               Attrs::of(DiagonalAttrs{{4, 3, 5}, -1, 2, 0})},
               {"outside", {facets::sample_tensor(4, {3, 3})}, Attrs::of(DiagonalAttrs{{3, 3}, 5, 0, 1})}};
         },
     .tolerance = {.f32 = 0, .f64 = 0},
@@ -108,10 +110,8 @@ const OpDef kDiagonal{
 const OpDef kDiagonalBackward{
     .name = "diagonal_backward",
     .num_inputs = 1,
-    .infer =
-        [](const OpCall& call, OutputMetas& out) {
-          out.add(call[0].dtype(), to_shape(diagonal_of(call.attrs).sizes));
-        },
+    .infer = [](const OpCall& call,
+                OutputMetas& out) { out.add(call[0].dtype(), to_shape(diagonal_of(call.attrs).sizes)); },
     .reference =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           facets::fill_elements(outputs[0], facets::kSumIdentity);

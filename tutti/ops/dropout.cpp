@@ -15,7 +15,9 @@ struct DropoutAttrs {
   // Words below it drop their element.
   int64_t threshold() const { return std::llround(p * 0x1p32); }
   double scale() const { return p == 1.0 ? 0.0 : 1.0 / (1.0 - p); }
-  static constexpr auto fields() { return field_list(field::random_key<&DropoutAttrs::key>("key"), field::number<&DropoutAttrs::p>("p")); }
+  static constexpr auto fields() {
+    return field_list(field::random_key<&DropoutAttrs::key>("key"), field::number<&DropoutAttrs::p>("p"));
+  }
 };
 
 const DropoutAttrs& attrs_of(const OpCall& call) { return call.attrs.as<DropoutAttrs>(); }

@@ -29,8 +29,12 @@ struct Term {
 };
 
 bool has(const Labels& labels, Label label) { return std::find(labels.begin(), labels.end(), label) != labels.end(); }
-int64_t place(const Labels& labels, Label label) { return std::find(labels.begin(), labels.end(), label) - labels.begin(); }
-std::string text_of(Label label) { return label < kEllipsis ? fmt::format("letter '{}'", static_cast<char>(label)) : "a dim of '...'"; }
+int64_t place(const Labels& labels, Label label) {
+  return std::find(labels.begin(), labels.end(), label) - labels.begin();
+}
+std::string text_of(Label label) {
+  return label < kEllipsis ? fmt::format("letter '{}'", static_cast<char>(label)) : "a dim of '...'";
+}
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts(1);
@@ -51,8 +55,8 @@ Labels labels_of(const std::string& subscript, int64_t further, std::string_view
       i += 2;
       continue;
     }
-    TUTTI_CHECK(std::isalpha(static_cast<unsigned char>(subscript[i])), "einsum: '{}' in '{}' is neither a letter nor part of one '...'",
-                subscript[i], equation);
+    TUTTI_CHECK(std::isalpha(static_cast<unsigned char>(subscript[i])),
+                "einsum: '{}' in '{}' is neither a letter nor part of one '...'", subscript[i], equation);
     labels.push_back(subscript[i]);
   }
   return labels;
@@ -70,8 +74,8 @@ Term take_diagonals(Term term, std::string_view equation) {
       continue;
     }
     const auto a = static_cast<int64_t>(i), b = static_cast<int64_t>(j);
-    TUTTI_CHECK(term.t.size(a) == term.t.size(b), "einsum: {} of '{}' has size {} and {} in one operand", text_of(term.labels[i]),
-                equation, term.t.size(a), term.t.size(b));
+    TUTTI_CHECK(term.t.size(a) == term.t.size(b), "einsum: {} of '{}' has size {} and {} in one operand",
+                text_of(term.labels[i]), equation, term.t.size(a), term.t.size(b));
     const Label label = term.labels[i];
     term.t = diagonal(term.t, 0, a, b);
     term.labels.erase(term.labels.begin() + b);
@@ -113,14 +117,17 @@ Term product(Term a, Term b, const std::function<bool(Label)>& needed) {
   for (const Label l : b.labels) {
     if (!has(a.labels, l)) columns.push_back(l);
   }
-  const auto size_of = [&](Label l) { return has(a.labels, l) ? a.t.size(place(a.labels, l)) : b.t.size(place(b.labels, l)); };
+  const auto size_of = [&](Label l) {
+    return has(a.labels, l) ? a.t.size(place(a.labels, l)) : b.t.size(place(b.labels, l));
+  };
   const auto extent = [&](const Labels& labels) {
     SymInt n = 1;
     for (const Label l : labels) n *= size_of(l);
     return n;
   };
   const Tensor x = reshape(arrange(a, joined({&batch, &rows, &inner})), {extent(batch), extent(rows), extent(inner)});
-  const Tensor y = reshape(arrange(b, joined({&batch, &inner, &columns})), {extent(batch), extent(inner), extent(columns)});
+  const Tensor y =
+      reshape(arrange(b, joined({&batch, &inner, &columns})), {extent(batch), extent(inner), extent(columns)});
   const Labels labels = joined({&batch, &rows, &columns});
   Shape sizes;
   for (const Label l : labels) sizes.push_back(size_of(l));
@@ -137,8 +144,8 @@ void match_sizes(std::vector<Term>& terms, std::string_view equation) {
       const auto [it, first] = sizes.emplace(term.labels[i], size);
       if (!first && term.labels[i] >= kEllipsis && it->second == 1) it->second = size;
       const bool spread = term.labels[i] >= kEllipsis && size == 1;
-      TUTTI_CHECK(spread || it->second == size, "einsum: {} of '{}' has size {} in one operand and {} in another", text_of(term.labels[i]),
-                  equation, it->second, size);
+      TUTTI_CHECK(spread || it->second == size, "einsum: {} of '{}' has size {} in one operand and {} in another",
+                  text_of(term.labels[i]), equation, it->second, size);
     }
   }
   for (Term& term : terms) {
@@ -155,7 +162,8 @@ std::string implied_result(std::string subscripts) {
   std::string result = subscripts.find('.') != std::string::npos ? "..." : "";
   std::sort(subscripts.begin(), subscripts.end());
   for (const char c : subscripts) {
-    if (std::isalpha(static_cast<unsigned char>(c)) && std::count(subscripts.begin(), subscripts.end(), c) == 1) result += c;
+    if (std::isalpha(static_cast<unsigned char>(c)) && std::count(subscripts.begin(), subscripts.end(), c) == 1)
+      result += c;
   }
   return result;
 }
@@ -167,31 +175,35 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
   std::erase(text, ' ');
   const size_t arrow = text.find("->");
   const std::vector<std::string> subscripts = split(text.substr(0, arrow));
-  TUTTI_CHECK(!operands.empty() && subscripts.size() == operands.size(), "einsum: '{}' has {} operand{}, {} {} given", equation, subscripts.size(),
-              subscripts.size() == 1 ? "" : "s", operands.size(), operands.size() == 1 ? "is" : "are");
+  TUTTI_CHECK(!operands.empty() && subscripts.size() == operands.size(), "einsum: '{}' has {} operand{}, {} {} given",
+              equation, subscripts.size(), subscripts.size() == 1 ? "" : "s", operands.size(),
+              operands.size() == 1 ? "is" : "are");
   std::vector<Term> terms;
   int64_t most = 0;  // dims that "..." stands for
   for (size_t k = 0; k < operands.size(); ++k) {
     const bool dots = subscripts[k].find("...") != std::string::npos;
     const int64_t further = operands[k].ndim() - letters_in(subscripts[k]);
     Labels labels = labels_of(subscripts[k], further, equation);
-    TUTTI_CHECK(dots ? further >= 0 : further == 0, "einsum: '{}' names {} dims, operand {} is {}", subscripts[k], letters_in(subscripts[k]), k,
-                operands[k].sizes());
+    TUTTI_CHECK(dots ? further >= 0 : further == 0, "einsum: '{}' names {} dims, operand {} is {}", subscripts[k],
+                letters_in(subscripts[k]), k, operands[k].sizes());
     most = std::max(most, further);
     terms.push_back(take_diagonals({operands[k], std::move(labels)}, equation));
   }
   const Labels result =
       labels_of(arrow == std::string::npos ? implied_result(text) : text.substr(arrow + 2), most, equation);
   for (size_t i = 0; i < result.size(); ++i) {
-    const bool known = std::any_of(terms.begin(), terms.end(), [&](const Term& term) { return has(term.labels, result[i]); });
+    const bool known =
+        std::any_of(terms.begin(), terms.end(), [&](const Term& term) { return has(term.labels, result[i]); });
     TUTTI_CHECK(known, "einsum: {} of the result of '{}' is in no operand", text_of(result[i]), equation);
-    TUTTI_CHECK(place(result, result[i]) == static_cast<int64_t>(i), "einsum: {} stands twice in the result of '{}'", text_of(result[i]), equation);
+    TUTTI_CHECK(place(result, result[i]) == static_cast<int64_t>(i), "einsum: {} stands twice in the result of '{}'",
+                text_of(result[i]), equation);
   }
   match_sizes(terms, equation);
   Term all = terms[0];
   for (size_t k = 1; k < terms.size(); ++k) {
     all = product(all, terms[k], [&](Label l) {
-      return has(result, l) || std::any_of(terms.begin() + static_cast<int64_t>(k) + 1, terms.end(), [&](const Term& t) { return has(t.labels, l); });
+      return has(result, l) || std::any_of(terms.begin() + static_cast<int64_t>(k) + 1, terms.end(),
+                                           [&](const Term& t) { return has(t.labels, l); });
     });
   }
   all = sum_over(all, [&](Label l) { return !has(result, l); });

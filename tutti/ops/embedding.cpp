@@ -27,7 +27,8 @@ struct EmbeddingAttrs {
 void infer_embedding(const OpCall& call, OutputMetas& out) {
   const Tensor &weight = call[0], &indices = call[1];
   facets::check_index_dtype("embedding", indices);
-  TUTTI_CHECK(weight.ndim() == 2, "embedding: the weight is {}; expected two dims, [vocabulary, features]", describe(weight));
+  TUTTI_CHECK(weight.ndim() == 2, "embedding: the weight is {}; expected two dims, [vocabulary, features]",
+              describe(weight));
   Shape sizes = indices.sizes();
   sizes.push_back(weight.sizes()[1]);
   out.add(weight.dtype(), sizes);
@@ -60,7 +61,8 @@ const OpDef kEmbedding{
                      },
                  .saves_inputs = 0b10},
     .recipe = {.build = [](RecipeBuilder& b) { b.out(b.in(0)); },
-               .pick = [](const OpCall&) { return Pick{.index = 1, .dim = 0, .loops = Pick::Loops::spliced, .read = 0}; },
+               .pick =
+                   [](const OpCall&) { return Pick{.index = 1, .dim = 0, .loops = Pick::Loops::spliced, .read = 0}; },
                .explain = check_rows,
                .moves_bits = true},
     .sharding =
@@ -79,7 +81,9 @@ const OpDef kEmbedding{
               {"i32_bf16", {facets::sample_tensor(3, {7, 16}, DType::bf16), indices(4, {3, 1, 4}, DType::i32)}, plain},
               {"one", {weight, indices(5, {}, DType::i64)}, plain},
               {"none", {weight, indices(6, {0}, DType::i64)}, plain},
-              {"transposed_weight", {facets::sample_tensor(7, {5, 7}).view_as({7, 5}, {1, 7}, 0), indices(8, {6}, DType::i64)}, plain}};
+              {"transposed_weight",
+               {facets::sample_tensor(7, {5, 7}).view_as({7, 5}, {1, 7}, 0), indices(8, {6}, DType::i64)},
+               plain}};
         },
     .tolerance = {.f32 = 0, .f64 = 0},
 };
@@ -93,22 +97,24 @@ struct BackwardAttrs {
   int64_t first = 0;
   int64_t rows = vocab;
   static constexpr auto fields() {
-    return field_list(field::number<&BackwardAttrs::vocab>("vocab"), field::number<&BackwardAttrs::padding>("padding"), field::number<&BackwardAttrs::first>("first"),
-                      field::number<&BackwardAttrs::rows>("rows"));
+    return field_list(field::number<&BackwardAttrs::vocab>("vocab"), field::number<&BackwardAttrs::padding>("padding"),
+                      field::number<&BackwardAttrs::first>("first"), field::number<&BackwardAttrs::rows>("rows"));
   }
 };
 
 void infer_backward(const OpCall& call, OutputMetas& out) {
   const Tensor &grad = call[0], &indices = call[1];
   facets::check_index_dtype("embedding_backward", indices);
-  TUTTI_CHECK(is_floating(grad.dtype()), "embedding_backward: the gradient is {}; expected a float dtype", describe(grad));
+  TUTTI_CHECK(is_floating(grad.dtype()), "embedding_backward: the gradient is {}; expected a float dtype",
+              describe(grad));
   Shape tokens = grad.sizes();
   if (!tokens.empty()) tokens.pop_back();
   TUTTI_CHECK(grad.ndim() > 0 && tokens == indices.sizes(),
-              "embedding_backward: the gradient {} must have the sizes of the indices {} and one more dim", describe(grad),
-              describe(indices));
+              "embedding_backward: the gradient {} must have the sizes of the indices {} and one more dim",
+              describe(grad), describe(indices));
   const BackwardAttrs& a = call.attrs.as<BackwardAttrs>();
-  TUTTI_CHECK(a.first >= 0 && a.rows >= 0 && a.first <= a.vocab - a.rows, "embedding_backward: {} rows from row {} on of a vocabulary of {}", a.rows, a.first, a.vocab);
+  TUTTI_CHECK(a.first >= 0 && a.rows >= 0 && a.first <= a.vocab - a.rows,
+              "embedding_backward: {} rows from row {} on of a vocabulary of {}", a.rows, a.first, a.vocab);
   out.add(compute_dtype(grad.dtype()), {a.rows, grad.sizes().back()});
 }
 
@@ -125,7 +131,8 @@ void backward_kernel(const OpCall& call, std::span<const Tensor> outputs) {
 }
 
 // The sum of the gradients of row `row`, column `d`, over the token ranges [r0, r1), as a recursion over all ranges.
-double reference_tree(const Tensor& grad, const std::vector<int64_t>& rows, int64_t row, int64_t d, int64_t r0, int64_t r1) {
+double reference_tree(const Tensor& grad, const std::vector<int64_t>& rows, int64_t row, int64_t d, int64_t r0,
+                      int64_t r1) {
   if (r1 - r0 > 1) {
     const int64_t middle = r0 + (r1 - r0 + 1) / 2;
     return reference_tree(grad, rows, row, d, r0, middle) + reference_tree(grad, rows, row, d, middle, r1);
@@ -162,7 +169,8 @@ void backward_vjp(const VjpCall& c, std::span<Tensor> grads) {
     left_out = left_out.defined() ? bit_or(left_out, outside) : outside;
     rows = masked_fill(sub(rows, a.first), outside, 0);
   }
-  grads[0] = a.rows == 0 ? full_beside(c.grads[0], c.input_metas[0].sizes, facets::kSumIdentity, c.grads[0].dtype()) : embedding(c.grads[0], rows);
+  grads[0] = a.rows == 0 ? full_beside(c.grads[0], c.input_metas[0].sizes, facets::kSumIdentity, c.grads[0].dtype())
+                         : embedding(c.grads[0], rows);
   if (left_out.defined()) grads[0] = masked_fill(grads[0], unsqueeze(left_out, -1), facets::kSumIdentity);
 }
 
@@ -177,7 +185,8 @@ const OpDef kEmbeddingBackward{
     .sharding =
         [](const OpCall& call) {
           const std::string tokens = facets::dim_letters(call[1].ndim());
-          return fmt::format("G[{0}w] #I[{0}] -> W[vw] | {1} | lin", tokens, tokens.empty() ? "" : "sum{" + tokens + "}");
+          return fmt::format("G[{0}w] #I[{0}] -> W[vw] | {1} | lin", tokens,
+                             tokens.empty() ? "" : "sum{" + tokens + "}");
         },
     .local_attrs =
         [](const OpCall& whole, const LocalBox& part) {
@@ -194,11 +203,17 @@ const OpDef kEmbeddingBackward{
           const Attrs vocab = Attrs::of(BackwardAttrs{9});
           return std::vector<Sample>{
               {"tokens", {facets::sample_tensor(1, {2, 9, 5}), indices(2, {2, 9}, DType::i64)}, vocab},
-              {"padding", {facets::sample_tensor(11, {40, 6}), indices(12, {40}, DType::i64)}, Attrs::of(BackwardAttrs{9, 3})},
+              {"padding",
+               {facets::sample_tensor(11, {40, 6}), indices(12, {40}, DType::i64)},
+               Attrs::of(BackwardAttrs{9, 3})},
               {"many_ranges", {facets::sample_tensor(3, {700, 3}), indices(4, {700}, DType::i32)}, vocab},
               {"bf16", {facets::sample_tensor(5, {31, 17}, DType::bf16), indices(6, {31}, DType::i64)}, vocab},
-              {"some_rows", {facets::sample_tensor(13, {40, 6}), indices(14, {40}, DType::i32)}, Attrs::of(BackwardAttrs{9, 3, 2, 4})},
-              {"no_rows", {facets::sample_tensor(15, {8, 6}), indices(16, {8}, DType::i64)}, Attrs::of(BackwardAttrs{9, kNoPadding, 9, 0})},
+              {"some_rows",
+               {facets::sample_tensor(13, {40, 6}), indices(14, {40}, DType::i32)},
+               Attrs::of(BackwardAttrs{9, 3, 2, 4})},
+              {"no_rows",
+               {facets::sample_tensor(15, {8, 6}), indices(16, {8}, DType::i64)},
+               Attrs::of(BackwardAttrs{9, kNoPadding, 9, 0})},
               {"f64_one", {facets::sample_tensor(7, {4}, DType::f64), indices(8, {}, DType::i64)}, vocab},
               {"none", {facets::sample_tensor(9, {0, 4}), indices(10, {0}, DType::i64)}, vocab}};
         },

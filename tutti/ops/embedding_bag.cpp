@@ -33,7 +33,8 @@ void for_each_entry(const OpCall& call, Visit visit) {
   const std::vector<int64_t> borders = facets::bag_borders(call), rows = facets::dense_indices(call[1]);
   for (size_t b = 0; b + 1 < borders.size(); ++b) {
     for (int64_t p = borders[b]; p < borders[b + 1]; ++p) {
-      if (rows[static_cast<size_t>(p)] != bag_attrs(call).padding) visit(static_cast<int64_t>(b), p, rows[static_cast<size_t>(p)]);
+      if (rows[static_cast<size_t>(p)] != bag_attrs(call).padding)
+        visit(static_cast<int64_t>(b), p, rows[static_cast<size_t>(p)]);
     }
   }
 }
@@ -45,12 +46,14 @@ void reference_sum(const OpCall& call, std::span<const Tensor> outputs) {
   for_each_entry(call, [&](int64_t bag, int64_t entry, int64_t row) {
     const double factor = call.inputs.size() > 3 ? facets::read_double(call[3], entry * call[3].strides()[0]) : 1.0;
     for (int64_t d = 0; d < columns; ++d)
-      sums[static_cast<size_t>(bag * columns + d)] += factor * facets::read_double(call[0], facets::offset_at(call[0], {row, d}));
+      sums[static_cast<size_t>(bag * columns + d)] +=
+          factor * facets::read_double(call[0], facets::offset_at(call[0], {row, d}));
   });
   const std::vector<int64_t> lengths = facets::bag_lengths(call, facets::bag_borders(call));
   for (int64_t i = 0; i < bags * columns; ++i) {
     const int64_t length = bag_attrs(call).mode == BagMode::mean ? lengths[static_cast<size_t>(i / columns)] : 1;
-    facets::write_double(outputs[0], i, sums[static_cast<size_t>(i)] / static_cast<double>(std::max<int64_t>(length, 1)));
+    facets::write_double(outputs[0], i,
+                         sums[static_cast<size_t>(i)] / static_cast<double>(std::max<int64_t>(length, 1)));
   }
 }
 
@@ -62,7 +65,8 @@ void reference_max(const OpCall& call, std::span<const Tensor> outputs) {
   for_each_entry(call, [&](int64_t bag, int64_t entry, int64_t row) {
     for (int64_t d = 0; d < columns; ++d) {
       const int64_t at = bag * columns + d;
-      const double value = facets::read_double(call[0], facets::offset_at(call[0], {row, d})), best = facets::read_double(outputs[0], at);
+      const double value = facets::read_double(call[0], facets::offset_at(call[0], {row, d})),
+                   best = facets::read_double(outputs[0], at);
       const bool first = facets::read_int64(outputs[1], at) < 0;
       if (!first && !(value > best) && !(std::isnan(value) && !std::isnan(best))) continue;
       facets::write_double(outputs[0], at, value);
@@ -86,7 +90,8 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
   if (c.needs(0))
     grads[0] = embedding_bag_backward(c.grads[0], c.inputs[1], c.inputs[2], c.attrs.as<BagAttrs>().vocab, options,
                                       c.op.num_outputs == 2 ? c.outputs[1] : Tensor{});
-  if (weighted && c.needs(3)) grads[3] = embedding_bag_weights_backward(c.grads[0], c.inputs[0], c.inputs[1], c.inputs[2], options);
+  if (weighted && c.needs(3))
+    grads[3] = embedding_bag_weights_backward(c.grads[0], c.inputs[0], c.inputs[1], c.inputs[2], options);
 }
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
@@ -125,7 +130,8 @@ struct Lookup {
     for (int64_t p = begin; p < end; ++p) {
       if (p + kAhead < entries) {
         const char* ahead = reinterpret_cast<const char*>(table + rows[p + kAhead] * columns + column);
-        for (int64_t line = 0; line < width * static_cast<int64_t>(sizeof(Value)); line += kLine) __builtin_prefetch(ahead + line);
+        for (int64_t line = 0; line < width * static_cast<int64_t>(sizeof(Value)); line += kLine)
+          __builtin_prefetch(ahead + line);
       }
       if (rows[p] == padding) continue;
       add(p, table + rows[p] * columns + column);
@@ -180,20 +186,26 @@ void pool(const OpCall& call, std::span<const Tensor> outputs) {
   if (outputs[0].numel() == 0) return;
   const bool mean = bag_attrs(call).mode == BagMode::mean;
   const int64_t work = (entries / bags + 1) * columns;
-  ThreadPool::current().parallel_for(bags, std::max<int64_t>(kParallelGrain / work, 1), [&](int64_t begin, int64_t end) {
-    for (int64_t column = 0; column < columns; column += kColumns) {
-      const Lookup<Value> lookup{static_cast<const Value*>(table.raw_data()), rows.data<int64_t>(),
-                                 factors.defined() ? factors.data<Wide<Value>>() : nullptr, entries, columns,
-                                 bag_attrs(call).padding, column, std::min(kColumns, columns - column)};
-      for (int64_t b = begin; b < end; ++b) {
-        const int64_t first = borders[static_cast<size_t>(b)], last = borders[static_cast<size_t>(b) + 1];
-        Value* out = static_cast<Value*>(outputs[0].raw_data()) + b * columns + column;
-        if (outputs.size() == 2) lookup.max(first, last, out, outputs[1].data<int64_t>() + b * columns + column);
-        else if (lookup.width == kColumns) lookup.template sum<kColumns>(first, last, mean, out);
-        else lookup.template sum<0>(first, last, mean, out);
-      }
-    }
-  });
+  ThreadPool::current().parallel_for(
+      bags, std::max<int64_t>(kParallelGrain / work, 1), [&](int64_t begin, int64_t end) {
+        for (int64_t column = 0; column < columns; column += kColumns) {
+          const Lookup<Value> lookup{static_cast<const Value*>(table.raw_data()),
+                                     rows.data<int64_t>(),
+                                     factors.defined() ? factors.data<Wide<Value>>() : nullptr,
+                                     entries,
+                                     columns,
+                                     bag_attrs(call).padding,
+                                     column,
+                                     std::min(kColumns, columns - column)};
+          for (int64_t b = begin; b < end; ++b) {
+            const int64_t first = borders[static_cast<size_t>(b)], last = borders[static_cast<size_t>(b) + 1];
+            Value* out = static_cast<Value*>(outputs[0].raw_data()) + b * columns + column;
+            if (outputs.size() == 2) lookup.max(first, last, out, outputs[1].data<int64_t>() + b * columns + column);
+            else if (lookup.width == kColumns) lookup.template sum<kColumns>(first, last, mean, out);
+            else lookup.template sum<0>(first, last, mean, out);
+          }
+        }
+      });
 }
 
 // A kernel and not a recipe: which rows are added, and how many, is in memory.
@@ -207,17 +219,20 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
 
 std::string sharding(const OpCall& call) {
   const bool max = call.op.num_outputs == 2, weighted = call.inputs.size() > 3;
-  return fmt::format("{}[Vw] #I[P] #O[Q]{} -> y[Zw]{}{}", max ? "#W" : "W", weighted ? " #s[P]" : "", max ? " #c[Zw]" : "",
-                     max ? "" : " | | lin");
+  return fmt::format("{}[Vw] #I[P] #O[Q]{} -> y[Zw]{}{}", max ? "#W" : "W", weighted ? " #s[P]" : "",
+                     max ? " #c[Zw]" : "", max ? "" : " | | lin");
 }
 
 Cost cost(const OpCall& call) {
   const double looked_up = static_cast<double>(call[1].numel() * call[0].extents()[1]);
-  return {looked_up, looked_up * static_cast<double>(itemsize(call[0].dtype())) + static_cast<double>(call[1].nbytes())};
+  return {looked_up,
+          looked_up * static_cast<double>(itemsize(call[0].dtype())) + static_cast<double>(call[1].nbytes())};
 }
 
 std::vector<Sample> samples(bool max) {
-  const auto indices = [](uint64_t seed, int64_t n, DType dtype) { return facets::sample_tensor(seed, {n}, dtype, 0, 7); };
+  const auto indices = [](uint64_t seed, int64_t n, DType dtype) {
+    return facets::sample_tensor(seed, {n}, dtype, 0, 7);
+  };
   const auto attrs = [](BagMode mode, int64_t padding = kNoPadding, bool include_last = false) {
     return Attrs::of(BagAttrs{7, padding, mode, include_last});
   };
@@ -226,38 +241,63 @@ std::vector<Sample> samples(bool max) {
   std::vector<Sample> list = {
       {"bags", {table, indices(2, 11, DType::i64), offsets}, attrs(mode)},
       {"padding_i32", {table, indices(3, 11, DType::i32), Tensor::of<int32_t>({0, 3, 3, 8, 11})}, attrs(mode, 2, true)},
-      {"bf16_wide", {facets::sample_tensor(4, {7, 70}, DType::bf16), indices(5, 9, DType::i64), Tensor::of<int64_t>({0, 4})}, attrs(mode)},
-      {"f64", {facets::sample_tensor(6, {7, 64}, DType::f64), indices(7, 40, DType::i64), Tensor::of<int64_t>({0, 20, 30})}, attrs(mode)},
+      {"bf16_wide",
+       {facets::sample_tensor(4, {7, 70}, DType::bf16), indices(5, 9, DType::i64), Tensor::of<int64_t>({0, 4})},
+       attrs(mode)},
+      {"f64",
+       {facets::sample_tensor(6, {7, 64}, DType::f64), indices(7, 40, DType::i64), Tensor::of<int64_t>({0, 20, 30})},
+       attrs(mode)},
       {"no_entries", {table, indices(8, 0, DType::i64), Tensor::of<int64_t>({0, 0})}, attrs(mode)},
       {"no_bags", {table, indices(8, 0, DType::i64), indices(8, 0, DType::i64)}, attrs(mode)}};
   if (max) return list;
   list.push_back({"mean", {table, indices(2, 11, DType::i64), offsets}, attrs(BagMode::mean, 4)});
-  list.push_back({"weighted", {table, indices(2, 11, DType::i64), offsets, facets::sample_tensor(9, {11})}, attrs(mode, 2)});
+  list.push_back(
+      {"weighted", {table, indices(2, 11, DType::i64), offsets, facets::sample_tensor(9, {11})}, attrs(mode, 2)});
   return list;
 }
 
-const OpDef kBag{.name = "embedding_bag", .num_inputs = -1, .infer = infer, .reference = reference_sum,
-                 .gradient = {.vjp = vjp, .saves_inputs = 0b1111}, .check = facets::check_bags, .kernel = kernel,
-                 .sharding = sharding, .cost = cost, .samples = [] { return samples(false); }};
-const OpDef kBagMax{.name = "embedding_bag_max", .num_inputs = 3, .num_outputs = 2, .infer = infer, .reference = reference_max,
-                    .gradient = {.vjp = vjp, .saves_inputs = 0b110, .saves_outputs = 0b10}, .check = facets::check_bags, .kernel = kernel,
-                    .sharding = sharding, .cost = cost, .samples = [] { return samples(true); }, .tolerance = {.f32 = 0, .f64 = 0}};
+const OpDef kBag{.name = "embedding_bag",
+                 .num_inputs = -1,
+                 .infer = infer,
+                 .reference = reference_sum,
+                 .gradient = {.vjp = vjp, .saves_inputs = 0b1111},
+                 .check = facets::check_bags,
+                 .kernel = kernel,
+                 .sharding = sharding,
+                 .cost = cost,
+                 .samples = [] { return samples(false); }};
+const OpDef kBagMax{.name = "embedding_bag_max",
+                    .num_inputs = 3,
+                    .num_outputs = 2,
+                    .infer = infer,
+                    .reference = reference_max,
+                    .gradient = {.vjp = vjp, .saves_inputs = 0b110, .saves_outputs = 0b10},
+                    .check = facets::check_bags,
+                    .kernel = kernel,
+                    .sharding = sharding,
+                    .cost = cost,
+                    .samples = [] { return samples(true); },
+                    .tolerance = {.f32 = 0, .f64 = 0}};
 
 }  // namespace
 
-BagResult embedding_bag_with_entries(const Tensor& weight, const Tensor& indices, const Tensor& offsets, const BagOptions& options) {
-  TUTTI_CHECK(weight.ndim() == 2, "embedding_bag: the weight is {}; expected two dims, [rows, features]", describe(weight));
+BagResult embedding_bag_with_entries(const Tensor& weight, const Tensor& indices, const Tensor& offsets,
+                                     const BagOptions& options) {
+  TUTTI_CHECK(weight.ndim() == 2, "embedding_bag: the weight is {}; expected two dims, [rows, features]",
+              describe(weight));
   const int64_t vocab = weight.extents()[0];
   TUTTI_CHECK(options.padding_idx == kNoPadding || (options.padding_idx >= 0 && options.padding_idx < vocab),
-              "embedding_bag: padding_idx is {}; expected a row of the weight {}", options.padding_idx, describe(weight));
+              "embedding_bag: padding_idx is {}; expected a row of the weight {}", options.padding_idx,
+              describe(weight));
   const Attrs attrs = Attrs::of(BagAttrs{vocab, options.padding_idx, options.mode, options.include_last_offset});
   const Tensor& weights = options.per_sample_weights;
   if (weights.defined()) {
-    TUTTI_CHECK(options.mode == BagMode::sum, "embedding_bag: per_sample_weights weigh the terms of a sum; the mode is {}",
+    TUTTI_CHECK(options.mode == BagMode::sum,
+                "embedding_bag: per_sample_weights weigh the terms of a sum; the mode is {}",
                 options.mode == BagMode::mean ? "mean" : "max");
     TUTTI_CHECK(weights.sizes() == indices.sizes() && is_floating(weights.dtype()),
-                "embedding_bag: per_sample_weights are {}; expected floats of the sizes of the indices {}", describe(weights),
-                describe(indices));
+                "embedding_bag: per_sample_weights are {}; expected floats of the sizes of the indices {}",
+                describe(weights), describe(indices));
   }
   const Tensor inputs[] = {weight, indices, offsets, weights};
   const std::span<const Tensor> used(inputs, weights.defined() ? 4 : 3);
@@ -272,7 +312,8 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& 
 }
 
 Tensor embedding_bag(const Tensor& weight, const Tensor& indices_BL, const BagOptions& options) {
-  TUTTI_CHECK(indices_BL.ndim() == 2, "embedding_bag: without offsets the indices are [bags, length]; got {}", describe(indices_BL));
+  TUTTI_CHECK(indices_BL.ndim() == 2, "embedding_bag: without offsets the indices are [bags, length]; got {}",
+              describe(indices_BL));
   TUTTI_CHECK(!options.include_last_offset, "embedding_bag: include_last_offset is about offsets, and there are none");
   const SymInt bags = indices_BL.size(0), length = indices_BL.size(1);
   BagOptions flat = options;
@@ -282,7 +323,8 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& indices_BL, const BagOp
                 describe(options.per_sample_weights), describe(indices_BL));
     flat.per_sample_weights = reshape(options.per_sample_weights, {-1});
   }
-  return embedding_bag(weight, reshape(indices_BL, {-1}), beside(indices_BL, mul(arange(bags), Scalar(length.guard_int()))), flat);
+  return embedding_bag(weight, reshape(indices_BL, {-1}),
+                       beside(indices_BL, mul(arange(bags), Scalar(length.guard_int()))), flat);
 }
 
 }  // namespace tutti

@@ -33,8 +33,8 @@ bool is_max(const OpCall& call) { return bag_attrs(call).mode == BagMode::max; }
 
 void check_gradient(const OpCall& call) {
   facets::check_bag_operands(call);
-  TUTTI_CHECK(call[0].size(0) == facets::number_of_bags(call), "{}: the gradient is {} for {} bags", call.op.name, describe(call[0]),
-              facets::number_of_bags(call));
+  TUTTI_CHECK(call[0].size(0) == facets::number_of_bags(call), "{}: the gradient is {} for {} bags", call.op.name,
+              describe(call[0]), facets::number_of_bags(call));
 }
 
 void infer_dense(const OpCall& call, OutputMetas& out) {
@@ -44,7 +44,8 @@ void infer_dense(const OpCall& call, OutputMetas& out) {
 
 void infer_rows(const OpCall& call, OutputMetas& out) {
   check_gradient(call);
-  facets::infer_row_outputs(out, compute_dtype(call[0].dtype()), call[1].size(0), bag_attrs(call).vocab, call[0].size(1));
+  facets::infer_row_outputs(out, compute_dtype(call[0].dtype()), call[1].size(0), bag_attrs(call).vocab,
+                            call[0].size(1));
 }
 
 // The gradient, for a mean divided by the lengths of the bags.
@@ -57,7 +58,8 @@ Tensor terms_of(const OpCall& call, const std::vector<int64_t>& borders) {
   const int64_t columns = grad.extents()[1];
   for (int64_t b = 0; b < grad.extents()[0]; ++b) {
     const Wide length = static_cast<Wide>(std::max<int64_t>(lengths[static_cast<size_t>(b)], 1));
-    for (int64_t d = b * columns; d < (b + 1) * columns; ++d) terms.template data<Wide>()[d] = grad.template data<Wide>()[d] / length;
+    for (int64_t d = b * columns; d < (b + 1) * columns; ++d)
+      terms.template data<Wide>()[d] = grad.template data<Wide>()[d] / length;
   }
   return terms;
 }
@@ -110,7 +112,8 @@ struct Reference {
 
   double term(int64_t b, int64_t p, int64_t d) const {
     const double g = facets::read_double(call[0], facets::offset_at(call[0], {b, d}));
-    if (is_max(call)) return facets::read_int64(call[3], facets::offset_at(call[3], {b, d})) == p ? g : facets::kSumIdentity;
+    if (is_max(call))
+      return facets::read_int64(call[3], facets::offset_at(call[3], {b, d})) == p ? g : facets::kSumIdentity;
     if (bag_attrs(call).mode == BagMode::mean) return g / static_cast<double>(lengths[static_cast<size_t>(b)]);
     return call.inputs.size() > 3 ? g * facets::read_double(call[3], facets::offset_at(call[3], {p})) : g;
   }
@@ -127,19 +130,24 @@ void reference_dense(const OpCall& call, std::span<const Tensor> outputs) {
 void reference_rows(const OpCall& call, std::span<const Tensor> outputs) {
   facets::check_bags(call);
   const Reference sum{call};
-  facets::reference_row_outputs(sum.rows, bag_attrs(call).padding, outputs, [&](int64_t row, int64_t d) { return sum(row, d); });
+  facets::reference_row_outputs(sum.rows, bag_attrs(call).padding, outputs,
+                                [&](int64_t row, int64_t d) { return sum(row, d); });
 }
 
-// What the cotangent `w` of the table gives the gradient: linear in it, so the bags of `w`; for max, its rows that were chosen.
+// What the cotangent `w` of the table gives the gradient: linear in it, so the bags of `w`; for max, its rows that were
+// chosen.
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   if (!c.grads[0].defined()) return;
   const BagAttrs& a = c.attrs.as<BagAttrs>();
   const Tensor& w = c.grads[0];
   if (a.mode != BagMode::max) {
-    const BagOptions options{.mode = a.mode, .padding_idx = a.padding, .include_last_offset = a.include_last != 0,
+    const BagOptions options{.mode = a.mode,
+                             .padding_idx = a.padding,
+                             .include_last_offset = a.include_last != 0,
                              .per_sample_weights = c.inputs.size() > 3 ? c.inputs[3] : Tensor{}};
     if (c.needs(0)) grads[0] = embedding_bag(w, c.inputs[1], c.inputs[2], options);
-    if (c.inputs.size() > 3 && c.needs(3)) grads[3] = embedding_bag_weights_backward(c.inputs[0], w, c.inputs[1], c.inputs[2], options);
+    if (c.inputs.size() > 3 && c.needs(3))
+      grads[3] = embedding_bag_weights_backward(c.inputs[0], w, c.inputs[1], c.inputs[2], options);
     return;
   }
   if (!c.needs(0)) return;
@@ -160,11 +168,14 @@ std::string letters(const OpCall& call, char width) {
 }
 
 std::vector<Sample> samples() {
-  const auto indices = [](uint64_t seed, int64_t n, DType dtype) { return facets::sample_tensor(seed, {n}, dtype, 0, 7); };
+  const auto indices = [](uint64_t seed, int64_t n, DType dtype) {
+    return facets::sample_tensor(seed, {n}, dtype, 0, 7);
+  };
   const auto attrs = [](BagMode mode, int64_t padding = kNoPadding, bool include_last = false, int64_t vocab = 9) {
     return Attrs::of(BagAttrs{vocab, padding, mode, include_last});
   };
-  const Tensor grad = facets::sample_tensor(1, {4, 5}), offsets = Tensor::of<int64_t>({0, 3, 3, 8}), eleven = indices(2, 11, DType::i64);
+  const Tensor grad = facets::sample_tensor(1, {4, 5}), offsets = Tensor::of<int64_t>({0, 3, 3, 8}),
+               eleven = indices(2, 11, DType::i64);
   std::vector<int64_t> pairs(400), chosen(20);
   for (size_t b = 0; b < pairs.size(); ++b) pairs[b] = static_cast<int64_t>(2 * b);
   for (size_t i = 0; i < chosen.size(); ++i)
@@ -180,50 +191,58 @@ std::vector<Sample> samples() {
            {facets::sample_tensor(6, {2, 7}, DType::bf16), eleven, Tensor::of<int32_t>({0, 4, 11})},
            attrs(BagMode::sum, kNoPadding, true)},
           {"f64", {facets::sample_tensor(7, {4, 2}, DType::f64), eleven, offsets}, attrs(BagMode::mean)},
-          {"no_entries", {facets::sample_tensor(8, {2, 3}), indices(9, 0, DType::i64), Tensor::of<int64_t>({0, 0})}, attrs(BagMode::sum)}};
+          {"no_entries",
+           {facets::sample_tensor(8, {2, 3}), indices(9, 0, DType::i64), Tensor::of<int64_t>({0, 0})},
+           attrs(BagMode::sum)}};
 }
 
-const OpDef kDense{.name = "embedding_bag_backward", .num_inputs = -1, .infer = infer_dense, .reference = reference_dense,
-                   .gradient = {.vjp = vjp, .saves_inputs = 0b1111}, .check = facets::check_bags,
+const OpDef kDense{.name = "embedding_bag_backward",
+                   .num_inputs = -1,
+                   .infer = infer_dense,
+                   .reference = reference_dense,
+                   .gradient = {.vjp = vjp, .saves_inputs = 0b1111},
+                   .check = facets::check_bags,
                    // A kernel and not a recipe: which rows are added is in memory.
-                   .kernel = [](const OpCall& call, std::span<const Tensor> outputs) {
-                     with_sums(call, outputs[0], [&](const facets::RowSums& sums) { sums.write_rows(outputs[0]); });
-                   },
+                   .kernel =
+                       [](const OpCall& call, std::span<const Tensor> outputs) {
+                         with_sums(call, outputs[0], [&](const facets::RowSums& sums) { sums.write_rows(outputs[0]); });
+                       },
                    .sharding = [](const OpCall& call) { return fmt::format("G{}y[Vw] | | lin", letters(call, 'w')); },
                    .samples = samples};
-const OpDef kRows{.name = "embedding_bag_row_gradients",
-                  .num_inputs = -1,
-                  .num_outputs = 3,
-                  .infer = infer_rows,
-                  .reference = reference_rows,
-                  .gradient = {.none = facets::kNoRowGradient},
-                  .check = facets::check_bags,
-                  .kernel =
-                      [](const OpCall& call, std::span<const Tensor> outputs) {
-                        with_sums(call, outputs[0], [&](const facets::RowSums& sums) { facets::write_row_outputs(sums, outputs); });
-                      },
-                  .sharding = [](const OpCall& call) { return fmt::format("#G{}v[KW] #r[K] #c[]", letters(call, 'W')); },
-                  .samples = samples};
+const OpDef kRows{
+    .name = "embedding_bag_row_gradients",
+    .num_inputs = -1,
+    .num_outputs = 3,
+    .infer = infer_rows,
+    .reference = reference_rows,
+    .gradient = {.none = facets::kNoRowGradient},
+    .check = facets::check_bags,
+    .kernel =
+        [](const OpCall& call, std::span<const Tensor> outputs) {
+          with_sums(call, outputs[0], [&](const facets::RowSums& sums) { facets::write_row_outputs(sums, outputs); });
+        },
+    .sharding = [](const OpCall& call) { return fmt::format("#G{}v[KW] #r[K] #c[]", letters(call, 'W')); },
+    .samples = samples};
 
 struct Inputs {
   std::vector<Tensor> list;
   Attrs attrs;
 };
-Inputs inputs_of(const char* where, const Tensor& grad, const Tensor& indices, const Tensor& offsets, int64_t vocab, const BagOptions& o,
-                 const Tensor& chosen) {
+Inputs inputs_of(const char* where, const Tensor& grad, const Tensor& indices, const Tensor& offsets, int64_t vocab,
+                 const BagOptions& o, const Tensor& chosen) {
   TUTTI_CHECK(vocab >= 0, "{}: a table of {} rows; expected 0 or more", where, vocab);
   TUTTI_CHECK(o.padding_idx == kNoPadding || (o.padding_idx >= 0 && o.padding_idx < vocab),
               "{}: padding_idx is {}; expected a row of a table of {}", where, o.padding_idx, vocab);
   Inputs inputs{{grad, indices, offsets}, Attrs::of(BagAttrs{vocab, o.padding_idx, o.mode, o.include_last_offset})};
   if (o.mode == BagMode::max) {
     TUTTI_CHECK(chosen.defined() && chosen.dtype() == DType::i64 && chosen.sizes() == grad.sizes(),
-                "{}: for max it needs the chosen entries, i64 of the sizes of the gradient {}; got {}", where, describe(grad),
-                chosen.defined() ? describe(chosen) : "none");
+                "{}: for max it needs the chosen entries, i64 of the sizes of the gradient {}; got {}", where,
+                describe(grad), chosen.defined() ? describe(chosen) : "none");
     inputs.list.push_back(chosen);
   } else if (o.per_sample_weights.defined()) {
     TUTTI_CHECK(o.mode == BagMode::sum && o.per_sample_weights.sizes() == indices.sizes(),
-                "{}: per_sample_weights are for sums and have the sizes of the indices {}; got {}", where, describe(indices),
-                describe(o.per_sample_weights));
+                "{}: per_sample_weights are for sums and have the sizes of the indices {}; got {}", where,
+                describe(indices), describe(o.per_sample_weights));
     inputs.list.push_back(o.per_sample_weights);
   }
   return inputs;
@@ -235,27 +254,29 @@ Inputs inputs_of(const char* where, const Tensor& grad, const Tensor& indices, c
 static Tensor bags_of_entries(const Tensor& indices, const Tensor& offsets, bool include_last) {
   const SymInt bags = offsets.size(0) - (include_last ? 1 : 0), entries = indices.size(0);
   if (bags <= 1) return full_beside(indices, {entries}, 0, DType::i64);
-  const Tensor counts = scatter_add(full_beside(indices, {entries + 1}, 0, DType::i64), 0, narrow(offsets, 0, 1, bags - 1), full_beside(indices, {bags - 1}, 1, DType::i64));
+  const Tensor counts = scatter_add(full_beside(indices, {entries + 1}, 0, DType::i64), 0,
+                                    narrow(offsets, 0, 1, bags - 1), full_beside(indices, {bags - 1}, 1, DType::i64));
   return narrow(cumsum(counts, 0), 0, 0, entries);
 }
 
-Tensor embedding_bag_weights_backward(const Tensor& grad_BD, const Tensor& weight, const Tensor& indices, const Tensor& offsets,
-                                      const BagOptions& options) {
+Tensor embedding_bag_weights_backward(const Tensor& grad_BD, const Tensor& weight, const Tensor& indices,
+                                      const Tensor& offsets, const BagOptions& options) {
   TUTTI_CHECK(options.mode == BagMode::sum, "embedding_bag_weights_backward: only sums have per_sample_weights");
   const DType dtype = compute_dtype(weight.dtype());
   const Tensor bags = bags_of_entries(indices, offsets, options.include_last_offset);
-  const Tensor products = sum(mul(cast(embedding(weight, indices), dtype), cast(embedding(grad_BD, bags), dtype)), {.dims = {-1}});
+  const Tensor products =
+      sum(mul(cast(embedding(weight, indices), dtype), cast(embedding(grad_BD, bags), dtype)), {.dims = {-1}});
   return options.padding_idx >= 0 ? masked_fill(products, eq(indices, options.padding_idx), 0.0) : products;
 }
 
-Tensor embedding_bag_backward(const Tensor& grad_BD, const Tensor& indices, const Tensor& offsets, int64_t vocab, const BagOptions& options,
-                              const Tensor& chosen) {
+Tensor embedding_bag_backward(const Tensor& grad_BD, const Tensor& indices, const Tensor& offsets, int64_t vocab,
+                              const BagOptions& options, const Tensor& chosen) {
   const Inputs inputs = inputs_of("embedding_bag_backward", grad_BD, indices, offsets, vocab, options, chosen);
   return apply1(kDense, inputs.list, inputs.attrs);
 }
 
-RowGradients embedding_bag_row_gradients(const Tensor& grad_BD, const Tensor& indices, const Tensor& offsets, int64_t vocab,
-                                         const BagOptions& options, const Tensor& chosen) {
+RowGradients embedding_bag_row_gradients(const Tensor& grad_BD, const Tensor& indices, const Tensor& offsets,
+                                         int64_t vocab, const BagOptions& options, const Tensor& chosen) {
   const Inputs inputs = inputs_of("embedding_bag_row_gradients", grad_BD, indices, offsets, vocab, options, chosen);
   Tensor outputs[3];
   apply(kRows, inputs.list, inputs.attrs, outputs);

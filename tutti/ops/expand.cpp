@@ -23,7 +23,8 @@ Dims repeated_dims(const Shape& wide, const Shape& narrow) {
   Dims dims;
   const int shift = wide.ndim() - narrow.ndim();
   for (int d = 0; d < wide.ndim(); ++d) {
-    if (d < shift || (narrow[static_cast<size_t>(d - shift)] == 1 && wide[static_cast<size_t>(d)] != 1)) dims.push_back(d);
+    if (d < shift || (narrow[static_cast<size_t>(d - shift)] == 1 && wide[static_cast<size_t>(d)] != 1))
+      dims.push_back(d);
   }
   return dims;
 }
@@ -63,9 +64,10 @@ const OpDef kExpand{
             facets::move_element(outputs[0], at, x, source);
           });
         },
-    .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) {
-      grads[0] = expand_backward(c.grads[0], c.input_metas[0].sizes);
-    }},
+    .gradient = {.vjp =
+                     [](const VjpCall& c, std::span<Tensor> grads) {
+                       grads[0] = expand_backward(c.grads[0], c.input_metas[0].sizes);
+                     }},
     .view =
         [](const OpCall& call) {
           OutputMetas metas;
@@ -130,7 +132,8 @@ const OpDef kExpandBackward{
     .recipe = {.kind = codegen::LoopKind::row,
                .build =
                    [](RecipeBuilder& b) {
-                     const Expr sum = b.reduce(codegen::ReduceOp::sum, cast(b.in(0), compute_dtype(b.output_dtypes[0])));
+                     const Expr sum =
+                         b.reduce(codegen::ReduceOp::sum, cast(b.in(0), compute_dtype(b.output_dtypes[0])));
                      b.out(sum);
                    },
                .row_dims = [](const OpCall& call) { return repeated_dims(call[0].sizes(), sizes_of(call)); },
@@ -138,7 +141,8 @@ const OpDef kExpandBackward{
                .leaf = [](const OpCall&) -> int64_t { return 1; }},
     .sharding =
         [](const OpCall& call) {
-          return fmt::format("g[{}] -> y[{}] | {} | lin", facets::dim_letters(call[0].ndim()), narrow_letters(call[0].sizes(), sizes_of(call)),
+          return fmt::format("g[{}] -> y[{}] | {} | lin", facets::dim_letters(call[0].ndim()),
+                             narrow_letters(call[0].sizes(), sizes_of(call)),
                              rows::tree_classes(call[0].sizes(), repeated_dims(call[0].sizes(), sizes_of(call)), 1));
         },
     .local_attrs = local_sizes,
@@ -152,8 +156,8 @@ Tensor expand(const Tensor& x, const Shape& sizes) {
   Shape full = sizes;
   for (int d = 0; d < sizes.ndim(); ++d) {
     if (sizes[static_cast<size_t>(d)] != -1) continue;
-    TUTTI_CHECK(d >= shift, "expand: sizes {} keep dim {}, which {} does not have; -1 keeps a dim of the tensor", sizes, d,
-                describe(x));
+    TUTTI_CHECK(d >= shift, "expand: sizes {} keep dim {}, which {} does not have; -1 keeps a dim of the tensor", sizes,
+                d, describe(x));
     full[static_cast<size_t>(d)] = x.sizes()[static_cast<size_t>(d - shift)];
   }
   return call_op(kExpand, Attrs::of(SizesAttrs{full}), x);

@@ -10,9 +10,10 @@ namespace tutti {
 Tensor expand(const Tensor& x, const Shape& sizes);
 Tensor expand_as(const Tensor& x, const Tensor& other);
 
-// The gradient of expand: `grad` summed over the repeated dims, which gives a tensor of `sizes`. The repeated elements are
-// combined by halving down to single elements (numerics contract, N3t). Sums over tokens are taken earlier, per head, so for a
-// weight that heads share the sum over heads comes last. Dtypes: f32 for the narrow floats, else that of `grad`.
+// The gradient of expand: `grad` summed over the repeated dims, which gives a tensor of `sizes`. The repeated elements
+// are combined by halving down to single elements (numerics contract, N3t). Sums over tokens are taken earlier, per
+// head, so for a weight that heads share the sum over heads comes last. Dtypes: f32 for the narrow floats, else that of
+// `grad`.
 Tensor expand_backward(const Tensor& grad, const Shape& sizes);
 
 }  // namespace tutti

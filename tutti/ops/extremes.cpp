@@ -30,9 +30,10 @@ Expr comparable(RecipeBuilder& b) {
 void infer_extreme(const OpCall& call, OutputMetas& out) {
   const ReduceAttrs& a = reduce_attrs(call);
   for (const int64_t d : a.dims) {
-    TUTTI_CHECK(call[0].sizes()[static_cast<size_t>(d)] != 0,
-                "{}: dim {} of x, which is {}, has no elements, and nothing has no extreme; give dims that are not empty",
-                call.op.name, d, describe(call[0]));
+    TUTTI_CHECK(
+        call[0].sizes()[static_cast<size_t>(d)] != 0,
+        "{}: dim {} of x, which is {}, has no elements, and nothing has no extreme; give dims that are not empty",
+        call.op.name, d, describe(call[0]));
   }
   rows::infer_reduction(call, out);
 }
@@ -63,7 +64,9 @@ void extreme_reference(const OpCall& call, std::span<const Tensor> outputs) {
       double extreme = facets::read_double(x, at);
       // If there are zeros of both signs, 0 is the larger.
       for (const int64_t other : offsets) {
-        if (extreme == 0 && facets::read_double(x, other) == 0 && std::signbit(facets::read_double(x, other)) != maximum) extreme = maximum ? 0.0 : -0.0;
+        if (extreme == 0 && facets::read_double(x, other) == 0 &&
+            std::signbit(facets::read_double(x, other)) != maximum)
+          extreme = maximum ? 0.0 : -0.0;
       }
       facets::write_double(outputs[0], row, extreme);
     } else facets::write_int64(outputs[0], row, facets::read_int64(x, at));
@@ -162,16 +165,19 @@ const OpDef kArgmin{
 // ---- calls ----------------------------------------------------------------------------------------------------------
 
 Tensor extreme(const OpDef& op, const Tensor& x, const ExtremeOptions& options) {
-  return call_op(op, Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), op.name),
-                                           .keepdim = options.keepdim,
-                                           .dtype = x.dtype()}), x);
+  return call_op(
+      op,
+      Attrs::of(ReduceAttrs{
+          .dims = normalize_dims(options.dims, x.ndim(), op.name), .keepdim = options.keepdim, .dtype = x.dtype()}),
+      x);
 }
 
 Tensor position(const OpDef& op, const Tensor& x, const ArgOptions& options) {
   const Dims dims = options.dim ? Dims{*options.dim} : Dims{};
-  return call_op(op, Attrs::of(ReduceAttrs{.dims = normalize_dims(dims, x.ndim(), op.name),
-                                           .keepdim = options.keepdim,
-                                           .dtype = DType::i64}), x);
+  return call_op(op,
+                 Attrs::of(ReduceAttrs{
+                     .dims = normalize_dims(dims, x.ndim(), op.name), .keepdim = options.keepdim, .dtype = DType::i64}),
+                 x);
 }
 
 }  // namespace

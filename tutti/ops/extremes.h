@@ -1,7 +1,7 @@
 // Maxima and minima over dims, and their positions.
 //
-// Shapes: the reduced dims are removed, or kept with size 1 with keepdim. If a row contains NaN, the result is NaN (or its
-// position). UsageError for a row without elements.
+// Shapes: the reduced dims are removed, or kept with size 1 with keepdim. If a row contains NaN, the result is NaN (or
+// its position). UsageError for a row without elements.
 #pragma once
 
 #include <optional>
@@ -22,8 +22,8 @@ struct ArgOptions {
   std::optional<int64_t> dim = {};  // not set: the position in the flattened tensor
   bool keepdim = false;
 };
-// The position (i64) of the largest and the smallest element along a dim: the first NaN if there is one, else the first of equal
-// elements.
+// The position (i64) of the largest and the smallest element along a dim: the first NaN if there is one, else the first
+// of equal elements.
 Tensor argmax(const Tensor& x, const ArgOptions& options = {});
 Tensor argmin(const Tensor& x, const ArgOptions& options = {});
 

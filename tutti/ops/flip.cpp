@@ -32,7 +32,8 @@ const OpDef kFlip{
             facets::move_element(outputs[0], at, call[0], source);
           });
         },
-    .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = flip(c.grads[0], dims_of(c.attrs)); }},
+    .gradient = {.vjp = [](const VjpCall& c,
+                           std::span<Tensor> grads) { grads[0] = flip(c.grads[0], dims_of(c.attrs)); }},
     // A kernel and not a recipe: the copy walks x from behind, by strides that a recipe cannot ask for.
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {

@@ -15,7 +15,8 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
     return std::fma(static_cast<float>(v[0]), static_cast<float>(v[1]), static_cast<float>(v[2]));
   };
   pointwise::run_map({outputs[0], call.inputs, compute}, fused, [](const int64_t* v) {
-    return static_cast<int64_t>(static_cast<uint64_t>(v[0]) * static_cast<uint64_t>(v[1]) + static_cast<uint64_t>(v[2]));
+    return static_cast<int64_t>(static_cast<uint64_t>(v[0]) * static_cast<uint64_t>(v[1]) +
+                                static_cast<uint64_t>(v[2]));
   });
 }
 
@@ -26,7 +27,8 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
     if (!c.needs(i)) continue;
     const bool summed = pointwise::is_summed(g, c.input_metas[i]);
     const Tensor& other = c.inputs[1 - i];
-    grads[i] = pointwise::reduce_like(summed ? mul(pointwise::widened(g), pointwise::widened(other)) : mul(g, other), c.input_metas[i]);
+    grads[i] = pointwise::reduce_like(summed ? mul(pointwise::widened(g), pointwise::widened(other)) : mul(g, other),
+                                      c.input_metas[i]);
   }
   if (c.needs(2)) grads[2] = pointwise::reduce_like(g, c.input_metas[2]);
 }

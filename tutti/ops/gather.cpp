@@ -24,14 +24,18 @@ void check_indices(const OpCall& call) {
 
 // x is read at input 1 along the dim of the call.
 template <Pick::Loops loops>
-constexpr Recipe kTake{
-    .build = [](RecipeBuilder& b) { b.out(b.in(0)); },
-    .pick = [](const OpCall& call) { return Pick{.index = 1, .dim = call.attrs.as<IndexAttrs>().dim, .loops = loops, .read = 0}; },
-    .explain = check_indices,
-    .moves_bits = true};
+constexpr Recipe kTake{.build = [](RecipeBuilder& b) { b.out(b.in(0)); },
+                       .pick =
+                           [](const OpCall& call) {
+                             return Pick{.index = 1, .dim = call.attrs.as<IndexAttrs>().dim, .loops = loops, .read = 0};
+                           },
+                       .explain = check_indices,
+                       .moves_bits = true};
 
 // What a gradient is added to: zeros that leave the bits of their addend.
-Tensor sum_start(const Tensor& grad, const OutputMeta& meta) { return full_beside(grad, meta.sizes, facets::kSumIdentity, compute_dtype(meta.dtype)); }
+Tensor sum_start(const Tensor& grad, const OutputMeta& meta) {
+  return full_beside(grad, meta.sizes, facets::kSumIdentity, compute_dtype(meta.dtype));
+}
 
 // ---- gather ---------------------------------------------------------------------------------------------------------
 
@@ -69,11 +73,16 @@ std::vector<Sample> gather_samples() {
   const auto index = [](uint64_t seed, const Extents& sizes, double n, DType dtype) {
     return facets::sample_tensor(seed, sizes, dtype, 0, n);
   };
-  return {{"rows", {facets::sample_tensor(1, {5, 3}), index(2, {7, 3}, 5, DType::i64)}, Attrs::of(IndexAttrs{0})},
-          {"last_bf16", {facets::sample_tensor(3, {4, 9}, DType::bf16), index(4, {4, 2}, 9, DType::i32)}, Attrs::of(IndexAttrs{1})},
-          {"narrower", {facets::sample_tensor(5, {3, 4, 5}), index(6, {2, 6, 5}, 4, DType::i64)}, Attrs::of(IndexAttrs{1})},
-          {"strided", {facets::strided_copy(facets::sample_tensor(7, {3, 5})), index(8, {3, 4}, 5, DType::i64)}, Attrs::of(IndexAttrs{1})},
-          {"empty", {facets::sample_tensor(9, {3, 5}), index(10, {3, 0}, 5, DType::i64)}, Attrs::of(IndexAttrs{1})}};
+  return {
+      {"rows", {facets::sample_tensor(1, {5, 3}), index(2, {7, 3}, 5, DType::i64)}, Attrs::of(IndexAttrs{0})},
+      {"last_bf16",
+       {facets::sample_tensor(3, {4, 9}, DType::bf16), index(4, {4, 2}, 9, DType::i32)},
+       Attrs::of(IndexAttrs{1})},
+      {"narrower", {facets::sample_tensor(5, {3, 4, 5}), index(6, {2, 6, 5}, 4, DType::i64)}, Attrs::of(IndexAttrs{1})},
+      {"strided",
+       {facets::strided_copy(facets::sample_tensor(7, {3, 5})), index(8, {3, 4}, 5, DType::i64)},
+       Attrs::of(IndexAttrs{1})},
+      {"empty", {facets::sample_tensor(9, {3, 5}), index(10, {3, 0}, 5, DType::i64)}, Attrs::of(IndexAttrs{1})}};
 }
 
 const OpDef kGather{
@@ -84,7 +93,8 @@ const OpDef kGather{
     .gradient = {.vjp =
                      [](const VjpCall& c, std::span<Tensor> grads) {
                        if (!c.needs(0)) return;
-                       grads[0] = scatter_add(sum_start(c.grads[0], c.input_metas[0]), c.attrs.as<IndexAttrs>().dim, c.inputs[1], c.grads[0]);
+                       grads[0] = scatter_add(sum_start(c.grads[0], c.input_metas[0]), c.attrs.as<IndexAttrs>().dim,
+                                              c.inputs[1], c.grads[0]);
                      },
                  .saves_inputs = 0b10},
     .recipe = kTake<Pick::Loops::of_index>,
@@ -108,7 +118,9 @@ std::vector<Sample> index_select_samples() {
   const Tensor rows = Tensor::of<int64_t>({4, 0, 0, 2}), columns = Tensor::of<int32_t>({1, 2, 1});
   return {{"rows", {facets::sample_tensor(1, {5, 3}), rows}, Attrs::of(IndexAttrs{0})},
           {"columns_bf16", {facets::sample_tensor(2, {2, 3, 4}, DType::bf16), columns}, Attrs::of(IndexAttrs{1})},
-          {"strided_i64", {facets::strided_copy(facets::sample_tensor(3, {5, 2}, DType::i64)), rows}, Attrs::of(IndexAttrs{0})},
+          {"strided_i64",
+           {facets::strided_copy(facets::sample_tensor(3, {5, 2}, DType::i64)), rows},
+           Attrs::of(IndexAttrs{0})},
           {"none", {facets::sample_tensor(4, {5, 2}), Tensor::empty({0}, DType::i64)}, Attrs::of(IndexAttrs{0})}};
 }
 

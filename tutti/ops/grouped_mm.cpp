@@ -25,9 +25,12 @@ DType out_dtype(const OpCall& call) { return call.attrs.as<GroupedAttrs>().out_d
 void infer(const OpCall& call, OutputMetas& out) {
   const Shape &a = call[0].sizes(), &b = call[1].sizes();
   switch (form_of(call)) {
-    case Form::rows: return out.add(out_dtype(call), {a[0], b[2]});
-    case Form::columns: return out.add(out_dtype(call), {a[1], b[1]});
-    case Form::contraction: return out.add(out_dtype(call), {call[2].sizes()[0], a[0], b[1]});
+    case Form::rows:
+      return out.add(out_dtype(call), {a[0], b[2]});
+    case Form::columns:
+      return out.add(out_dtype(call), {a[1], b[1]});
+    case Form::contraction:
+      return out.add(out_dtype(call), {call[2].sizes()[0], a[0], b[1]});
   }
 }
 
@@ -35,7 +38,9 @@ void store_identity(const Tensor& out, int64_t begin, int64_t end) {
   constexpr int64_t kElementsAtOnce = 1 << 14;
   const int64_t item = itemsize(out.dtype());
   char* const to = static_cast<char*>(out.raw_data()) + begin * item;
-  ThreadPool::current().parallel_for(end - begin, kElementsAtOnce, [&](int64_t first, int64_t last) { codegen::store_sum_identity(to + first * item, out.dtype(), last - first); });
+  ThreadPool::current().parallel_for(end - begin, kElementsAtOnce, [&](int64_t first, int64_t last) {
+    codegen::store_sum_identity(to + first * item, out.dtype(), last - first);
+  });
 }
 
 // What no group owns.
@@ -67,7 +72,8 @@ void multiply(const OpCall& call, const Tensor& out, const RowProducer* producer
     return fmt::format("{} groups, largest {}x{}x{}: {}", groups.size(), p.m, p.n, p.k,
                        codegen::describe_gemm(p.m, p.n, p.k, p.a, p.b, p.c, trees.of(*largest)));
   });
-  // Products that are a large part of the work take the threads one after the other; then the others run side by side, the larger ones first.
+  // Products that are a large part of the work take the threads one after the other; then the others run side by side,
+  // the larger ones first.
   constexpr double kWorthAllThreads = 1 << 21;
   std::vector<std::pair<double, size_t>> work;
   double all = 0;
@@ -115,14 +121,16 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 Tensor product(const Tensor& a, const Tensor& b, const Tensor& offsets, const Tensor& positions, SymInt position_count,
                DType out) {
   const Attrs attrs = Attrs::of(GroupedAttrs{positions.defined() ? position_count : SymInt(0), out});
-  return positions.defined() ? call_op(kGroupedMm, attrs, a, b, offsets, positions) : call_op(kGroupedMm, attrs, a, b, offsets);
+  return positions.defined() ? call_op(kGroupedMm, attrs, a, b, offsets, positions)
+                             : call_op(kGroupedMm, attrs, a, b, offsets);
 }
 
 // As the weights of linear layers lie when they are multiplied.
 bool is_transposed_view(const Tensor& t) { return t.ndim() == 3 && t.strides()[1] == 1 && t.strides()[2] != 1; }
 
-// Both gradients are grouped products of the cotangent again: what is 3-D contracts the ragged dim, what is 2-D keeps it. The gradient of a 3-D operand lies as the
-// operand does, so that the sums over virtual shards, norms and optimizers walk through memory: the same products in the same order.
+// Both gradients are grouped products of the cotangent again: what is 3-D contracts the ragged dim, what is 2-D keeps
+// it. The gradient of a 3-D operand lies as the operand does, so that the sums over virtual shards, norms and
+// optimizers walk through memory: the same products in the same order.
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   const Tensor& g = c.grads[0];
   if (!g.defined()) return;
@@ -134,22 +142,28 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
   };
   const auto turned = [](const Tensor& t) { return transpose(t, -1, -2); };
   if (c.needs(0)) {
-    grads[0] = is_transposed_view(c.inputs[0]) ? turned(gradient(c.inputs[1], turned(g), c.input_metas[0])) : gradient(g, turned(c.inputs[1]), c.input_metas[0]);
+    grads[0] = is_transposed_view(c.inputs[0]) ? turned(gradient(c.inputs[1], turned(g), c.input_metas[0]))
+                                               : gradient(g, turned(c.inputs[1]), c.input_metas[0]);
   }
   if (c.needs(1)) {
-    grads[1] = is_transposed_view(c.inputs[1]) ? turned(gradient(turned(g), c.inputs[0], c.input_metas[1])) : gradient(turned(c.inputs[0]), g, c.input_metas[1]);
+    grads[1] = is_transposed_view(c.inputs[1]) ? turned(gradient(turned(g), c.inputs[0], c.input_metas[1]))
+                                               : gradient(turned(c.inputs[0]), g, c.input_metas[1]);
   }
 }
 
-// Offsets count through the whole ragged dim, and a group is what they say: neither is cut. So a sum over the ragged dim stays whole, too; what its ranges of
-// positions allow to divide is divided by those who know which rank has which rows (expert parallelism).
+// Offsets count through the whole ragged dim, and a group is what they say: neither is cut. So a sum over the ragged
+// dim stays whole, too; what its ranges of positions allow to divide is divided by those who know which rank has which
+// rows (expert parallelism).
 std::string sharding(const OpCall& call) {
   const char* positions = has_positions(call) ? " #P[T]" : "";
   const int32_t leaf = codegen::contraction_leaf();
   switch (form_of(call)) {
-    case Form::rows: return fmt::format("A[Tk] B[Gkn] #O[G]{} -> C[Tn] | tree:{}{{k}} | bilin", positions, leaf);
-    case Form::columns: return fmt::format("A[Gmk] B[kT] #O[G]{} -> C[mT] | tree:{}{{k}} | bilin", positions, leaf);
-    case Form::contraction: return fmt::format("A[mT] B[Tn] #O[G]{} -> C[Gmn] | | bilin", positions);
+    case Form::rows:
+      return fmt::format("A[Tk] B[Gkn] #O[G]{} -> C[Tn] | tree:{}{{k}} | bilin", positions, leaf);
+    case Form::columns:
+      return fmt::format("A[Gmk] B[kT] #O[G]{} -> C[mT] | tree:{}{{k}} | bilin", positions, leaf);
+    case Form::contraction:
+      return fmt::format("A[mT] B[Tn] #O[G]{} -> C[Gmn] | | bilin", positions);
   }
   throw InternalError("grouped_mm: no such form");
 }
@@ -161,28 +175,29 @@ Cost cost(const OpCall& call) {
   const double out = static_cast<double>(numel_of(metas.meta[0].sizes).guard_int());
   // A contraction of T rows meets each of them in one group.
   const double groups = form_of(call) == Form::contraction ? std::max(1.0, static_cast<double>(call[2].numel())) : 1.0;
-  const double bytes = static_cast<double>(call[0].nbytes() + call[1].nbytes()) + out * static_cast<double>(itemsize(out_dtype(call)));
+  const double bytes =
+      static_cast<double>(call[0].nbytes() + call[1].nbytes()) + out * static_cast<double>(itemsize(out_dtype(call)));
   return {2.0 * out * static_cast<double>(call[0].extents().back()) / groups, bytes};
 }
 
 Sample sample(const char* name, const Extents& a, const Extents& b, const Tensor& offsets, DType dtype, DType out) {
-  return {name, {facets::sample_tensor(1, a, dtype), facets::sample_tensor(2, b, dtype), offsets},
+  return {name,
+          {facets::sample_tensor(1, a, dtype), facets::sample_tensor(2, b, dtype), offsets},
           Attrs::of(GroupedAttrs{0, out})};
 }
 
 std::vector<Sample> samples() {
   constexpr DType f32 = DType::f32, f64 = DType::f64, bf16 = DType::bf16;
   const Tensor uneven = Tensor::of<int64_t>({3, 3, 10, 11}), rest = Tensor::of<int32_t>({0, 5, 9});
-  std::vector<Sample> list{
-      sample("rows_f32", {11, 7}, {4, 7, 5}, uneven, f32, f32),
-      sample("rows_with_a_rest_f32", {12, 130}, {3, 130, 3}, rest, f32, f32),
-      sample("rows_bf16", {12, 9}, {3, 9, 5}, rest, bf16, bf16),
-      sample("columns_f64", {4, 5, 6}, {6, 11}, uneven, f64, f64),
-      sample("columns_with_a_rest_f32", {3, 2, 9}, {9, 12}, rest, f32, f32),
-      sample("contraction_f32", {5, 11}, {11, 7}, uneven, f32, f32),
-      sample("contraction_bf16_to_f32", {5, 12}, {12, 3}, rest, bf16, f32),
-      sample("no_rows_f32", {0, 4}, {2, 4, 3}, Tensor::of<int64_t>({0, 0}), f32, f32),
-      sample("no_groups_f32", {3, 4}, {0, 4, 3}, Tensor::of<int64_t>({}), f32, f32)};
+  std::vector<Sample> list{sample("rows_f32", {11, 7}, {4, 7, 5}, uneven, f32, f32),
+                           sample("rows_with_a_rest_f32", {12, 130}, {3, 130, 3}, rest, f32, f32),
+                           sample("rows_bf16", {12, 9}, {3, 9, 5}, rest, bf16, bf16),
+                           sample("columns_f64", {4, 5, 6}, {6, 11}, uneven, f64, f64),
+                           sample("columns_with_a_rest_f32", {3, 2, 9}, {9, 12}, rest, f32, f32),
+                           sample("contraction_f32", {5, 11}, {11, 7}, uneven, f32, f32),
+                           sample("contraction_bf16_to_f32", {5, 12}, {12, 3}, rest, bf16, f32),
+                           sample("no_rows_f32", {0, 4}, {2, 4, 3}, Tensor::of<int64_t>({0, 0}), f32, f32),
+                           sample("no_groups_f32", {3, 4}, {0, 4, 3}, Tensor::of<int64_t>({}), f32, f32)};
   Sample placed = sample("positions_f64", {3, 9}, {9, 4}, Tensor::of<int64_t>({4, 4, 8}), f64, f64);
   placed.inputs.push_back(Tensor::of<int64_t>({0, 1, 250, 511, 3, 128, 300, 301, 7}));
   placed.attrs = Attrs::of(GroupedAttrs{512, f64});
@@ -208,27 +223,32 @@ bool is_gemm_dtype(DType dtype) { return is_floating(dtype) && !is_fp8(dtype); }
 // Sizes that hold before any data is looked at.
 void check_sizes(const Tensor& a, const Tensor& b, const Tensor& offsets, const GroupedMmOptions& options) {
   const int an = a.ndim(), bn = b.ndim();
-  TUTTI_CHECK((an == 2 || an == 3) && (bn == 2 || bn == 3) && an + bn < 6,
-              "grouped_mm: a is {}, b is {}; with offsets expected [T, k] x [G, k, n], [G, m, k] x [k, T] or [m, T] x [T, n]{}",
-              a.sizes(), b.sizes(), an == 3 && bn == 3 ? ". Two 3-D operands take no offsets" : "");
+  TUTTI_CHECK(
+      (an == 2 || an == 3) && (bn == 2 || bn == 3) && an + bn < 6,
+      "grouped_mm: a is {}, b is {}; with offsets expected [T, k] x [G, k, n], [G, m, k] x [k, T] or [m, T] x [T, n]{}",
+      a.sizes(), b.sizes(), an == 3 && bn == 3 ? ". Two 3-D operands take no offsets" : "");
   TUTTI_CHECK(is_gemm_dtype(a.dtype()) && is_gemm_dtype(b.dtype()),
-              "grouped_mm: needs float operands (f64, f32, bf16, f16): a is {}, b is {}; cast() them", describe(a), describe(b));
+              "grouped_mm: needs float operands (f64, f32, bf16, f16): a is {}, b is {}; cast() them", describe(a),
+              describe(b));
   TUTTI_CHECK(a.size(-1) == b.size(-2), "grouped_mm: inner sizes differ: a is {}, b is {}; expected b.size(-2) == {}",
               a.sizes(), b.sizes(), a.size(-1));
   facets::check_index_dtype("grouped_mm", offsets);
-  TUTTI_CHECK(offsets.ndim() == 1, "grouped_mm: the offsets are {}; expected one dim, the end of each group", offsets.sizes());
+  TUTTI_CHECK(offsets.ndim() == 1, "grouped_mm: the offsets are {}; expected one dim, the end of each group",
+              offsets.sizes());
   const Form form = form_of(an, bn);
   if (form != Form::contraction) {
     const SymInt groups = form == Form::rows ? b.size(0) : a.size(0);
-    TUTTI_CHECK(offsets.size(0) == groups, "grouped_mm: {} offsets for {} groups: a is {}, b is {}; give the end of each group",
-                offsets.size(0), groups, a.sizes(), b.sizes());
+    TUTTI_CHECK(offsets.size(0) == groups,
+                "grouped_mm: {} offsets for {} groups: a is {}, b is {}; give the end of each group", offsets.size(0),
+                groups, a.sizes(), b.sizes());
   }
   if (!options.positions.defined()) return;
   facets::check_index_dtype("grouped_mm", options.positions);
   const SymInt ragged = form == Form::rows ? a.size(0) : b.size(form == Form::columns ? 1 : 0);
-  TUTTI_CHECK(options.positions.ndim() == 1 && options.positions.size(0) == ragged,
-              "grouped_mm: the positions are {}, a is {}, b is {}; expected one for each of {} elements of the ragged dim",
-              options.positions.sizes(), a.sizes(), b.sizes(), ragged);
+  TUTTI_CHECK(
+      options.positions.ndim() == 1 && options.positions.size(0) == ragged,
+      "grouped_mm: the positions are {}, a is {}, b is {}; expected one for each of {} elements of the ragged dim",
+      options.positions.sizes(), a.sizes(), b.sizes(), ragged);
   TUTTI_CHECK(options.position_count >= 1,
               "grouped_mm: position_count is {}; with positions it is the number of token positions of the whole batch",
               options.position_count);
@@ -236,7 +256,8 @@ void check_sizes(const Tensor& a, const Tensor& b, const Tensor& offsets, const 
 
 }  // namespace
 
-void grouped::multiply_groups(std::span<const Tensor> inputs, int64_t position_count, const Tensor& out, const RowProducer* producer) {
+void grouped::multiply_groups(std::span<const Tensor> inputs, int64_t position_count, const Tensor& out,
+                              const RowProducer* producer) {
   const Attrs attrs = Attrs::of(GroupedAttrs{position_count, out.dtype()});
   multiply({kGroupedMm, inputs, attrs}, out, producer);
 }
@@ -248,9 +269,10 @@ Tensor grouped_mm(const Tensor& a, const Tensor& b, const Tensor& offsets, const
 }
 
 Tensor grouped_mm(const Tensor& a, const Tensor& b, const GroupedMmOptions& options) {
-  TUTTI_CHECK(a.ndim() == 3 && b.ndim() == 3 && a.size(0) == b.size(0),
-              "grouped_mm: without offsets it needs [G, m, k] and [G, k, n] with one number of groups: a is {}, b is {}",
-              a.sizes(), b.sizes());
+  TUTTI_CHECK(
+      a.ndim() == 3 && b.ndim() == 3 && a.size(0) == b.size(0),
+      "grouped_mm: without offsets it needs [G, m, k] and [G, k, n] with one number of groups: a is {}, b is {}",
+      a.sizes(), b.sizes());
   const Tensor offsets = beside(a, mul(add(arange(a.size(0)), 1), a.size(1)));
   const Tensor rows = reshape(a, {a.size(0) * a.size(1), a.size(2)});
   return reshape(grouped_mm(rows, b, offsets, options), {a.size(0), a.size(1), b.size(2)});

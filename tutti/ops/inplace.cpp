@@ -37,7 +37,8 @@ void infer(const OpCall& call, OutputMetas& out) {
     check_fits(scalar_of(call), common, call.op.name);
   } else {
     TUTTI_CHECK(broadcast_shapes(target.sizes(), call[1].sizes(), call.op.name) == target.sizes(),
-                "{}: the operand {} does not broadcast to the target {}", call.op.name, describe(call[1]), describe(target));
+                "{}: the operand {} does not broadcast to the target {}", call.op.name, describe(call[1]),
+                describe(target));
   }
   out.add(target.dtype(), target.sizes());
 }
@@ -51,10 +52,11 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const ScalarOp op = row_of(call.op).scalar;
   pointwise::ReferenceMap map{outputs[0], call.inputs, compute_dtype(common_dtype(call))};
   if (has_scalar(call)) map.scalar = scalar_of(call);
-  pointwise::run_map(map, [op](const double* v) { return combine(op, v[0], v[1]); },
-                     [op](const int64_t* v) {
-                       return static_cast<int64_t>(combine(op, static_cast<uint64_t>(v[0]), static_cast<uint64_t>(v[1])));
-                     });
+  pointwise::run_map(
+      map, [op](const double* v) { return combine(op, v[0], v[1]); },
+      [op](const int64_t* v) {
+        return static_cast<int64_t>(combine(op, static_cast<uint64_t>(v[0]), static_cast<uint64_t>(v[1])));
+      });
 }
 
 void build(RecipeBuilder& b) {
@@ -72,7 +74,8 @@ int params(const OpCall& call, codegen::ParamValue* values) {
 
 // What fill_ overwrites may be terms: it does not read them.
 std::string sharding(const OpCall& call) {
-  return row_of(call.op).scalar == kTakeOperand ? facets::pointwise_sharding(call, "| zap") : facets::pointwise_sharding(call, "|", 3);
+  return row_of(call.op).scalar == kTakeOperand ? facets::pointwise_sharding(call, "| zap")
+                                                : facets::pointwise_sharding(call, "|", 3);
 }
 
 std::vector<Sample> tensor_samples() {

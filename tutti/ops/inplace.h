@@ -1,8 +1,9 @@
 // Pointwise ops that write their first operand, for optimizers and buffers. Each returns its target.
 //
-// Shapes: the other operand broadcasts to the target. Dtypes: computed in the common type, rounded once to the type of the
-// target. Not differentiable: autograd only notes that the target has changed. copy_ is in tutti/ops/copy.h.
-// UsageError when the sizes do not broadcast to the target, for a float result in an integer target, or for read-only memory.
+// Shapes: the other operand broadcasts to the target. Dtypes: computed in the common type, rounded once to the type of
+// the target. Not differentiable: autograd only notes that the target has changed. copy_ is in tutti/ops/copy.h.
+// UsageError when the sizes do not broadcast to the target, for a float result in an integer target, or for read-only
+// memory.
 #pragma once
 
 #include "tutti/ops/scalar.h"

@@ -9,18 +9,15 @@
 namespace tutti {
 namespace {
 
-void infer(const OpCall& call, OutputMetas& out) {
-  out.add(DType::i32, {call[0].sizes()[0], call[1].sizes()[1]});
-}
+void infer(const OpCall& call, OutputMetas& out) { out.add(DType::i32, {call[0].sizes()[0], call[1].sizes()[1]}); }
 
-codegen::GemmOperand operand(const Tensor& t) {
-  return {t.raw_data(), t.dtype(), t.strides()[0], t.strides()[1]};
-}
+codegen::GemmOperand operand(const Tensor& t) { return {t.raw_data(), t.dtype(), t.strides()[0], t.strides()[1]}; }
 
 // A kernel and not a recipe: the tiles of GEMM.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor& c = outputs[0];
-  KernelTrace::note_extern(call.op, [] { return fmt::format("int8 gemm {}, pairs of k", name_of(codegen::cpu_target())); });
+  KernelTrace::note_extern(call.op,
+                           [] { return fmt::format("int8 gemm {}, pairs of k", name_of(codegen::cpu_target())); });
   codegen::int8_gemm(c.extents()[0], c.extents()[1], call[0].extents()[1], operand(call[0]), operand(call[1]),
                      {c.raw_data(), DType::i32, c.extents()[1]});
 }
@@ -32,8 +29,8 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
     for (int64_t j = 0; j < n; ++j) {
       int64_t sum = 0;
       for (int64_t p = 0; p < k; ++p)
-        sum +=
-            facets::read_int64(a, i * a.strides()[0] + p * a.strides()[1]) * facets::read_int64(b, p * b.strides()[0] + j * b.strides()[1]);
+        sum += facets::read_int64(a, i * a.strides()[0] + p * a.strides()[1]) *
+               facets::read_int64(b, p * b.strides()[0] + j * b.strides()[1]);
       facets::write_int64(outputs[0], i * n + j, static_cast<int32_t>(static_cast<uint32_t>(sum)));
     }
   }
@@ -46,7 +43,9 @@ Cost cost(const OpCall& call) {
 }
 
 std::vector<Sample> samples() {
-  const auto integers = [](uint64_t seed, const Extents& sizes) { return facets::sample_tensor(seed, sizes, DType::i8, -128, 128); };
+  const auto integers = [](uint64_t seed, const Extents& sizes) {
+    return facets::sample_tensor(seed, sizes, DType::i8, -128, 128);
+  };
   return {{"square", {integers(1, {16, 16}), integers(2, {16, 16})}, {}},
           {"odd", {integers(3, {3, 31}), integers(4, {31, 9})}, {}},
           {"row", {integers(5, {1, 70}), integers(6, {70, 17})}, {}},
@@ -69,10 +68,12 @@ const OpDef kIntMm{.name = "int_mm",
 }  // namespace
 
 Tensor int_mm(const Tensor& a, const Tensor& b) {
-  TUTTI_CHECK(a.dtype() == DType::i8 && b.dtype() == DType::i8, "int_mm: a is {}, b is {}; both must be i8", describe(a), describe(b));
-  TUTTI_CHECK(a.ndim() >= 2 && b.ndim() == 2, "int_mm: a is {}, b is {}; expected [..., m, k] and [k, n]", a.sizes(), b.sizes());
-  TUTTI_CHECK(a.size(-1) == b.size(0), "int_mm: inner sizes differ: a is {}, b is {}; expected b.size(0) == {}", a.sizes(), b.sizes(),
-              a.size(-1));
+  TUTTI_CHECK(a.dtype() == DType::i8 && b.dtype() == DType::i8, "int_mm: a is {}, b is {}; both must be i8",
+              describe(a), describe(b));
+  TUTTI_CHECK(a.ndim() >= 2 && b.ndim() == 2, "int_mm: a is {}, b is {}; expected [..., m, k] and [k, n]", a.sizes(),
+              b.sizes());
+  TUTTI_CHECK(a.size(-1) == b.size(0), "int_mm: inner sizes differ: a is {}, b is {}; expected b.size(0) == {}",
+              a.sizes(), b.sizes(), a.size(-1));
   if (a.ndim() == 2) return call_op(kIntMm, {}, a, b);
   Shape sizes = a.sizes();
   sizes.back() = b.size(1);

@@ -12,7 +12,9 @@ KeysAgain::KeysAgain(std::vector<RandomKey> keys, std::string who)
 KeysAgain::~KeysAgain() { KeySource::set_current(previous_); }
 
 RandomKey KeysAgain::next_key(std::string_view) {
-  TUTTI_CHECK(next_ < keys_.size(), "{} drew {} anonymous random keys, and draws more when it runs again; what it draws must depend on its inputs only",
+  TUTTI_CHECK(next_ < keys_.size(),
+              "{} drew {} anonymous random keys, and draws more when it runs again; what it draws must depend on its "
+              "inputs only",
               who_, keys_.size());
   return keys_[next_++];
 }

@@ -8,8 +8,8 @@
 
 namespace tutti {
 
-// While this object lives, next_random_key() on this thread returns `keys` in order. UsageError, whose message begins with
-// `who`, when more keys are drawn.
+// While this object lives, next_random_key() on this thread returns `keys` in order. UsageError, whose message begins
+// with `who`, when more keys are drawn.
 class KeysAgain final : public KeySource {
  public:
   KeysAgain(std::vector<RandomKey> keys, std::string who);

@@ -20,7 +20,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const SelectionAttrs& a = selection_attrs(call);
-  facets::reference_select(call[0], {a.dim}, outputs, [&](const facets::SelectionLine& line) { return line.first_at_rank(a.k - 1); });
+  facets::reference_select(call[0], {a.dim}, outputs,
+                           [&](const facets::SelectionLine& line) { return line.first_at_rank(a.k - 1); });
 }
 
 std::vector<Sample> samples() {
@@ -65,8 +66,9 @@ SortResult kthvalue(const Tensor& x, int64_t k, int64_t dim, bool keepdim) {
   const Attrs attrs = facets::selection_attrs_of("kthvalue", x, dim, keepdim, k);
   const int64_t d = attrs.as<SelectionAttrs>().dim;
   const SymInt length = x.ndim() == 0 ? SymInt(1) : x.sizes()[static_cast<size_t>(d)];
-  TUTTI_CHECK(k >= 1 && length >= k, "kthvalue: k is {}, dim {} of {} has {} elements; expected 1 to the number of elements", k, d, describe(x),
-              length);
+  TUTTI_CHECK(k >= 1 && length >= k,
+              "kthvalue: k is {}, dim {} of {} has {} elements; expected 1 to the number of elements", k, d,
+              describe(x), length);
   Tensor outputs[2];
   apply(kKthvalue, {&x, 1}, attrs, outputs);
   return {outputs[0], outputs[1]};

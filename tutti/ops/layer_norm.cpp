@@ -41,7 +41,8 @@ void reference_layer(const OpCall& call, std::span<const Tensor> outputs) {
 void vjp_layer(const VjpCall& call, std::span<Tensor> grads) {
   const Tensor &g = call.grads[0], &x = call.inputs[0], &w = call.inputs[1];
   const Tensor &mean = call.outputs[1], &r = call.outputs[2];
-  TUTTI_CHECK(!call.grads[1].defined() && !call.grads[2].defined(), "layer_norm: the statistics outputs have no gradient");
+  TUTTI_CHECK(!call.grads[1].defined() && !call.grads[2].defined(),
+              "layer_norm: the statistics outputs have no gradient");
   if (!g.defined()) return;
   if (call.needs(0)) grads[0] = call_op(kLayerNormBackward, {}, x, g, w, mean, r);
   if (call.needs(1) || call.needs(2)) {
@@ -91,32 +92,50 @@ void reference_layer_weight(const OpCall& call, std::span<const Tensor> outputs)
   sum_over_tokens(call, outputs[1], g);
 }
 
-const OpDef kLayerNorm{.name = "layer_norm", .num_inputs = 3, .num_outputs = 3, .infer = infer_norm,
+const OpDef kLayerNorm{.name = "layer_norm",
+                       .num_inputs = 3,
+                       .num_outputs = 3,
+                       .infer = infer_norm,
                        .reference = reference_layer,
                        .gradient = {.vjp = vjp_layer, .saves_inputs = 0b11, .saves_outputs = 0b110},
                        .recipe = {.kind = LoopKind::row, .build = build_layer, .per_row = 0b110, .params = eps_param},
-                       .sharding = norm_sharding, .samples = [] { return norm_samples("xww", sample_eps()); }};
-const OpDef kLayerNormBackward{.name = "layer_norm_backward", .num_inputs = 5, .infer = infer_like_first,
-                               .reference = reference_layer_backward, .gradient = {.none = kNormOnce},
+                       .sharding = norm_sharding,
+                       .samples = [] { return norm_samples("xww", sample_eps()); }};
+const OpDef kLayerNormBackward{.name = "layer_norm_backward",
+                               .num_inputs = 5,
+                               .infer = infer_like_first,
+                               .reference = reference_layer_backward,
+                               .gradient = {.none = kNormOnce},
                                .recipe = {.kind = LoopKind::row, .build = build_layer_backward},
-                               .sharding = norm_sharding, .samples = [] { return norm_samples("xxwrr", sample_eps()); },
+                               .sharding = norm_sharding,
+                               .samples = [] { return norm_samples("xxwrr", sample_eps()); },
                                .tolerance = {.f32 = 5e-5}};
-const OpDef kLayerNormWeight{.name = "layer_norm_weight", .num_inputs = 4, .num_outputs = 2, .infer = infer_weight,
-                             .reference = reference_layer_weight, .gradient = {.none = kNormOnce},
-                             .recipe = {.kind = LoopKind::row, .build = build_layer_weight, .row_dims = weight_row_dims,
-                                        .per_row = 0b11, .leaf = weight_leaf},
-                             .sharding = weight_sharding, .samples = [] { return norm_samples("xxrr", sample_weight()); },
+const OpDef kLayerNormWeight{.name = "layer_norm_weight",
+                             .num_inputs = 4,
+                             .num_outputs = 2,
+                             .infer = infer_weight,
+                             .reference = reference_layer_weight,
+                             .gradient = {.none = kNormOnce},
+                             .recipe = {.kind = LoopKind::row,
+                                        .build = build_layer_weight,
+                                        .row_dims = weight_row_dims,
+                                        .per_row = 0b11,
+                                        .leaf = weight_leaf},
+                             .sharding = weight_sharding,
+                             .samples = [] { return norm_samples("xxrr", sample_weight()); },
                              .tolerance = {.f32 = 5e-5}};
 
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   // -0.0 is what adding does not change, zeros included.
-  if (!weight.defined()) return layer_norm(x, full_beside(x, {normalized_size("layer_norm", x)}, 1.0, x.dtype()), bias, eps);
-  if (!bias.defined()) return layer_norm(x, weight, full_beside(x, {normalized_size("layer_norm", x)}, -0.0, x.dtype()), eps);
+  if (!weight.defined())
+    return layer_norm(x, full_beside(x, {normalized_size("layer_norm", x)}, 1.0, x.dtype()), bias, eps);
+  if (!bias.defined())
+    return layer_norm(x, weight, full_beside(x, {normalized_size("layer_norm", x)}, -0.0, x.dtype()), eps);
   check_norm("layer_norm", x, weight);
-  TUTTI_CHECK(weight.ndim() == 1 && bias.sizes() == weight.sizes(), "layer_norm: weight is {}, bias {}; expected both [{}]",
-              weight.sizes(), bias.sizes(), x.size(-1));
+  TUTTI_CHECK(weight.ndim() == 1 && bias.sizes() == weight.sizes(),
+              "layer_norm: weight is {}, bias {}; expected both [{}]", weight.sizes(), bias.sizes(), x.size(-1));
   const Tensor inputs[] = {x, weight, bias};
   Tensor outputs[3];
   apply(kLayerNorm, inputs, Attrs::of(NormAttrs{eps}), outputs);

@@ -34,10 +34,13 @@ RowStatistics statistics_of(const Tensor inputs[], const LossAttrs& attrs) {
   return {out[kRowLoss], out[kRowLse], out[kRowMixed]};
 }
 
-Tensor with_z_loss(const Tensor& loss, const Tensor& lse, double z_loss) { return z_loss > 0 ? add(loss, mul(mul(lse, lse), z_loss)) : loss; }
+Tensor with_z_loss(const Tensor& loss, const Tensor& lse, double z_loss) {
+  return z_loss > 0 ? add(loss, mul(mul(lse, lse), z_loss)) : loss;
+}
 
 // class_weight: [N, 1], of each row's label; undefined: 1.
-Tensor loss_of_labels(const RowStatistics& rows, const Tensor& class_weight, const LinearCrossEntropyOptions& o, SymInt V) {
+Tensor loss_of_labels(const RowStatistics& rows, const Tensor& class_weight, const LinearCrossEntropyOptions& o,
+                      SymInt V) {
   Tensor loss = class_weight.defined() ? mul(rows.nll, class_weight) : rows.nll;
   if (const double s = o.label_smoothing; s > 0) loss = add(mul(loss, 1 - s), truediv(mul(rows.mixed, s), V));
   return with_z_loss(loss, rows.lse, o.z_loss);
@@ -69,8 +72,8 @@ Tensor reduced(Tensor loss, const Scale& scale, LossReduction reduction, const S
 
 // ---- gradients in the forward ---------------------------------------------------------------------------------------
 
-// The cotangents [N, 1] that a backward with cotangent 1 brings to the losses of rows: the gradients of mul and sum, in the order
-// in which reduced() and loss_of_labels() are walked back.
+// The cotangents [N, 1] that a backward with cotangent 1 brings to the losses of rows: the gradients of mul and sum, in
+// the order in which reduced() and loss_of_labels() are walked back.
 Tensor guessed_cotangents(const Tensor& x, const Scale& scale, const Tensor& class_weight, DType compute) {
   const StageScope constants(0, mask_of(StagePlace::autograd));
   Tensor g = full_beside(x, {}, 1.0, compute);
@@ -95,34 +98,46 @@ void check_target(const Tensor& target, const Shape& rows, SymInt V) {
   Shape with_classes = rows;
   with_classes.push_back(V);
   TUTTI_CHECK(is_integral(target.dtype()) ? target.sizes() == rows : is_float(target) && target.sizes() == with_classes,
-              "{}: target is {}; expected labels, integers {}, or probabilities, floats {}", kName, describe(target), rows, with_classes);
+              "{}: target is {}; expected labels, integers {}, or probabilities, floats {}", kName, describe(target),
+              rows, with_classes);
 }
 
 void check_weights(const LinearCrossEntropyOptions& o, const Shape& rows, SymInt V, bool probabilities) {
   TUTTI_CHECK(o.label_smoothing >= 0 && o.label_smoothing <= 1 && o.z_loss >= 0,
-              "{}: label_smoothing = {}, z_loss = {}; expected label_smoothing in [0, 1] and z_loss 0 or more", kName, o.label_smoothing, o.z_loss);
+              "{}: label_smoothing = {}, z_loss = {}; expected label_smoothing in [0, 1] and z_loss 0 or more", kName,
+              o.label_smoothing, o.z_loss);
   TUTTI_CHECK(!probabilities || (o.label_smoothing == 0 && !o.class_weight.defined()),
               "{}: label_smoothing and class_weight are for labels; put them into the target probabilities", kName);
-  TUTTI_CHECK(!o.class_weight.defined() || (is_float(o.class_weight) && o.class_weight.sizes() == Shape{V}), "{}: class_weight is {}; expected floats [{}]",
-              kName, o.class_weight.defined() ? describe(o.class_weight) : "", V);
-  TUTTI_CHECK(!o.row_weight.defined() || (is_float(o.row_weight) && o.row_weight.sizes() == rows), "{}: row_weight is {}; expected floats {}", kName,
-              o.row_weight.defined() ? describe(o.row_weight) : "", rows);
+  TUTTI_CHECK(!o.class_weight.defined() || (is_float(o.class_weight) && o.class_weight.sizes() == Shape{V}),
+              "{}: class_weight is {}; expected floats [{}]", kName,
+              o.class_weight.defined() ? describe(o.class_weight) : "", V);
+  TUTTI_CHECK(!o.row_weight.defined() || (is_float(o.row_weight) && o.row_weight.sizes() == rows),
+              "{}: row_weight is {}; expected floats {}", kName, o.row_weight.defined() ? describe(o.row_weight) : "",
+              rows);
 }
 
 void check_in_forward(const LinearCrossEntropyOptions& o, const Tensor& target) {
   if (o.gradients != LossGradients::in_forward) return;
   TUTTI_CHECK(is_integral(target.dtype()) && o.label_smoothing == 0 && o.z_loss == 0,
-              "{}: gradients = in_forward with target {}, label_smoothing = {}, z_loss = {}; it is for labels without label_smoothing and z_loss; "
-              "leave gradients = recomputed here", kName, describe(target), o.label_smoothing, o.z_loss);
-  TUTTI_CHECK(o.reduction != LossReduction::none, "{}: gradients = in_forward with reduction = none: the forward cannot know the cotangent of each row; "
-              "use mean or sum, with row_weight for factors of rows, or gradients = recomputed", kName);
-  TUTTI_CHECK(o.chunk_classes == 0, "{}: gradients = in_forward with chunk_classes = {}: all classes of a row are held until its gradient is computed; "
-              "leave chunk_classes 0, and bound chunk_rows or max_bytes", kName, o.chunk_classes);
+              "{}: gradients = in_forward with target {}, label_smoothing = {}, z_loss = {}; it is for labels without "
+              "label_smoothing and z_loss; "
+              "leave gradients = recomputed here",
+              kName, describe(target), o.label_smoothing, o.z_loss);
+  TUTTI_CHECK(o.reduction != LossReduction::none,
+              "{}: gradients = in_forward with reduction = none: the forward cannot know the cotangent of each row; "
+              "use mean or sum, with row_weight for factors of rows, or gradients = recomputed",
+              kName);
+  TUTTI_CHECK(o.chunk_classes == 0,
+              "{}: gradients = in_forward with chunk_classes = {}: all classes of a row are held until its gradient is "
+              "computed; "
+              "leave chunk_classes 0, and bound chunk_rows or max_bytes",
+              kName, o.chunk_classes);
 }
 
 }  // namespace
 
-Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target, const LinearCrossEntropyOptions& o) {
+Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target,
+                            const LinearCrossEntropyOptions& o) {
   LossAttrs attrs = checked_attrs(input, weight, o, kName);
   Shape sizes = input.sizes();
   sizes.pop_back();
@@ -142,11 +157,14 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
     const Tensor mix = target.ndim() == 2 ? target : reshape(target, {-1, V});
     const Tensor inputs[kForwardInputs] = {x, weight, full_beside(x, {x.size(0), 1}, 0.0, DType::i64), bias, mix};
     const RowStatistics rows = statistics_of(inputs, attrs);
-    return reduced(with_z_loss(rows.mixed, rows.lse, o.z_loss), scale_of(o, compute, [&] { return full_beside(x, {x.size(0), 1}, 1.0, compute); }), o.reduction, sizes);
+    return reduced(with_z_loss(rows.mixed, rows.lse, o.z_loss),
+                   scale_of(o, compute, [&] { return full_beside(x, {x.size(0), 1}, 1.0, compute); }), o.reduction,
+                   sizes);
   }
   attrs.ignore_index = o.ignore_index;
   Tensor mix;
-  if (o.label_smoothing > 0) mix = o.class_weight.defined() ? reshape(o.class_weight, {1, V}) : full_beside(x, {1, V}, 1.0, compute);
+  if (o.label_smoothing > 0)
+    mix = o.class_weight.defined() ? reshape(o.class_weight, {1, V}) : full_beside(x, {1, V}, 1.0, compute);
   const Tensor labels = as_column(target);
   const Tensor inputs[kForwardInputs] = {x, weight, labels, bias, or_none(mix, x, {0, 0}, compute)};
   const Tensor ignored = eq(cast(labels, DType::i64), o.ignore_index);
@@ -159,7 +177,9 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
     return as_column(cast(of_labels, compute));
   };
   const auto scale_by = [&](const Tensor& class_weight) {
-    return scale_of(o, compute, [&] { return where(ignored, 0.0, class_weight.defined() ? class_weight : full_beside(x, {1, 1}, 1.0, compute)); });
+    return scale_of(o, compute, [&] {
+      return where(ignored, 0.0, class_weight.defined() ? class_weight : full_beside(x, {1, 1}, 1.0, compute));
+    });
   };
   if (in_forward) {
     const Tensor class_weight = weight_of_labels();
@@ -174,5 +194,5 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Ten
 
 }  // namespace tutti
 
-TUTTI_OPS(linear_cross_entropy, &::tutti::chunked_loss::kLoss, &::tutti::chunked_loss::kGradients, &::tutti::chunked_loss::kLossWithGradients,
-          &::tutti::chunked_loss::kTakenGradients)
+TUTTI_OPS(linear_cross_entropy, &::tutti::chunked_loss::kLoss, &::tutti::chunked_loss::kGradients,
+          &::tutti::chunked_loss::kLossWithGradients, &::tutti::chunked_loss::kTakenGradients)

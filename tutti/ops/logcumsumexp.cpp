@@ -34,17 +34,21 @@ void build(RecipeBuilder& b) {
 // Every sum by itself.
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
   std::vector<std::vector<int64_t>> targets;
-  rows::for_each_row(outputs[0], scan_dims(call), [&](int64_t, const std::vector<int64_t>& at) { targets.push_back(at); });
+  rows::for_each_row(outputs[0], scan_dims(call),
+                     [&](int64_t, const std::vector<int64_t>& at) { targets.push_back(at); });
   rows::for_each_row(call[0], scan_dims(call), [&](int64_t row, const std::vector<int64_t>& offsets) {
     for (size_t i = 0; i < offsets.size(); ++i) {
-      const RestOfRow all = rest_of_row(static_cast<int64_t>(i) + 1, [&](int64_t j) { return facets::read_double(call[0], offsets[static_cast<size_t>(j)]); });
+      const RestOfRow all = rest_of_row(static_cast<int64_t>(i) + 1, [&](int64_t j) {
+        return facets::read_double(call[0], offsets[static_cast<size_t>(j)]);
+      });
       facets::write_double(outputs[0], targets[static_cast<size_t>(row)][i], all.logsumexp());
     }
   });
 }
 
-// dx_j = exp(x_j - y_j) s_j, where s_j = sum over i >= j of g_i exp(y_j - y_i) = g_j + exp(y_j - y_(j + 1)) s_(j + 1). No exponent
-// is positive, and no logarithm of g is needed, so g may have any sign and the gradient can be differentiated again.
+// dx_j = exp(x_j - y_j) s_j, where s_j = sum over i >= j of g_i exp(y_j - y_i) = g_j + exp(y_j - y_(j + 1)) s_(j + 1).
+// No exponent is positive, and no logarithm of g is needed, so g may have any sign and the gradient can be
+// differentiated again.
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   if (!c.grads[0].defined()) return;
   const DType dtype = c.input_metas[0].dtype, wide = compute_dtype(dtype);
@@ -64,7 +68,9 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
 
 std::vector<Sample> samples() {
   std::vector<Sample> samples;
-  const auto add = [&](std::string name, const Tensor& x, int64_t dim) { samples.push_back({std::move(name), {x}, Attrs::of(DimAttrs{dim})}); };
+  const auto add = [&](std::string name, const Tensor& x, int64_t dim) {
+    samples.push_back({std::move(name), {x}, Attrs::of(DimAttrs{dim})});
+  };
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
     add(fmt::format("rows_{}", name_of(dtype)), facets::sample_tensor(3, {3, 19}, dtype, -6, 6), 1);
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

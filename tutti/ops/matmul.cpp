@@ -26,7 +26,8 @@ struct MatmulAttrs {
   // Which operands were broadcast over batch dims: the terms of their gradients stay f32 until they are summed (N4).
   std::array<bool, 2> is_broadcast = {false, false};
   static constexpr auto fields() {
-    return field_list(field::output_dtype<&MatmulAttrs::out_dtype>("out_dtype"), field::rule<&MatmulAttrs::axis>("axis"),
+    return field_list(field::output_dtype<&MatmulAttrs::out_dtype>("out_dtype"),
+                      field::rule<&MatmulAttrs::axis>("axis"),
                       field::number<&MatmulAttrs::is_broadcast>("is_broadcast"));
   }
 };
@@ -64,7 +65,8 @@ Problem problem_of(const OpCall& call) {
 
 codegen::GemmOperand operand(const Tensor& t, int64_t batch, bool has_memory = true) {
   const size_t n = static_cast<size_t>(t.ndim());
-  const char* data = has_memory ? static_cast<const char*>(t.raw_data()) + batch_offset(t, batch) * itemsize(t.dtype()) : nullptr;
+  const char* data =
+      has_memory ? static_cast<const char*>(t.raw_data()) + batch_offset(t, batch) * itemsize(t.dtype()) : nullptr;
   return {data, t.dtype(), t.strides()[n - 2], t.strides()[n - 1]};
 }
 
@@ -77,15 +79,19 @@ void multiply(const OpCall& call, const Tensor& c, const BlockPartners& partners
   const auto a = [&](int64_t b) { return operand(call[0], b, partners.producer == nullptr); };
   const auto one = [&](int64_t b) {
     const auto ask = [&](const codegen::GemmOperandBlock& block) {
-      (*partners.producer)({b * p.m + block.first_row, block.rows, block.first_k, block.length, block.data, block.row_stride, block.column_stride});
+      (*partners.producer)({b * p.m + block.first_row, block.rows, block.first_k, block.length, block.data,
+                            block.row_stride, block.column_stride});
     };
     const auto hand_on = [&](const codegen::GemmBlock& block) {
-      (*partners.consumer)({b * p.m + block.first_row, block.rows, block.first_column, block.columns, block.data, block.row_stride});
+      (*partners.consumer)(
+          {b * p.m + block.first_row, block.rows, block.first_column, block.columns, block.data, block.row_stride});
     };
     const codegen::GemmProducer producer(ask);
     const codegen::GemmConsumer consumer(hand_on);
-    codegen::gemm(p.m, p.n, p.k, a(b), operand(call[1], b), {out ? out + b * p.m * p.n * itemsize(attrs.out_dtype) : nullptr, attrs.out_dtype, p.n}, tree,
-                  {.producer = partners.producer ? &producer : nullptr, .consumer = partners.consumer ? &consumer : nullptr});
+    codegen::gemm(
+        p.m, p.n, p.k, a(b), operand(call[1], b),
+        {out ? out + b * p.m * p.n * itemsize(attrs.out_dtype) : nullptr, attrs.out_dtype, p.n}, tree,
+        {.producer = partners.producer ? &producer : nullptr, .consumer = partners.consumer ? &consumer : nullptr});
   };
   KernelTrace::note_extern(call.op, [&] {
     return codegen::describe_gemm(p.m, p.n, p.k, a(0), operand(call[1], 0), {out, attrs.out_dtype, p.n}, tree);
@@ -110,7 +116,8 @@ void kernel_in_blocks(const OpCall& call, std::span<const Tensor> outputs, const
 double reference_sum(const Tensor& a, const Tensor& b, int64_t a0, int64_t b0, int64_t begin, int64_t end) {
   const int64_t as = a.strides().back(), bs = b.strides()[static_cast<size_t>(b.ndim() - 2)];
   double sum = 0;
-  for (int64_t k = begin; k < end; ++k) sum += facets::read_double(a, a0 + k * as) * facets::read_double(b, b0 + k * bs);
+  for (int64_t k = begin; k < end; ++k)
+    sum += facets::read_double(a, a0 + k * as) * facets::read_double(b, b0 + k * bs);
   return sum;
 }
 
@@ -155,17 +162,21 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
   const Tensor& g = call.grads[0];
   if (!g.defined()) return;
   const bool weight = call.input_metas[1].sizes.ndim() == 2;
-  const auto dtype_of = [&](size_t i, bool is_sum) { return is_sum ? gradient_dtype(call.input_metas[i].dtype) : call.input_metas[i].dtype; };
+  const auto dtype_of = [&](size_t i, bool is_sum) {
+    return is_sum ? gradient_dtype(call.input_metas[i].dtype) : call.input_metas[i].dtype;
+  };
   const auto& attrs = call.attrs.as<MatmulAttrs>();
   if (call.needs(0))
-    grads[0] = product(g, transpose(call.inputs[1], -1, -2), dtype_of(0, attrs.is_broadcast[0]), ContractionAxis::features);
+    grads[0] =
+        product(g, transpose(call.inputs[1], -1, -2), dtype_of(0, attrs.is_broadcast[0]), ContractionAxis::features);
   if (call.needs(1)) {
     const DType out = dtype_of(1, weight || attrs.is_broadcast[1]);
     const ContractionAxis axis = weight ? ContractionAxis::tokens : ContractionAxis::features;
-    // The gradient lies as the operand does, so that norms and optimizers, which read both, walk through memory: the same products
-    // in the same order.
-    grads[1] = is_transposed_view(call.inputs[1]) ? transpose(product(transpose(g, 0, 1), call.inputs[0], out, axis), 0, 1)
-                                                  : product(transpose(call.inputs[0], -1, -2), g, out, axis);
+    // The gradient lies as the operand does, so that norms and optimizers, which read both, walk through memory: the
+    // same products in the same order.
+    grads[1] = is_transposed_view(call.inputs[1])
+                   ? transpose(product(transpose(g, 0, 1), call.inputs[0], out, axis), 0, 1)
+                   : product(transpose(call.inputs[0], -1, -2), g, out, axis);
   }
 }
 
@@ -188,7 +199,8 @@ std::vector<Sample> samples() {
   using facets::sample_tensor;
   std::vector<Sample> list;
   const auto add = [&](const char* name, const Extents& a, const Extents& b, DType dtype, DType out) {
-    list.push_back({name, {sample_tensor(1, a, dtype), sample_tensor(2, b, dtype)},
+    list.push_back({name,
+                    {sample_tensor(1, a, dtype), sample_tensor(2, b, dtype)},
                     Attrs::of(MatmulAttrs{out, ContractionAxis::features})});
   };
   add("square_f32", {17, 17}, {17, 17}, DType::f32, DType::f32);
@@ -220,15 +232,18 @@ const OpDef kMatmul{.name = "matmul",
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
-  TUTTI_CHECK(a.ndim() >= 1 && b.ndim() >= 1, "matmul: both operands need at least one dim: a is {}, b is {}", a.sizes(), b.sizes());
+  TUTTI_CHECK(a.ndim() >= 1 && b.ndim() >= 1, "matmul: both operands need at least one dim: a is {}, b is {}",
+              a.sizes(), b.sizes());
   TUTTI_CHECK(is_floating(a.dtype()) && is_floating(b.dtype()) && !is_fp8(a.dtype()) && !is_fp8(b.dtype()),
-              "matmul: needs float operands (f64, f32, bf16, f16): a is {}, b is {}; cast() them", describe(a), describe(b));
+              "matmul: needs float operands (f64, f32, bf16, f16): a is {}, b is {}; cast() them", describe(a),
+              describe(b));
   if (a.ndim() == 1) return squeeze(matmul(reshape(a, {1, a.size(0)}), b, options), b.ndim() == 1 ? 0 : -2);
   if (b.ndim() == 1) return squeeze(matmul(a, reshape(b, {b.size(0), 1}), options), -1);
   if (!(a.size(-1) == b.size(-2))) {
     const bool transposed_fits = a.size(-1) == b.size(-1);
-    throw UsageError(fmt::format("matmul: inner sizes differ: a is {}, b is {}; expected b.size(-2) == {}.{}", a.sizes(),
-                                 b.sizes(), a.size(-1), transposed_fits ? " Did you mean transpose(b, -1, -2)?" : ""));
+    throw UsageError(fmt::format("matmul: inner sizes differ: a is {}, b is {}; expected b.size(-2) == {}.{}",
+                                 a.sizes(), b.sizes(), a.size(-1),
+                                 transposed_fits ? " Did you mean transpose(b, -1, -2)?" : ""));
   }
   const DType out = options.out_dtype.value_or(promote(a.dtype(), b.dtype()));
   if (b.ndim() == 2 && a.ndim() > 2) {  // leading dims of a are rows of one matrix: tokens in their order
@@ -248,12 +263,15 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
 }
 
 bool has_rows_apart(const OpCall& product) {
-  return &product.op == &kMatmul && product[0].ndim() == 2 && product[1].ndim() == 2 && product.attrs.as<MatmulAttrs>().axis == ContractionAxis::features;
+  return &product.op == &kMatmul && product[0].ndim() == 2 && product[1].ndim() == 2 &&
+         product.attrs.as<MatmulAttrs>().axis == ContractionAxis::features;
 }
 
 void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b) {
-  TUTTI_CHECK(a.ndim() == 2 && b.ndim() == 2 && a.extent(1) == b.extent(0) && out.extents() == (Extents{a.extent(0), b.extent(1)}) && out.is_contiguous(),
-              "matmul_into: a is {}, b is {}, the result {}; expected [m, k], [k, n] and a dense [m, n]", describe(a), describe(b), describe(out));
+  TUTTI_CHECK(a.ndim() == 2 && b.ndim() == 2 && a.extent(1) == b.extent(0) &&
+                  out.extents() == (Extents{a.extent(0), b.extent(1)}) && out.is_contiguous(),
+              "matmul_into: a is {}, b is {}, the result {}; expected [m, k], [k, n] and a dense [m, n]", describe(a),
+              describe(b), describe(out));
   const Tensor inputs[] = {a, b};
   const Attrs attrs = Attrs::of(MatmulAttrs{out.dtype(), ContractionAxis::features});
   kernel({kMatmul, inputs, attrs}, {&out, 1});

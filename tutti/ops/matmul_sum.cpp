@@ -43,16 +43,22 @@ void multiply(const OpCall& call, const Tensor& c, const BlockPartners& partners
   const auto ask = [&](const codegen::GemmOperandBlock& b) {
     (*partners.producer)({b.first_row, b.rows, b.first_k, b.length, b.data, b.row_stride, b.column_stride});
   };
-  const auto hand_on = [&](const codegen::GemmBlock& b) { (*partners.consumer)({b.first_row, b.rows, b.first_column, b.columns, b.data, b.row_stride}); };
+  const auto hand_on = [&](const codegen::GemmBlock& b) {
+    (*partners.consumer)({b.first_row, b.rows, b.first_column, b.columns, b.data, b.row_stride});
+  };
   const codegen::GemmProducer producer(ask);
   const codegen::GemmConsumer consumer(hand_on);
   KernelTrace::note_extern(call.op, [&] { return codegen::describe_interleaved_gemm(m, n, sources, result); });
-  codegen::interleaved_gemm(m, n, sources, result, {.producer = partners.producer ? &producer : nullptr, .consumer = partners.consumer ? &consumer : nullptr});
+  codegen::interleaved_gemm(
+      m, n, sources, result,
+      {.producer = partners.producer ? &producer : nullptr, .consumer = partners.consumer ? &consumer : nullptr});
 }
 
 void kernel(const OpCall& call, std::span<const Tensor> outputs) { multiply(call, outputs[0], {}); }
 
-void kernel_in_blocks(const OpCall& call, std::span<const Tensor> outputs, const BlockPartners& partners) { multiply(call, outputs[0], partners); }
+void kernel_in_blocks(const OpCall& call, std::span<const Tensor> outputs, const BlockPartners& partners) {
+  multiply(call, outputs[0], partners);
+}
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const size_t pairs = pairs_of(call);
@@ -63,7 +69,8 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
       for (size_t x = 0; x < pairs; ++x) {
         const Tensor &a = call[x], &b = call[pairs + x];
         for (int64_t k = 0; k < a.extent(1); ++k)
-          sum += facets::read_double(a, i * a.strides()[0] + k * a.strides()[1]) * facets::read_double(b, k * b.strides()[0] + j * b.strides()[1]);
+          sum += facets::read_double(a, i * a.strides()[0] + k * a.strides()[1]) *
+                 facets::read_double(b, k * b.strides()[0] + j * b.strides()[1]);
       }
       facets::write_double(outputs[0], i * n + j, sum);
     }
@@ -78,8 +85,10 @@ void vjp(const VjpCall& call, std::span<Tensor> grads) {
   for (size_t i = 0; i < pairs; ++i) {
     const size_t j = pairs + i;
     const DType weight = call.input_metas[j].dtype == DType::f64 ? DType::f64 : DType::f32;
-    if (call.needs(static_cast<int>(i))) grads[i] = matmul(g, transpose(call.inputs[j], 0, 1), {.out_dtype = call.input_metas[i].dtype});
-    if (call.needs(static_cast<int>(j))) grads[j] = matmul(transpose(call.inputs[i], 0, 1), g, {.out_dtype = weight, .axis = ContractionAxis::tokens});
+    if (call.needs(static_cast<int>(i)))
+      grads[i] = matmul(g, transpose(call.inputs[j], 0, 1), {.out_dtype = call.input_metas[i].dtype});
+    if (call.needs(static_cast<int>(j)))
+      grads[j] = matmul(transpose(call.inputs[i], 0, 1), g, {.out_dtype = weight, .axis = ContractionAxis::tokens});
   }
 }
 
@@ -100,7 +109,8 @@ Cost cost(const OpCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) bytes += static_cast<double>(call[i].nbytes());
   for (size_t i = 0; i < pairs; ++i) products += static_cast<double>(call[i].extent(1));
   const double elements = static_cast<double>(call[0].extent(0)) * static_cast<double>(call[pairs].extent(1));
-  return {2.0 * elements * products, bytes + elements * static_cast<double>(itemsize(call.attrs.as<MatmulSumAttrs>().out_dtype))};
+  return {2.0 * elements * products,
+          bytes + elements * static_cast<double>(itemsize(call.attrs.as<MatmulSumAttrs>().out_dtype))};
 }
 
 std::vector<Sample> samples() {
@@ -144,18 +154,21 @@ namespace {
 
 // All a, then all b.
 std::vector<Tensor> operands(std::span<const Tensor> a, std::span<const Tensor> b, DType& common) {
-  TUTTI_CHECK(a.size() == b.size() && !a.empty() && a.size() <= kMaxProducts, "matmul_sum: {} left and {} right operands; expected as many of each, from 1 to {}", a.size(), b.size(),
+  TUTTI_CHECK(a.size() == b.size() && !a.empty() && a.size() <= kMaxProducts,
+              "matmul_sum: {} left and {} right operands; expected as many of each, from 1 to {}", a.size(), b.size(),
               kMaxProducts);
   std::vector<Tensor> inputs(a.begin(), a.end());
   inputs.insert(inputs.end(), b.begin(), b.end());
   common = a[0].dtype();
   for (const Tensor& t : inputs) {
-    TUTTI_CHECK(t.ndim() == 2 && is_floating(t.dtype()) && !is_fp8(t.dtype()), "matmul_sum: an operand is {}; expected matrices of floats (f64, f32, bf16, f16)", describe(t));
+    TUTTI_CHECK(t.ndim() == 2 && is_floating(t.dtype()) && !is_fp8(t.dtype()),
+                "matmul_sum: an operand is {}; expected matrices of floats (f64, f32, bf16, f16)", describe(t));
     common = promote(common, t.dtype());
   }
   for (size_t i = 0; i < a.size(); ++i) {
     TUTTI_CHECK(a[i].size(1) == b[i].size(0) && a[i].size(0) == a[0].size(0) && b[i].size(1) == b[0].size(1),
-                "matmul_sum: a[{0}] is {1}, b[{0}] is {2}; expected [{3}, k] and [k, {4}], as of the first pair", i, describe(a[i]), describe(b[i]), a[0].size(0), b[0].size(1));
+                "matmul_sum: a[{0}] is {1}, b[{0}] is {2}; expected [{3}, k] and [k, {4}], as of the first pair", i,
+                describe(a[i]), describe(b[i]), a[0].size(0), b[0].size(1));
   }
   return inputs;
 }
@@ -171,8 +184,9 @@ Tensor matmul_sum(std::span<const Tensor> a, std::span<const Tensor> b, const Ma
 void matmul_sum_into(const Tensor& out, std::span<const Tensor> a, std::span<const Tensor> b) {
   DType common;
   const std::vector<Tensor> inputs = operands(a, b, common);
-  TUTTI_CHECK(out.extents() == (Extents{a[0].extent(0), b[0].extent(1)}) && out.is_contiguous(), "matmul_sum_into: the result is {}; expected a dense [{}, {}]", describe(out),
-              a[0].extent(0), b[0].extent(1));
+  TUTTI_CHECK(out.extents() == (Extents{a[0].extent(0), b[0].extent(1)}) && out.is_contiguous(),
+              "matmul_sum_into: the result is {}; expected a dense [{}, {}]", describe(out), a[0].extent(0),
+              b[0].extent(1));
   kernel({kMatmulSum, inputs, Attrs::of(MatmulSumAttrs{out.dtype()})}, {&out, 1});
 }
 

@@ -48,17 +48,18 @@ void find_maxima(const PoolWindows& w, const Value* in, int64_t* indices) {
 template <class Value>
 void pool_planes(const PoolWindows& w, const Value* x, int64_t planes, Value* y, int64_t* indices) {
   const int64_t plane = volume(w.size), outputs = volume(w.output);
-  ThreadPool::current().parallel_for(planes, std::max<int64_t>(kParallelGrain / (plane + 1), 1), [&](int64_t begin, int64_t end) {
-    constexpr bool one_by_one = std::is_integral_v<Value>;
-    if constexpr (!one_by_one) {
-      if (!w.adaptive) facets::find_window_maxima(w, x + begin * plane, end - begin, indices + begin * outputs);
-    }
-    for (int64_t i = begin; i < end; ++i) {
-      const Value* in = x + i * plane;
-      if (one_by_one || w.adaptive) find_maxima(w, in, indices + i * outputs);
-      for (int64_t o = i * outputs; o < (i + 1) * outputs; ++o) y[o] = in[indices[o]];
-    }
-  });
+  ThreadPool::current().parallel_for(
+      planes, std::max<int64_t>(kParallelGrain / (plane + 1), 1), [&](int64_t begin, int64_t end) {
+        constexpr bool one_by_one = std::is_integral_v<Value>;
+        if constexpr (!one_by_one) {
+          if (!w.adaptive) facets::find_window_maxima(w, x + begin * plane, end - begin, indices + begin * outputs);
+        }
+        for (int64_t i = begin; i < end; ++i) {
+          const Value* in = x + i * plane;
+          if (one_by_one || w.adaptive) find_maxima(w, in, indices + i * outputs);
+          for (int64_t o = i * outputs; o < (i + 1) * outputs; ++o) y[o] = in[indices[o]];
+        }
+      });
 }
 
 // A kernel and not a recipe: windows at the border have fewer elements than others.
@@ -67,8 +68,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const int64_t planes = x.extents()[0] * x.extents()[1];
   visit_dtype(x.dtype(), [&]<class Value>() {
     if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, bfloat16> || std::is_same_v<Value, float16>)
-      pool_planes(windows_of(call), static_cast<const Value*>(x.raw_data()), planes, static_cast<Value*>(outputs[0].raw_data()),
-                  outputs[1].data<int64_t>());
+      pool_planes(windows_of(call), static_cast<const Value*>(x.raw_data()), planes,
+                  static_cast<Value*>(outputs[0].raw_data()), outputs[1].data<int64_t>());
   });
 }
 
@@ -83,7 +84,9 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
       const int64_t position[3] = {at / w.size[2] / w.size[1], at / w.size[2] % w.size[1], at % w.size[2]};
       w.for_each([&](int64_t o, const facets::Taps(&taps)[3], const facets::Triple&) {
         for (size_t d = 0; d < 3; ++d) {
-          if (position[d] < taps[d].first || position[d] >= taps[d].last || (position[d] - taps[d].first) % taps[d].step != 0) return;
+          if (position[d] < taps[d].first || position[d] >= taps[d].last ||
+              (position[d] - taps[d].first) % taps[d].step != 0)
+            return;
         }
         const int64_t from = i * plane + at, to = i * all + o;
         const bool is_first = facets::read_int64(outputs[1], to) < 0;
@@ -114,17 +117,19 @@ template <class Sum, class Add>
 void add_to_chosen(const PoolWindows& w, const Tensor& g, const Tensor& indices, Add add) {
   const int64_t plane = volume(w.size), outputs = volume(w.output), planes = g.extents()[0] * g.extents()[1];
   const int64_t* picks = indices.data<int64_t>();
-  ThreadPool::current().parallel_for(planes, std::max<int64_t>(kParallelGrain / (plane + 1), 1), [&](int64_t begin, int64_t end) {
-    std::vector<Sum> sums(static_cast<size_t>(plane));
-    for (int64_t i = begin; i < end; ++i) {
-      std::fill(sums.begin(), sums.end(), Sum{0});
-      for (int64_t o = i * outputs; o < (i + 1) * outputs; ++o) {
-        TUTTI_CHECK(picks[o] >= 0 && picks[o] < plane, "max_pool_backward: index {} is outside the plane of {} elements", picks[o], plane);
-        sums[static_cast<size_t>(picks[o])] += static_cast<Sum>(add.value(o));
-      }
-      for (int64_t at = 0; at < plane; ++at) add.store(i * plane + at, sums[static_cast<size_t>(at)]);
-    }
-  });
+  ThreadPool::current().parallel_for(
+      planes, std::max<int64_t>(kParallelGrain / (plane + 1), 1), [&](int64_t begin, int64_t end) {
+        std::vector<Sum> sums(static_cast<size_t>(plane));
+        for (int64_t i = begin; i < end; ++i) {
+          std::fill(sums.begin(), sums.end(), Sum{0});
+          for (int64_t o = i * outputs; o < (i + 1) * outputs; ++o) {
+            TUTTI_CHECK(picks[o] >= 0 && picks[o] < plane,
+                        "max_pool_backward: index {} is outside the plane of {} elements", picks[o], plane);
+            sums[static_cast<size_t>(picks[o])] += static_cast<Sum>(add.value(o));
+          }
+          for (int64_t at = 0; at < plane; ++at) add.store(i * plane + at, sums[static_cast<size_t>(at)]);
+        }
+      });
 }
 
 template <class Value>
@@ -145,7 +150,8 @@ void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
   visit_dtype(g.dtype(), [&]<class Value>() {
     if constexpr (!std::is_integral_v<Value>)
       add_to_chosen<std::conditional_t<std::is_same_v<Value, double>, double, float>>(
-          windows_of(call), g, indices, ChosenElements<Value>{static_cast<const Value*>(g.raw_data()), static_cast<Value*>(outputs[0].raw_data())});
+          windows_of(call), g, indices,
+          ChosenElements<Value>{static_cast<const Value*>(g.raw_data()), static_cast<Value*>(outputs[0].raw_data())});
   });
 }
 
@@ -154,7 +160,8 @@ void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor g = to_contiguous(call[0]), indices = to_contiguous(call[1]);
   std::vector<double> sums(static_cast<size_t>(outputs[0].numel()));
   for (int64_t o = 0; o < g.numel(); ++o)
-    sums[static_cast<size_t>(o / volume(w.output) * volume(w.size) + indices.data<int64_t>()[o])] += facets::read_double(g, o);
+    sums[static_cast<size_t>(o / volume(w.output) * volume(w.size) + indices.data<int64_t>()[o])] +=
+        facets::read_double(g, o);
   for (size_t i = 0; i < sums.size(); ++i) facets::write_double(outputs[0], static_cast<int64_t>(i), sums[i]);
 }
 
@@ -163,22 +170,31 @@ void vjp_backward(const VjpCall& c, std::span<Tensor> grads) {
   if (!c.grads[0].defined()) return;
   const Shape& y = c.input_metas[0].sizes;
   const int64_t plane = volume(c.attrs.as<PoolWindows>().size), outputs = volume(c.attrs.as<PoolWindows>().output);
-  grads[0] = reshape(gather(reshape(c.grads[0], {y[0], y[1], plane}), 2, reshape(c.inputs[1], {y[0], y[1], outputs})), y);
+  grads[0] =
+      reshape(gather(reshape(c.grads[0], {y[0], y[1], plane}), 2, reshape(c.inputs[1], {y[0], y[1], outputs})), y);
 }
 
 // ---- samples --------------------------------------------------------------------------------------------------------
 
 std::vector<Sample> samples() {
   using facets::sample_tensor;
-  const auto attrs = [](const Dims& size, const facets::PoolSpec& spec) { return Attrs::of(facets::pool_windows("sample", size, spec)); };
+  const auto attrs = [](const Dims& size, const facets::PoolSpec& spec) {
+    return Attrs::of(facets::pool_windows("sample", size, spec));
+  };
   return {{"line", {sample_tensor(1, {2, 3, 11})}, attrs({11}, {{3}, {2}, {1}, {1}, false})},
           {"plane_ceil", {sample_tensor(2, {2, 2, 7, 6})}, attrs({7, 6}, {{3, 2}, {2, 3}, {1, 0}, {1}, true})},
-          {"dilated_f64", {sample_tensor(3, {1, 2, 9, 8}, DType::f64)}, attrs({9, 8}, {{3, 2}, {1, 2}, {2, 1}, {2, 3}, false})},
+          {"dilated_f64",
+           {sample_tensor(3, {1, 2, 9, 8}, DType::f64)},
+           attrs({9, 8}, {{3, 2}, {1, 2}, {2, 1}, {2, 3}, false})},
           {"space", {sample_tensor(4, {2, 1, 4, 5, 3})}, attrs({4, 5, 3}, {{2}, {}, {0}, {1}, false})},
           {"adaptive", {sample_tensor(5, {2, 3, 7, 5})}, Attrs::of(facets::adaptive_windows("sample", {7, 5}, {3, 4}))},
           {"bf16", {sample_tensor(6, {1, 3, 10}, DType::bf16)}, attrs({10}, {{4}, {3}, {2}, {1}, false})},
-          {"integers", {sample_tensor(8, {2, 2, 7, 6}, DType::i64, -9, 9)}, attrs({7, 6}, {{3, 2}, {2, 1}, {1}, {1, 2}, false})},
-          {"adaptive_bytes", {sample_tensor(9, {2, 2, 7}, DType::u8, 0, 9)}, Attrs::of(facets::adaptive_windows("sample", {7}, {3}))},
+          {"integers",
+           {sample_tensor(8, {2, 2, 7, 6}, DType::i64, -9, 9)},
+           attrs({7, 6}, {{3, 2}, {2, 1}, {1}, {1, 2}, false})},
+          {"adaptive_bytes",
+           {sample_tensor(9, {2, 2, 7}, DType::u8, 0, 9)},
+           Attrs::of(facets::adaptive_windows("sample", {7}, {3}))},
           {"no_planes", {sample_tensor(7, {0, 3, 10})}, attrs({10}, {{4}, {3}, {2}, {1}, false})}};
 }
 
@@ -188,7 +204,8 @@ std::vector<Sample> samples_backward() {
   for (Sample& s : samples()) {
     const Tensor& x = s.inputs[0];
     if (!is_floating(x.dtype())) continue;
-    const Extents sizes = concrete(facets::pooled_sizes(s.attrs.as<PoolWindows>(), x, s.attrs.as<PoolWindows>().output));
+    const Extents sizes =
+        concrete(facets::pooled_sizes(s.attrs.as<PoolWindows>(), x, s.attrs.as<PoolWindows>().output));
     const Tensor outputs[] = {Tensor::empty(sizes, x.dtype()), Tensor::empty(sizes, DType::i64)};
     reference({kMaxPool, s.inputs, s.attrs}, outputs);
     list.push_back({s.name, {facets::sample_tensor(11, sizes, x.dtype()), outputs[1]}, s.attrs});
@@ -212,7 +229,8 @@ const OpDef kMaxPool{
     .sharding =
         [](const OpCall& call) {
           const PoolWindows& w = windows_of(call);
-          return fmt::format("#x[{0}] -> y[{1}] #i[{1}]", facets::pool_letters(w, "XYZ"), facets::pool_letters(w, "PQR"));
+          return fmt::format("#x[{0}] -> y[{1}] #i[{1}]", facets::pool_letters(w, "XYZ"),
+                             facets::pool_letters(w, "PQR"));
         },
     .samples = samples,
     .tolerance = {.f32 = 0, .f64 = 0},
@@ -221,15 +239,18 @@ const OpDef kMaxPool{
 const OpDef kMaxPoolBackward{
     .name = "max_pool_backward",
     .num_inputs = 2,
-    .infer = [](const OpCall& call,
-                OutputMetas& out) { out.add(call[0].dtype(), facets::pooled_sizes(windows_of(call), call[0], windows_of(call).size)); },
+    .infer =
+        [](const OpCall& call, OutputMetas& out) {
+          out.add(call[0].dtype(), facets::pooled_sizes(windows_of(call), call[0], windows_of(call).size));
+        },
     .reference = reference_backward,
     .gradient = {.vjp = vjp_backward, .saves_inputs = 0b10},
     .kernel = kernel_backward,
     .sharding =
         [](const OpCall& call) {
           const PoolWindows& w = windows_of(call);
-          return fmt::format("g[{0}] #i[{0}] -> d[{1}] | | lin", facets::pool_letters(w, "PQR"), facets::pool_letters(w, "XYZ"));
+          return fmt::format("g[{0}] #i[{0}] -> d[{1}] | | lin", facets::pool_letters(w, "PQR"),
+                             facets::pool_letters(w, "XYZ"));
         },
     .samples = samples_backward,
 };
@@ -257,18 +278,31 @@ MaxPoolResult max_pool(const char* where, int dims, const Tensor& x, const MaxPo
 }
 
 MaxPoolResult adaptive_max_pool(const char* where, int dims, const Tensor& x, const Dims& output) {
-  return with_images(where, dims, x,
-                     [&](const Tensor& images, const Dims& size) { return pool(images, facets::adaptive_windows(where, size, output)); });
+  return with_images(where, dims, x, [&](const Tensor& images, const Dims& size) {
+    return pool(images, facets::adaptive_windows(where, size, output));
+  });
 }
 
 }  // namespace
 
-MaxPoolResult max_pool1d_with_indices(const Tensor& x, const MaxPoolOptions& options) { return max_pool("max_pool1d", 1, x, options); }
-MaxPoolResult max_pool2d_with_indices(const Tensor& x, const MaxPoolOptions& options) { return max_pool("max_pool2d", 2, x, options); }
-MaxPoolResult max_pool3d_with_indices(const Tensor& x, const MaxPoolOptions& options) { return max_pool("max_pool3d", 3, x, options); }
-Tensor max_pool1d(const Tensor& x, const MaxPoolOptions& options) { return max_pool("max_pool1d", 1, x, options).values; }
-Tensor max_pool2d(const Tensor& x, const MaxPoolOptions& options) { return max_pool("max_pool2d", 2, x, options).values; }
-Tensor max_pool3d(const Tensor& x, const MaxPoolOptions& options) { return max_pool("max_pool3d", 3, x, options).values; }
+MaxPoolResult max_pool1d_with_indices(const Tensor& x, const MaxPoolOptions& options) {
+  return max_pool("max_pool1d", 1, x, options);
+}
+MaxPoolResult max_pool2d_with_indices(const Tensor& x, const MaxPoolOptions& options) {
+  return max_pool("max_pool2d", 2, x, options);
+}
+MaxPoolResult max_pool3d_with_indices(const Tensor& x, const MaxPoolOptions& options) {
+  return max_pool("max_pool3d", 3, x, options);
+}
+Tensor max_pool1d(const Tensor& x, const MaxPoolOptions& options) {
+  return max_pool("max_pool1d", 1, x, options).values;
+}
+Tensor max_pool2d(const Tensor& x, const MaxPoolOptions& options) {
+  return max_pool("max_pool2d", 2, x, options).values;
+}
+Tensor max_pool3d(const Tensor& x, const MaxPoolOptions& options) {
+  return max_pool("max_pool3d", 3, x, options).values;
+}
 
 MaxPoolResult adaptive_max_pool1d_with_indices(const Tensor& x, const Dims& output) {
   return adaptive_max_pool("adaptive_max_pool1d", 1, x, output);
@@ -279,15 +313,22 @@ MaxPoolResult adaptive_max_pool2d_with_indices(const Tensor& x, const Dims& outp
 MaxPoolResult adaptive_max_pool3d_with_indices(const Tensor& x, const Dims& output) {
   return adaptive_max_pool("adaptive_max_pool3d", 3, x, output);
 }
-Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output) { return adaptive_max_pool("adaptive_max_pool1d", 1, x, output).values; }
-Tensor adaptive_max_pool2d(const Tensor& x, const Dims& output) { return adaptive_max_pool("adaptive_max_pool2d", 2, x, output).values; }
-Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output) { return adaptive_max_pool("adaptive_max_pool3d", 3, x, output).values; }
+Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output) {
+  return adaptive_max_pool("adaptive_max_pool1d", 1, x, output).values;
+}
+Tensor adaptive_max_pool2d(const Tensor& x, const Dims& output) {
+  return adaptive_max_pool("adaptive_max_pool2d", 2, x, output).values;
+}
+Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output) {
+  return adaptive_max_pool("adaptive_max_pool3d", 3, x, output).values;
+}
 
 Tensor max_unpool(const Tensor& x, const Tensor& indices, const Dims& sizes) {
   const int lead = x.ndim() - sizes.ndim();
-  TUTTI_CHECK(x.sizes() == indices.sizes() && sizes.ndim() >= 1 && (lead == 1 || lead == 2),
-              "max_unpool: x is {}, the indices {}, for {} spatial sizes; expected equal sizes, [N, C, P...] or [C, P...]", describe(x),
-              describe(indices), sizes.ndim());
+  TUTTI_CHECK(
+      x.sizes() == indices.sizes() && sizes.ndim() >= 1 && (lead == 1 || lead == 2),
+      "max_unpool: x is {}, the indices {}, for {} spatial sizes; expected equal sizes, [N, C, P...] or [C, P...]",
+      describe(x), describe(indices), sizes.ndim());
   Shape flat, result;
   int64_t plane = 1;
   for (int d = 0; d < lead; ++d) flat.push_back(x.size(d)), result.push_back(x.size(d));

@@ -55,7 +55,8 @@ const float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::num
 
 void infer_all(const OpCall& call, OutputMetas& out) {
   TUTTI_CHECK(is_floating(call[0].dtype()) || numel_of(call[0].sizes()) != 0,
-              "{}: x is {}, and integers of no elements have no median; give a tensor that is not empty, or a float one for NaN",
+              "{}: x is {}, and integers of no elements have no median; give a tensor that is not empty, or a float "
+              "one for NaN",
               call.op.name, describe(call[0]));
   out.add(call[0].dtype(), {});
 }
@@ -64,7 +65,8 @@ template <bool ignores_nan>
 void kernel_all(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor x = to_contiguous(call[0]);
   if (x.numel() == 0) facets::write_double(outputs[0], 0, kNan);
-  else facets::select_in_lines(x.view_as({x.numel()}, {1}, x.offset()), 0, outputs[0], nullptr, MedianKey<ignores_nan>{});
+  else
+    facets::select_in_lines(x.view_as({x.numel()}, {1}, x.offset()), 0, outputs[0], nullptr, MedianKey<ignores_nan>{});
 }
 
 template <bool ignores_nan>
@@ -86,7 +88,8 @@ void vjp_all(const VjpCall& c, std::span<Tensor> grads) {
 std::vector<Sample> samples_all() {
   std::vector<Sample> samples;
   const auto add = [&](std::string name, const Tensor& x) { samples.push_back({std::move(name), {x}, {}}); };
-  for (const DType dtype : kDTypes) add(fmt::format("line_{}", name_of(dtype)), facets::sample_tensor(3, {21}, dtype, 0, 9));
+  for (const DType dtype : kDTypes)
+    add(fmt::format("line_{}", name_of(dtype)), facets::sample_tensor(3, {21}, dtype, 0, 9));
   add("even_number", facets::sample_tensor(4, {2, 5, 4}));
   add("strided", facets::strided_copy(facets::sample_tensor(5, {3, 7})));
   add("transposed", facets::sample_tensor(6, {6, 5}).view_as({5, 6}, {1, 5}, 0));
@@ -100,17 +103,19 @@ std::vector<Sample> samples_all() {
 
 template <bool ignores_nan>
 OpDef all_op(const char* name) {
-  return {.name = name,
-          .num_inputs = 1,
-          .infer = infer_all,
-          .reference = reference_all<ignores_nan>,
-          .gradient = {.vjp = vjp_all, .saves_inputs = 1, .saves_outputs = 1},
-          .kernel = kernel_all<ignores_nan>,  // and not a recipe: the elements have to be seen as a whole
-          .sharding = [](const OpCall& call) { return fmt::format("#x[{}] -> y[] | |", facets::dim_letters(call[0].ndim(), ~0u)); },
-          .recompute = Recompute::costly,
-          .cost = median_cost,
-          .samples = samples_all,
-          .tolerance = {0, 0}};
+  return {
+      .name = name,
+      .num_inputs = 1,
+      .infer = infer_all,
+      .reference = reference_all<ignores_nan>,
+      .gradient = {.vjp = vjp_all, .saves_inputs = 1, .saves_outputs = 1},
+      .kernel = kernel_all<ignores_nan>,  // and not a recipe: the elements have to be seen as a whole
+      .sharding =
+          [](const OpCall& call) { return fmt::format("#x[{}] -> y[] | |", facets::dim_letters(call[0].ndim(), ~0u)); },
+      .recompute = Recompute::costly,
+      .cost = median_cost,
+      .samples = samples_all,
+      .tolerance = {0, 0}};
 }
 const OpDef kMedian = all_op<false>("median");
 const OpDef kNanmedian = all_op<true>("nanmedian");
@@ -119,8 +124,8 @@ const OpDef kNanmedian = all_op<true>("nanmedian");
 
 template <bool ignores_nan>
 void kernel_lines(const OpCall& call, std::span<const Tensor> outputs) {
-  facets::select_in_lines(call[0], static_cast<int>(facets::selection_attrs(call).dim), outputs[0], outputs[1].data<int64_t>(),
-                          MedianKey<ignores_nan>{});
+  facets::select_in_lines(call[0], static_cast<int>(facets::selection_attrs(call).dim), outputs[0],
+                          outputs[1].data<int64_t>(), MedianKey<ignores_nan>{});
 }
 
 template <bool ignores_nan>
@@ -133,7 +138,8 @@ std::vector<Sample> samples_lines() {
   const auto add = [&](std::string name, const Tensor& x, int64_t dim, bool keepdim = false) {
     samples.push_back({std::move(name), {x}, Attrs::of(facets::SelectionAttrs{dim, keepdim})});
   };
-  for (const DType dtype : kDTypes) add(fmt::format("rows_{}", name_of(dtype)), facets::sample_tensor(3, {3, 17}, dtype, 0, 9), 1);
+  for (const DType dtype : kDTypes)
+    add(fmt::format("rows_{}", name_of(dtype)), facets::sample_tensor(3, {3, 17}, dtype, 0, 9), 1);
   add("columns_keepdim", facets::sample_tensor(4, {8, 5}), 0, true);
   add("middle", facets::sample_tensor(5, {2, 6, 3}), 1);
   add("strided", facets::strided_copy(facets::sample_tensor(6, {3, 7})), 1);
@@ -174,8 +180,12 @@ SortResult of_lines(const OpDef& op, const char* where, const Tensor& x, int64_t
 
 Tensor median(const Tensor& x) { return call_op(kMedian, {}, x); }
 Tensor nanmedian(const Tensor& x) { return call_op(kNanmedian, {}, x); }
-SortResult median(const Tensor& x, int64_t dim, bool keepdim) { return of_lines(kMedianDim, "median", x, dim, keepdim); }
-SortResult nanmedian(const Tensor& x, int64_t dim, bool keepdim) { return of_lines(kNanmedianDim, "nanmedian", x, dim, keepdim); }
+SortResult median(const Tensor& x, int64_t dim, bool keepdim) {
+  return of_lines(kMedianDim, "median", x, dim, keepdim);
+}
+SortResult nanmedian(const Tensor& x, int64_t dim, bool keepdim) {
+  return of_lines(kNanmedianDim, "nanmedian", x, dim, keepdim);
+}
 
 }  // namespace tutti
 

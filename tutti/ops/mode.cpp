@@ -40,7 +40,8 @@ int64_t reference_mode(const facets::SelectionLine& line) {
   int64_t best = 0, most = 0;
   for (int64_t i = 0; i < line.size(); ++i) {
     int64_t count = 0;
-    for (int64_t j = 0; j < line.size(); ++j) count += i == j || (!line.is_nan(i) && !line.less(i, j) && !line.less(j, i));
+    for (int64_t j = 0; j < line.size(); ++j)
+      count += i == j || (!line.is_nan(i) && !line.less(i, j) && !line.less(j, i));
     if (count > most || (count == most && line.less(i, best))) best = i, most = count;
   }
   return best;
@@ -83,8 +84,11 @@ const OpDef kMode{
     .recompute = Recompute::costly,
     // Sorting a line of n takes about log2(n) comparisons per element.
     .cost = [](const OpCall& call) -> Cost {
-      const double n = call[0].ndim() == 0 ? 1.0 : static_cast<double>(call[0].extents()[static_cast<size_t>(selection_attrs(call).dim)]);
-      return {.flops = std::log2(n + 1) * static_cast<double>(call[0].numel()), .bytes = static_cast<double>(call[0].nbytes())};
+      const double n = call[0].ndim() == 0
+                           ? 1.0
+                           : static_cast<double>(call[0].extents()[static_cast<size_t>(selection_attrs(call).dim)]);
+      return {.flops = std::log2(n + 1) * static_cast<double>(call[0].numel()),
+              .bytes = static_cast<double>(call[0].nbytes())};
     },
     .samples = samples,
     .tolerance = {.f32 = 0, .f64 = 0},

@@ -17,14 +17,17 @@ namespace {
 struct NonzeroAttrs {
   SymInt size;
   int64_t fill;
-  static constexpr auto fields() { return field_list(field::size<&NonzeroAttrs::size>("size"), field::number<&NonzeroAttrs::fill>("fill")); }
+  static constexpr auto fields() {
+    return field_list(field::size<&NonzeroAttrs::size>("size"), field::number<&NonzeroAttrs::fill>("fill"));
+  }
 };
 
 void infer(const OpCall& call, OutputMetas& out) {
   out.add(DType::i64, {call.attrs.as<NonzeroAttrs>().size, call[0].ndim()});
 }
 
-// Writes the index of each element for which is_nonzero(offset) into the next row, and `fill` into the rows that are left.
+// Writes the index of each element for which is_nonzero(offset) into the next row, and `fill` into the rows that are
+// left.
 template <class IsNonzero>
 void write_rows(const OpCall& call, const Tensor& rows, IsNonzero is_nonzero) {
   int64_t* out = rows.data<int64_t>();
@@ -39,8 +42,8 @@ void write_rows(const OpCall& call, const Tensor& rows, IsNonzero is_nonzero) {
   std::fill(out, end, call.attrs.as<NonzeroAttrs>().fill);
 }
 
-// A kernel and not a recipe: where a row goes depends on all elements before it. Looks at bits, so that no dtype needs a case:
-// zero is all bits zero, but for the sign of a float.
+// A kernel and not a recipe: where a row goes depends on all elements before it. Looks at bits, so that no dtype needs
+// a case: zero is all bits zero, but for the sign of a float.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor& x = call[0];
   const int64_t item = itemsize(x.dtype());
@@ -78,7 +81,8 @@ const OpDef kNonzeroStatic{
     .reference = reference,
     .gradient = {.none = "indices are integers"},
     .kernel = kernel,
-    .sharding = [](const OpCall& call) { return fmt::format("#x[{}] -> #i[YZ]", facets::dim_letters(call[0].ndim(), ~0u)); },
+    .sharding =
+        [](const OpCall& call) { return fmt::format("#x[{}] -> #i[YZ]", facets::dim_letters(call[0].ndim(), ~0u)); },
     .recompute = Recompute::costly,
     .samples = samples,
     .tolerance = {.f32 = 0, .f64 = 0},

@@ -7,20 +7,22 @@
 namespace tutti {
 namespace {
 
-// Run-time scalars, in the order the recipes read them; rounded to f32 in the kernel. What changes from step to step is an
-// input [] instead: a compiled graph holds attrs.
+// Run-time scalars, in the order the recipes read them; rounded to f32 in the kernel. What changes from step to step is
+// an input [] instead: a compiled graph holds attrs.
 struct AdamWAttrs {
   double beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
   static constexpr auto fields() {
-    return field_list(field::number<&AdamWAttrs::beta1>("beta1"), field::number<&AdamWAttrs::one_minus_beta1>("one_minus_beta1"),
-                      field::number<&AdamWAttrs::beta2>("beta2"), field::number<&AdamWAttrs::one_minus_beta2>("one_minus_beta2"),
-                      field::number<&AdamWAttrs::eps>("eps"));
+    return field_list(
+        field::number<&AdamWAttrs::beta1>("beta1"), field::number<&AdamWAttrs::one_minus_beta1>("one_minus_beta1"),
+        field::number<&AdamWAttrs::beta2>("beta2"), field::number<&AdamWAttrs::one_minus_beta2>("one_minus_beta2"),
+        field::number<&AdamWAttrs::eps>("eps"));
   }
 };
 struct SgdAttrs {
   double weight_decay, momentum;
   static constexpr auto fields() {
-    return field_list(field::number<&SgdAttrs::weight_decay>("weight_decay"), field::number<&SgdAttrs::momentum>("momentum"));
+    return field_list(field::number<&SgdAttrs::weight_decay>("weight_decay"),
+                      field::number<&SgdAttrs::momentum>("momentum"));
   }
 };
 
@@ -103,27 +105,42 @@ std::vector<Sample> samples(int arity, std::initializer_list<float> numbers, con
 std::string sharding(const OpCall& call) {
   std::string dims, inputs, outputs;
   for (int d = 0; d < call[0].ndim(); ++d) dims += static_cast<char>('a' + d);
-  for (size_t i = 0; i < call.inputs.size(); ++i) inputs += fmt::format("#x{}[{}] ", i, i <= static_cast<size_t>(call.op.num_outputs) ? dims : "");
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    inputs += fmt::format("#x{}[{}] ", i, i <= static_cast<size_t>(call.op.num_outputs) ? dims : "");
   for (int k = 0; k < call.op.num_outputs; ++k) outputs += fmt::format(" y{}[{}]", k, dims);
   return fmt::format("{}->{} | |", inputs, outputs);
 }
 
 constexpr const char* kNoGradient = "an optimizer writes its parameters in place, outside of any tape";
 
-const OpDef kAdamW{.name = "adamw_step_", .num_inputs = 8, .num_outputs = 3, .writes = {0, 2, 3, -1}, .infer = infer,
-                   .reference = reference_adamw, .gradient = {.none = kNoGradient},
-                   .recipe = {.build = build_adamw, .params = params_of<AdamWAttrs>}, .sharding = sharding,
-                   .samples = [] { return samples(4, {0.5f, 0.999f, 0.04f, 7.0f}, Attrs::of(attrs_of({.lr = 0.01, .step = 3}))); }};
-const OpDef kSgd{.name = "sgd_step_", .num_inputs = 5, .num_outputs = 2, .writes = {0, 2, -1, -1}, .infer = infer,
-                 .reference = reference_sgd, .gradient = {.none = kNoGradient},
-                 .recipe = {.build = build_sgd, .params = params_of<SgdAttrs>}, .sharding = sharding,
+const OpDef kAdamW{
+    .name = "adamw_step_",
+    .num_inputs = 8,
+    .num_outputs = 3,
+    .writes = {0, 2, 3, -1},
+    .infer = infer,
+    .reference = reference_adamw,
+    .gradient = {.none = kNoGradient},
+    .recipe = {.build = build_adamw, .params = params_of<AdamWAttrs>},
+    .sharding = sharding,
+    .samples = [] { return samples(4, {0.5f, 0.999f, 0.04f, 7.0f}, Attrs::of(attrs_of({.lr = 0.01, .step = 3}))); }};
+const OpDef kSgd{.name = "sgd_step_",
+                 .num_inputs = 5,
+                 .num_outputs = 2,
+                 .writes = {0, 2, -1, -1},
+                 .infer = infer,
+                 .reference = reference_sgd,
+                 .gradient = {.none = kNoGradient},
+                 .recipe = {.build = build_sgd, .params = params_of<SgdAttrs>},
+                 .sharding = sharding,
                  .samples = [] { return samples(3, {0.5f, 0.01f}, Attrs::of(SgdAttrs{0.1, 0.9})); }};
 
 void check(const char* name, std::initializer_list<Tensor> tensors) {
   const Tensor& first = *tensors.begin();
   for (const Tensor& t : tensors) {
     TUTTI_CHECK(t.sizes() == first.sizes() && t.dtype() == DType::f32,
-                "{}: parameter, gradient and state must be f32 of one shape; got {} beside {}", name, describe(t), describe(first));
+                "{}: parameter, gradient and state must be f32 of one shape; got {} beside {}", name, describe(t),
+                describe(first));
   }
 }
 
@@ -142,7 +159,8 @@ void AdamWNumbers::set(const AdamWStep& o) {
 void adamw_step_(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v, const AdamWNumbers& numbers,
                  const AdamWStep& options) {
   check("adamw_step_", {param, grad, m, v});
-  const Tensor inputs[] = {param, grad, m, v, numbers.grad_scale, numbers.decay, numbers.step_size, numbers.inv_correction2};
+  const Tensor inputs[] = {
+      param, grad, m, v, numbers.grad_scale, numbers.decay, numbers.step_size, numbers.inv_correction2};
   Tensor outputs[3];
   apply(kAdamW, inputs, Attrs::of(attrs_of(options)), outputs);
 }
@@ -160,7 +178,8 @@ void SgdNumbers::set(const SgdStep& options) {
   set_number(lr, options.lr);
 }
 
-void sgd_step_(const Tensor& param, const Tensor& grad, const Tensor& buffer, const SgdNumbers& numbers, const SgdStep& options) {
+void sgd_step_(const Tensor& param, const Tensor& grad, const Tensor& buffer, const SgdNumbers& numbers,
+               const SgdStep& options) {
   check("sgd_step_", {param, grad, buffer});
   const Tensor inputs[] = {param, grad, buffer, numbers.grad_scale, numbers.lr};
   Tensor outputs[2];

@@ -16,8 +16,8 @@ struct AdamWStep {
   double grad_scale = 1.0;  // the gradient is multiplied by this first (clipping)
 };
 
-// The hyperparameters that change from step to step, as 0-dim f32 tensors that the kernel reads: a compiled step is captured
-// once, and each call uses the current values of these tensors.
+// The hyperparameters that change from step to step, as 0-dim f32 tensors that the kernel reads: a compiled step is
+// captured once, and each call uses the current values of these tensors.
 struct AdamWNumbers {
   AdamWNumbers();
   // UsageError when options.step is below 1.
@@ -25,9 +25,9 @@ struct AdamWNumbers {
   Tensor grad_scale, decay, step_size, inv_correction2;
 };
 
-// g = grad * grad_scale; param -= lr * weight_decay * param; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
-// param -= lr * (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps). All in f32.
-// Shapes: four equal, f32. Source: Loshchilov and Hutter 2019, algorithm 2.
+// g = grad * grad_scale; param -= lr * weight_decay * param; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2)
+// g^2; param -= lr * (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps). All in f32. Shapes: four equal, f32.
+// Source: Loshchilov and Hutter 2019, algorithm 2.
 void adamw_step_(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v, const AdamWStep& options);
 // The same with `numbers` set beforehand; of `options` only the betas and eps are used.
 void adamw_step_(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v, const AdamWNumbers& numbers,
@@ -50,6 +50,7 @@ struct SgdNumbers {
 // Shapes: three equal, f32.
 void sgd_step_(const Tensor& param, const Tensor& grad, const Tensor& buffer, const SgdStep& options);
 // The same with `numbers` set beforehand; of `options` only momentum and weight_decay are used.
-void sgd_step_(const Tensor& param, const Tensor& grad, const Tensor& buffer, const SgdNumbers& numbers, const SgdStep& options);
+void sgd_step_(const Tensor& param, const Tensor& grad, const Tensor& buffer, const SgdNumbers& numbers,
+               const SgdStep& options);
 
 }  // namespace tutti

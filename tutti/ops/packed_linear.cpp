@@ -28,12 +28,11 @@ struct PackedLinearAttrs {
   SymInt out_features;
   static constexpr auto fields() { return field_list(field::size<&PackedLinearAttrs::out_features>("out_features")); }
 };
-int64_t out_features(const OpCall& call) {
-  return call.attrs.as<PackedLinearAttrs>().out_features.value();
-}
+int64_t out_features(const OpCall& call) { return call.attrs.as<PackedLinearAttrs>().out_features.value(); }
 
 void infer(const OpCall& call, OutputMetas& out) {
-  out.add(promote(call[0].dtype(), call[1].dtype()), {call[0].sizes()[0], call.attrs.as<PackedLinearAttrs>().out_features});
+  out.add(promote(call[0].dtype(), call[1].dtype()),
+          {call[0].sizes()[0], call.attrs.as<PackedLinearAttrs>().out_features});
 }
 
 // Rows [first, first + rows) of x times all panels.
@@ -48,16 +47,20 @@ class RowBlock {
         rows_(rows),
         k_(x_.extents()[1]),
         depth_(tree.depth()),
-        product_(x_.dtype() == DType::bf16 && packed_.dtype() == DType::bf16 ? DType::bf16 : compute_dtype(packed_.dtype()), rows),
+        product_(
+            x_.dtype() == DType::bf16 && packed_.dtype() == DType::bf16 ? DType::bf16 : compute_dtype(packed_.dtype()),
+            rows),
         item_(codegen::item_bytes(product_.kind())) {}
 
   void run() const {
     void* a = codegen::gemm_workspaces().a.reserve(product_.packed_size(k_) * item_);
     int64_t k = 0, items = 0;
-    for (const int32_t length : tree_.leaf_lengths) {  // in order: what packing writes behind a leaf belongs to the next
+    for (const int32_t length :
+         tree_.leaf_lengths) {  // in order: what packing writes behind a leaf belongs to the next
       const int64_t element = first_ * x_.strides()[0] + k * x_.strides()[1];
       const char* rows = static_cast<const char*>(x_.raw_data()) + element * itemsize(x_.dtype());
-      product_.pack({rows, x_.dtype(), x_.strides()[1], x_.strides()[0]}, length, static_cast<char*>(a) + items * rows_ * item_);
+      product_.pack({rows, x_.dtype(), x_.strides()[1], x_.strides()[0]}, length,
+                    static_cast<char*>(a) + items * rows_ * item_);
       k += length;
       items += codegen::items_of(product_.kind(), length);
     }
@@ -74,7 +77,8 @@ class RowBlock {
     codegen::GemmWorkspaces& mine = codegen::gemm_workspaces();
     void* tile = mine.tile.reserve(rows_ * kPackedColumns * item_);
     codegen::TileProductCall call{};
-    const char* b = static_cast<const char*>(packed_.raw_data()) + panel * k_ * kPackedColumns * itemsize(packed_.dtype());
+    const char* b =
+        static_cast<const char*>(packed_.raw_data()) + panel * k_ * kPackedColumns * itemsize(packed_.dtype());
     call.b_stride = kPackedColumns;
     call.c = tile;
     call.c_stride = kPackedColumns;
@@ -87,7 +91,8 @@ class RowBlock {
       call.b = b + k * kPackedColumns * itemsize(packed_.dtype());
       // Several rows take the columns in several passes, of which none reads in one run.
       const int64_t nbytes = tree_.leaf_lengths[leaf] * kPackedColumns * itemsize(packed_.dtype());
-      for (int64_t line = 0; rows_ > 1 && line < nbytes; line += 64) __builtin_prefetch(static_cast<const char*>(call.b) + line);
+      for (int64_t line = 0; rows_ > 1 && line < nbytes; line += 64)
+        __builtin_prefetch(static_cast<const char*>(call.b) + line);
       call.leaf_lengths = &tree_.leaf_lengths[leaf];
       call.merges = &tree_.merges[leaf];
       call.is_last = leaf + 1 == tree_.leaf_lengths.size();
@@ -97,7 +102,8 @@ class RowBlock {
       items += codegen::items_of(product_.kind(), tree_.leaf_lengths[leaf]);
     }
     char* to = static_cast<char*>(out_.raw_data()) + (first_ * n + column) * itemsize(out_.dtype());
-    codegen::store_tile(tile, codegen::sum_dtype(product_.kind()), kPackedColumns, rows_, std::min(kPackedColumns, n - column), to, out_.dtype(), n, 1);
+    codegen::store_tile(tile, codegen::sum_dtype(product_.kind()), kPackedColumns, rows_,
+                        std::min(kPackedColumns, n - column), to, out_.dtype(), n, 1);
   }
 
   const Tensor &x_, &packed_, &out_;
@@ -116,7 +122,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
     for (int64_t i = 0; i < out.numel(); ++i) facets::write_double(out, i, facets::kSumIdentity);
     return;
   }
-  KernelTrace::note_extern(call.op, [&] { return fmt::format("tree gemm {}, b packed before", name_of(codegen::cpu_target())); });
+  KernelTrace::note_extern(
+      call.op, [&] { return fmt::format("tree gemm {}, b packed before", name_of(codegen::cpu_target())); });
   const Tensor packed = to_contiguous(call[1]);
   const Tensor inputs[] = {call[0], packed};
   const codegen::ContractionTree tree = codegen::ContractionTree::halving(k);
@@ -131,7 +138,8 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
     for (int64_t j = 0; j < n; ++j) {
       double sum = facets::kSumIdentity;
       for (int64_t p = 0; p < k; ++p) {
-        const int64_t at = j / kPackedColumns * packed.strides()[0] + p * packed.strides()[1] + j % kPackedColumns * packed.strides()[2];
+        const int64_t at = j / kPackedColumns * packed.strides()[0] + p * packed.strides()[1] +
+                           j % kPackedColumns * packed.strides()[2];
         sum += facets::read_double(x, i * x.strides()[0] + p * x.strides()[1]) * facets::read_double(packed, at);
       }
       facets::write_double(outputs[0], i * n + j, sum);
@@ -161,9 +169,12 @@ std::vector<Sample> samples() {
                   {facets::sample_tensor(1, {m, k}, x), facets::sample_tensor(2, {panels, k, kPackedColumns}, weight)},
                   Attrs::of(PackedLinearAttrs{n})};
   };
-  return {sample("one_row_f32", 1, 50, 33, DType::f32, DType::f32), sample("odd_f32", 7, 48, 130, DType::f32, DType::f32),
-          sample("f64", 3, 5, 6, DType::f64, DType::f64),           sample("bf16", 2, 97, 9, DType::bf16, DType::bf16),
-          sample("no_rows_f32", 0, 3, 4, DType::f32, DType::f32),   sample("no_inner_f32", 2, 3, 0, DType::f32, DType::f32)};
+  return {sample("one_row_f32", 1, 50, 33, DType::f32, DType::f32),
+          sample("odd_f32", 7, 48, 130, DType::f32, DType::f32),
+          sample("f64", 3, 5, 6, DType::f64, DType::f64),
+          sample("bf16", 2, 97, 9, DType::bf16, DType::bf16),
+          sample("no_rows_f32", 0, 3, 4, DType::f32, DType::f32),
+          sample("no_inner_f32", 2, 3, 0, DType::f32, DType::f32)};
 }
 
 // Panels are of one rank: cut the weight before it is packed.
@@ -179,9 +190,7 @@ const OpDef kPackedLinear{.name = "packed_linear",
                           .samples = samples,
                           .tolerance = {.f32 = 2e-5}};
 
-bool is_gemm_dtype(DType dtype) {
-  return is_floating(dtype) && !is_fp8(dtype);
-}
+bool is_gemm_dtype(DType dtype) { return is_floating(dtype) && !is_fp8(dtype); }
 
 }  // namespace
 
@@ -194,16 +203,19 @@ Tensor pack_weight(const Tensor& weight) {
 }
 
 Tensor packed_linear(const Tensor& x, const Tensor& packed, SymInt out_features) {
-  TUTTI_CHECK(is_gemm_dtype(x.dtype()) && is_gemm_dtype(packed.dtype()) && (x.dtype() != DType::f64 || packed.dtype() == DType::f64),
-              "packed_linear: x is {}, the packed weight {}; expected f32, bf16 or f16, or a weight of f64", describe(x), describe(packed));
+  TUTTI_CHECK(is_gemm_dtype(x.dtype()) && is_gemm_dtype(packed.dtype()) &&
+                  (x.dtype() != DType::f64 || packed.dtype() == DType::f64),
+              "packed_linear: x is {}, the packed weight {}; expected f32, bf16 or f16, or a weight of f64",
+              describe(x), describe(packed));
   TUTTI_CHECK(packed.ndim() == 3 && packed.size(2) == kPackedColumns && x.ndim() >= 1 && x.size(-1) == packed.size(1),
-              "packed_linear: x is {}, the packed weight {}; expected [..., in] and [panels, in, {}], as pack_weight() gives it", x.sizes(),
-              packed.sizes(), kPackedColumns);
+              "packed_linear: x is {}, the packed weight {}; expected [..., in] and [panels, in, {}], as pack_weight() "
+              "gives it",
+              x.sizes(), packed.sizes(), kPackedColumns);
   TUTTI_CHECK(out_features >= 0 && floordiv(out_features + kPackedColumns - 1, kPackedColumns) == packed.size(0),
-              "packed_linear: {} features out of {} panels of {}; expected {} to {}", out_features, packed.size(0), kPackedColumns,
-              (packed.size(0) - 1) * kPackedColumns + 1, packed.size(0) * kPackedColumns);
-  const Tensor y =
-      call_op(kPackedLinear, Attrs::of(PackedLinearAttrs{out_features}), x.ndim() == 2 ? x : reshape(x, {-1, x.size(-1)}), packed);
+              "packed_linear: {} features out of {} panels of {}; expected {} to {}", out_features, packed.size(0),
+              kPackedColumns, (packed.size(0) - 1) * kPackedColumns + 1, packed.size(0) * kPackedColumns);
+  const Tensor y = call_op(kPackedLinear, Attrs::of(PackedLinearAttrs{out_features}),
+                           x.ndim() == 2 ? x : reshape(x, {-1, x.size(-1)}), packed);
   if (x.ndim() == 2) return y;
   Shape sizes = x.sizes();
   sizes.back() = out_features;

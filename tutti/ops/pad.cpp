@@ -55,7 +55,8 @@ const OpDef kPad{
     .gradient = {.vjp =
                      [](const VjpCall& c, std::span<Tensor> grads) {
                        const PadAttrs& a = c.attrs.as<PadAttrs>();
-                       grads[0] = narrow(c.grads[0], a.dim, a.before, c.input_metas[0].sizes[static_cast<size_t>(a.dim)]);
+                       grads[0] =
+                           narrow(c.grads[0], a.dim, a.before, c.input_metas[0].sizes[static_cast<size_t>(a.dim)]);
                      }},
     // A kernel and not a recipe: an element outside must not read x at all, a recipe reads every operand.
     .kernel =
@@ -79,8 +80,9 @@ const OpDef kPad{
 
 Tensor pad(const Tensor& x, int64_t dim, int64_t before, int64_t after, double value) {
   const int d = normalize_dim(dim, x.ndim(), "pad");
-  TUTTI_CHECK(before >= 0 && after >= 0, "pad: {} before and {} after dim {} of {}; counts are not negative, narrow cuts",
-              before, after, d, describe(x));
+  TUTTI_CHECK(before >= 0 && after >= 0,
+              "pad: {} before and {} after dim {} of {}; counts are not negative, narrow cuts", before, after, d,
+              describe(x));
   return call_op(kPad, Attrs::of(PadAttrs{d, before, after, value}), x);
 }
 

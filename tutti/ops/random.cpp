@@ -25,9 +25,7 @@ struct RandomAttrs {
 
 const RandomAttrs& attrs_of(const OpCall& call) { return call.attrs.as<RandomAttrs>(); }
 
-void infer_random(const OpCall& call, OutputMetas& out) {
-  out.add(attrs_of(call).dtype, attrs_of(call).sizes);
-}
+void infer_random(const OpCall& call, OutputMetas& out) { out.add(attrs_of(call).dtype, attrs_of(call).sizes); }
 
 uint64_t random_variant(const OpCall& call) { return facets::key_variant(attrs_of(call).key); }
 
@@ -80,7 +78,9 @@ Expr unit_interval(Expr word, DType dtype) {
   const Expr eight = word.pool()->constant_int(8, DType::i64);
   return cast(cast(apply_scalar(ScalarOp::shr, word, eight), DType::i32), dtype) * 0x1p-24;
 }
-double unit_interval(uint32_t word, DType dtype) { return dtype == DType::f64 ? word * 0x1p-32 : (word >> 8) * 0x1p-24; }
+double unit_interval(uint32_t word, DType dtype) {
+  return dtype == DType::f64 ? word * 0x1p-32 : (word >> 8) * 0x1p-24;
+}
 
 const OpDef kUniform{
     .name = "uniform",
@@ -120,9 +120,10 @@ void build_normal(RecipeBuilder& b) {
   const Expr odd = apply_scalar(ScalarOp::bit_and, index, whole(1));
   const Expr even_word = facets::random_word(b, apply_scalar(ScalarOp::bit_and, index, whole(-2)));
   const Expr odd_word = facets::random_word(b, apply_scalar(ScalarOp::bit_or, index, whole(1)));
-  const Expr u = dtype == DType::f64
-                     ? (cast(even_word, dtype) + 1.0) * 0x1p-32
-                     : (cast(cast(apply_scalar(ScalarOp::shr, even_word, whole(1)), DType::i32), dtype) + 1.0) * 0x1p-31;
+  const Expr u =
+      dtype == DType::f64
+          ? (cast(even_word, dtype) + 1.0) * 0x1p-32
+          : (cast(cast(apply_scalar(ScalarOp::shr, even_word, whole(1)), DType::i32), dtype) + 1.0) * 0x1p-31;
   const Expr turn = unit_interval(odd_word, dtype) - cast(cast(odd, DType::i32), dtype) * 0.25;
   const Expr radius = apply_scalar(ScalarOp::sqrt, apply_scalar(ScalarOp::log, u) * -2.0);
   const Expr z = radius * apply_scalar(ScalarOp::cos, turn * (2.0 * std::numbers::pi));
@@ -134,8 +135,8 @@ void normal_reference(const OpCall& call, std::span<const Tensor> outputs) {
   fill_by_index(call, outputs[0], [&](int64_t i, const RandomKey& key, int64_t index) {
     const uint32_t even_word = facets::random_word(key, index - index % 2);
     const uint32_t odd_word = facets::random_word(key, index - index % 2 + 1);
-    const double u = dtype == DType::f64 ? (even_word + 1.0) * 0x1p-32
-                                         : (static_cast<float>(even_word >> 1) + 1.0f) * 0x1p-31f;
+    const double u =
+        dtype == DType::f64 ? (even_word + 1.0) * 0x1p-32 : (static_cast<float>(even_word >> 1) + 1.0f) * 0x1p-31f;
     const double turn = unit_interval(odd_word, dtype) - 0.25 * static_cast<double>(index % 2);
     const double z = std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * turn);
     facets::write_double(outputs[0], i, attrs_of(call).a + z * attrs_of(call).b);
@@ -167,7 +168,8 @@ const OpDef kRandint{
           const int64_t low = static_cast<int64_t>(attrs_of(call).a);
           const uint64_t span = static_cast<uint64_t>(attrs_of(call).b);
           fill_by_index(call, outputs[0], [&](int64_t i, const RandomKey& key, int64_t index) {
-            facets::write_int64(outputs[0], i, low + static_cast<int64_t>(facets::random_word(key, index) * span >> 32));
+            facets::write_int64(outputs[0], i,
+                                low + static_cast<int64_t>(facets::random_word(key, index) * span >> 32));
           });
         },
     .gradient = {.none = "it has no input"},
@@ -176,7 +178,8 @@ const OpDef kRandint{
                      const Expr word = facets::random_word(b, facets::global_index(b, attrs_of(b.call).key));
                      const Expr scaled = word * b.param(facets::kKeyParams + 1, DType::i64);
                      const Expr bits = b.pool.constant_int(32, DType::i64);
-                     const Expr value = b.param(facets::kKeyParams, DType::i64) + apply_scalar(ScalarOp::shr, scaled, bits);
+                     const Expr value =
+                         b.param(facets::kKeyParams, DType::i64) + apply_scalar(ScalarOp::shr, scaled, bits);
                      b.out(cast(value, b.output_dtypes[0]));
                    },
                .params =

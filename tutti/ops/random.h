@@ -6,13 +6,14 @@
 
 namespace tutti {
 
-// Uniformly distributed in [low, high), at multiples of 2^-24 (f64: 2^-32) of the interval. Rounding may give `high` itself,
-// in particular for the narrow floats. Dtypes: floats.
+// Uniformly distributed in [low, high), at multiples of 2^-24 (f64: 2^-32) of the interval. Rounding may give `high`
+// itself, in particular for the narrow floats. Dtypes: floats.
 Tensor uniform(const Shape& sizes, const RandomKey& key, double low = 0.0, double high = 1.0, DType dtype = DType::f32);
 
-// Normally distributed: mean + deviation * z, |z| < 6.7. Elements 2k and 2k + 1 share two words (Box and Muller, "A note
-// on the generation of random normal deviates", 1958). Dtypes: floats.
-Tensor normal(const Shape& sizes, const RandomKey& key, double mean = 0.0, double deviation = 1.0, DType dtype = DType::f32);
+// Normally distributed: mean + deviation * z, |z| < 6.7. Elements 2k and 2k + 1 share two words (Box and Muller, "A
+// note on the generation of random normal deviates", 1958). Dtypes: floats.
+Tensor normal(const Shape& sizes, const RandomKey& key, double mean = 0.0, double deviation = 1.0,
+              DType dtype = DType::f32);
 
 // Integers in [low, high), each with probability 1 / (high - low) to within 2^-32. Dtypes: integers.
 // UsageError when high <= low or high - low > 2^31.

@@ -62,7 +62,9 @@ static uint32_t checked_word(int64_t value, const char* what) {
 }
 
 DrawScope::DrawScope(int64_t step, int64_t virtual_shard)
-    : step_(checked_word(step, "step")), virtual_shard_(checked_word(virtual_shard, "virtual_shard")), previous_(KeySource::set_current(this)),
+    : step_(checked_word(step, "step")),
+      virtual_shard_(checked_word(virtual_shard, "virtual_shard")),
+      previous_(KeySource::set_current(this)),
       kept_places_(std::exchange(TraceContext::current().keeps_places, true)) {}
 
 DrawScope::~DrawScope() {
@@ -94,10 +96,11 @@ static RandomKey compose(const RandomKey& whole, RandomKey part, int64_t count) 
     part.run_stride = whole.run_stride;
     return part;
   }
-  TUTTI_CHECK(part.run_length != 0 && inside + part.run_length <= length && part.run_stride % length == 0,
-              "part_of: the key belongs to a part with runs of {} elements, which the new part cuts unevenly; cut the whole "
-              "tensor at once",
-              length);
+  TUTTI_CHECK(
+      part.run_length != 0 && inside + part.run_length <= length && part.run_stride % length == 0,
+      "part_of: the key belongs to a part with runs of {} elements, which the new part cuts unevenly; cut the whole "
+      "tensor at once",
+      length);
   part.run_stride = part.run_stride / length * whole.run_stride;
   return part;
 }
@@ -116,8 +119,8 @@ RandomKey part_of(const RandomKey& whole, const Extents& sizes, const Extents& p
   const int64_t run_length = part[cut] * strides[cut], run_stride = sizes[cut] * strides[cut];
   for (size_t e = cut; e-- > 0;) {
     TUTTI_CHECK(part[e] == 1 || strides[e] == runs * run_stride,
-                "part_of: the part {} of {} is cut along dims {} and {}; beside the outermost dim only one may be cut", part,
-                sizes, e + 1, cut);
+                "part_of: the part {} of {} is cut along dims {} and {}; beside the outermost dim only one may be cut",
+                part, sizes, e + 1, cut);
     runs *= part[e];
   }
   if (runs > 1) key.run_length = run_length, key.run_stride = run_stride;

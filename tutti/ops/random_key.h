@@ -29,10 +29,11 @@ struct RandomKey {
     return first_index + (run_length == 0 ? i : i / run_length * run_stride + i % run_length);
   }
   static constexpr auto fields() {
-    return field_list(field::number<&RandomKey::key>("key"), field::number<&RandomKey::step>("step"),
-                      field::number<&RandomKey::virtual_shard>("virtual_shard"), field::number<&RandomKey::first_index>("first_index"),
-                      field::number<&RandomKey::run_length>("run_length"), field::number<&RandomKey::run_stride>("run_stride"),
-                      field::number<&RandomKey::stand_in>("stand_in"));
+    return field_list(
+        field::number<&RandomKey::key>("key"), field::number<&RandomKey::step>("step"),
+        field::number<&RandomKey::virtual_shard>("virtual_shard"),
+        field::number<&RandomKey::first_index>("first_index"), field::number<&RandomKey::run_length>("run_length"),
+        field::number<&RandomKey::run_stride>("run_stride"), field::number<&RandomKey::stand_in>("stand_in"));
   }
 };
 
@@ -45,15 +46,15 @@ std::string_view current_module_path();
 
 // The next anonymous key of this rank. Anonymous keys depend on the rank's seed and on the order of calls.
 RandomKey next_random_key();
-// The same for a draw in the module `inside` of the module that runs, as if a ModuleScope had been opened; "" is that module
-// itself. For calls that replay draws of modules whose code does not run again.
+// The same for a draw in the module `inside` of the module that runs, as if a ModuleScope had been opened; "" is that
+// module itself. For calls that replay draws of modules whose code does not run again.
 RandomKey next_random_key(std::string_view inside);
-// Returns a function that takes the source of anonymous keys of this thread back to where it is now, so that the same keys come
-// again. It must be called on this thread, while the same source is in place.
+// Returns a function that takes the source of anonymous keys of this thread back to where it is now, so that the same
+// keys come again. It must be called on this thread, while the same source is in place.
 std::function<void()> mark_random_keys();
 
-// A source of anonymous keys that replaces that of the rank on one thread, for example a trace, which defers drawing them to its
-// calls.
+// A source of anonymous keys that replaces that of the rank on one thread, for example a trace, which defers drawing
+// them to its calls.
 class KeySource {
  public:
   // The next key for a draw in the module `module_path`.
@@ -70,9 +71,10 @@ class KeySource {
   ~KeySource() = default;
 };
 
-// Draws of one forward in one virtual shard of one step. While it lives, next_random_key() on this thread gives keys that depend
-// on the rank's seed, the module path of the caller (ModuleScope), the ordinal of the draw inside that path, step and shard, and on
-// nothing that counts calls or ranks (numerics contract, N6). So a model with dropout draws the same masks on any number of ranks.
+// Draws of one forward in one virtual shard of one step. While it lives, next_random_key() on this thread gives keys
+// that depend on the rank's seed, the module path of the caller (ModuleScope), the ordinal of the draw inside that
+// path, step and shard, and on nothing that counts calls or ranks (numerics contract, N6). So a model with dropout
+// draws the same masks on any number of ranks.
 class DrawScope final : public KeySource {
  public:
   // Both are below 2^32. UsageError.

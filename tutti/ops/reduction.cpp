@@ -56,7 +56,8 @@ Tensor kept(const VjpCall& c, const Tensor& t) {
 }
 
 void sum_vjp(const VjpCall& c, std::span<Tensor> grads) {
-  if (c.grads[0].defined()) grads[0] = expand(cast(kept(c, c.grads[0]), c.input_metas[0].dtype), c.input_metas[0].sizes);
+  if (c.grads[0].defined())
+    grads[0] = expand(cast(kept(c, c.grads[0]), c.input_metas[0].dtype), c.input_metas[0].sizes);
 }
 
 // Each element takes the product of the others: prod / x without zeros; with one zero only that element takes any.
@@ -172,19 +173,23 @@ Tensor fold(const OpDef& op, const Tensor& x, const ReduceOptions& options) {
   TUTTI_CHECK(is_floating(dtype) || dtype == natural,
               "{}: a result of {} was asked for, x is {}; the result is a float type or {}", op.name, name_of(dtype),
               describe(x), name_of(natural));
-  TUTTI_CHECK(options.leaf >= 0, "{}: leaf is {}; expected a positive number of elements, or 0 for the default", op.name,
-              options.leaf);
-  return call_op(op, Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), op.name),
-                                           .keepdim = options.keepdim,
-                                           .dtype = dtype,
-                                           .leaf = options.leaf}), x);
+  TUTTI_CHECK(options.leaf >= 0, "{}: leaf is {}; expected a positive number of elements, or 0 for the default",
+              op.name, options.leaf);
+  return call_op(op,
+                 Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), op.name),
+                                       .keepdim = options.keepdim,
+                                       .dtype = dtype,
+                                       .leaf = options.leaf}),
+                 x);
 }
 
 Tensor truth(const OpDef& op, const Tensor& x, const ReduceOptions& options) {
   TUTTI_CHECK(!options.dtype && options.leaf == 0, "{}: dtype and leaf are options of sum and prod", op.name);
-  return call_op(op, Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), op.name),
-                                           .keepdim = options.keepdim,
-                                           .dtype = DType::boolean}), x);
+  return call_op(op,
+                 Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), op.name),
+                                       .keepdim = options.keepdim,
+                                       .dtype = DType::boolean}),
+                 x);
 }
 
 }  // namespace

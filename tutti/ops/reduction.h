@@ -1,9 +1,9 @@
 // Reductions over dims: sum, prod, any, all.
 //
 // Shapes: the dims in `options.dims` are removed, or kept with size 1 with keepdim; an empty list means all dims.
-// Order: n elements are split into halves of ceil(n/2) and floor(n/2) until a part has at most `leaf` elements; a leaf is
-// summed in 16 lanes, which are combined by halving (numerics contract, N3). The bits depend neither on threads nor on strides or
-// layout.
+// Order: n elements are split into halves of ceil(n/2) and floor(n/2) until a part has at most `leaf` elements; a leaf
+// is summed in 16 lanes, which are combined by halving (numerics contract, N3). The bits depend neither on threads nor
+// on strides or layout.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,8 @@ struct ReduceOptions {
 Tensor sum(const Tensor& x, const ReduceOptions& options = {});
 // Product; dtypes as sum. The gradient is right for any number of zeros.
 Tensor prod(const Tensor& x, const ReduceOptions& options = {});
-// Whether any element differs from 0 (false for no elements), or all of them do (true for no elements). The result is boolean.
+// Whether any element differs from 0 (false for no elements), or all of them do (true for no elements). The result is
+// boolean.
 Tensor any(const Tensor& x, const ReduceOptions& options = {});
 Tensor all(const Tensor& x, const ReduceOptions& options = {});
 

@@ -65,15 +65,16 @@ Tensor make_view(const OpCall& call) {
 void view_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor flat = outputs[0].view_as({outputs[0].numel()}, {1}, 0);
   int64_t i = 0;
-  facets::for_each_index(call[0].extents(),
-                         [&](const Extents& at) { facets::move_element(flat, {i++}, call[0], at); });
+  facets::for_each_index(call[0].extents(), [&](const Extents& at) { facets::move_element(flat, {i++}, call[0], at); });
 }
 
-// The same rule where sizes are symbols, if it is the same for all their values: dims that stay, and runs of dims that become one or that one becomes, are
-// told by their expressions. Nothing where there are no symbols, or where it takes their values.
+// The same rule where sizes are symbols, if it is the same for all their values: dims that stay, and runs of dims that
+// become one or that one becomes, are told by their expressions. Nothing where there are no symbols, or where it takes
+// their values.
 std::optional<std::string> symbolic_view_sharding(const Shape& from, const Shape& to) {
   const auto is_symbol = [](const SymInt& s) { return s.is_symbolic(); };
-  if (std::none_of(from.begin(), from.end(), is_symbol) && std::none_of(to.begin(), to.end(), is_symbol)) return std::nullopt;
+  if (std::none_of(from.begin(), from.end(), is_symbol) && std::none_of(to.begin(), to.end(), is_symbol))
+    return std::nullopt;
   const auto is_empty = [](const SymInt& s) { return !s.is_symbolic() && s.value() == 0; };
   if (std::any_of(from.begin(), from.end(), is_empty)) return std::nullopt;
   std::string in, out, even;
@@ -90,8 +91,14 @@ std::optional<std::string> symbolic_view_sharding(const Shape& from, const Shape
     return 0;
   };
   while (i < from.size() || j < to.size()) {
-    if (i < from.size() && from[i] == 1) { in += '1', ++i; continue; }
-    if (j < to.size() && to[j] == 1) { out += '1', ++j; continue; }
+    if (i < from.size() && from[i] == 1) {
+      in += '1', ++i;
+      continue;
+    }
+    if (j < to.size() && to[j] == 1) {
+      out += '1', ++j;
+      continue;
+    }
     if (i == from.size() || j == to.size()) return std::nullopt;
     std::string merged, split;
     const size_t taken = run_of(from, i, to[j], merged), given = taken > 0 ? 1 : run_of(to, j, from[i], split);
@@ -112,7 +119,8 @@ std::optional<std::string> symbolic_view_sharding(const Shape& from, const Shape
 // Both sides as products of common factors: [6, 4] -> [3, 8] is x[(ab)c] -> y[a(bc)] with a = 3, b = 2, c = 4. Dims
 // between whose borders no common factors exist stay whole.
 std::string view_sharding(const OpCall& call) {
-  if (const std::optional<std::string> rule = symbolic_view_sharding(call[0].sizes(), call.attrs.as<ViewAttrs>().sizes)) return *rule;
+  if (const std::optional<std::string> rule = symbolic_view_sharding(call[0].sizes(), call.attrs.as<ViewAttrs>().sizes))
+    return *rule;
   const Extents from = call[0].extents(), to = concrete(call.attrs.as<ViewAttrs>().sizes);
   std::string in, out, even;
   char letter = 'a';
@@ -123,8 +131,14 @@ std::string view_sharding(const OpCall& call) {
   }
   size_t i = 0, j = 0;
   while (i < from.size() || j < to.size()) {
-    if (i < from.size() && from[i] == 1) { in += '1', ++i; continue; }
-    if (j < to.size() && to[j] == 1) { out += '1', ++j; continue; }
+    if (i < from.size() && from[i] == 1) {
+      in += '1', ++i;
+      continue;
+    }
+    if (j < to.size() && to[j] == 1) {
+      out += '1', ++j;
+      continue;
+    }
     // The shortest run of dims on both sides with equal products, and the borders inside it.
     const size_t i0 = i, j0 = j;
     int64_t a = from[i++], b = to[j++];
@@ -144,7 +158,8 @@ std::string view_sharding(const OpCall& call) {
         product *= sizes[d];
         std::string factors;
         if (sizes[d] != 1) {
-          for (; k < borders.size() && borders[k] <= product; ++k) factors += static_cast<char>(letter + static_cast<char>(k));
+          for (; k < borders.size() && borders[k] <= product; ++k)
+            factors += static_cast<char>(letter + static_cast<char>(k));
         }
         if (factors.size() > 1) even += factors.substr(0, factors.size() - 1);
         text += sizes[d] == 1 ? "1" : factors.size() == 1 ? factors : "(" + factors + ")";
@@ -184,9 +199,8 @@ const OpDef kView{
     .num_inputs = 1,
     .infer = infer_view,
     .reference = view_reference,
-    .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) {
-      grads[0] = reshape(c.grads[0], c.input_metas[0].sizes);
-    }},
+    .gradient = {.vjp = [](const VjpCall& c,
+                           std::span<Tensor> grads) { grads[0] = reshape(c.grads[0], c.input_metas[0].sizes); }},
     .view = make_view,
     .sharding = view_sharding,
     .local_attrs = [](const OpCall&, const LocalBox& part) { return Attrs::of(ViewAttrs{to_shape(part.sizes)}); },
@@ -210,7 +224,8 @@ Shape complete_sizes(const Shape& sizes, SymInt count, const char* where, const 
   }
   if (unknown >= 0) {
     TUTTI_CHECK(known != 0, "{}: -1 is ambiguous beside a size of 0 in {}", where, sizes);
-    TUTTI_CHECK(remainder(count, known) == 0, "{}: sizes {} do not divide the {} elements of {}", where, sizes, count, what);
+    TUTTI_CHECK(remainder(count, known) == 0, "{}: sizes {} do not divide the {} elements of {}", where, sizes, count,
+                what);
     result[static_cast<size_t>(unknown)] = floordiv(count, known);
   }
   return result;
@@ -226,9 +241,11 @@ Tensor view(const Tensor& x, const Shape& sizes) {
 Tensor reshape(const Tensor& x, const Shape& sizes) {
   const Shape full = complete_sizes(sizes, numel_of(x.sizes()), "reshape", describe(x));
   if (full == x.sizes()) return x;
-  TUTTI_CHECK(numel_of(full) == numel_of(x.sizes()), "reshape: sizes {} hold {} elements, {} has {}", full, numel_of(full),
-              describe(x), numel_of(x.sizes()));
-  const auto has_strides = [](const Tensor& t, const Shape& about) { return view_strides(t, concrete(about)).has_value(); };
+  TUTTI_CHECK(numel_of(full) == numel_of(x.sizes()), "reshape: sizes {} hold {} elements, {} has {}", full,
+              numel_of(full), describe(x), numel_of(x.sizes()));
+  const auto has_strides = [](const Tensor& t, const Shape& about) {
+    return view_strides(t, concrete(about)).has_value();
+  };
   const bool viewable = x.is_contiguous() || decide(x, has_strides, full);
   return call_op(kView, Attrs::of(ViewAttrs{full}), viewable ? x : clone(x));
 }
@@ -249,12 +266,13 @@ Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes) {
   const int at = normalize_dim(dim, x.ndim(), "unflatten");
   const SymInt size = x.sizes()[static_cast<size_t>(at)];
   const Shape parts = complete_sizes(sizes, size, "unflatten", fmt::format("dim {} of {}", at, describe(x)));
-  TUTTI_CHECK(numel_of(parts) == size, "unflatten: sizes {} hold {} elements, dim {} of {} has {}", parts, numel_of(parts),
-              at, describe(x), size);
+  TUTTI_CHECK(numel_of(parts) == size, "unflatten: sizes {} hold {} elements, dim {} of {} has {}", parts,
+              numel_of(parts), at, describe(x), size);
   Shape full;
   for (int d = 0; d < x.ndim(); ++d) {
     if (d != at) full.push_back(x.sizes()[static_cast<size_t>(d)]);
-    else for (const SymInt part : parts) full.push_back(part);
+    else
+      for (const SymInt part : parts) full.push_back(part);
   }
   return reshape(x, full);
 }

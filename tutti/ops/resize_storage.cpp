@@ -28,8 +28,9 @@ const OpDef kResizeStorage{
 }  // namespace
 
 Tensor resize_storage_(const Tensor& t, int64_t nbytes) {
-  TUTTI_CHECK(nbytes == 0 || nbytes == t.storage()->nbytes(), "resize_storage_: {} bytes for the storage of {}, which has {}; expected 0 or {}", nbytes,
-              describe(t), t.storage()->nbytes(), t.storage()->nbytes());
+  TUTTI_CHECK(nbytes == 0 || nbytes == t.storage()->nbytes(),
+              "resize_storage_: {} bytes for the storage of {}, which has {}; expected 0 or {}", nbytes, describe(t),
+              t.storage()->nbytes(), t.storage()->nbytes());
   return call_op(kResizeStorage, Attrs::of(ResizeAttrs{nbytes != 0}), t);
 }
 

@@ -54,7 +54,8 @@ void build_rms_backward(RecipeBuilder& b) {
 
 void reference_rms_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const Extents sizes = call[0].extents();
-  const auto x = values(call[0], sizes), g = values(call[1], sizes), w = values(call[2], sizes), r = values(call[3], sizes);
+  const auto x = values(call[0], sizes), g = values(call[1], sizes), w = values(call[2], sizes),
+             r = values(call[3], sizes);
   for_each_row(call[0], [&](int64_t row, int64_t n) {
     double sum = 0;
     for (int64_t i = row * n; i < row * n + n; ++i) sum += g[i] * w[i] * x[i];
@@ -63,7 +64,9 @@ void reference_rms_backward(const OpCall& call, std::span<const Tensor> outputs)
   });
 }
 
-void build_rms_weight(RecipeBuilder& b) { b.out(b.reduce(ReduceOp::sum, widened(b, 1) * (widened(b, 0) * widened(b, 2)))); }
+void build_rms_weight(RecipeBuilder& b) {
+  b.out(b.reduce(ReduceOp::sum, widened(b, 1) * (widened(b, 0) * widened(b, 2))));
+}
 
 void reference_rms_weight(const OpCall& call, std::span<const Tensor> outputs) {
   const Extents sizes = call[0].extents();
@@ -73,20 +76,36 @@ void reference_rms_weight(const OpCall& call, std::span<const Tensor> outputs) {
   sum_over_tokens(call, outputs[0], x);
 }
 
-const OpDef kRmsNorm{.name = "rms_norm", .num_inputs = 2, .num_outputs = 2, .infer = infer_norm, .reference = reference_rms,
+const OpDef kRmsNorm{.name = "rms_norm",
+                     .num_inputs = 2,
+                     .num_outputs = 2,
+                     .infer = infer_norm,
+                     .reference = reference_rms,
                      .gradient = {.vjp = vjp_rms, .saves_inputs = 0b11, .saves_outputs = 0b10},
                      .recipe = {.kind = LoopKind::row, .build = build_rms, .per_row = 0b10, .params = eps_param},
-                     .sharding = norm_sharding, .samples = [] { return norm_samples("xw", sample_eps()); }};
-const OpDef kRmsNormBackward{.name = "rms_norm_backward", .num_inputs = 4, .infer = infer_like_first,
-                             .reference = reference_rms_backward, .gradient = {.none = kNormOnce},
+                     .sharding = norm_sharding,
+                     .samples = [] { return norm_samples("xw", sample_eps()); }};
+const OpDef kRmsNormBackward{.name = "rms_norm_backward",
+                             .num_inputs = 4,
+                             .infer = infer_like_first,
+                             .reference = reference_rms_backward,
+                             .gradient = {.none = kNormOnce},
                              .recipe = {.kind = LoopKind::row, .build = build_rms_backward},
-                             .sharding = norm_sharding, .samples = [] { return norm_samples("xxwr", sample_eps()); },
+                             .sharding = norm_sharding,
+                             .samples = [] { return norm_samples("xxwr", sample_eps()); },
                              .tolerance = {.f32 = 5e-5}};
-const OpDef kRmsNormWeight{.name = "rms_norm_weight", .num_inputs = 3, .infer = infer_weight,
-                           .reference = reference_rms_weight, .gradient = {.none = kNormOnce},
-                           .recipe = {.kind = LoopKind::row, .build = build_rms_weight, .row_dims = weight_row_dims,
-                                      .per_row = 0b1, .leaf = weight_leaf},
-                           .sharding = weight_sharding, .samples = [] { return norm_samples("xxr", sample_weight()); },
+const OpDef kRmsNormWeight{.name = "rms_norm_weight",
+                           .num_inputs = 3,
+                           .infer = infer_weight,
+                           .reference = reference_rms_weight,
+                           .gradient = {.none = kNormOnce},
+                           .recipe = {.kind = LoopKind::row,
+                                      .build = build_rms_weight,
+                                      .row_dims = weight_row_dims,
+                                      .per_row = 0b1,
+                                      .leaf = weight_leaf},
+                           .sharding = weight_sharding,
+                           .samples = [] { return norm_samples("xxr", sample_weight()); },
                            .tolerance = {.f32 = 5e-5}};
 
 }  // namespace

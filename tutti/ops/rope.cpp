@@ -76,7 +76,8 @@ std::vector<Sample> samples() {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const Extents& sizes : {Extents{5, 3, 8}, Extents{1, 1, 2}, Extents{33, 2, 64}, Extents{0, 2, 4}}) {
       list.push_back({fmt::format("{}_{}", name_of(dtype), list.size()),
-                      {facets::sample_tensor(1, sizes, dtype), facets::sample_tensor(2, {sizes[0], sizes[2] / 2}, compute_dtype(dtype)),
+                      {facets::sample_tensor(1, sizes, dtype),
+                       facets::sample_tensor(2, {sizes[0], sizes[2] / 2}, compute_dtype(dtype)),
                        facets::sample_tensor(3, {sizes[0], sizes[2] / 2}, compute_dtype(dtype))},
                       Attrs::of(RopeAttrs{static_cast<int64_t>(list.size() % 2)})});
     }
@@ -94,19 +95,27 @@ void reference_rotate(const OpCall& call, std::span<const Tensor> outputs) {
   });
 }
 std::vector<Sample> rotate_samples() {
-  std::vector<Sample> list = facets::pointwise_samples(5, std::array{DType::f32, DType::f64}, -2, 2, Attrs::of(RopeAttrs{1}));
+  std::vector<Sample> list =
+      facets::pointwise_samples(5, std::array{DType::f32, DType::f64}, -2, 2, Attrs::of(RopeAttrs{1}));
   std::erase_if(list, [](const Sample& s) { return s.name.starts_with("broadcast"); });
   return list;
 }
 
-const OpDef kRope{.name = "rope", .num_inputs = 3, .infer = infer, .reference = reference,
+const OpDef kRope{.name = "rope",
+                  .num_inputs = 3,
+                  .infer = infer,
+                  .reference = reference,
                   .gradient = {.vjp = vjp, .saves_inputs = 0b110, .constant_inputs = 0b110},
                   .kernel = kernel,  // two calls of the recipe below on the halves of the last dim
                   .sharding = [](const OpCall&) { return std::string("x[tkH] #c[tI] #s[tI] -> y[tkH] | | lin"); },
                   .recompute = Recompute::costly,
                   .samples = samples};
-const OpDef kRotate{.name = "rope_half_", .num_inputs = 5, .writes = {4, -1, -1, -1}, .infer = infer_rotate,
-                    .reference = reference_rotate, .gradient = {.none = "writes in place; rope has the gradient"},
+const OpDef kRotate{.name = "rope_half_",
+                    .num_inputs = 5,
+                    .writes = {4, -1, -1, -1},
+                    .infer = infer_rotate,
+                    .reference = reference_rotate,
+                    .gradient = {.none = "writes in place; rope has the gradient"},
                     .recipe = {.build = build_half},
                     .sharding = [](const OpCall& call) { return facets::pointwise_sharding(call, "|", 0b11111); },
                     .samples = rotate_samples};
@@ -118,7 +127,8 @@ RopeTable rope_table(int64_t positions, int64_t head_dim, double theta) {
   RopeTable table{Tensor::empty({positions, head_dim / 2}), Tensor::empty({positions, head_dim / 2})};
   for (int64_t p = 0; p < positions; ++p) {
     for (int64_t i = 0; i < head_dim / 2; ++i) {
-      const double angle = static_cast<double>(p) * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+      const double angle =
+          static_cast<double>(p) * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
       table.cos.data<float>()[p * (head_dim / 2) + i] = static_cast<float>(std::cos(angle));
       table.sin.data<float>()[p * (head_dim / 2) + i] = static_cast<float>(std::sin(angle));
     }
@@ -130,8 +140,8 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   TUTTI_CHECK(x.ndim() == 3 && is_floating(x.dtype()) && remainder(x.size(2), 2) == 0,
               "rope: x must be float [tokens, heads, even head_dim], got {}", describe(x));
   const Shape expected{x.size(0), floordiv(x.size(2), 2)};
-  TUTTI_CHECK(cos.sizes() == expected && sin.sizes() == expected, "rope: cos is {} and sin {}; expected {} for x {}", cos.sizes(),
-              sin.sizes(), expected, x.sizes());
+  TUTTI_CHECK(cos.sizes() == expected && sin.sizes() == expected, "rope: cos is {} and sin {}; expected {} for x {}",
+              cos.sizes(), sin.sizes(), expected, x.sizes());
   const Tensor inputs[] = {x, cos, sin};
   return apply1(kRope, inputs, Attrs::of(RopeAttrs{0}));
 }

@@ -30,13 +30,15 @@ const RowAttrs& attrs_of(const OpCall& call) { return call.attrs.as<RowAttrs>();
 void infer(const OpCall& call, OutputMetas& out) {
   const Tensor &grad = call[0], &indices = call[1];
   facets::check_index_dtype("embedding_row_gradients", indices);
-  TUTTI_CHECK(is_floating(grad.dtype()), "embedding_row_gradients: the gradient is {}; expected a float dtype", describe(grad));
+  TUTTI_CHECK(is_floating(grad.dtype()), "embedding_row_gradients: the gradient is {}; expected a float dtype",
+              describe(grad));
   Shape tokens = grad.sizes();
   if (!tokens.empty()) tokens.pop_back();
   TUTTI_CHECK(grad.ndim() > 0 && tokens == indices.sizes(),
-              "embedding_row_gradients: the gradient {} must have the sizes of the indices {} and one more dim", describe(grad),
-              describe(indices));
-  facets::infer_row_outputs(out, compute_dtype(grad.dtype()), numel_of(indices.sizes()), attrs_of(call).vocab, grad.sizes().back());
+              "embedding_row_gradients: the gradient {} must have the sizes of the indices {} and one more dim",
+              describe(grad), describe(indices));
+  facets::infer_row_outputs(out, compute_dtype(grad.dtype()), numel_of(indices.sizes()), attrs_of(call).vocab,
+                            grad.sizes().back());
 }
 
 void check(const OpCall& call) {
@@ -58,7 +60,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
 }
 
 // Ranges of `grain` tokens, halved; one chain in double inside of each.
-double reference_sum(const Tensor& grad, const std::vector<int64_t>& rows, int64_t grain, int64_t row, int64_t d, int64_t r0, int64_t r1) {
+double reference_sum(const Tensor& grad, const std::vector<int64_t>& rows, int64_t grain, int64_t row, int64_t d,
+                     int64_t r0, int64_t r1) {
   if (r1 - r0 > 1) {
     const int64_t middle = r0 + (r1 - r0 + 1) / 2;
     return reference_sum(grad, rows, grain, row, d, r0, middle) + reference_sum(grad, rows, grain, row, d, middle, r1);
@@ -75,7 +78,8 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   check(call);
   const std::vector<int64_t> rows = facets::dense_indices(call[1]);
   const Tensor grad = facets::term_rows(call[0]);
-  const int64_t n = static_cast<int64_t>(rows.size()), grain = std::min(attrs_of(call).range(), std::max<int64_t>(n, 1));
+  const int64_t n = static_cast<int64_t>(rows.size()),
+                grain = std::min(attrs_of(call).range(), std::max<int64_t>(n, 1));
   const int64_t ranges = (n + grain - 1) / grain;
   facets::reference_row_outputs(rows, attrs_of(call).padding, outputs, [&](int64_t row, int64_t d) {
     return reference_sum(grad, rows, grain, row, d, 0, ranges);
@@ -107,8 +111,12 @@ const OpDef kRowGradients{
               {"many_rows",
                {facets::sample_tensor(3, {300, 3}), indices(4, {300}, 100000, DType::i32)},
                Attrs::of(RowAttrs{100000, kNoPadding})},
-              {"padding", {facets::sample_tensor(5, {31, 4}, DType::bf16), indices(6, {31}, 7, DType::i64)}, Attrs::of(RowAttrs{7, 2})},
-              {"chain", {facets::sample_tensor(5, {31, 4}), indices(6, {31}, 7, DType::i64)}, Attrs::of(RowAttrs{7, -1, kOneRange})},
+              {"padding",
+               {facets::sample_tensor(5, {31, 4}, DType::bf16), indices(6, {31}, 7, DType::i64)},
+               Attrs::of(RowAttrs{7, 2})},
+              {"chain",
+               {facets::sample_tensor(5, {31, 4}), indices(6, {31}, 7, DType::i64)},
+               Attrs::of(RowAttrs{7, -1, kOneRange})},
               {"f64_one", {facets::sample_tensor(7, {4}, DType::f64), indices(8, {}, 7, DType::i64)}, seven},
               {"none", {facets::sample_tensor(9, {0, 4}), indices(10, {0}, 7, DType::i64)}, seven}};
         },

@@ -21,9 +21,10 @@ void check_fits(const Scalar& scalar, DType dtype, const char* where) {
   const int64_t lo = is_signed ? -(int64_t{1} << (bits - 1)) : 0;
   const int64_t hi = (int64_t{1} << (is_signed ? bits - 1 : bits)) - 1;
   const int64_t value = scalar.to_int64();
-  TUTTI_CHECK(value >= lo && value <= hi,
-              "{}: the scalar {} does not fit in {} ([{}, {}]), and a scalar never widens a tensor; cast() the tensor first",
-              where, value, name_of(dtype), lo, hi);
+  TUTTI_CHECK(
+      value >= lo && value <= hi,
+      "{}: the scalar {} does not fit in {} ([{}, {}]), and a scalar never widens a tensor; cast() the tensor first",
+      where, value, name_of(dtype), lo, hi);
 }
 
 }  // namespace tutti

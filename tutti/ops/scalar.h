@@ -29,16 +29,22 @@ class Scalar {
   constexpr Scalar(T value) : f_(static_cast<double>(value)), kind_(Kind::floating) {}  // NOLINT
 
   // A size, or a number that depends on sizes. Reading a symbolic one records a guard.
-  Scalar(SymInt value) : i_(value.is_symbolic() ? value.raw() : value.value()), kind_(Kind::integer), is_symbolic_(value.is_symbolic()) {}  // NOLINT
-  Scalar(SymFloat value)  // NOLINT
-      : f_(value.is_symbolic() ? 0 : value.value()), i_(value.is_symbolic() ? SymInt::of_node(value.node()).raw() : 0), kind_(Kind::floating),
+  Scalar(SymInt value)
+      : i_(value.is_symbolic() ? value.raw() : value.value()),
+        kind_(Kind::integer),
+        is_symbolic_(value.is_symbolic()) {}  // NOLINT
+  Scalar(SymFloat value)                      // NOLINT
+      : f_(value.is_symbolic() ? 0 : value.value()),
+        i_(value.is_symbolic() ? SymInt::of_node(value.node()).raw() : 0),
+        kind_(Kind::floating),
         is_symbolic_(value.is_symbolic()) {}
 
   constexpr Kind kind() const { return kind_; }
   // A number that depends on symbolic sizes: its node. The others have none.
   constexpr bool is_symbolic() const { return is_symbolic_; }
   SymInt symbol() const { return SymInt::of_raw(i_); }
-  // Takes the value of its symbol, which for a floating number is the bits of a double; without effect when map returns a symbol.
+  // Takes the value of its symbol, which for a floating number is the bits of a double; without effect when map returns
+  // a symbol.
   void map_symbol(FunctionRef<SymInt(SymInt)> map) {
     if (!is_symbolic_) return;
     const SymInt value = map(symbol());
@@ -48,7 +54,9 @@ class Scalar {
     if (is_floating()) f_ = std::bit_cast<double>(i_), i_ = 0;
   }
   // 64 bits that are equal for equal numbers of one kind.
-  constexpr uint64_t raw() const { return is_floating() && !is_symbolic_ ? std::bit_cast<uint64_t>(f_) : static_cast<uint64_t>(i_); }
+  constexpr uint64_t raw() const {
+    return is_floating() && !is_symbolic_ ? std::bit_cast<uint64_t>(f_) : static_cast<uint64_t>(i_);
+  }
   constexpr bool is_floating() const { return kind_ == Kind::floating; }
   constexpr double to_double() const { return is_floating() ? floating() : static_cast<double>(integer()); }
   constexpr int64_t to_int64() const { return is_floating() ? static_cast<int64_t>(floating()) : integer(); }

@@ -64,7 +64,8 @@ template <ReduceOp op>
 void total_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor& x = call[0];
   std::vector<std::vector<int64_t>> targets;  // of the rows of the dense output
-  rows::for_each_row(outputs[0], scan_dims(call), [&](int64_t, const std::vector<int64_t>& at) { targets.push_back(at); });
+  rows::for_each_row(outputs[0], scan_dims(call),
+                     [&](int64_t, const std::vector<int64_t>& at) { targets.push_back(at); });
   rows::for_each_row(x, scan_dims(call), [&](int64_t row, const std::vector<int64_t>& offsets) {
     double total = op == ReduceOp::sum ? -0.0 : 1.0;
     uint64_t integer = op == ReduceOp::sum ? 0 : 1;
@@ -88,7 +89,8 @@ Tensor cumsum_back(const Tensor& x, int64_t dim) {
 }
 
 void cumsum_vjp(const VjpCall& c, std::span<Tensor> grads) {
-  if (c.grads[0].defined()) grads[0] = cast(cumsum_back(c.grads[0], c.attrs.as<ScanAttrs>().dim), c.input_metas[0].dtype);
+  if (c.grads[0].defined())
+    grads[0] = cast(cumsum_back(c.grads[0], c.attrs.as<ScanAttrs>().dim), c.input_metas[0].dtype);
 }
 
 // Before the first zero: sum over i >= k of g_i y_i, by x_k. At it: the same sum of the products without it. Behind: 0.
@@ -152,7 +154,8 @@ template <bool maximum>
 void extreme_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor& x = call[0];
   std::vector<std::vector<int64_t>> targets;
-  rows::for_each_row(outputs[0], scan_dims(call), [&](int64_t, const std::vector<int64_t>& at) { targets.push_back(at); });
+  rows::for_each_row(outputs[0], scan_dims(call),
+                     [&](int64_t, const std::vector<int64_t>& at) { targets.push_back(at); });
   rows::for_each_row(x, scan_dims(call), [&](int64_t row, const std::vector<int64_t>& offsets) {
     size_t best = 0;
     for (size_t i = 0; i < offsets.size(); ++i) {
@@ -176,7 +179,10 @@ void extreme_vjp(const VjpCall& c, std::span<Tensor> grads) {
   if (!g.defined()) return;
   const OutputMeta& meta = c.input_metas[0];
   if (meta.sizes.ndim() == 0) grads[0] = cast(g, meta.dtype);
-  else grads[0] = cast(scatter_add(full_beside(g, meta.sizes, 0.0, g.dtype()), c.attrs.as<ScanAttrs>().dim, c.outputs[1], g), meta.dtype);
+  else
+    grads[0] =
+        cast(scatter_add(full_beside(g, meta.sizes, 0.0, g.dtype()), c.attrs.as<ScanAttrs>().dim, c.outputs[1], g),
+             meta.dtype);
 }
 
 std::vector<Sample> extreme_samples() {
@@ -185,22 +191,25 @@ std::vector<Sample> extreme_samples() {
   const Tensor special = Tensor::of<float>({1, 1, 3, 3, 2, NAN, 5, NAN, -INFINITY, 0.0f, -0.0f, INFINITY}, {3, 4});
   samples.push_back({"nan_ties_infinity", {special}, Attrs::of(ScanAttrs{1})});
   constexpr int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
-  samples.push_back({"extreme_i64", {Tensor::of<int64_t>({0, most - 1, most, most, least, least + 1, least, 1}, {2, 4})}, Attrs::of(ScanAttrs{1})});
+  samples.push_back({"extreme_i64",
+                     {Tensor::of<int64_t>({0, most - 1, most, most, least, least + 1, least, 1}, {2, 4})},
+                     Attrs::of(ScanAttrs{1})});
   return samples;
 }
 
 template <bool maximum>
 OpDef extreme_op(const char* name) {
-  return {.name = name,
-          .num_inputs = 1,
-          .num_outputs = 2,
-          .infer = infer_extreme,
-          .reference = extreme_reference<maximum>,
-          .gradient = {.vjp = extreme_vjp, .saves_outputs = 2},
-          .recipe = {.kind = LoopKind::scan, .build = build_extreme<maximum>, .row_dims = scan_dims},
-          .sharding = [](const OpCall& call) { return fmt::format("#x[{0}] -> v[{0}] #i[{0}] | |", scan_letters(call)); },
-          .samples = extreme_samples,
-          .tolerance = {0, 0}};
+  return {
+      .name = name,
+      .num_inputs = 1,
+      .num_outputs = 2,
+      .infer = infer_extreme,
+      .reference = extreme_reference<maximum>,
+      .gradient = {.vjp = extreme_vjp, .saves_outputs = 2},
+      .recipe = {.kind = LoopKind::scan, .build = build_extreme<maximum>, .row_dims = scan_dims},
+      .sharding = [](const OpCall& call) { return fmt::format("#x[{0}] -> v[{0}] #i[{0}] | |", scan_letters(call)); },
+      .samples = extreme_samples,
+      .tolerance = {0, 0}};
 }
 const OpDef kCummax = extreme_op<true>("cummax");
 const OpDef kCummin = extreme_op<false>("cummin");

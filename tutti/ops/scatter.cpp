@@ -28,7 +28,9 @@ void scatter_reference(const OpCall& call, std::span<const Tensor> outputs) {
 void scatter_vjp(const VjpCall& c, std::span<Tensor> grads) {
   const int64_t dim = c.attrs.as<facets::ScatterAttrs>().dim;
   const Tensor& grad = c.grads[0];
-  if (c.needs(0)) grads[0] = scatter(grad, dim, c.inputs[1], full_beside(grad, c.input_metas[2].sizes, facets::kSumIdentity, grad.dtype()));
+  if (c.needs(0))
+    grads[0] =
+        scatter(grad, dim, c.inputs[1], full_beside(grad, c.input_metas[2].sizes, facets::kSumIdentity, grad.dtype()));
   if (c.needs(2)) grads[2] = gather(grad, dim, c.inputs[1]);
 }
 
@@ -41,7 +43,10 @@ const OpDef kScatter{
     .recipe = {.build = [](RecipeBuilder& b) { b.out(b.in(2)); },
                .pick =
                    [](const OpCall& call) {
-                     return Pick{.index = 1, .dim = call.attrs.as<facets::ScatterAttrs>().dim, .loops = Pick::Loops::of_index, .start = 0};
+                     return Pick{.index = 1,
+                                 .dim = call.attrs.as<facets::ScatterAttrs>().dim,
+                                 .loops = Pick::Loops::of_index,
+                                 .start = 0};
                    },
                .explain = facets::check_scatter_indices,
                .moves_bits = true},
@@ -50,10 +55,18 @@ const OpDef kScatter{
         [] {
           const Tensor distinct = Tensor::of<int64_t>({3, 0, 4, 1, 2, 0}, {2, 3});
           return std::vector<Sample>{
-              {"columns", {facets::sample_tensor(1, {2, 5}), distinct, facets::sample_tensor(2, {2, 3})}, Attrs::of(facets::ScatterAttrs{1})},
-              {"rows_bf16", {facets::sample_tensor(3, {5, 3}, DType::bf16), distinct, facets::sample_tensor(4, {2, 3}, DType::bf16)}, Attrs::of(facets::ScatterAttrs{0})},
-              {"narrower", {facets::sample_tensor(5, {4, 5}), distinct, facets::sample_tensor(6, {2, 3})}, Attrs::of(facets::ScatterAttrs{1})},
-              {"empty", {facets::sample_tensor(7, {2, 3}), Tensor::empty({0, 3}, DType::i32), Tensor::empty({0, 3})}, Attrs::of(facets::ScatterAttrs{0})}};
+              {"columns",
+               {facets::sample_tensor(1, {2, 5}), distinct, facets::sample_tensor(2, {2, 3})},
+               Attrs::of(facets::ScatterAttrs{1})},
+              {"rows_bf16",
+               {facets::sample_tensor(3, {5, 3}, DType::bf16), distinct, facets::sample_tensor(4, {2, 3}, DType::bf16)},
+               Attrs::of(facets::ScatterAttrs{0})},
+              {"narrower",
+               {facets::sample_tensor(5, {4, 5}), distinct, facets::sample_tensor(6, {2, 3})},
+               Attrs::of(facets::ScatterAttrs{1})},
+              {"empty",
+               {facets::sample_tensor(7, {2, 3}), Tensor::empty({0, 3}, DType::i32), Tensor::empty({0, 3})},
+               Attrs::of(facets::ScatterAttrs{0})}};
         },
     .tolerance = {.f32 = 0, .f64 = 0},
 };

@@ -23,11 +23,13 @@ void infer_scatter_add(const OpCall& call, OutputMetas& out) {
 void convert_elements(const Tensor& target, const Tensor& source) {
   visit_dtype(target.dtype(), [&]<class To>() {
     visit_dtype(source.dtype(), [&]<class From>() {
-      if constexpr (std::is_floating_point_v<To> ? !std::is_integral_v<From> : std::is_floating_point_v<From> && !std::is_integral_v<To>) {
+      if constexpr (std::is_floating_point_v<To> ? !std::is_integral_v<From>
+                                                 : std::is_floating_point_v<From> && !std::is_integral_v<To>) {
         To* to = static_cast<To*>(target.raw_data());
         const From* from = static_cast<const From*>(source.raw_data());
         for (int64_t i = 0; i < target.numel(); ++i) {
-          if constexpr (std::is_floating_point_v<To> && std::is_floating_point_v<From>) to[i] = static_cast<To>(from[i]);
+          if constexpr (std::is_floating_point_v<To> && std::is_floating_point_v<From>)
+            to[i] = static_cast<To>(from[i]);
           else if constexpr (std::is_floating_point_v<To>) to[i] = static_cast<To>(to_float(from[i]));
           else store_from_double(to + i, target.dtype(), static_cast<double>(from[i]));
         }
@@ -63,7 +65,8 @@ class Places {
   bool is_even_ = true;
 };
 
-// An element per index and source, whose targets are asked for so many elements before they are added to: they lie anywhere.
+// An element per index and source, whose targets are asked for so many elements before they are added to: they lie
+// anywhere.
 constexpr int64_t kAhead = 16;
 template <class Put, class Target, class From>
 void for_each_element(int64_t count, const Put& put, Target target, From from) {
@@ -90,30 +93,37 @@ void for_each_target(const Tensor& out, size_t dim, const Tensor& index, const T
   const int64_t inner = out_inner.size(), lines = out_outer.size() * inner, length = sizes[dim];
   // Fewer loads an element let more of them wait for memory at once.
   const bool is_even = out_inner.is_even() && index_inner.is_even() && source_inner.is_even();
-  ThreadPool::current().parallel_for(lines, std::max<int64_t>(kParallelGrain / length, 1), [&](int64_t begin, int64_t end) {
-    while (begin < end) {  // the lines [begin, stop) of one outer index
-      const int64_t o = begin / inner, stop = std::min(end, (o + 1) * inner), first = begin % inner, count = stop - begin;
-      const Index* pick = picks + index_outer[o] + index_inner[first];
-      const int64_t target = out_outer[o] + out_inner[first], from = source_outer[o] + source_inner[first];
-      if (count == 1) {
-        for_each_element(length, put, [=](int64_t j) { return target + pick[j * index_step] * step; },
-                         [=](int64_t j) { return from + j * source_step; });
-      }
-      for (int64_t j = 0; count > 1 && j < length; ++j) {
-        const Index* row = pick + j * index_step;
-        const int64_t from_row = from + j * source_step;
-        if (is_even) {
-          for_each_element(count, put, [&](int64_t i) { return target + row[index_inner.even(i)] * step + out_inner.even(i); },
-                           [&](int64_t i) { return from_row + source_inner.even(i); });
-        } else {
-          for_each_element(count, put,
-                           [&](int64_t i) { return target + row[index_inner.between(first, i)] * step + out_inner.between(first, i); },
-                           [&](int64_t i) { return from_row + source_inner.between(first, i); });
+  ThreadPool::current().parallel_for(
+      lines, std::max<int64_t>(kParallelGrain / length, 1), [&](int64_t begin, int64_t end) {
+        while (begin < end) {  // the lines [begin, stop) of one outer index
+          const int64_t o = begin / inner, stop = std::min(end, (o + 1) * inner), first = begin % inner,
+                        count = stop - begin;
+          const Index* pick = picks + index_outer[o] + index_inner[first];
+          const int64_t target = out_outer[o] + out_inner[first], from = source_outer[o] + source_inner[first];
+          if (count == 1) {
+            for_each_element(
+                length, put, [=](int64_t j) { return target + pick[j * index_step] * step; },
+                [=](int64_t j) { return from + j * source_step; });
+          }
+          for (int64_t j = 0; count > 1 && j < length; ++j) {
+            const Index* row = pick + j * index_step;
+            const int64_t from_row = from + j * source_step;
+            if (is_even) {
+              for_each_element(
+                  count, put, [&](int64_t i) { return target + row[index_inner.even(i)] * step + out_inner.even(i); },
+                  [&](int64_t i) { return from_row + source_inner.even(i); });
+            } else {
+              for_each_element(
+                  count, put,
+                  [&](int64_t i) {
+                    return target + row[index_inner.between(first, i)] * step + out_inner.between(first, i);
+                  },
+                  [&](int64_t i) { return from_row + source_inner.between(first, i); });
+            }
+          }
+          begin = stop;
         }
-      }
-      begin = stop;
-    }
-  });
+      });
 }
 
 template <class Put>
@@ -129,7 +139,8 @@ struct Addition {
   const Source* from;
   void ask_for(int64_t target) const { __builtin_prefetch(to + target, 1); }
   void operator()(int64_t target, int64_t source) const {
-    if constexpr (std::is_arithmetic_v<Source>) to[target] = static_cast<Sum>(to[target] + static_cast<Sum>(from[source]));
+    if constexpr (std::is_arithmetic_v<Source>)
+      to[target] = static_cast<Sum>(to[target] + static_cast<Sum>(from[source]));
     else to[target] += static_cast<Sum>(to_float(from[source]));
   }
 };
@@ -201,18 +212,32 @@ const OpDef kScatterAdd{
             return facets::sample_tensor(seed, sizes, dtype, 0, n);
           };
           return std::vector<Sample>{
-              {"rows", {facets::sample_tensor(1, {4, 5}), index(2, {9, 5}, 4), facets::sample_tensor(3, {9, 5})}, Attrs::of(facets::ScatterAttrs{0})},
-              {"columns_i32", {facets::sample_tensor(4, {3, 4}), index(5, {2, 8}, 4, DType::i32), facets::sample_tensor(6, {2, 8})}, Attrs::of(facets::ScatterAttrs{1})},
-              {"bf16", {facets::sample_tensor(7, {3, 4}, DType::bf16), index(8, {7, 4}, 3), facets::sample_tensor(9, {7, 4}, DType::bf16)}, Attrs::of(facets::ScatterAttrs{0})},
-              {"integers", {facets::sample_tensor(10, {5}, DType::i32), index(11, {12}, 5), facets::sample_tensor(12, {12}, DType::i32)}, Attrs::of(facets::ScatterAttrs{0})},
-              {"f64", {facets::sample_tensor(13, {3, 2}, DType::f64), index(14, {6, 2}, 3), facets::sample_tensor(15, {6, 2}, DType::f64)}, Attrs::of(facets::ScatterAttrs{0})}};
+              {"rows",
+               {facets::sample_tensor(1, {4, 5}), index(2, {9, 5}, 4), facets::sample_tensor(3, {9, 5})},
+               Attrs::of(facets::ScatterAttrs{0})},
+              {"columns_i32",
+               {facets::sample_tensor(4, {3, 4}), index(5, {2, 8}, 4, DType::i32), facets::sample_tensor(6, {2, 8})},
+               Attrs::of(facets::ScatterAttrs{1})},
+              {"bf16",
+               {facets::sample_tensor(7, {3, 4}, DType::bf16), index(8, {7, 4}, 3),
+                facets::sample_tensor(9, {7, 4}, DType::bf16)},
+               Attrs::of(facets::ScatterAttrs{0})},
+              {"integers",
+               {facets::sample_tensor(10, {5}, DType::i32), index(11, {12}, 5),
+                facets::sample_tensor(12, {12}, DType::i32)},
+               Attrs::of(facets::ScatterAttrs{0})},
+              {"f64",
+               {facets::sample_tensor(13, {3, 2}, DType::f64), index(14, {6, 2}, 3),
+                facets::sample_tensor(15, {6, 2}, DType::f64)},
+               Attrs::of(facets::ScatterAttrs{0})}};
         },
 };
 
 }  // namespace
 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  return call_op(kScatterAdd, Attrs::of(facets::ScatterAttrs{normalize_dim(dim, x.ndim(), "scatter_add")}), x, index, source);
+  return call_op(kScatterAdd, Attrs::of(facets::ScatterAttrs{normalize_dim(dim, x.ndim(), "scatter_add")}), x, index,
+                 source);
 }
 
 }  // namespace tutti

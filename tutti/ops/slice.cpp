@@ -57,11 +57,12 @@ std::vector<Sample> slice_samples() {
   const auto attrs = [](int64_t dim, int64_t start, int64_t length, int64_t step, int64_t size) {
     return Attrs::of(SliceAttrs{dim, start, length, step, size});
   };
-  return {{"middle", {facets::sample_tensor(1, {7, 3})}, attrs(0, 2, 4, 1, 7)},
-          {"step", {facets::sample_tensor(2, {3, 11})}, attrs(1, 1, 4, 3, 11)},
-          {"all", {facets::sample_tensor(3, {5, 2})}, attrs(0, 0, 5, 1, 5)},
-          {"none", {facets::sample_tensor(4, {5, 2})}, attrs(0, 5, 0, 1, 5)},
-          {"strided_bf16", {facets::strided_copy(facets::sample_tensor(5, {2, 6, 3}, DType::bf16))}, attrs(1, 0, 3, 2, 6)}};
+  return {
+      {"middle", {facets::sample_tensor(1, {7, 3})}, attrs(0, 2, 4, 1, 7)},
+      {"step", {facets::sample_tensor(2, {3, 11})}, attrs(1, 1, 4, 3, 11)},
+      {"all", {facets::sample_tensor(3, {5, 2})}, attrs(0, 0, 5, 1, 5)},
+      {"none", {facets::sample_tensor(4, {5, 2})}, attrs(0, 5, 0, 1, 5)},
+      {"strided_bf16", {facets::strided_copy(facets::sample_tensor(5, {2, 6, 3}, DType::bf16))}, attrs(1, 0, 3, 2, 6)}};
 }
 
 const OpDef kSlice{
@@ -176,16 +177,16 @@ Tensor narrow(const Tensor& x, int64_t dim, SymInt start, SymInt length) {
   const SymInt size = x.sizes()[static_cast<size_t>(d)];
   if (start < 0) start += size;
   TUTTI_CHECK(start >= 0 && length >= 0 && start + length <= size,
-              "narrow: elements {} to {} leave dim {} of {}, which has {} elements", start, start + length, d, describe(x),
-              size);
+              "narrow: elements {} to {} leave dim {} of {}, which has {} elements", start, start + length, d,
+              describe(x), size);
   return call_op(kSlice, Attrs::of(SliceAttrs{d, start, length, 1, size}), x);
 }
 
 Tensor select(const Tensor& x, int64_t dim, SymInt index) {
   const int d = normalize_dim(dim, x.ndim(), "select");
   const SymInt size = x.sizes()[static_cast<size_t>(d)];
-  TUTTI_CHECK(index < size && index >= -size, "select: index {} is out of range for dim {} of {}, which has {} elements",
-              index, d, describe(x), size);
+  TUTTI_CHECK(index < size && index >= -size,
+              "select: index {} is out of range for dim {} of {}, which has {} elements", index, d, describe(x), size);
   return squeeze(narrow(x, d, index, 1), d);
 }
 

@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-// Elements start, start + step, ... of dim `dim`, up to but excluding `end`. As in Python, negative positions count from the end
-// and positions outside the dim are clamped to it. UsageError for step < 1.
+// Elements start, start + step, ... of dim `dim`, up to but excluding `end`. As in Python, negative positions count
+// from the end and positions outside the dim are clamped to it. UsageError for step < 1.
 Tensor slice(const Tensor& x, int64_t dim, SymInt start, SymInt end, int64_t step = 1);
 
 // `length` elements from `start`, which counts from the end when negative. UsageError when the range exceeds the dim.
@@ -24,8 +24,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
 // At most `count` pieces of ceil(size / count) elements each; the last one may be shorter.
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int64_t dim = 0);
 
-// The gradient of slice: `grad` at its place in a tensor whose dim `dim` has `size` elements. All other elements are -0.0, the
-// identity of addition, since the gradients of other slices of the same tensor are added.
+// The gradient of slice: `grad` at its place in a tensor whose dim `dim` has `size` elements. All other elements are
+// -0.0, the identity of addition, since the gradients of other slices of the same tensor are added.
 Tensor slice_backward(const Tensor& grad, int64_t dim, SymInt size, SymInt start, int64_t step = 1);
 
 }  // namespace tutti

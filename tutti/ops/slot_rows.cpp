@@ -14,10 +14,11 @@
 #include "tutti/ops/sort.h"
 #include "tutti/runtime/thread_pool.h"
 
-// The three ops are the three ways to leave out one factor of sum over slots of weight * row * token: each is the gradient of the others.
-//   dispatch_rows: a row for each slot      y[i]    = w[s] * x[t]            (s: the slot of row i, t: its token; w is optional)
-//   combine_rows:  a sum for each token     x[t]    = sum_k w[s] * y[i]
-//   slot_dots:     a number for each slot   w[t, k] = sum_d y[i, d] * x[t, d]
+// The three ops are the three ways to leave out one factor of sum over slots of weight * row * token: each is the
+// gradient of the others.
+//   dispatch_rows: a row for each slot      y[i]    = w[s] * x[t]            (s: the slot of row i, t: its token; w is
+//   optional) combine_rows:  a sum for each token     x[t]    = sum_k w[s] * y[i] slot_dots:     a number for each slot
+//   w[t, k] = sum_d y[i, d] * x[t, d]
 namespace tutti {
 namespace {
 
@@ -27,11 +28,13 @@ struct SlotAttrs {
   int64_t slots_per_token = 1;
   DType out_dtype = DType::f32;
   static constexpr auto fields() {
-    return field_list(field::number<&SlotAttrs::slots_per_token>("slots_per_token"), field::output_dtype<&SlotAttrs::out_dtype>("out_dtype"));
+    return field_list(field::number<&SlotAttrs::slots_per_token>("slots_per_token"),
+                      field::output_dtype<&SlotAttrs::out_dtype>("out_dtype"));
   }
 };
 
-// ---- operands: a float tensor [T, D] or [N, D], a second one for slot_dots, the two lists, and weights if there are any -----------
+// ---- operands: a float tensor [T, D] or [N, D], a second one for slot_dots, the two lists, and weights if there are
+// any -----------
 
 bool is_dots(const OpCall& call) { return &call.op == &kDots; }
 size_t lists_at(const OpCall& call) { return is_dots(call) ? 2 : 1; }
@@ -48,17 +51,21 @@ void infer(const OpCall& call, OutputMetas& out) {
 }
 
 void check(const OpCall& call) {
-  const std::vector<int64_t> slot_of_row = facets::dense_indices(call[lists_at(call)]), row_of_slot = facets::dense_indices(call[lists_at(call) + 1]);
+  const std::vector<int64_t> slot_of_row = facets::dense_indices(call[lists_at(call)]),
+                             row_of_slot = facets::dense_indices(call[lists_at(call) + 1]);
   const auto count = static_cast<int64_t>(slot_of_row.size());
   for (int64_t row = 0; row < count; ++row) {
     const int64_t slot = slot_of_row[static_cast<size_t>(row)];
-    TUTTI_CHECK(slot >= 0 && slot < count, "{}: row {} is that of slot {}; {}", call.op.name, row, slot, facets::legal_indices(count));
-    TUTTI_CHECK(row_of_slot[static_cast<size_t>(slot)] == row, "{}: row {} is that of slot {}, whose row is given as {}; the lists must be the inverse of each other", call.op.name, row,
-                slot, row_of_slot[static_cast<size_t>(slot)]);
+    TUTTI_CHECK(slot >= 0 && slot < count, "{}: row {} is that of slot {}; {}", call.op.name, row, slot,
+                facets::legal_indices(count));
+    TUTTI_CHECK(row_of_slot[static_cast<size_t>(slot)] == row,
+                "{}: row {} is that of slot {}, whose row is given as {}; the lists must be the inverse of each other",
+                call.op.name, row, slot, row_of_slot[static_cast<size_t>(slot)]);
   }
 }
 
-// ---- kernels ------------------------------------------------------------------------------------------------------------------------
+// ---- kernels
+// -------------------------------------------------------------------------------------------------------------------
 
 constexpr int64_t kRowsAtOnce = 16;
 
@@ -80,7 +87,8 @@ template <class Visit>
 void visit_row(const Tensor& t, int64_t row, Visit visit) {
   const int64_t D = t.extents()[1];
   visit_dtype(t.dtype(), [&]<class Stored>() {
-    if constexpr (std::is_same_v<Stored, double> || std::is_same_v<Stored, float> || std::is_same_v<Stored, bfloat16> || std::is_same_v<Stored, float16>)
+    if constexpr (std::is_same_v<Stored, double> || std::is_same_v<Stored, float> || std::is_same_v<Stored, bfloat16> ||
+                  std::is_same_v<Stored, float16>)
       visit(static_cast<Stored*>(t.raw_data()) + row * D);
   });
 }
@@ -102,7 +110,10 @@ struct Operands {
   int64_t K, D;
 
   explicit Operands(const OpCall& call)
-      : x(to_contiguous(call[0])), slot_of_row(facets::dense_indices(call[lists_at(call)])), row_of_slot(facets::dense_indices(call[lists_at(call) + 1])), K(slots_of(call)),
+      : x(to_contiguous(call[0])),
+        slot_of_row(facets::dense_indices(call[lists_at(call)])),
+        row_of_slot(facets::dense_indices(call[lists_at(call) + 1])),
+        K(slots_of(call)),
         D(call[0].extents()[1]) {
     if (is_dots(call)) other = to_contiguous(call[1]);
     if (const Tensor* w = weights_of(call)) {
@@ -118,7 +129,9 @@ void dispatch(const Operands<Real>& in, const Tensor& out, int64_t begin, int64_
   for (int64_t i = begin; i < end; ++i) {
     const int64_t slot = in.slot_of_row[static_cast<size_t>(i)], token = slot / in.K;
     if (in.weights.empty() && out.dtype() == in.x.dtype()) {
-      if (row_bytes > 0) std::memcpy(static_cast<char*>(out.raw_data()) + static_cast<size_t>(i) * row_bytes, static_cast<const char*>(in.x.raw_data()) + static_cast<size_t>(token) * row_bytes, row_bytes);
+      if (row_bytes > 0)
+        std::memcpy(static_cast<char*>(out.raw_data()) + static_cast<size_t>(i) * row_bytes,
+                    static_cast<const char*>(in.x.raw_data()) + static_cast<size_t>(token) * row_bytes, row_bytes);
       continue;
     }
     visit_row(in.x, token, [&](const auto* from) {
@@ -158,8 +171,10 @@ void dots(const Operands<Real>& in, const Tensor& out, int64_t begin, int64_t en
     for (int64_t slot = t * in.K; slot < (t + 1) * in.K; ++slot) {
       visit_row(in.x, in.row_of_slot[static_cast<size_t>(slot)], [&](const auto* y) {
         visit_row(in.other, t, [&](const auto* x) {
-          const Real sum = facets::tree_sum<Real>(0, in.D, [&](int64_t d) { return widened<Real>(y[d]) * widened<Real>(x[d]); });
-          store_from_double(static_cast<char*>(out.raw_data()) + slot * itemsize(out.dtype()), out.dtype(), static_cast<double>(sum));
+          const Real sum =
+              facets::tree_sum<Real>(0, in.D, [&](int64_t d) { return widened<Real>(y[d]) * widened<Real>(x[d]); });
+          store_from_double(static_cast<char*>(out.raw_data()) + slot * itemsize(out.dtype()), out.dtype(),
+                            static_cast<double>(sum));
         });
       });
     }
@@ -172,10 +187,12 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const auto run = [&]<class Real>() {
     const Operands<Real> in(call);
     const auto part = &call.op == &kDispatch ? dispatch<Real> : &call.op == &kCombine ? combine<Real> : dots<Real>;
-    ThreadPool::current().parallel_for(out.extents()[0], kRowsAtOnce, [&](int64_t begin, int64_t end) { part(in, out, begin, end); });
+    ThreadPool::current().parallel_for(out.extents()[0], kRowsAtOnce,
+                                       [&](int64_t begin, int64_t end) { part(in, out, begin, end); });
   };
   const auto is_wide = [](const Tensor& t) { return t.dtype() == DType::f64; };
-  if (out.dtype() == DType::f64 || std::any_of(call.inputs.begin(), call.inputs.end(), is_wide)) run.template operator()<double>();
+  if (out.dtype() == DType::f64 || std::any_of(call.inputs.begin(), call.inputs.end(), is_wide))
+    run.template operator()<double>();
   else run.template operator()<float>();
 }
 
@@ -187,7 +204,9 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const int64_t K = slots_of(call), D = call[0].extents()[1];
   const std::vector<double> x = facets::values(call[0], call[0].extents());
   const std::vector<double> other = is_dots(call) ? facets::values(call[1], call[1].extents()) : std::vector<double>();
-  const std::vector<double> weights = weights_of(call) != nullptr ? facets::values(*weights_of(call), weights_of(call)->extents()) : std::vector<double>(slot_of_row.size(), 1.0);
+  const std::vector<double> weights = weights_of(call) != nullptr
+                                          ? facets::values(*weights_of(call), weights_of(call)->extents())
+                                          : std::vector<double>(slot_of_row.size(), 1.0);
   std::vector<double> sums(static_cast<size_t>(out.numel()), facets::kSumIdentity);
   for (size_t row = 0; row < slot_of_row.size(); ++row) {
     const auto slot = static_cast<size_t>(slot_of_row[row]), token = slot / static_cast<size_t>(K);
@@ -201,7 +220,8 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   for (size_t i = 0; i < sums.size(); ++i) facets::write_double(out, static_cast<int64_t>(i), sums[i]);
 }
 
-// ---- gradients, sharding, cost ------------------------------------------------------------------------------------------------------
+// ---- gradients, sharding, cost
+// ------------------------------------------------------------------------------------------------------
 
 Tensor call_slots(const OpDef& op, const Attrs& like, DType out, std::initializer_list<Tensor> inputs) {
   std::vector<Tensor> defined;
@@ -216,7 +236,9 @@ void vjp_of_rows(const VjpCall& c, std::span<Tensor> grads) {
   const Tensor &g = c.grads[0], &order = c.inputs[1], &inverse = c.inputs[2];
   const Tensor weights = c.inputs.size() > 3 ? c.inputs[3] : Tensor();
   if (!g.defined()) return;
-  if (c.needs(0)) grads[0] = call_slots(is_dispatch ? kCombine : kDispatch, c.attrs, c.input_metas[0].dtype, {g, order, inverse, weights});
+  if (c.needs(0))
+    grads[0] =
+        call_slots(is_dispatch ? kCombine : kDispatch, c.attrs, c.input_metas[0].dtype, {g, order, inverse, weights});
   if (!weights.defined() || !c.needs(3)) return;
   const Tensor &rows = is_dispatch ? g : c.inputs[0], &tokens = is_dispatch ? c.inputs[0] : g;
   grads[3] = call_slots(kDots, c.attrs, compute_dtype(c.input_metas[3].dtype), {rows, tokens, order, inverse});
@@ -225,8 +247,10 @@ void vjp_of_rows(const VjpCall& c, std::span<Tensor> grads) {
 void vjp_of_dots(const VjpCall& c, std::span<Tensor> grads) {
   const Tensor& g = c.grads[0];
   if (!g.defined()) return;
-  if (c.needs(0)) grads[0] = call_slots(kDispatch, c.attrs, c.input_metas[0].dtype, {c.inputs[1], c.inputs[2], c.inputs[3], g});
-  if (c.needs(1)) grads[1] = call_slots(kCombine, c.attrs, c.input_metas[1].dtype, {c.inputs[0], c.inputs[2], c.inputs[3], g});
+  if (c.needs(0))
+    grads[0] = call_slots(kDispatch, c.attrs, c.input_metas[0].dtype, {c.inputs[1], c.inputs[2], c.inputs[3], g});
+  if (c.needs(1))
+    grads[1] = call_slots(kCombine, c.attrs, c.input_metas[1].dtype, {c.inputs[0], c.inputs[2], c.inputs[3], g});
 }
 
 // Rows stay with their slots; features may be cut.
@@ -242,11 +266,13 @@ Cost cost(const OpCall& call) {
   return {2.0 * elements, elements * static_cast<double>(itemsize(call[0].dtype()) + itemsize(out_dtype(call)))};
 }
 
-// ---- samples ------------------------------------------------------------------------------------------------------------------------
+// ---- samples
+// -------------------------------------------------------------------------------------------------------------------
 
 constexpr int64_t kTokens = 5, kSlots = 3;
 
-Sample sample(const OpDef& op, const char* name, int64_t D, DType dtype, DType out, bool weighted, int64_t tokens = kTokens) {
+Sample sample(const OpDef& op, const char* name, int64_t D, DType dtype, DType out, bool weighted,
+              int64_t tokens = kTokens) {
   const int64_t N = tokens * kSlots;
   std::vector<int64_t> order(static_cast<size_t>(N)), inverse(order.size());
   for (int64_t i = 0; i < N; ++i) order[static_cast<size_t>(i)] = i * 7 % N;
@@ -256,22 +282,36 @@ Sample sample(const OpDef& op, const char* name, int64_t D, DType dtype, DType o
   if (&op == &kDots) inputs.push_back(facets::sample_tensor(2, {tokens, D}, dtype));
   inputs.push_back(Tensor::of(order, {N}));
   inputs.push_back(Tensor::of(inverse, {N}));
-  if (weighted) inputs.push_back(facets::sample_tensor(3, {tokens, kSlots}, dtype == DType::f64 ? DType::f64 : DType::f32));
+  if (weighted)
+    inputs.push_back(facets::sample_tensor(3, {tokens, kSlots}, dtype == DType::f64 ? DType::f64 : DType::f32));
   return {name, inputs, Attrs::of(SlotAttrs{kSlots, out})};
 }
 
 std::vector<Sample> samples_of(const OpDef& op) {
   constexpr DType f32 = DType::f32, f64 = DType::f64, bf16 = DType::bf16;
   if (&op == &kDots)
-    return {sample(op, "f32", 600, f32, f32, false), sample(op, "bf16", 17, bf16, f32, false), sample(op, "f64", 9, f64, f64, false), sample(op, "empty", 4, f32, f32, false, 0)};
-  return {sample(op, "f32", 33, f32, f32, true),          sample(op, "unweighted_f32", 8, f32, f32, false), sample(op, "bf16", 17, bf16, bf16, true),
-          sample(op, "unweighted_bf16", 6, bf16, bf16, false), sample(op, "bf16_to_f32", 6, bf16, f32, true),   sample(op, "f16", 5, DType::f16, DType::f16, true),
-          sample(op, "f64", 9, f64, f64, true),           sample(op, "unweighted_f64", 3, f64, f64, false), sample(op, "empty", 4, f32, f32, true, 0)};
+    return {sample(op, "f32", 600, f32, f32, false), sample(op, "bf16", 17, bf16, f32, false),
+            sample(op, "f64", 9, f64, f64, false), sample(op, "empty", 4, f32, f32, false, 0)};
+  return {sample(op, "f32", 33, f32, f32, true),         sample(op, "unweighted_f32", 8, f32, f32, false),
+          sample(op, "bf16", 17, bf16, bf16, true),      sample(op, "unweighted_bf16", 6, bf16, bf16, false),
+          sample(op, "bf16_to_f32", 6, bf16, f32, true), sample(op, "f16", 5, DType::f16, DType::f16, true),
+          sample(op, "f64", 9, f64, f64, true),          sample(op, "unweighted_f64", 3, f64, f64, false),
+          sample(op, "empty", 4, f32, f32, true, 0)};
 }
 
-constexpr OpDef op_named(const char* name, int num_inputs, void (*vjp)(const VjpCall&, std::span<Tensor>), std::vector<Sample> (*samples)()) {
-  return {.name = name, .num_inputs = num_inputs, .infer = infer, .reference = reference, .gradient = {.vjp = vjp, .saves_inputs = 0b1111}, .check = check, .kernel = kernel,
-          .sharding = sharding, .recompute = Recompute::costly, .cost = cost, .samples = samples};
+constexpr OpDef op_named(const char* name, int num_inputs, void (*vjp)(const VjpCall&, std::span<Tensor>),
+                         std::vector<Sample> (*samples)()) {
+  return {.name = name,
+          .num_inputs = num_inputs,
+          .infer = infer,
+          .reference = reference,
+          .gradient = {.vjp = vjp, .saves_inputs = 0b1111},
+          .check = check,
+          .kernel = kernel,
+          .sharding = sharding,
+          .recompute = Recompute::costly,
+          .cost = cost,
+          .samples = samples};
 }
 
 const OpDef kDispatch = op_named("dispatch_rows", -1, vjp_of_rows, [] { return samples_of(kDispatch); });
@@ -282,12 +322,14 @@ void check_order(const char* op, const SlotOrder& order, const SymInt& slots) {
   TUTTI_CHECK(order.slots_per_token >= 1, "{}: {} slots per token; expected at least 1", op, order.slots_per_token);
   for (const Tensor& list : {order.slot_of_row, order.row_of_slot}) {
     facets::check_index_dtype(op, list);
-    TUTTI_CHECK(list.ndim() == 1 && list.size(0) == slots, "{}: a list of the order is {}; expected one element for each of {} slots", op, list.sizes(), slots);
+    TUTTI_CHECK(list.ndim() == 1 && list.size(0) == slots,
+                "{}: a list of the order is {}; expected one element for each of {} slots", op, list.sizes(), slots);
   }
 }
 
 void check_rows(const char* op, const Tensor& x) {
-  TUTTI_CHECK(x.ndim() == 2 && is_floating(x.dtype()) && !is_fp8(x.dtype()), "{}: the rows are {}; expected floats (f64, f32, bf16, f16) of two dims", op, describe(x));
+  TUTTI_CHECK(x.ndim() == 2 && is_floating(x.dtype()) && !is_fp8(x.dtype()),
+              "{}: the rows are {}; expected floats (f64, f32, bf16, f16) of two dims", op, describe(x));
 }
 
 }  // namespace
@@ -297,23 +339,29 @@ SlotOrder sort_slots(const Tensor& expert_ids) {
   TUTTI_CHECK(expert_ids.ndim() == 2, "sort_slots: the ids are {}; expected [tokens, choices]", describe(expert_ids));
   const SymInt slots = expert_ids.size(0) * expert_ids.size(1);
   const Tensor order = argsort(reshape(expert_ids, {slots}), 0);
-  return {order, scatter(full_beside(order, {slots}, 0, DType::i64), 0, order, beside(order, arange(slots))), expert_ids.size(1).guard_int()};
+  return {order, scatter(full_beside(order, {slots}, 0, DType::i64), 0, order, beside(order, arange(slots))),
+          expert_ids.size(1).guard_int()};
 }
 
 Tensor dispatch_rows(const Tensor& x, const SlotOrder& order) {
   check_rows("dispatch_rows", x);
   check_order("dispatch_rows", order, x.size(0) * order.slots_per_token);
-  return call_op(kDispatch, Attrs::of(SlotAttrs{order.slots_per_token, x.dtype()}), x, order.slot_of_row, order.row_of_slot);
+  return call_op(kDispatch, Attrs::of(SlotAttrs{order.slots_per_token, x.dtype()}), x, order.slot_of_row,
+                 order.row_of_slot);
 }
 
 Tensor combine_rows(const Tensor& y, const SlotOrder& order, const Tensor& weights) {
   check_rows("combine_rows", y);
   check_order("combine_rows", order, y.size(0));
   const Attrs attrs = Attrs::of(SlotAttrs{order.slots_per_token, y.dtype()});
-  TUTTI_CHECK(remainder(y.size(0), order.slots_per_token) == 0, "combine_rows: {} rows with {} slots per token; expected a multiple", y.size(0), order.slots_per_token);
+  TUTTI_CHECK(remainder(y.size(0), order.slots_per_token) == 0,
+              "combine_rows: {} rows with {} slots per token; expected a multiple", y.size(0), order.slots_per_token);
   if (!weights.defined()) return call_op(kCombine, attrs, y, order.slot_of_row, order.row_of_slot);
-  TUTTI_CHECK(weights.ndim() == 2 && weights.size(0) * order.slots_per_token == y.size(0) && weights.size(1) == order.slots_per_token && (weights.dtype() == DType::f32 || weights.dtype() == DType::f64),
-              "combine_rows: the weights are {}; expected f32 or f64 [{}, {}]", describe(weights), floordiv(y.size(0), order.slots_per_token), order.slots_per_token);
+  TUTTI_CHECK(weights.ndim() == 2 && weights.size(0) * order.slots_per_token == y.size(0) &&
+                  weights.size(1) == order.slots_per_token &&
+                  (weights.dtype() == DType::f32 || weights.dtype() == DType::f64),
+              "combine_rows: the weights are {}; expected f32 or f64 [{}, {}]", describe(weights),
+              floordiv(y.size(0), order.slots_per_token), order.slots_per_token);
   return call_op(kCombine, attrs, y, order.slot_of_row, order.row_of_slot, weights);
 }
 

@@ -53,12 +53,14 @@ void build_softmax_backward(RecipeBuilder& b) {
 }
 // A logarithm above this is of a probability above 0.6, which only one class of a row can have.
 constexpr double kLikely = -0.5;
-// dx = g - exp(y) sum(g). For a likely class this is g (1 - exp(y)) - exp(y) (sum of the g of all others), so that nothing cancels
-// where it has nearly all of g and nearly all of the probability.
+// dx = g - exp(y) sum(g). For a likely class this is g (1 - exp(y)) - exp(y) (sum of the g of all others), so that
+// nothing cancels where it has nearly all of g and nearly all of the probability.
 void build_log_softmax_backward(RecipeBuilder& b) {
   const Expr y = b.in(1), g = cast(b.in(0), y.dtype()), none = b.constant(-0.0, y.dtype());
-  const Expr is_likely = apply_scalar(ScalarOp::gt, y, b.constant(kLikely, y.dtype())), minus_p = -apply_scalar(ScalarOp::exp, y);
-  const Expr others = b.reduce(ReduceOp::sum, where(is_likely, none, g)), likely = b.reduce(ReduceOp::sum, where(is_likely, g, none));
+  const Expr is_likely = apply_scalar(ScalarOp::gt, y, b.constant(kLikely, y.dtype())),
+             minus_p = -apply_scalar(ScalarOp::exp, y);
+  const Expr others = b.reduce(ReduceOp::sum, where(is_likely, none, g)),
+             likely = b.reduce(ReduceOp::sum, where(is_likely, g, none));
   const Expr of_likely = apply_scalar(ScalarOp::fma, minus_p, others, g * -apply_scalar(ScalarOp::expm1, y));
   b.out(where(is_likely, of_likely, apply_scalar(ScalarOp::fma, minus_p, others + likely, g)));
 }
@@ -101,8 +103,10 @@ void reference_log_softmax(const OpCall& call, std::span<const Tensor> outputs) 
 }
 void reference_logsumexp(const OpCall& call, std::span<const Tensor> outputs) {
   const auto x = values(call[0], call[0].extents());
-  for (int64_t r = 0; r < outputs[0].numel(); ++r) facets::write_double(outputs[0], r, -std::numeric_limits<double>::infinity());
-  for_each_row(call, call[0], [&](const Row& row) { facets::write_double(outputs[0], row.index, rest_of(x, row).logsumexp()); });
+  for (int64_t r = 0; r < outputs[0].numel(); ++r)
+    facets::write_double(outputs[0], r, -std::numeric_limits<double>::infinity());
+  for_each_row(call, call[0],
+               [&](const Row& row) { facets::write_double(outputs[0], row.index, rest_of(x, row).logsumexp()); });
 }
 void reference_softmax_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const auto g = values(call[0], call[0].extents()), y = values(call[1], call[1].extents());
@@ -118,7 +122,8 @@ void reference_log_softmax_backward(const OpCall& call, std::span<const Tensor> 
     double others = -0.0, likely = -0.0;
     for_each_place(row, [&](int64_t i) { (y[i] > kLikely ? likely : others) += g[i]; });
     for_each_place(row, [&](int64_t i) {
-      const double of_likely = -g[i] * std::expm1(y[i]) - std::exp(y[i]) * others, plain = g[i] - std::exp(y[i]) * (others + likely);
+      const double of_likely = -g[i] * std::expm1(y[i]) - std::exp(y[i]) * others,
+                   plain = g[i] - std::exp(y[i]) * (others + likely);
       facets::write_double(outputs[0], i, y[i] > kLikely ? of_likely : plain);
     });
   });
@@ -148,34 +153,71 @@ template <int kInputs>
 std::vector<Sample> samples() {
   std::vector<Sample> list;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const auto& [sizes, dim] : std::vector<std::pair<Extents, int64_t>>{
-             {{5, 7}, 1}, {{3, 2, 33}, 2}, {{2, 1300}, 1}, {{1}, 0}, {{2, 1}, 1}, {{35, 21}, 0}, {{3, 33, 5}, 1}, {{1300, 4}, 0}, {{7, 3}, 0}, {{1, 6}, 0}}) {
+    for (const auto& [sizes, dim] : std::vector<std::pair<Extents, int64_t>>{{{5, 7}, 1},
+                                                                             {{3, 2, 33}, 2},
+                                                                             {{2, 1300}, 1},
+                                                                             {{1}, 0},
+                                                                             {{2, 1}, 1},
+                                                                             {{35, 21}, 0},
+                                                                             {{3, 33, 5}, 1},
+                                                                             {{1300, 4}, 0},
+                                                                             {{7, 3}, 0},
+                                                                             {{1, 6}, 0}}) {
       Sample s{fmt::format("{}_{}", name_of(dtype), list.size()), {}, Attrs::of(DimAttrs{dim})};
-      for (int i = 0; i < kInputs; ++i) s.inputs.push_back(facets::sample_tensor(static_cast<uint64_t>(i) + 3, sizes, dtype, i ? 0.01 : -6.0, i ? 0.9 : 6.0));
+      for (int i = 0; i < kInputs; ++i)
+        s.inputs.push_back(
+            facets::sample_tensor(static_cast<uint64_t>(i) + 3, sizes, dtype, i ? 0.01 : -6.0, i ? 0.9 : 6.0));
       list.push_back(s);
     }
   }
   return list;
 }
 
-const OpDef kSoftmax{.name = "softmax", .num_inputs = 1, .infer = infer_same, .reference = reference_softmax,
+const OpDef kSoftmax{.name = "softmax",
+                     .num_inputs = 1,
+                     .infer = infer_same,
+                     .reference = reference_softmax,
                      .gradient = {.vjp = vjp_softmax, .saves_outputs = 1},
-                     .recipe = {.kind = LoopKind::row, .build = build_softmax, .row_dims = row_dims}, .sharding = sharding, .samples = samples<1>};
-const OpDef kLogSoftmax{.name = "log_softmax", .num_inputs = 1, .infer = infer_same, .reference = reference_log_softmax,
+                     .recipe = {.kind = LoopKind::row, .build = build_softmax, .row_dims = row_dims},
+                     .sharding = sharding,
+                     .samples = samples<1>};
+const OpDef kLogSoftmax{.name = "log_softmax",
+                        .num_inputs = 1,
+                        .infer = infer_same,
+                        .reference = reference_log_softmax,
                         .gradient = {.vjp = vjp_log_softmax, .saves_outputs = 1},
-                        .recipe = {.kind = LoopKind::row, .build = build_log_softmax, .row_dims = row_dims}, .sharding = sharding, .samples = samples<1>};
-const OpDef kLogsumexp{.name = "logsumexp", .num_inputs = 1, .infer = infer_row, .reference = reference_logsumexp,
+                        .recipe = {.kind = LoopKind::row, .build = build_log_softmax, .row_dims = row_dims},
+                        .sharding = sharding,
+                        .samples = samples<1>};
+const OpDef kLogsumexp{.name = "logsumexp",
+                       .num_inputs = 1,
+                       .infer = infer_row,
+                       .reference = reference_logsumexp,
                        .gradient = {.vjp = vjp_logsumexp, .saves_inputs = 1},
-                       .recipe = {.kind = LoopKind::row, .build = build_logsumexp, .row_dims = row_dims, .per_row = 1}, .sharding = sharding, .samples = samples<1>};
-constexpr const char* kOnce = "gradients of this gradient are not defined; write it with exp, sum and truediv to have them";
-const OpDef kSoftmaxBackward{.name = "softmax_backward", .num_inputs = 2, .infer = infer_backward,
-                             .reference = reference_softmax_backward, .gradient = {.none = kOnce},
-                             .recipe = {.kind = LoopKind::row, .build = build_softmax_backward, .row_dims = row_dims}, .sharding = sharding,
-                             .samples = samples<2>, .tolerance = {.f32 = 1e-4}};
-const OpDef kLogSoftmaxBackward{.name = "log_softmax_backward", .num_inputs = 2, .infer = infer_backward,
-                                .reference = reference_log_softmax_backward, .gradient = {.none = kOnce},
-                                .recipe = {.kind = LoopKind::row, .build = build_log_softmax_backward, .row_dims = row_dims}, .sharding = sharding,
-                                .samples = samples<2>, .tolerance = {.f32 = 1e-4}};
+                       .recipe = {.kind = LoopKind::row, .build = build_logsumexp, .row_dims = row_dims, .per_row = 1},
+                       .sharding = sharding,
+                       .samples = samples<1>};
+constexpr const char* kOnce =
+    "gradients of this gradient are not defined; write it with exp, sum and truediv to have them";
+const OpDef kSoftmaxBackward{.name = "softmax_backward",
+                             .num_inputs = 2,
+                             .infer = infer_backward,
+                             .reference = reference_softmax_backward,
+                             .gradient = {.none = kOnce},
+                             .recipe = {.kind = LoopKind::row, .build = build_softmax_backward, .row_dims = row_dims},
+                             .sharding = sharding,
+                             .samples = samples<2>,
+                             .tolerance = {.f32 = 1e-4}};
+const OpDef kLogSoftmaxBackward{
+    .name = "log_softmax_backward",
+    .num_inputs = 2,
+    .infer = infer_backward,
+    .reference = reference_log_softmax_backward,
+    .gradient = {.none = kOnce},
+    .recipe = {.kind = LoopKind::row, .build = build_log_softmax_backward, .row_dims = row_dims},
+    .sharding = sharding,
+    .samples = samples<2>,
+    .tolerance = {.f32 = 1e-4}};
 
 Tensor along(const OpDef& op, const Tensor& x, int64_t dim) {
   TUTTI_CHECK(is_floating(x.dtype()), "{}: needs a float tensor, got {}", op.name, describe(x));

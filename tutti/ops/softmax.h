@@ -1,5 +1,5 @@
-// Softmax and related functions over one dim, all computed with the softmax monoid of numerics contract N10: the result of a row
-// does not depend on padding with -inf, on the rest of the batch, or on which dim the row lies along.
+// Softmax and related functions over one dim, all computed with the softmax monoid of numerics contract N10: the result
+// of a row does not depend on padding with -inf, on the rest of the batch, or on which dim the row lies along.
 #pragma once
 
 #include "tutti/tensor/tensor.h"

@@ -13,7 +13,9 @@ namespace {
 
 struct SortAttrs {
   int64_t dim, descending;
-  static constexpr auto fields() { return field_list(field::number<&SortAttrs::dim>("dim"), field::rule<&SortAttrs::descending>("descending")); }
+  static constexpr auto fields() {
+    return field_list(field::number<&SortAttrs::dim>("dim"), field::rule<&SortAttrs::descending>("descending"));
+  }
 };
 
 const SortAttrs& attrs_of(const OpCall& call) { return call.attrs.as<SortAttrs>(); }
@@ -43,22 +45,21 @@ void sort_reference(const OpCall& call, std::span<const Tensor> outputs) {
   facets::reference_rank(call[0], static_cast<int>(attrs_of(call).dim), attrs_of(call).descending, outputs, inserted);
 }
 
-void sort_vjp(const VjpCall& c, std::span<Tensor> grads) {
-  facets::rank_vjp(c, c.attrs.as<SortAttrs>().dim, grads);
-}
+void sort_vjp(const VjpCall& c, std::span<Tensor> grads) { facets::rank_vjp(c, c.attrs.as<SortAttrs>().dim, grads); }
 
 std::vector<Sample> sort_samples() {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor special = Tensor::of<float>({1, nan, -0.0f, 0.0f, -1, nan, INFINITY, 1, -INFINITY});
   const Attrs up = Attrs::of(SortAttrs{0, 0}), down = Attrs::of(SortAttrs{0, 1});
-  return {{"rows", {facets::sample_tensor(1, {7, 3})}, up},
-          {"last_bf16", {facets::sample_tensor(2, {2, 9}, DType::bf16, -50.0, 50.0)}, Attrs::of(SortAttrs{1, 1})},
-          {"ties_i64", {facets::sample_tensor(3, {23}, DType::i64, 0, 4)}, down},
-          {"special_up", {special}, up},
-          {"special_down", {special}, down},
-          {"strided_f64", {facets::strided_copy(facets::sample_tensor(4, {3, 5}, DType::f64))}, Attrs::of(SortAttrs{1, 0})},
-          {"bool", {facets::sample_tensor(5, {9}, DType::boolean)}, down},
-          {"empty", {facets::sample_tensor(6, {0, 3})}, up}};
+  return {
+      {"rows", {facets::sample_tensor(1, {7, 3})}, up},
+      {"last_bf16", {facets::sample_tensor(2, {2, 9}, DType::bf16, -50.0, 50.0)}, Attrs::of(SortAttrs{1, 1})},
+      {"ties_i64", {facets::sample_tensor(3, {23}, DType::i64, 0, 4)}, down},
+      {"special_up", {special}, up},
+      {"special_down", {special}, down},
+      {"strided_f64", {facets::strided_copy(facets::sample_tensor(4, {3, 5}, DType::f64))}, Attrs::of(SortAttrs{1, 0})},
+      {"bool", {facets::sample_tensor(5, {9}, DType::boolean)}, down},
+      {"empty", {facets::sample_tensor(6, {0, 3})}, up}};
 }
 
 const OpDef kSort{

@@ -13,8 +13,7 @@ int dim_of(const Attrs& attrs) { return static_cast<int>(attrs.as<DimAttrs>().di
 void unit_dim_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor flat = outputs[0].view_as({outputs[0].numel()}, {1}, 0);
   int64_t i = 0;
-  facets::for_each_index(call[0].extents(),
-                         [&](const Extents& at) { facets::move_element(flat, {i++}, call[0], at); });
+  facets::for_each_index(call[0].extents(), [&](const Extents& at) { facets::move_element(flat, {i++}, call[0], at); });
 }
 
 std::string without(std::string letters, int dim) { return letters.erase(static_cast<size_t>(dim), 1); }
@@ -80,7 +79,8 @@ const OpDef kUnsqueeze{
           const int dim = dim_of(call.attrs);
           Extents sizes = call[0].extents(), strides = call[0].strides();
           // The stride that a dense neighbour would give keeps dense tensors dense.
-          const int64_t stride = dim < call[0].ndim() ? sizes[static_cast<size_t>(dim)] * strides[static_cast<size_t>(dim)] : 1;
+          const int64_t stride =
+              dim < call[0].ndim() ? sizes[static_cast<size_t>(dim)] * strides[static_cast<size_t>(dim)] : 1;
           sizes.insert(dim, 1);
           strides.insert(dim, stride);
           return call[0].view_as(sizes, strides, call[0].offset());

@@ -63,7 +63,9 @@ const OpDef kMean{
     .samples =
         [] {
           constexpr DType dtypes[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i64};
-          const auto fill = [](const Tensor& x, ReduceAttrs& a) { a.dtype = is_floating(x.dtype()) ? x.dtype() : DType::f32; };
+          const auto fill = [](const Tensor& x, ReduceAttrs& a) {
+            a.dtype = is_floating(x.dtype()) ? x.dtype() : DType::f32;
+          };
           return rows::reduction_samples(dtypes, -2, 2, fill, true);
         },
 };
@@ -145,7 +147,11 @@ const OpDef kVar{
     .infer = rows::infer_reduction,
     .reference = reference<false>,
     .gradient = {.vjp = var_vjp, .saves_inputs = 1},
-    .recipe = {.kind = LoopKind::row, .build = build_var, .row_dims = rows::reduce_dims, .per_row = 1, .params = correction_param},
+    .recipe = {.kind = LoopKind::row,
+               .build = build_var,
+               .row_dims = rows::reduce_dims,
+               .per_row = 1,
+               .params = correction_param},
     .sharding = rows::whole_row_sharding,
     .cost = spread_cost,
     .samples = spread_samples,
@@ -156,7 +162,11 @@ const OpDef kStddev{
     .infer = rows::infer_reduction,
     .reference = reference<true>,
     .gradient = {.vjp = stddev_vjp, .saves_inputs = 1, .saves_outputs = 1},
-    .recipe = {.kind = LoopKind::row, .build = build_stddev, .row_dims = rows::reduce_dims, .per_row = 1, .params = correction_param},
+    .recipe = {.kind = LoopKind::row,
+               .build = build_stddev,
+               .row_dims = rows::reduce_dims,
+               .per_row = 1,
+               .params = correction_param},
     .sharding = rows::whole_row_sharding,
     .cost = spread_cost,
     .samples = spread_samples,
@@ -164,17 +174,20 @@ const OpDef kStddev{
 
 Tensor spread_of(const OpDef& op, const Tensor& x, const VarOptions& options) {
   TUTTI_CHECK(is_floating(x.dtype()), "{}: x is {}; expected floats, cast() it first", op.name, describe(x));
-  return call_op(op, Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), op.name),
-                                           .keepdim = options.keepdim,
-                                           .dtype = x.dtype(),
-                                           .correction = options.correction}), x);
+  return call_op(op,
+                 Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), op.name),
+                                       .keepdim = options.keepdim,
+                                       .dtype = x.dtype(),
+                                       .correction = options.correction}),
+                 x);
 }
 
 }  // namespace
 
 namespace {
 
-// The same bits in steps: the sum is a tree that ranks may cut where a mean may not, because the division comes after the last addition.
+// The same bits in steps: the sum is a tree that ranks may cut where a mean may not, because the division comes after
+// the last addition.
 Tensor divided_sum(const Tensor& x, const MeanOptions& options) {
   const Tensor all = sum(x, {.dims = options.dims, .keepdim = options.keepdim, .dtype = compute_dtype(x.dtype())});
   return cast(truediv(all, rows::row_length(x.sizes(), normalize_dims(options.dims, x.ndim(), "mean"))), x.dtype());
@@ -185,9 +198,11 @@ Tensor divided_sum(const Tensor& x, const MeanOptions& options) {
 Tensor mean(const Tensor& x, const MeanOptions& options) {
   TUTTI_CHECK(x.defined(), "mean: the tensor is undefined");
   if (x.storage()->state() == StorageState::sharded && is_floating(x.dtype())) return divided_sum(x, options);
-  return call_op(kMean, Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), "mean"),
-                                              .keepdim = options.keepdim,
-                                              .dtype = is_floating(x.dtype()) ? x.dtype() : DType::f32}), x);
+  return call_op(kMean,
+                 Attrs::of(ReduceAttrs{.dims = normalize_dims(options.dims, x.ndim(), "mean"),
+                                       .keepdim = options.keepdim,
+                                       .dtype = is_floating(x.dtype()) ? x.dtype() : DType::f32}),
+                 x);
 }
 
 Tensor var(const Tensor& x, const VarOptions& options) { return spread_of(kVar, x, options); }

@@ -17,8 +17,8 @@ struct VarOptions {
   bool keepdim = false;
   double correction = 1;  // 1: variance of a sample, 0: variance of a population
 };
-// sum((x - mean)^2) / max(n - correction, 0), in two passes over the row. Dtypes: floats, computed in f32 (f64 for f64).
-// Source: Chan, Golub, LeVeque, "Algorithms for computing the sample variance", the two-pass form.
+// sum((x - mean)^2) / max(n - correction, 0), in two passes over the row. Dtypes: floats, computed in f32 (f64 for
+// f64). Source: Chan, Golub, LeVeque, "Algorithms for computing the sample variance", the two-pass form.
 Tensor var(const Tensor& x, const VarOptions& options = {});
 // The square root of var(x), rounded once. Where the result is 0, so is the gradient.
 Tensor stddev(const Tensor& x, const VarOptions& options = {});

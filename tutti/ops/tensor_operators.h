@@ -1,8 +1,8 @@
 // Operators on tensors and numbers: operator spellings of the functions in binary.h and comparison.h.
 //
-// `/` is true division. `%` is not defined, because C++ and Python disagree about it: use remainder() or fmod(), and for
-// integer quotients floordiv() or truncdiv(). == and != are not defined either, because they would be expected to return a
-// single bool: use eq() and ne().
+// `/` is true division. `%` is not defined, because C++ and Python disagree about it: use remainder() or fmod(), and
+// for integer quotients floordiv() or truncdiv(). == and != are not defined either, because they would be expected to
+// return a single bool: use eq() and ne().
 #pragma once
 
 #include "tutti/ops/binary.h"
@@ -11,9 +11,9 @@
 
 namespace tutti {
 
-#define TUTTI_TENSOR_OPERATOR(sign, function)                                                    \
-  inline Tensor operator sign(const Tensor& a, const Tensor& b) { return function(a, b); }       \
-  inline Tensor operator sign(const Tensor& a, const Scalar& b) { return function(a, b); }       \
+#define TUTTI_TENSOR_OPERATOR(sign, function)                                              \
+  inline Tensor operator sign(const Tensor& a, const Tensor& b) { return function(a, b); } \
+  inline Tensor operator sign(const Tensor& a, const Scalar& b) { return function(a, b); } \
   inline Tensor operator sign(const Scalar& a, const Tensor& b) { return function(a, b); }
 
 TUTTI_TENSOR_OPERATOR(+, add)

@@ -13,7 +13,8 @@ namespace {
 struct TopkAttrs {
   int64_t dim, k, largest;
   static constexpr auto fields() {
-    return field_list(field::number<&TopkAttrs::dim>("dim"), field::number<&TopkAttrs::k>("k"), field::rule<&TopkAttrs::largest>("largest"));
+    return field_list(field::number<&TopkAttrs::dim>("dim"), field::number<&TopkAttrs::k>("k"),
+                      field::rule<&TopkAttrs::largest>("largest"));
   }
 };
 
@@ -29,7 +30,9 @@ void infer_topk(const OpCall& call, OutputMetas& out) {
 // A kernel and not a recipe: a line has to be seen as a whole.
 void topk_kernel(const OpCall& call, std::span<const Tensor> outputs) {
   facets::rank_lines(call[0], static_cast<int>(attrs_of(call).dim), attrs_of(call).largest, outputs,
-                     [](facets::Ranked* begin, facets::Ranked* middle, facets::Ranked* end) { std::partial_sort(begin, middle, end); });
+                     [](facets::Ranked* begin, facets::Ranked* middle, facets::Ranked* end) {
+                       std::partial_sort(begin, middle, end);
+                     });
 }
 
 // Takes the best element that is left, k times.
@@ -50,9 +53,7 @@ void topk_reference(const OpCall& call, std::span<const Tensor> outputs) {
   facets::reference_rank(call[0], static_cast<int>(attrs_of(call).dim), attrs_of(call).largest, outputs, best_ones);
 }
 
-void topk_vjp(const VjpCall& c, std::span<Tensor> grads) {
-  facets::rank_vjp(c, c.attrs.as<TopkAttrs>().dim, grads);
-}
+void topk_vjp(const VjpCall& c, std::span<Tensor> grads) { facets::rank_vjp(c, c.attrs.as<TopkAttrs>().dim, grads); }
 
 std::vector<Sample> topk_samples() {
   const float nan = std::numeric_limits<float>::quiet_NaN();

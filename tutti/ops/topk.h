@@ -10,9 +10,9 @@ struct TopkOptions {
   bool largest = true;
 };
 
-// The k largest (or smallest) elements along a dim in descending (ascending) order, with their indices; among equal elements the
-// lower index comes first. NaN is larger than every number. Shapes: `dim` has size k in both results. Dtypes: all. UsageError for
-// k outside [0, size of dim].
+// The k largest (or smallest) elements along a dim in descending (ascending) order, with their indices; among equal
+// elements the lower index comes first. NaN is larger than every number. Shapes: `dim` has size k in both results.
+// Dtypes: all. UsageError for k outside [0, size of dim].
 SortResult topk(const Tensor& x, int64_t k, const TopkOptions& options = {});
 
 }  // namespace tutti

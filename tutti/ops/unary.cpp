@@ -20,11 +20,11 @@ using Derivative = Tensor (*)(const Tensor& g, const Tensor& v);  // v: what was
 struct UnaryRow : OpDef {
   ScalarOp scalar;
   Rule rule;
-  Range domain;                          // of samples
-  const char* partial;                   // sharding: which partial sums pass
-  double (*value)(double);               // reference
+  Range domain;             // of samples
+  const char* partial;      // sharding: which partial sums pass
+  double (*value)(double);  // reference
   int64_t (*integer)(int64_t) = nullptr;
-  Derivative derivative = nullptr;       // null with saves == nothing: zero wherever it exists
+  Derivative derivative = nullptr;  // null with saves == nothing: zero wherever it exists
 };
 
 const UnaryRow& row_of(const OpDef& op) { return static_cast<const UnaryRow&>(op); }
@@ -38,7 +38,8 @@ void infer(const OpCall& call, OutputMetas& out) {
   const DType dtype = call[0].dtype();
   const Rule rule = row_of(call.op).rule;
   TUTTI_CHECK(rule != Rule::number || dtype != DType::boolean,
-              "{}: x is {}; booleans have no negative, use logical_not or cast() first", call.op.name, describe(call[0]));
+              "{}: x is {}; booleans have no negative, use logical_not or cast() first", call.op.name,
+              describe(call[0]));
   TUTTI_CHECK(rule != Rule::bits || !is_floating(dtype), "{}: x is {}; expected integers or booleans", call.op.name,
               describe(call[0]));
   const bool to_f32 = rule == Rule::floats && !is_floating(dtype);
@@ -47,18 +48,21 @@ void infer(const OpCall& call, OutputMetas& out) {
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const UnaryRow& row = row_of(call.op);
-  pointwise::run_map({outputs[0], call.inputs, computes_in(call)}, [&](const double* v) { return row.value(v[0]); },
-                     [&](const int64_t* v) {
-                       if (call[0].dtype() == DType::boolean && row.scalar == ScalarOp::bitwise_not)
-                         return static_cast<int64_t>(v[0] == 0);
-                       return row.integer ? row.integer(v[0]) : v[0];
-                     });
+  pointwise::run_map(
+      {outputs[0], call.inputs, computes_in(call)}, [&](const double* v) { return row.value(v[0]); },
+      [&](const int64_t* v) {
+        if (call[0].dtype() == DType::boolean && row.scalar == ScalarOp::bitwise_not)
+          return static_cast<int64_t>(v[0] == 0);
+        return row.integer ? row.integer(v[0]) : v[0];
+      });
 }
 
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   const UnaryRow& row = row_of(c.op);
   if (!c.grads[0].defined() || row.derivative == nullptr) return;
-  const Tensor& saved = c.op.gradient.saves_outputs ? c.outputs[0] : c.op.gradient.saves_inputs ? c.inputs[0] : c.grads[0];
+  const Tensor& saved = c.op.gradient.saves_outputs  ? c.outputs[0]
+                        : c.op.gradient.saves_inputs ? c.inputs[0]
+                                                     : c.grads[0];
   grads[0] = cast(row.derivative(c.grads[0], saved), c.input_metas[0].dtype);
 }
 
@@ -73,20 +77,23 @@ std::vector<Sample> samples_of(const UnaryRow& row) {
   constexpr DType any[] = {DType::f32, DType::f64, DType::bf16, DType::i64, DType::i8, DType::u8};
   constexpr DType bits[] = {DType::i64, DType::i16, DType::u8, DType::boolean};
   const Range floating[] = {row.domain};
-  const Range integers[] = {row.rule == Rule::floats ? Range{std::max(row.domain.lo, -3.0), row.domain.hi} : Range{-9, 9}};
+  const Range integers[] = {row.rule == Rule::floats ? Range{std::max(row.domain.lo, -3.0), row.domain.hi}
+                                                     : Range{-9, 9}};
   const std::span<const DType> dtypes = row.rule == Rule::bits     ? std::span<const DType>(bits)
                                         : row.rule == Rule::floats ? std::span<const DType>(floats)
                                                                    : std::span<const DType>(any);
   std::vector<Sample> samples = pointwise::samples(dtypes, floating, integers);
   if (row.rule == Rule::any || row.rule == Rule::truth) {
     constexpr float inf = INFINITY;
-    samples.push_back({"edges", {Tensor::of<float>({0.0f, -0.0f, inf, -inf, NAN, 0.5f, 1.5f, 2.5f, -0.5f, 1e-41f, 3e38f})}, {}});
+    samples.push_back(
+        {"edges", {Tensor::of<float>({0.0f, -0.0f, inf, -inf, NAN, 0.5f, 1.5f, 2.5f, -0.5f, 1e-41f, 3e38f})}, {}});
   }
   return samples;
 }
 
-UnaryRow make_row(const char* name, ScalarOp scalar, Rule rule, Range domain, const char* partial, double (*value)(double),
-                  int64_t (*integer)(int64_t), Saves saves, Derivative derivative, std::vector<Sample> (*samples)()) {
+UnaryRow make_row(const char* name, ScalarOp scalar, Rule rule, Range domain, const char* partial,
+                  double (*value)(double), int64_t (*integer)(int64_t), Saves saves, Derivative derivative,
+                  std::vector<Sample> (*samples)()) {
   Gradient gradient{.vjp = vjp, .saves_inputs = saves == Saves::input, .saves_outputs = saves == Saves::output};
   if (rule == Rule::truth) gradient = {.none = "the result is a truth value"};
   if (rule == Rule::bits) gradient = {.none = "the operands are integers"};
@@ -100,16 +107,22 @@ UnaryRow make_row(const char* name, ScalarOp scalar, Rule rule, Range domain, co
            .sharding = sharding,
            .samples = samples,
            .tolerance = rule == Rule::floats ? Tolerance{2e-6, 1e-13} : Tolerance{0, 0}},
-          scalar, rule, domain, partial, value, integer, derivative};
+          scalar,
+          rule,
+          domain,
+          partial,
+          value,
+          integer,
+          derivative};
 }
 
 }  // namespace
 
-#define UNARY_ROW(op, ...)                                                                                        \
-  namespace {                                                                                                    \
-  extern const UnaryRow op##_row;                                                                                \
-  const UnaryRow op##_row = make_row(#op, ScalarOp::op, __VA_ARGS__, [] { return samples_of(op##_row); });       \
-  }                                                                                                              \
+#define UNARY_ROW(op, ...)                                                                                 \
+  namespace {                                                                                              \
+  extern const UnaryRow op##_row;                                                                          \
+  const UnaryRow op##_row = make_row(#op, ScalarOp::op, __VA_ARGS__, [] { return samples_of(op##_row); }); \
+  }                                                                                                        \
   Tensor op(const Tensor& x) { return call_op(op##_row, {}, x); }
 #define VALUE(expression) [](double x) -> double { return expression; }
 #define INTEGER(expression) [](int64_t x) -> int64_t { return expression; }
@@ -193,8 +206,8 @@ UNARY_ROW(erfinv, Rule::floats, (Range{-0.9, 0.9}), "|", erfinv_value, nullptr, 
 
 }  // namespace tutti
 
-TUTTI_OPS(unary, &abs_row, &neg_row, &sign_row, &ceil_row, &floor_row, &trunc_row, &round_row, &bitwise_not_row, &exp_row,
-          &exp2_row, &expm1_row, &log_row, &log2_row, &log10_row, &log1p_row, &sqrt_row, &rsqrt_row, &reciprocal_row,
-          &sin_row, &cos_row, &tan_row, &asin_row, &acos_row, &atan_row, &sinh_row, &cosh_row, &tanh_row, &asinh_row,
-          &acosh_row, &atanh_row, &erf_row, &erfinv_row, &sigmoid_row, &lgamma_row, &signbit_row, &logical_not_row,
-          &isnan_row, &isinf_row)
+TUTTI_OPS(unary, &abs_row, &neg_row, &sign_row, &ceil_row, &floor_row, &trunc_row, &round_row, &bitwise_not_row,
+          &exp_row, &exp2_row, &expm1_row, &log_row, &log2_row, &log10_row, &log1p_row, &sqrt_row, &rsqrt_row,
+          &reciprocal_row, &sin_row, &cos_row, &tan_row, &asin_row, &acos_row, &atan_row, &sinh_row, &cosh_row,
+          &tanh_row, &asinh_row, &acosh_row, &atanh_row, &erf_row, &erfinv_row, &sigmoid_row, &lgamma_row, &signbit_row,
+          &logical_not_row, &isnan_row, &isinf_row)

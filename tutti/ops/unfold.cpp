@@ -51,10 +51,8 @@ Attrs local_unfold(const UnfoldAttrs& whole, const Extents& part) {
 const OpDef kUnfold{
     .name = "unfold",
     .num_inputs = 1,
-    .infer =
-        [](const OpCall& call, OutputMetas& out) {
-          out.add(call[0].dtype(), to_shape(unfold_of(call.attrs).windows()));
-        },
+    .infer = [](const OpCall& call,
+                OutputMetas& out) { out.add(call[0].dtype(), to_shape(unfold_of(call.attrs).windows())); },
     .reference =
         [](const OpCall& call, std::span<const Tensor> outputs) {
           facets::for_each_index(outputs[0].extents(), [&](const Extents& at) {
@@ -87,7 +85,9 @@ const OpDef kUnfold{
           return std::vector<Sample>{
               {"overlapping", {facets::sample_tensor(1, {9})}, Attrs::of(UnfoldAttrs{{9}, 0, 4, 2})},
               {"first_dim", {facets::sample_tensor(2, {7, 3})}, Attrs::of(UnfoldAttrs{{7, 3}, 0, 3, 1})},
-              {"apart_bf16", {facets::sample_tensor(3, {2, 11}, DType::bf16)}, Attrs::of(UnfoldAttrs{{2, 11}, 1, 2, 4})}};
+              {"apart_bf16",
+               {facets::sample_tensor(3, {2, 11}, DType::bf16)},
+               Attrs::of(UnfoldAttrs{{2, 11}, 1, 2, 4})}};
         },
     .tolerance = {.f32 = 0, .f64 = 0},
 };
@@ -140,8 +140,12 @@ const OpDef kUnfoldBackward{
         [] {
           return std::vector<Sample>{
               {"overlapping", {facets::sample_tensor(1, {3, 4})}, Attrs::of(UnfoldAttrs{{9}, 0, 4, 2})},
-              {"first_dim_f64", {facets::sample_tensor(2, {5, 3, 3}, DType::f64)}, Attrs::of(UnfoldAttrs{{7, 3}, 0, 3, 1})},
-              {"apart_bf16", {facets::sample_tensor(3, {2, 3, 2}, DType::bf16)}, Attrs::of(UnfoldAttrs{{2, 11}, 1, 2, 4})}};
+              {"first_dim_f64",
+               {facets::sample_tensor(2, {5, 3, 3}, DType::f64)},
+               Attrs::of(UnfoldAttrs{{7, 3}, 0, 3, 1})},
+              {"apart_bf16",
+               {facets::sample_tensor(3, {2, 3, 2}, DType::bf16)},
+               Attrs::of(UnfoldAttrs{{2, 11}, 1, 2, 4})}};
         },
 };
 
@@ -162,8 +166,9 @@ Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step) {
 Tensor unfold_backward(const Tensor& grad, const Shape& sizes, int64_t dim, int64_t size, int64_t step) {
   TUTTI_CHECK(is_floating(grad.dtype()), "unfold_backward: the gradient is {}; expected a float dtype", describe(grad));
   const UnfoldAttrs a = attrs_for(concrete(sizes), dim, size, step, "unfold_backward");
-  TUTTI_CHECK(grad.sizes() == to_shape(a.windows()), "unfold_backward: the gradient is {}, the windows of {} have sizes {}",
-              describe(grad), sizes, a.windows());
+  TUTTI_CHECK(grad.sizes() == to_shape(a.windows()),
+              "unfold_backward: the gradient is {}, the windows of {} have sizes {}", describe(grad), sizes,
+              a.windows());
   return call_op(kUnfoldBackward, Attrs::of(a), grad);
 }
 

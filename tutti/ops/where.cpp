@@ -18,9 +18,10 @@ void infer_where(const OpCall& call, OutputMetas& out) {
 }
 
 void where_reference(const OpCall& call, std::span<const Tensor> outputs) {
-  pointwise::run_map({outputs[0], call.inputs, compute_dtype(outputs[0].dtype())},
-                     [](const double* v) { return v[0] != 0 ? v[1] : v[2]; },
-                     [](const int64_t* v) { return v[0] != 0 ? v[1] : v[2]; });
+  pointwise::run_map(
+      {outputs[0], call.inputs, compute_dtype(outputs[0].dtype())},
+      [](const double* v) { return v[0] != 0 ? v[1] : v[2]; },
+      [](const int64_t* v) { return v[0] != 0 ? v[1] : v[2]; });
 }
 
 void where_vjp(const VjpCall& c, std::span<Tensor> grads) {
@@ -53,7 +54,8 @@ const OpDef kWhere{
           std::vector<Sample> samples = pointwise::samples(kDTypes, kFloats, kIntegers);
           for (Sample& s : samples) s.inputs.insert(s.inputs.begin(), condition_for(s.inputs[0].extents()));
           samples.push_back({"condition_row",
-                             {condition_for({5}), facets::sample_tensor(1, {3, 5}), facets::sample_tensor(2, {3, 1})}, {}});
+                             {condition_for({5}), facets::sample_tensor(1, {3, 5}), facets::sample_tensor(2, {3, 1})},
+                             {}});
           return samples;
         },
     .tolerance = {0, 0},
@@ -65,7 +67,8 @@ struct WhereScalarAttrs {
   Scalar value;
   bool value_first;  // the number is taken where the condition is true
   static constexpr auto fields() {
-    return field_list(field::size<&WhereScalarAttrs::value>("value"), field::rule<&WhereScalarAttrs::value_first>("value_first"));
+    return field_list(field::size<&WhereScalarAttrs::value>("value"),
+                      field::rule<&WhereScalarAttrs::value_first>("value_first"));
   }
 };
 
@@ -80,16 +83,18 @@ void infer_where_scalar(const OpCall& call, OutputMetas& out) {
 
 void where_scalar_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const WhereScalarAttrs& attrs = attrs_of(call);
-  pointwise::run_map({outputs[0], call.inputs, compute_dtype(outputs[0].dtype()), attrs.value, attrs.value_first ? 1 : 2},
-                     [](const double* v) { return v[0] != 0 ? v[1] : v[2]; },
-                     [](const int64_t* v) { return v[0] != 0 ? v[1] : v[2]; });
+  pointwise::run_map(
+      {outputs[0], call.inputs, compute_dtype(outputs[0].dtype()), attrs.value, attrs.value_first ? 1 : 2},
+      [](const double* v) { return v[0] != 0 ? v[1] : v[2]; },
+      [](const int64_t* v) { return v[0] != 0 ? v[1] : v[2]; });
 }
 
 void where_scalar_vjp(const VjpCall& c, std::span<Tensor> grads) {
   const Tensor &g = c.grads[0], &condition = c.inputs[0];
   if (!g.defined() || !c.needs(1)) return;
   const bool value_first = c.attrs.as<WhereScalarAttrs>().value_first;
-  grads[1] = pointwise::reduce_like(value_first ? where(condition, 0.0, g) : where(condition, g, 0.0), c.input_metas[1]);
+  grads[1] =
+      pointwise::reduce_like(value_first ? where(condition, 0.0, g) : where(condition, g, 0.0), c.input_metas[1]);
 }
 
 void build_where_scalar(RecipeBuilder& b) {
@@ -110,8 +115,7 @@ const OpDef kWhereScalar{
     .infer = infer_where_scalar,
     .reference = where_scalar_reference,
     .gradient = {.vjp = where_scalar_vjp, .saves_inputs = 1},
-    .recipe = {.build = build_where_scalar,
-               .params = where_scalar_params},
+    .recipe = {.build = build_where_scalar, .params = where_scalar_params},
     // With 0 the chosen places of a partial sum are partial sums as well; with another number they are not.
     .sharding =
         [](const OpCall& call) {
@@ -129,7 +133,8 @@ const OpDef kWhereScalar{
               samples.push_back(std::move(s));
             }
           }
-          samples.push_back({"float_into_i32", {condition_for({7}), facets::sample_tensor(3, {2, 7}, DType::i32, -9, 9)},
+          samples.push_back({"float_into_i32",
+                             {condition_for({7}), facets::sample_tensor(3, {2, 7}, DType::i32, -9, 9)},
                              Attrs::of(WhereScalarAttrs{0.5, true})});
           return samples;
         },

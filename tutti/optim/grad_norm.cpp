@@ -12,7 +12,8 @@ ExactSum square_sum(std::span<const Tensor> grads) {
   ExactSum total(ExactTerm::square);
   std::mutex mutex;
   for (const Tensor& g : grads) {
-    TUTTI_CHECK(g.dtype() == DType::f32, "square_sum: gradients are f32 from the product to the optimizer, got {}", describe(g));
+    TUTTI_CHECK(g.dtype() == DType::f32, "square_sum: gradients are f32 from the product to the optimizer, got {}",
+                describe(g));
     const Tensor dense = to_contiguous(g);
     ThreadPool::current().parallel_for(g.numel(), int64_t{1} << 16, [&](int64_t begin, int64_t end) {
       ExactSum part(ExactTerm::square);

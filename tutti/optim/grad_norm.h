@@ -8,8 +8,8 @@
 
 namespace tutti::optim {
 
-// The sum of the squares of all elements. It does not depend on the order of terms (numerics contract, N7), so the bits are the
-// same however the gradients are sharded.
+// The sum of the squares of all elements. It does not depend on the order of terms (numerics contract, N7), so the bits
+// are the same however the gradients are sharded.
 ExactSum square_sum(std::span<const Tensor> grads);
 // The gradient norm: the square root of the sum, as f32.
 float norm_of(const ExactSum& squares);

@@ -21,8 +21,11 @@ constexpr const char* kWhere = "optimizer step";
 Tensor stored_like(const nn::NamedParameter& p, const Tensor& grad) {
   const Tensor master = p.parameter.master();
   if (!dist::is_dtensor(master) && !dist::is_dtensor(grad)) return grad;
-  TUTTI_CHECK(dist::is_dtensor(master) && dist::is_dtensor(grad) && dist::part_of(master, kWhere).spec == dist::part_of(grad, kWhere).spec,
-              "optimizer step: parameter '{}' is stored as {} and its gradient is {}; both must be placed alike, as parallel::Shards gives them", p.name, describe(master), describe(grad));
+  TUTTI_CHECK(dist::is_dtensor(master) && dist::is_dtensor(grad) &&
+                  dist::part_of(master, kWhere).spec == dist::part_of(grad, kWhere).spec,
+              "optimizer step: parameter '{}' is stored as {} and its gradient is {}; both must be placed alike, as "
+              "parallel::Shards gives them",
+              p.name, describe(master), describe(grad));
   return dist::part_of(grad, kWhere).local;
 }
 
@@ -30,7 +33,8 @@ Tensor stored_like(const nn::NamedParameter& p, const Tensor& grad) {
 
 void Optimizer::step() {
   std::vector<Tensor> grads;
-  for (const nn::NamedParameter& p : parameters_) grads.push_back(p.parameter.requires_grad() ? p.parameter.grad() : Tensor());
+  for (const nn::NamedParameter& p : parameters_)
+    grads.push_back(p.parameter.requires_grad() ? p.parameter.grad() : Tensor());
   std::vector<double> lrs;
   for (const double lr : group_lrs_) lrs.push_back(lr * lr_factor_);
   run(grads, lrs, 1.0);
@@ -46,15 +50,18 @@ void Optimizer::zero_grad() {
 std::vector<double> Optimizer::lrs_of(double lr) const {
   std::vector<double> lrs(group_lrs_.size(), lr);
   for (size_t g = 1; g < lrs.size(); ++g) {
-    TUTTI_CHECK(group_lrs_[0] > 0, "optimizer step: the first of {} groups was made with learning rate {}, so that the others have no ratio to it", lrs.size(),
-                group_lrs_[0]);
+    TUTTI_CHECK(
+        group_lrs_[0] > 0,
+        "optimizer step: the first of {} groups was made with learning rate {}, so that the others have no ratio to it",
+        lrs.size(), group_lrs_[0]);
     lrs[g] = lr * (group_lrs_[g] / group_lrs_[0]);
   }
   return lrs;
 }
 
 void Optimizer::step(std::span<const Tensor> grads, double lr, double grad_scale) {
-  TUTTI_CHECK_EQ(grads.size(), parameters_.size(), "optimizer step: {} gradients for {} parameters", grads.size(), parameters_.size());
+  TUTTI_CHECK_EQ(grads.size(), parameters_.size(), "optimizer step: {} gradients for {} parameters", grads.size(),
+                 parameters_.size());
   run(trained(grads), lrs_of(lr), grad_scale);
 }
 
@@ -66,20 +73,27 @@ std::vector<Tensor> Optimizer::trained(std::span<const Tensor> grads) const {
       trained[i] = Tensor();
       continue;
     }
-    TUTTI_CHECK(grads[i].defined(), "optimizer step: parameter '{}' has no gradient; it took no part in the loss", parameters_[i].name);
+    TUTTI_CHECK(grads[i].defined(), "optimizer step: parameter '{}' has no gradient; it took no part in the loss",
+                parameters_[i].name);
   }
   return trained;
 }
 
 // All that can be refused is refused before the first parameter changes.
-std::vector<Tensor> Optimizer::checked(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) const {
+std::vector<Tensor> Optimizer::checked(std::span<const Tensor> grads, std::span<const double> lrs,
+                                       double grad_scale) const {
   std::vector<Tensor> stored(grads.begin(), grads.end());
-  for (const double lr : lrs) TUTTI_CHECK(std::isfinite(lr) && lr >= 0, "optimizer step: the learning rate is {}; expected a finite number >= 0", lr);
-  TUTTI_CHECK(std::isfinite(grad_scale), "optimizer step: grad_scale is {}; expected a finite number, such as clip_scale() of a finite norm", grad_scale);
+  for (const double lr : lrs)
+    TUTTI_CHECK(std::isfinite(lr) && lr >= 0, "optimizer step: the learning rate is {}; expected a finite number >= 0",
+                lr);
+  TUTTI_CHECK(std::isfinite(grad_scale),
+              "optimizer step: grad_scale is {}; expected a finite number, such as clip_scale() of a finite norm",
+              grad_scale);
   for (size_t i = 0; i < grads.size(); ++i) {
     const nn::Parameter& p = parameters_[i].parameter;
     TUTTI_CHECK(!grads[i].defined() || (grads[i].dtype() == DType::f32 && grads[i].sizes() == to_shape(p.sizes())),
-                "optimizer step: the gradient of parameter '{}' is {}; expected {} f32", parameters_[i].name, describe(grads[i]), p.sizes());
+                "optimizer step: the gradient of parameter '{}' is {}; expected {} f32", parameters_[i].name,
+                describe(grads[i]), p.sizes());
     if (grads[i].defined()) stored[i] = stored_like(parameters_[i], grads[i]);
   }
   return stored;
@@ -99,7 +113,8 @@ void Optimizer::run(std::span<const Tensor> grads, std::span<const double> lrs, 
 }
 
 std::vector<Tensor> Optimizer::check_step(std::span<const Tensor> grads, double lr, double grad_scale) const {
-  TUTTI_CHECK_EQ(grads.size(), parameters_.size(), "optimizer step: {} gradients for {} parameters", grads.size(), parameters_.size());
+  TUTTI_CHECK_EQ(grads.size(), parameters_.size(), "optimizer step: {} gradients for {} parameters", grads.size(),
+                 parameters_.size());
   return checked(trained(grads), lrs_of(lr), grad_scale);
 }
 
@@ -124,7 +139,8 @@ void Optimizer::step_all(std::span<const Tensor> grads) {
 }
 
 void Optimizer::compile(CompileOptions options) {
-  const auto function = tutti::compile([this](const std::vector<Tensor>& grads) { step_all(grads); }, std::move(options));
+  const auto function =
+      tutti::compile([this](const std::vector<Tensor>& grads) { step_all(grads); }, std::move(options));
   compiled_ = function;
   statistics_ = [function] { return function.statistics(); };
   explain_ = [function] { return function.explain(); };
@@ -134,9 +150,12 @@ size_t Optimizer::add_group(const std::vector<nn::NamedParameter>& parameters, d
   const size_t first = parameters_.size();
   for (const nn::NamedParameter& p : parameters) {
     if (!p.parameter.requires_grad()) continue;
-    const bool is_known = std::any_of(parameters_.begin(), parameters_.end(), [&](const nn::NamedParameter& q) { return q.parameter.is_same(p.parameter); });
+    const bool is_known = std::any_of(parameters_.begin(), parameters_.end(),
+                                      [&](const nn::NamedParameter& q) { return q.parameter.is_same(p.parameter); });
     TUTTI_CHECK(!is_known, "optimizer: parameter '{}' is given twice; every parameter belongs to one group", p.name);
-    TUTTI_CHECK(p.parameter.dtype() == DType::f32, "optimizer: the master of parameter '{}' is {}; expected f32, see Parameter::set_use_dtype() for another dtype in forward",
+    TUTTI_CHECK(p.parameter.dtype() == DType::f32,
+                "optimizer: the master of parameter '{}' is {}; expected f32, see Parameter::set_use_dtype() for "
+                "another dtype in forward",
                 p.name, name_of(p.parameter.dtype()));
     parameters_.push_back(p);
     group_of_.push_back(group_lrs_.size());
@@ -158,7 +177,8 @@ void Optimizer::add_state(size_t i, const char* what) {
   }
   const Tensor master = p.parameter.master();
   const dist::Part& placed = dist::part_of(master, kWhere);
-  const Tensor part = whole.defined() ? dist::part_in_whole(whole, *placed.spec, placed.mesh->coordinate()) : zeros(p.parameter.stored().sizes(), DType::f32);
+  const Tensor part = whole.defined() ? dist::part_in_whole(whole, *placed.spec, placed.mesh->coordinate())
+                                      : zeros(p.parameter.stored().sizes(), DType::f32);
   state_.push_back({name, dist::wrap(part, *placed.spec, placed.mesh)});
   stored_state_[i].push_back(part);
 }
@@ -166,14 +186,16 @@ void Optimizer::add_state(size_t i, const char* what) {
 namespace {
 
 // An option that is in [0, below), or not negative where `below` is infinite.
-void check_option(const char* optimizer, const char* option, double value, double below = std::numeric_limits<double>::infinity()) {
+void check_option(const char* optimizer, const char* option, double value,
+                  double below = std::numeric_limits<double>::infinity()) {
   if (value >= 0 && value < below) return;
   throw UsageError(fmt::format("{}: {} is {}; expected a finite number in [0, {})", optimizer, option, value, below));
 }
 
 class AdamW final : public Optimizer {
  public:
-  explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups, StateMemory memory = {}) : Optimizer(std::move(memory)) {
+  explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups, StateMemory memory = {})
+      : Optimizer(std::move(memory)) {
     for (const auto& group : groups) {
       const AdamWOptions& o = group.options;
       check_option("adamw", "lr", o.lr);
@@ -198,7 +220,13 @@ class AdamW final : public Optimizer {
   void set_numbers(size_t group, double lr, double grad_scale, int64_t step) override {
     Group& g = groups_[group];
     const AdamWOptions& o = g.options;
-    g.now = {.lr = lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .step = step, .grad_scale = grad_scale};
+    g.now = {.lr = lr,
+             .beta1 = o.beta1,
+             .beta2 = o.beta2,
+             .eps = o.eps,
+             .weight_decay = o.weight_decay,
+             .step = step,
+             .grad_scale = grad_scale};
     g.numbers.set(g.now);
   }
   void step_one(size_t group, const Tensor& master, const Tensor& grad, std::span<const Tensor> state) override {
@@ -211,13 +239,15 @@ class AdamW final : public Optimizer {
 
 class Sgd final : public Optimizer {
  public:
-  explicit Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups, StateMemory memory = {}) : Optimizer(std::move(memory)) {
+  explicit Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups, StateMemory memory = {})
+      : Optimizer(std::move(memory)) {
     for (const auto& group : groups) {
       check_option("sgd", "lr", group.options.lr);
       check_option("sgd", "momentum", group.options.momentum);
       check_option("sgd", "weight_decay", group.options.weight_decay);
       groups_.push_back({.options = group.options});
-      for (size_t i = add_group(group.parameters, group.options.lr); i < parameters().size(); ++i) add_state(i, "momentum_buffer");
+      for (size_t i = add_group(group.parameters, group.options.lr); i < parameters().size(); ++i)
+        add_state(i, "momentum_buffer");
     }
   }
 
@@ -229,7 +259,8 @@ class Sgd final : public Optimizer {
   };
   void set_numbers(size_t group, double lr, double grad_scale, int64_t) override {
     Group& g = groups_[group];
-    g.now = {.lr = lr, .momentum = g.options.momentum, .weight_decay = g.options.weight_decay, .grad_scale = grad_scale};
+    g.now = {
+        .lr = lr, .momentum = g.options.momentum, .weight_decay = g.options.weight_decay, .grad_scale = grad_scale};
     g.numbers.set(g.now);
   }
   void step_one(size_t group, const Tensor& master, const Tensor& grad, std::span<const Tensor> state) override {
@@ -242,14 +273,22 @@ class Sgd final : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(const std::vector<ParameterGroup<AdamWOptions>>& groups) { return std::make_unique<AdamW>(groups); }
-std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options, StateMemory memory) {
-  return std::make_unique<AdamW>(std::vector<ParameterGroup<AdamWOptions>>{{std::move(parameters), options}}, std::move(memory));
+std::unique_ptr<Optimizer> make_adamw(const std::vector<ParameterGroup<AdamWOptions>>& groups) {
+  return std::make_unique<AdamW>(groups);
+}
+std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options,
+                                      StateMemory memory) {
+  return std::make_unique<AdamW>(std::vector<ParameterGroup<AdamWOptions>>{{std::move(parameters), options}},
+                                 std::move(memory));
 }
 
-std::unique_ptr<Optimizer> make_sgd(const std::vector<ParameterGroup<SgdOptions>>& groups) { return std::make_unique<Sgd>(groups); }
-std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options, StateMemory memory) {
-  return std::make_unique<Sgd>(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}}, std::move(memory));
+std::unique_ptr<Optimizer> make_sgd(const std::vector<ParameterGroup<SgdOptions>>& groups) {
+  return std::make_unique<Sgd>(groups);
+}
+std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options,
+                                    StateMemory memory) {
+  return std::make_unique<Sgd>(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}},
+                               std::move(memory));
 }
 
 }  // namespace tutti::optim

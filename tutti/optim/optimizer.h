@@ -1,5 +1,5 @@
-// Optimizers over the parameters of modules. They update the masters, which are f32; their state is f32 too. Where a master is a distributed
-// tensor, so are gradient and state, and each rank updates what it stores.
+// Optimizers over the parameters of modules. They update the masters, which are f32; their state is f32 too. Where a
+// master is a distributed tensor, so are gradient and state, and each rank updates what it stores.
 //
 //   const auto optimizer = optim::make_adamw(model.named_parameters(), {.lr = 3e-4});
 //   ... forward, backward(loss) ...
@@ -22,8 +22,9 @@
 
 namespace tutti::optim {
 
-// Memory for the whole of a state tensor of a parameter: f32, of the parameter's sizes. Where the master is a distributed tensor, this rank's part of it
-// is taken. Unset: each rank has its own, zeros. For ranks that share their state (docs/surviving.md), which may hold values already.
+// Memory for the whole of a state tensor of a parameter: f32, of the parameter's sizes. Where the master is a
+// distributed tensor, this rank's part of it is taken. Unset: each rank has its own, zeros. For ranks that share their
+// state (docs/surviving.md), which may hold values already.
 using StateMemory = std::function<Tensor(const nn::NamedParameter& parameter, std::string_view what)>;
 
 struct StateTensor {
@@ -44,8 +45,9 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // One step with the accumulated gradient of each parameter, at its group's learning rate times lr_factor(). A parameter that is
-  // frozen, or has no gradient, keeps its value and state. Steps are counted for all parameters together.
+  // One step with the accumulated gradient of each parameter, at its group's learning rate times lr_factor(). A
+  // parameter that is frozen, or has no gradient, keeps its value and state. Steps are counted for all parameters
+  // together.
   void step();
   // Forgets the accumulated gradients.
   void zero_grad();
@@ -53,23 +55,26 @@ class Optimizer {
   double lr_factor() const { return lr_factor_; }
   void set_lr_factor(double factor) { lr_factor_ = factor; }
 
-  // One step in explicit form: updates parameter i of parameters() with grads[i] times `grad_scale`. `lr` is the learning rate of the
-  // first group; those of the others keep their ratio to it. A parameter that was frozen meanwhile is skipped. UsageError, before any
-  // parameter changes, when another gradient is undefined, not f32 of the parameter's sizes, or not placed like its master, naming the parameter.
+  // One step in explicit form: updates parameter i of parameters() with grads[i] times `grad_scale`. `lr` is the
+  // learning rate of the first group; those of the others keep their ratio to it. A parameter that was frozen meanwhile
+  // is skipped. UsageError, before any parameter changes, when another gradient is undefined, not f32 of the
+  // parameter's sizes, or not placed like its master, naming the parameter.
   void step(std::span<const Tensor> grads, double lr, double grad_scale = 1.0);
 
-  // ---- A step in pieces, for a program that decides itself by whom and when each piece of the parameters is updated (docs/surviving.md)
-  // Checks what step() would refuse, and returns what this rank stores of each gradient. Changes nothing.
+  // ---- A step in pieces, for a program that decides itself by whom and when each piece of the parameters is updated
+  // (docs/surviving.md) Checks what step() would refuse, and returns what this rank stores of each gradient. Changes
+  // nothing.
   std::vector<Tensor> check_step(std::span<const Tensor> grads, double lr, double grad_scale) const;
   // The pieces that follow belong to step number `steps_taken`, counted from 1.
   void begin_step(int64_t steps_taken, double lr, double grad_scale);
-  // Updates a piece of parameter i: f32 tensors of equal sizes, `state` in the order of state(). Who steps every piece once has the bits of step().
+  // Updates a piece of parameter i: f32 tensors of equal sizes, `state` in the order of state(). Who steps every piece
+  // once has the bits of step().
   void step_piece(size_t i, const Tensor& master, const Tensor& grad, std::span<const Tensor> state);
   // How many state tensors each parameter has.
   size_t states_per_parameter() const { return parameters_.empty() ? 0 : state_.size() / parameters_.size(); }
 
-  // From now on each step runs as one compiled function, with the bits of an eager step. Changes of lr, grad_scale and the step
-  // count do not cause recompilation.
+  // From now on each step runs as one compiled function, with the bits of an eager step. Changes of lr, grad_scale and
+  // the step count do not cause recompilation.
   void compile(CompileOptions options = {.name = "optimizer step"});
   // Statistics and description of the compiled step; empty without compile().
   CompileStatistics statistics() const { return statistics_ ? statistics_() : CompileStatistics{}; }
@@ -84,14 +89,15 @@ class Optimizer {
 
  protected:
   explicit Optimizer(StateMemory memory) : memory_(std::move(memory)) {}
-  // Adds the parameters of a group whose learning rate is `lr`; returns the number of the first. UsageError, naming it, when a
-  // parameter already belongs to a group.
+  // Adds the parameters of a group whose learning rate is `lr`; returns the number of the first. UsageError, naming it,
+  // when a parameter already belongs to a group.
   size_t add_group(const std::vector<nn::NamedParameter>& parameters, double lr);
   // Adds a tensor that is placed like parameter `i` to state(): zeros, unless there is memory that holds values.
   void add_state(size_t i, const char* what);
   // Stores the numbers of a group that change from step to step in tensors, for step_one().
   virtual void set_numbers(size_t group, double lr, double grad_scale, int64_t step) = 0;
-  // Updates what this rank stores of the master of a parameter of `group`, or a piece of it, and its state in the order of add_state().
+  // Updates what this rank stores of the master of a parameter of `group`, or a piece of it, and its state in the order
+  // of add_state().
   virtual void step_one(size_t group, const Tensor& master, const Tensor& grad, std::span<const Tensor> state) = 0;
 
  private:
@@ -102,7 +108,7 @@ class Optimizer {
   void step_all(std::span<const Tensor> grads);
 
   std::vector<nn::NamedParameter> parameters_;
-  std::vector<size_t> group_of_;    // of each parameter
+  std::vector<size_t> group_of_;  // of each parameter
   std::vector<double> group_lrs_;
   std::vector<StateTensor> state_;
   std::vector<std::vector<Tensor>> stored_state_;  // of each parameter, what this rank stores
@@ -114,21 +120,23 @@ class Optimizer {
   std::function<std::string()> explain_;
 };
 
-// All options are finite and at least 0, betas below 1: UsageError otherwise, and for parameters whose master is not f32 or that are
-// given twice. The state is allocated at once, also for parameters that have no memory yet.
-// Source: Loshchilov and Hutter 2019.
+// All options are finite and at least 0, betas below 1: UsageError otherwise, and for parameters whose master is not
+// f32 or that are given twice. The state is allocated at once, also for parameters that have no memory yet. Source:
+// Loshchilov and Hutter 2019.
 struct AdamWOptions {
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
-std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options = {}, StateMemory memory = {});
+std::unique_ptr<Optimizer> make_adamw(std::vector<nn::NamedParameter> parameters, const AdamWOptions& options = {},
+                                      StateMemory memory = {});
 std::unique_ptr<Optimizer> make_adamw(const std::vector<ParameterGroup<AdamWOptions>>& groups);
 
 struct SgdOptions {
   double lr = 1e-3;
   double momentum = 0.0, weight_decay = 0.0;
 };
-std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options = {}, StateMemory memory = {});
+std::unique_ptr<Optimizer> make_sgd(std::vector<nn::NamedParameter> parameters, const SgdOptions& options = {},
+                                    StateMemory memory = {});
 std::unique_ptr<Optimizer> make_sgd(const std::vector<ParameterGroup<SgdOptions>>& groups);
 
 }  // namespace tutti::optim

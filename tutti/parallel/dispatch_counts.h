@@ -7,9 +7,9 @@
 namespace tutti::parallel {
 
 struct DispatchCounts {
-  std::atomic<int64_t> moves{0};       // calls that moved rows between ranks
-  std::atomic<int64_t> barriers{0};    // meetings of all ranks in them
-  std::atomic<int64_t> moved_bytes{0};  // of rows that this rank stored at other ranks, or read there
+  std::atomic<int64_t> moves{0};         // calls that moved rows between ranks
+  std::atomic<int64_t> barriers{0};      // meetings of all ranks in them
+  std::atomic<int64_t> moved_bytes{0};   // of rows that this rank stored at other ranks, or read there
   std::atomic<int64_t> memory_bytes{0};  // of receive buffers that are there now
 };
 

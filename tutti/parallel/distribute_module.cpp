@@ -9,22 +9,26 @@
 
 namespace tutti::parallel {
 
-void distribute_module(nn::Module& module, const dist::Mesh& mesh, const PartitionFunction& partition, const InputFunction& input, const OutputFunction& output) {
+void distribute_module(nn::Module& module, const dist::Mesh& mesh, const PartitionFunction& partition,
+                       const InputFunction& input, const OutputFunction& output) {
   std::vector<std::pair<nn::Parameter, Tensor>> placed;
   for (const auto& [name, parameter] : module.named_parameters()) {
     dist::Placements placements = partition ? partition(name, parameter) : dist::Placements();
     try {
-      placed.emplace_back(parameter, dist::distribute_tensor(parameter.master(), mesh, std::move(placements), {.src_data_rank = -1}));
+      placed.emplace_back(
+          parameter, dist::distribute_tensor(parameter.master(), mesh, std::move(placements), {.src_data_rank = -1}));
     } catch (const UsageError& error) {
       throw UsageError(fmt::format("distribute_module: parameter '{}': {}", name, error.what()));
     }
   }
   for (const auto& [parameter, master] : placed) parameter.set_master(master);
   if (input) {
-    module.forward_hooks().before([input, mesh](const nn::Module&, std::vector<Tensor>& inputs) { input(inputs, mesh); });
+    module.forward_hooks().before(
+        [input, mesh](const nn::Module&, std::vector<Tensor>& inputs) { input(inputs, mesh); });
   }
   if (output) {
-    module.forward_hooks().after([output, mesh](const nn::Module&, const Tensor& result) { return output(result, mesh); });
+    module.forward_hooks().after(
+        [output, mesh](const nn::Module&, const Tensor& result) { return output(result, mesh); });
   }
 }
 

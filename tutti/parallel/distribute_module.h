@@ -23,10 +23,12 @@ using InputFunction = std::function<void(std::vector<Tensor>& inputs, const dist
 // Gets the result of the module's forward, and returns what takes its place.
 using OutputFunction = std::function<Tensor(const Tensor& output, const dist::Mesh& mesh)>;
 
-// Makes every parameter of the module and all below it a distributed tensor, with the values that this rank has, which must be those of all
-// ranks of the mesh: as after nn::initialize() with one seed, or after loading one file. A tied weight stays tied. Call it before gradients,
-// hooks and optimizers are set up. The functions run before and after forward whenever the module is called as a child, or by nn::call().
-// UsageError for a parameter that is not materialized, and for placements that its sizes do not have; nothing has changed then.
-void distribute_module(nn::Module& module, const dist::Mesh& mesh, const PartitionFunction& partition = {}, const InputFunction& input = {}, const OutputFunction& output = {});
+// Makes every parameter of the module and all below it a distributed tensor, with the values that this rank has, which
+// must be those of all ranks of the mesh: as after nn::initialize() with one seed, or after loading one file. A tied
+// weight stays tied. Call it before gradients, hooks and optimizers are set up. The functions run before and after
+// forward whenever the module is called as a child, or by nn::call(). UsageError for a parameter that is not
+// materialized, and for placements that its sizes do not have; nothing has changed then.
+void distribute_module(nn::Module& module, const dist::Mesh& mesh, const PartitionFunction& partition = {},
+                       const InputFunction& input = {}, const OutputFunction& output = {});
 
 }  // namespace tutti::parallel

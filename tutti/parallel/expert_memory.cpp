@@ -24,16 +24,21 @@ std::string transport_of(const comm::ProcessGroup& group) { return group.backend
 
 }  // namespace
 
-ExpertMemory::ExpertMemory(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const Options& options) : group_(std::move(group)), experts_(experts), options_(options) {
+ExpertMemory::ExpertMemory(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const Options& options)
+    : group_(std::move(group)), experts_(experts), options_(options) {
   const std::string transport = transport_of(*group_);
   TUTTI_CHECK(transport == "shm" || transport == "threads" || transport == "fake",
-              "expert_parallel: rows are to be {} the memory of other ranks, which the transport {} of group '{}' does not share; use transport shm or threads, or the standard exchange "
-              "(parallelism.expert_parallel_comm_backend = standard), which has the same bits", options_.reads_tokens ? "read in" : "stored in", transport, group_->name());
+              "expert_parallel: rows are to be {} the memory of other ranks, which the transport {} of group '{}' does "
+              "not share; use transport shm or threads, or the standard exchange "
+              "(parallelism.expert_parallel_comm_backend = standard), which has the same bits",
+              options_.reads_tokens ? "read in" : "stored in", transport, group_->name());
 }
 
 ExpertMemory::~ExpertMemory() { dispatch_counts().memory_bytes -= nbytes_; }
 
-int64_t ExpertMemory::capacity(const Sizes& sizes) const { return group_->size() * sizes.max_tokens * std::min(sizes.slots_per_token, experts_ / group_->size()); }
+int64_t ExpertMemory::capacity(const Sizes& sizes) const {
+  return group_->size() * sizes.max_tokens * std::min(sizes.slots_per_token, experts_ / group_->size());
+}
 
 Tensor ExpertMemory::allocate(const Extents& sizes, DType dtype) {
   if (transport_of(*group_) == "fake") {  // a plan, which counts it; its rank ends before this object
@@ -69,11 +74,14 @@ ForwardBuffers& ExpertMemory::forward_buffers(Room& room, const Sizes& sizes, in
   return *found;
 }
 
-// Batches of any size are evaluated, such as a sample that grows by a token at a time: they share what is large enough, or the next power of two, so that few buffers are made.
+// Batches of any size are evaluated, such as a sample that grows by a token at a time: they share what is large enough,
+// or the next power of two, so that few buffers are made.
 ExpertMemory::Sizes ExpertMemory::with_room(Sizes sizes) const {
   if (is_grad_enabled() || is_recomputing()) return sizes;
   for (const auto& [known, room] : rooms_) {  // the smallest first
-    if (known.max_tokens >= sizes.max_tokens && known.slots_per_token == sizes.slots_per_token && known.dim == sizes.dim && known.dtype == sizes.dtype) return known;
+    if (known.max_tokens >= sizes.max_tokens && known.slots_per_token == sizes.slots_per_token &&
+        known.dim == sizes.dim && known.dtype == sizes.dtype)
+      return known;
   }
   sizes.max_tokens = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(sizes.max_tokens)));
   return sizes;
@@ -88,11 +96,15 @@ ExpertMemory::Buffers ExpertMemory::buffers(const Sizes& needed, int layer) {
     const NoGradScope no_grad;
     room.mailbox = allocate({group_->size(), experts_ + 1}, DType::i64);
     const int64_t both = std::max(capacity(sizes), slots);
-    room.backward.at_experts = allocate({options_.backward_buffers == 1 ? both : capacity(sizes), sizes.dim}, sizes.dtype);
-    room.backward.at_tokens = options_.backward_buffers == 1 ? room.backward.at_experts : allocate({slots, sizes.dim}, sizes.dtype);
+    room.backward.at_experts =
+        allocate({options_.backward_buffers == 1 ? both : capacity(sizes), sizes.dim}, sizes.dtype);
+    room.backward.at_tokens =
+        options_.backward_buffers == 1 ? room.backward.at_experts : allocate({slots, sizes.dim}, sizes.dtype);
   }
   const int64_t grain = token_grain();
-  return {.exchange = {comm::functional::GroupRef::of(group_), sizes.max_tokens, TokenPlaces::stride(sizes.max_tokens, grain).value(), grain, sizes.slots_per_token, options_.poisons},
+  return {.exchange = {comm::functional::GroupRef::of(group_), sizes.max_tokens,
+                       TokenPlaces::stride(sizes.max_tokens, grain).value(), grain, sizes.slots_per_token,
+                       options_.poisons},
           .lists = {experts_, group_->size(), capacity(sizes), slots},
           .forward = forward_buffers(room, sizes, layer),
           .backward = room.backward,

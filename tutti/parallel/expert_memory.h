@@ -18,7 +18,8 @@ struct ForwardBuffers {
   Tensor lists;    // expert_rows::Lists
   Tensor outputs;  // [N, D] of the experts, for the own tokens
 };
-// What others write here in a backward: the cotangents of the outputs of experts [R, D] and of the rows [N, D], whose last reader is gone at the next move.
+// What others write here in a backward: the cotangents of the outputs of experts [R, D] and of the rows [N, D], whose
+// last reader is gone at the next move.
 struct BackwardBuffers {
   Tensor at_experts, at_tokens;
 };
@@ -33,10 +34,12 @@ class ExpertMemory {
   struct Options {
     bool reads_tokens = false;  // the ranks read the tokens of others instead of storing rows there
     bool poisons = false;       // see expert_rows.h
-    // Gradients go to experts and come back in buffers of their own. 1 has them share one, which is too few: for tests that show what happens then.
+    // Gradients go to experts and come back in buffers of their own. 1 has them share one, which is too few: for tests
+    // that show what happens then.
     int backward_buffers = 2;
   };
-  // All members of `group` make one in the same order; `experts` in all. UsageError, naming the transport, when it does not share memory.
+  // All members of `group` make one in the same order; `experts` in all. UsageError, naming the transport, when it does
+  // not share memory.
   ExpertMemory(std::shared_ptr<comm::ProcessGroup> group, int64_t experts, const Options& options);
   ~ExpertMemory();
   ExpertMemory(const ExpertMemory&) = delete;
@@ -45,8 +48,9 @@ class ExpertMemory {
   // How many layers take turns.
   int add_layer() { return layers_++; }
 
-  // The buffers for a forward of a layer. A forward that is recorded keeps those of its layer until its backward; one that is not, or that runs again in backward,
-  // takes common ones, which may have room for more tokens: `exchange` says for how many. Collective when there are none yet.
+  // The buffers for a forward of a layer. A forward that is recorded keeps those of its layer until its backward; one
+  // that is not, or that runs again in backward, takes common ones, which may have room for more tokens: `exchange`
+  // says for how many. Collective when there are none yet.
   struct Buffers {
     expert_rows::Exchange exchange;
     expert_rows::Lists lists;
@@ -77,7 +81,7 @@ class ExpertMemory {
   int layers_ = 0;
   int64_t nbytes_ = 0;  // of what dispatch_counts() holds for this rank
   std::map<Sizes, Room> rooms_;
-  uint64_t region_ = 0;    // that runs again, and how many forwards of it have taken buffers
+  uint64_t region_ = 0;  // that runs again, and how many forwards of it have taken buffers
   int forwards_here_ = 0;
 };
 

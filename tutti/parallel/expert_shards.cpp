@@ -8,7 +8,9 @@ namespace {
 
 std::vector<bool> experts_among(const std::vector<Tensor>& parameters, const dist::Mesh& experts) {
   std::vector<bool> is_expert;
-  for (const Tensor& p : parameters) is_expert.push_back(experts != nullptr && dist::is_dtensor(p) && dist::part_of(p, "ExpertShards").mesh->id() == experts->id());
+  for (const Tensor& p : parameters)
+    is_expert.push_back(experts != nullptr && dist::is_dtensor(p) &&
+                        dist::part_of(p, "ExpertShards").mesh->id() == experts->id());
   return is_expert;
 }
 
@@ -22,13 +24,20 @@ std::vector<Tensor> chosen(const std::vector<Tensor>& parameters, const std::vec
 
 }  // namespace
 
-ExpertShards::ExpertShards(int64_t count, const Ranks& ranks, const std::vector<Tensor>& parameters, Schedule schedule, Overlap overlap)
-    : is_expert_(experts_among(parameters, ranks.experts)), shared_(count, ranks.all, chosen(parameters, is_expert_, false), schedule, overlap), mesh_(ranks.experts) {
+ExpertShards::ExpertShards(int64_t count, const Ranks& ranks, const std::vector<Tensor>& parameters, Schedule schedule,
+                           Overlap overlap)
+    : is_expert_(experts_among(parameters, ranks.experts)),
+      shared_(count, ranks.all, chosen(parameters, is_expert_, false), schedule, overlap),
+      mesh_(ranks.experts) {
   if (ranks.experts == nullptr) return;
-  const int64_t together = ranks.experts->size(), all = (ranks.all == nullptr ? 1 : ranks.all->size()) * ranks.tensor, parts = count * ranks.tensor;
-  TUTTI_CHECK(schedule == Schedule::every_round || all == 1, "ExpertShards: {} ranks divide the experts, which needs the schedule every_round", together);
-  TUTTI_CHECK(parts % together == 0 && all % together == 0, "ExpertShards: {} ranks divide the experts; expected a divisor of the {} parts of virtual shards and of the {} ranks", together,
-              parts, all);
+  const int64_t together = ranks.experts->size(), all = (ranks.all == nullptr ? 1 : ranks.all->size()) * ranks.tensor,
+                parts = count * ranks.tensor;
+  TUTTI_CHECK(schedule == Schedule::every_round || all == 1,
+              "ExpertShards: {} ranks divide the experts, which needs the schedule every_round", together);
+  TUTTI_CHECK(parts % together == 0 && all % together == 0,
+              "ExpertShards: {} ranks divide the experts; expected a divisor of the {} parts of virtual shards and of "
+              "the {} ranks",
+              together, parts, all);
   experts_.emplace(parts / together, ranks.replicas, chosen(parameters, is_expert_, true), schedule, overlap);
 }
 
@@ -66,7 +75,8 @@ ShardSums ExpertShards::finish() {
     return std::pair{std::move(first), experts_->finish()};
   });
   std::vector<Tensor> all;
-  for (size_t p = 0, shared = 0, expert = 0; p < is_expert_.size(); ++p) all.push_back(std::move(is_expert_[p] ? of_experts.gradients[expert++] : sums.gradients[shared++]));
+  for (size_t p = 0, shared = 0, expert = 0; p < is_expert_.size(); ++p)
+    all.push_back(std::move(is_expert_[p] ? of_experts.gradients[expert++] : sums.gradients[shared++]));
   sums.gradients = std::move(all);
   sums.squares.add(of_experts.squares);
   return sums;
@@ -81,6 +91,8 @@ int32_t ExpertShards::JoinedSink::index_of(const Tensor& leaf) const {
 void ExpertShards::JoinedSink::use(int32_t leaf, int32_t position, Tensor grad) {
   (leaf % 2 == 0 ? owner_.shared_ : *owner_.experts_).sink()->use(leaf / 2, position, std::move(grad));
 }
-void ExpertShards::JoinedSink::finished(int32_t leaf) { (leaf % 2 == 0 ? owner_.shared_ : *owner_.experts_).sink()->finished(leaf / 2); }
+void ExpertShards::JoinedSink::finished(int32_t leaf) {
+  (leaf % 2 == 0 ? owner_.shared_ : *owner_.experts_).sink()->finished(leaf / 2);
+}
 
 }  // namespace tutti::parallel

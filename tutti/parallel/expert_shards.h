@@ -1,10 +1,12 @@
-// Virtual shards of a model whose experts ranks divide (expert_parallel.h): Shards (shards.h) for the parameters that every rank has, and for the experts, whose
-// gradients are nodes of the shards of all ranks that divide them.
+// Virtual shards of a model whose experts ranks divide (expert_parallel.h): Shards (shards.h) for the parameters that
+// every rank has, and for the experts, whose gradients are nodes of the shards of all ranks that divide them.
 //
-// In each round the ranks of a line of the mesh run neighbouring shards, with the schedule every_round, so what one of them has of an expert's gradient
-// is the node of those. The tree goes on from there over the ranks that have the same experts.
+// In each round the ranks of a line of the mesh run neighbouring shards, with the schedule every_round, so what one of
+// them has of an expert's gradient is the node of those. The tree goes on from there over the ranks that have the same
+// experts.
 //
-// Where tensor-parallel ranks divide the tokens of a shard, each is a shard of its own for the experts: neighbouring parts of its tokens are nodes of the tree over them.
+// Where tensor-parallel ranks divide the tokens of a shard, each is a shard of its own for the experts: neighbouring
+// parts of its tokens are nodes of the tree over them.
 #pragma once
 
 #include <optional>
@@ -16,14 +18,16 @@ namespace tutti::parallel {
 class ExpertShards {
  public:
   struct Ranks {
-    comm::ProcessGroup* all = nullptr;      // that share the batch; null: one rank
-    dist::Mesh experts = {};                // that divide the experts; null: none do
-    int64_t tensor = 1;                     // that divide the tokens of each shard; with `experts` only
+    comm::ProcessGroup* all = nullptr;       // that share the batch; null: one rank
+    dist::Mesh experts = {};                 // that divide the experts; null: none do
+    int64_t tensor = 1;                      // that divide the tokens of each shard; with `experts` only
     comm::ProcessGroup* replicas = nullptr;  // that have the same experts, in the order of their lines
   };
-  // `parameters` are leaves as for Shards; the schedule is every_round where ranks divide experts. UsageError as for Shards, and naming the numbers when the ranks of
-  // `experts` do not divide the shards and ranks, those of `tensor` counted.
-  ExpertShards(int64_t count, const Ranks& ranks, const std::vector<Tensor>& parameters, Schedule schedule, Overlap overlap);
+  // `parameters` are leaves as for Shards; the schedule is every_round where ranks divide experts. UsageError as for
+  // Shards, and naming the numbers when the ranks of `experts` do not divide the shards and ranks, those of `tensor`
+  // counted.
+  ExpertShards(int64_t count, const Ranks& ranks, const std::vector<Tensor>& parameters, Schedule schedule,
+               Overlap overlap);
 
   // As those of Shards.
   const std::vector<int64_t>& mine() const { return shared_.mine(); }

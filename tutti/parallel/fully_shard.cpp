@@ -13,27 +13,44 @@
 namespace tutti::parallel {
 namespace {
 
-const StoragePlacement* placement_of(const nn::Parameter& p) { return p.is_materialized() ? storage_placement_of(p.leaf()) : nullptr; }
-
-void check_mesh(const dist::DeviceMesh& mesh) {
-  TUTTI_CHECK(mesh.ndim() <= 2, "fully_shard: {} has {} dims; expected one, or two of which the first holds replicas", mesh.to_string(), mesh.ndim());
-  TUTTI_CHECK(mesh.ndim() == 1 || !mesh.names().empty(), "fully_shard: {} has two dims without names; name them, such as dp_replicate and dp_shard", mesh.to_string());
-  TUTTI_CHECK(mesh.has_coordinate(), "fully_shard: rank {} is not in {}; call it on the ranks of the mesh only", mesh.rank(), mesh.to_string());
+const StoragePlacement* placement_of(const nn::Parameter& p) {
+  return p.is_materialized() ? storage_placement_of(p.leaf()) : nullptr;
 }
 
-// Among how many ranks copies are kept after forward: 1, every rank keeps the whole; all, no rank keeps more than it stores.
+void check_mesh(const dist::DeviceMesh& mesh) {
+  TUTTI_CHECK(mesh.ndim() <= 2, "fully_shard: {} has {} dims; expected one, or two of which the first holds replicas",
+              mesh.to_string(), mesh.ndim());
+  TUTTI_CHECK(mesh.ndim() == 1 || !mesh.names().empty(),
+              "fully_shard: {} has two dims without names; name them, such as dp_replicate and dp_shard",
+              mesh.to_string());
+  TUTTI_CHECK(mesh.has_coordinate(), "fully_shard: rank {} is not in {}; call it on the ranks of the mesh only",
+              mesh.rank(), mesh.to_string());
+}
+
+// Among how many ranks copies are kept after forward: 1, every rank keeps the whole; all, no rank keeps more than it
+// stores.
 int64_t checked_keepers(const ReshardAfterForward& reshard, comm::ProcessGroup& group) {
   const int64_t ranks = group.size();
   if (const bool* gives_back = std::get_if<bool>(&reshard)) return *gives_back ? ranks : 1;
   const int64_t keepers = std::get<int64_t>(reshard);
   std::string divisors;
   for (int64_t d = 1; d <= ranks; ++d) {
-    if (ranks % d == 0) divisors += fmt::format("{}{}{}", divisors.empty() ? "" : ", ", d, d == 1 ? " (false)" : d == ranks ? " (true)" : "");
+    if (ranks % d == 0)
+      divisors += fmt::format("{}{}{}", divisors.empty() ? "" : ", ", d,
+                              d == 1       ? " (false)"
+                              : d == ranks ? " (true)"
+                                           : "");
   }
-  TUTTI_CHECK(keepers >= 1 && keepers <= ranks && ranks % keepers == 0, "fully_shard: reshard_after_forward = {}: groups of {} do not make up the {} ranks that divide the parameters; expected {}",
+  TUTTI_CHECK(keepers >= 1 && keepers <= ranks && ranks % keepers == 0,
+              "fully_shard: reshard_after_forward = {}: groups of {} do not make up the {} ranks that divide the "
+              "parameters; expected {}",
               keepers, keepers, ranks, divisors);
-  TUTTI_CHECK(keepers == 1 || keepers == ranks || !shares_memory(group), "fully_shard: reshard_after_forward = {}: the {} ranks read one copy of the parameters in the memory of their host, gather nothing "
-              "and have nothing to give back; expected true or false, which change nothing here, or ranks on a transport between hosts, such as gloo", keepers, ranks);
+  TUTTI_CHECK(keepers == 1 || keepers == ranks || !shares_memory(group),
+              "fully_shard: reshard_after_forward = {}: the {} ranks read one copy of the parameters in the memory of "
+              "their host, gather nothing "
+              "and have nothing to give back; expected true or false, which change nothing here, or ranks on a "
+              "transport between hosts, such as gloo",
+              keepers, ranks);
   return keepers;
 }
 
@@ -42,15 +59,20 @@ bool divides_over_replicas(const dist::DeviceMesh& mesh, const FullyShardOptions
   return options.outer_dp_sharding_strategy == OuterDpSharding::optim && mesh.ndim() == 2 && mesh.size(0) > 1;
 }
 
-// A parameter that ranks divide already (tensor_parallel.h): each of them divides its part over its data ranks, so the dims of the data mesh come
-// first and cut last. The sum rules of the parts hold for the data ranks, too, as storage may be cut anywhere.
+// A parameter that ranks divide already (tensor_parallel.h): each of them divides its part over its data ranks, so the
+// dims of the data mesh come first and cut last. The sum rules of the parts hold for the data ranks, too, as storage
+// may be cut anywhere.
 void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist::Mesh& mesh) {
   const nn::NamedParameter& p = stored.named;
   const dist::Part& placed = dist::part_of(master, "fully_shard");
   TUTTI_CHECK(placed.mesh->ndim() == 1 && !placed.spec->has_partial() && placed.spec->placements()[0].pieces() == 1,
-              "fully_shard: parameter '{}' is {} already; expected a plain tensor, or a part on one dim as parallelize_module() makes it", p.name, describe(master));
+              "fully_shard: parameter '{}' is {} already; expected a plain tensor, or a part on one dim as "
+              "parallelize_module() makes it",
+              p.name, describe(master));
   for (const std::string& name : mesh->names()) {
-    TUTTI_CHECK(std::ranges::count(placed.mesh->names(), name) == 0, "fully_shard: parameter '{}' is divided over {} already; give another dim of the same mesh, such as mesh->slice({{\"dp_shard\"}})",
+    TUTTI_CHECK(std::ranges::count(placed.mesh->names(), name) == 0,
+                "fully_shard: parameter '{}' is divided over {} already; give another dim of the same mesh, such as "
+                "mesh->slice({{\"dp_shard\"}})",
                 p.name, placed.mesh->to_string());
   }
   stored.mesh = dist::concatenate({mesh, placed.mesh});
@@ -69,7 +91,8 @@ void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist
   fields.mesh_id = stored.mesh->id(), fields.mesh_shape = stored.mesh->shape();
   fields.placements.push_back(placed.spec->placements()[0]);
   fields.order = {tensor_dim};
-  for (int m = 0; m < tensor_dim; ++m) fields.order.push_back(data_order.empty() ? m : data_order[static_cast<size_t>(m)]);
+  for (int m = 0; m < tensor_dim; ++m)
+    fields.order.push_back(data_order.empty() ? m : data_order[static_cast<size_t>(m)]);
   stored.master = &dist::DTensorSpec::of(std::move(fields), "fully_shard");
   fields = placed.spec->fields();
   fields.dtype = p.parameter.use_dtype();
@@ -77,15 +100,22 @@ void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist
   stored.readers = placed.mesh;
 }
 
-// How a parameter will be stored: cut over the last dim of the mesh as torch.chunk does, and each part of it over the first, if replicas divide it further.
+// How a parameter will be stored: cut over the last dim of the mesh as torch.chunk does, and each part of it over the
+// first, if replicas divide it further.
 ShardGroup::Stored stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh, const FullyShardOptions& options) {
   const int ndim = p.parameter.sizes().ndim();
-  TUTTI_CHECK(ndim > 0, "fully_shard: parameter '{}' is a scalar, which cannot be divided; give it the sizes [1]", p.name);
+  TUTTI_CHECK(ndim > 0, "fully_shard: parameter '{}' is a scalar, which cannot be divided; give it the sizes [1]",
+              p.name);
   const int dim = options.shard_dim ? options.shard_dim(p) : 0;
-  TUTTI_CHECK(dim >= -ndim && dim < ndim, "fully_shard: parameter '{}' is {}; it has no dim {} to cut", p.name, p.parameter.sizes(), dim);
+  TUTTI_CHECK(dim >= -ndim && dim < ndim, "fully_shard: parameter '{}' is {}; it has no dim {} to cut", p.name,
+              p.parameter.sizes(), dim);
   dist::Placements placements(static_cast<size_t>(mesh->ndim()), dist::replicate());
   placements.back() = dist::shard(dim < 0 ? dim + ndim : dim);
-  dist::SpecFields fields{.mesh_id = mesh->id(), .mesh_shape = mesh->shape(), .placements = std::move(placements), .sizes = p.parameter.sizes(), .dtype = p.parameter.dtype(),
+  dist::SpecFields fields{.mesh_id = mesh->id(),
+                          .mesh_shape = mesh->shape(),
+                          .placements = std::move(placements),
+                          .sizes = p.parameter.sizes(),
+                          .dtype = p.parameter.dtype(),
                           .cut = dist::Cut::chunk};
   const auto& spec = dist::DTensorSpec::of(fields, "fully_shard");
   if (divides_over_replicas(*mesh, options)) {
@@ -94,7 +124,8 @@ ShardGroup::Stored stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh
   }
   const auto& storage = dist::DTensorSpec::of(std::move(fields), "fully_shard");
   ShardGroup::Stored stored{.named = p, .spec = &spec, .storage = &storage, .master = &storage, .mesh = mesh};
-  if (p.parameter.is_materialized() && dist::is_dtensor(p.parameter.master())) divide_further(stored, p.parameter.master(), mesh);
+  if (p.parameter.is_materialized() && dist::is_dtensor(p.parameter.master()))
+    divide_further(stored, p.parameter.master(), mesh);
   return stored;
 }
 
@@ -114,8 +145,11 @@ ShardGroups::List groups_of(std::span<nn::Module* const> modules, const ShardGro
     const auto found = std::ranges::find_if(known, is_of);
     std::string names;
     for (const auto& group : known) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", group->name());
-    TUTTI_CHECK(found != known.end(), "{}: module '{}' was not sharded by itself, so nothing of its own is gathered; expected modules of this model that fully_shard() was called for: {}. Set lists after "
-                "the whole model was sharded", function, module->call_name(), names);
+    TUTTI_CHECK(found != known.end(),
+                "{}: module '{}' was not sharded by itself, so nothing of its own is gathered; expected modules of "
+                "this model that fully_shard() was called for: {}. Set lists after "
+                "the whole model was sharded",
+                function, module->call_name(), names);
     list.push_back(*found);
   }
   return list;
@@ -130,7 +164,8 @@ ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options) 
 
 ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShardOptions& options) {
   TUTTI_CHECK(!modules.empty(), "fully_shard: no module is given");
-  dist::Mesh mesh = options.mesh != nullptr ? options.mesh : dist::init_device_mesh("cpu", {RankContext::current().world_size()});
+  dist::Mesh mesh =
+      options.mesh != nullptr ? options.mesh : dist::init_device_mesh("cpu", {RankContext::current().world_size()});
   check_mesh(*mesh);
   const std::string name = modules[0]->call_name();
   ReshardAfterForward reshard = options.reshard_after_forward.value_or(!name.empty());
@@ -148,19 +183,28 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
     for (const nn::NamedParameter& p : module->named_parameters(name.empty() ? name : name + ".")) {
       const auto is_it = [&](const nn::Parameter& q) { return q.is_same(p.parameter); };
       if (std::any_of(options.ignored_params.begin(), options.ignored_params.end(), is_it)) continue;
-      if (std::any_of(taken.begin(), taken.end(), [&](const ShardGroup::Stored& s) { return is_it(s.named.parameter); })) continue;
+      if (std::any_of(taken.begin(), taken.end(),
+                      [&](const ShardGroup::Stored& s) { return is_it(s.named.parameter); }))
+        continue;
       if (const StoragePlacement* before = placement_of(p.parameter)) {
         const auto group = before->group.lock();
-        TUTTI_CHECK(group != nullptr && std::ranges::count(group->modules, module) == 0, "fully_shard: module '{}' was sharded before; call it once per module", group == nullptr ? "" : group->name());
+        TUTTI_CHECK(group != nullptr && std::ranges::count(group->modules, module) == 0,
+                    "fully_shard: module '{}' was sharded before; call it once per module",
+                    group == nullptr ? "" : group->name());
         const std::vector<int>& ranks = mesh->group(mesh->ndim() - 1)->world_ranks();
-        TUTTI_CHECK(are_nested(group->ranks().world_ranks(), ranks), "fully_shard: parameter '{}' was sharded over {}, and this call is for {}; a model has one mesh, or "
-                    "modules inside have some of its ranks, or more", p.name, before->mesh->to_string(), mesh->to_string());
+        TUTTI_CHECK(
+            are_nested(group->ranks().world_ranks(), ranks),
+            "fully_shard: parameter '{}' was sharded over {}, and this call is for {}; a model has one mesh, or "
+            "modules inside have some of its ranks, or more",
+            p.name, before->mesh->to_string(), mesh->to_string());
         inside.push_back(group);
         continue;
       }
       taken.push_back(stored_as(p, mesh, options));
       if (options.memory) {
-        TUTTI_CHECK(taken.back().read == nullptr, "fully_shard: the parameter '{}' is divided already; memory of one's own is for whole parameters", p.name);
+        TUTTI_CHECK(taken.back().read == nullptr,
+                    "fully_shard: the parameter '{}' is divided already; memory of one's own is for whole parameters",
+                    p.name);
         taken.back().memory = options.memory(p);
       }
     }
@@ -190,7 +234,8 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
 OuterDpSharding parse_outer_dp_sharding(std::string_view text) {
   if (text == "no_shard") return OuterDpSharding::no_shard;
   if (text == "optim") return OuterDpSharding::optim;
-  throw UsageError(fmt::format("'{}' is no strategy for replicas of divided parameters; expected no_shard or optim", text));
+  throw UsageError(
+      fmt::format("'{}' is no strategy for replicas of divided parameters; expected no_shard or optim", text));
 }
 
 const std::vector<std::string>& ShardedModule::parameters() const { return group_->parameters(); }
@@ -212,7 +257,8 @@ int64_t ShardedModule::all_copy_bytes() const {
 
 int64_t ShardedModule::all_given_bytes() const {
   int64_t bytes = 0;
-  for (const auto& group : group_->all->groups()) bytes += group->is_shared() ? group->copy_bytes() / group->ranks().size() : 0;
+  for (const auto& group : group_->all->groups())
+    bytes += group->is_shared() ? group->copy_bytes() / group->ranks().size() : 0;
   return bytes;
 }
 

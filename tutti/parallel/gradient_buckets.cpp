@@ -26,16 +26,26 @@ int64_t numel_of_index(const Extents& sizes, int dim) {
 void add_large(std::vector<GradientBucket>& buckets, size_t p, int64_t numel, size_t uses, int64_t limit) {
   for (int64_t at = 0; at < numel; at += limit) {
     const int64_t end = std::min(numel, at + limit);
-    buckets.push_back({.parts = {{.parameter = p, .numel = end - at}}, .uses = uses, .numel = end - at, .is_large = true, .first = at, .is_last = end == numel});
+    buckets.push_back({.parts = {{.parameter = p, .numel = end - at}},
+                       .uses = uses,
+                       .numel = end - at,
+                       .is_large = true,
+                       .first = at,
+                       .is_last = end == numel});
   }
 }
 
-// Each bucket has an equal share of what every shard keeps, so that all ranks send and add in each of them. The gradient lies in the order of
-// the shards, and nothing is copied together.
-void add_large_cut(std::vector<GradientBucket>& buckets, size_t p, const Extents& sizes, size_t uses, int64_t limit, const Keepers& keepers) {
+// Each bucket has an equal share of what every shard keeps, so that all ranks send and add in each of them. The
+// gradient lies in the order of the shards, and nothing is copied together.
+void add_large_cut(std::vector<GradientBucket>& buckets, size_t p, const Extents& sizes, size_t uses, int64_t limit,
+                   const Keepers& keepers) {
   const int64_t numel = numel_of(sizes), index = numel_of_index(sizes, 0), pieces = (numel + limit - 1) / limit;
   for (int64_t piece = 0; piece < pieces; ++piece) {
-    GradientBucket bucket{.parts = {{.parameter = p, .numel = numel}}, .uses = uses, .numel = numel, .is_large = true, .is_last = piece + 1 == pieces};
+    GradientBucket bucket{.parts = {{.parameter = p, .numel = numel}},
+                          .uses = uses,
+                          .numel = numel,
+                          .is_large = true,
+                          .is_last = piece + 1 == pieces};
     for (const dist::Range& range : keepers.of(p).ranges) {
       const int64_t first = range.begin * index, all = range.size() * index;
       bucket.kept.push_back({first + all * piece / pieces, first + all * (piece + 1) / pieces});
@@ -46,11 +56,14 @@ void add_large_cut(std::vector<GradientBucket>& buckets, size_t p, const Extents
 
 // Lets what a shard keeps of all parameters lie together.
 void order_by_shard(GradientBucket& bucket) {
-  std::stable_sort(bucket.parts.begin(), bucket.parts.end(), [](const auto& a, const auto& b) { return a.shard < b.shard; });
+  std::stable_sort(bucket.parts.begin(), bucket.parts.end(),
+                   [](const auto& a, const auto& b) { return a.shard < b.shard; });
   int64_t at = 0, part = 0;
   for (size_t j = 0; j < bucket.kept.size(); ++j) {
     bucket.kept[j].begin = at;
-    for (; part < std::ssize(bucket.parts) && bucket.parts[static_cast<size_t>(part)].shard == static_cast<int>(j); ++part) at += bucket.parts[static_cast<size_t>(part)].numel;
+    for (; part < std::ssize(bucket.parts) && bucket.parts[static_cast<size_t>(part)].shard == static_cast<int>(j);
+         ++part)
+      at += bucket.parts[static_cast<size_t>(part)].numel;
     bucket.kept[j].end = at;
   }
 }
@@ -92,12 +105,15 @@ std::vector<GradientBucket> buckets_of(const UseLayout& layout, const Keepers& k
   int64_t total = 0;
   for (size_t p = 0; p < layout.size(); ++p) {
     for (const Extents& sizes : layout[p])
-      TUTTI_CHECK(sizes == layout[p][0], "Shards: the uses of parameter {} have gradients of {} and {}; expected one size", p, layout[p][0], sizes);
+      TUTTI_CHECK(sizes == layout[p][0],
+                  "Shards: the uses of parameter {} have gradients of {} and {}; expected one size", p, layout[p][0],
+                  sizes);
     total += numel_of_parameter(layout[p]);
   }
   const int64_t limit = std::clamp(total / kBucketsInAll, kSmallest, kLargest);
   std::vector<GradientBucket> buckets;
-  std::map<std::pair<size_t, bool>, size_t> open;  // by number of uses and whether parameters are cut, the bucket that takes further ones
+  std::map<std::pair<size_t, bool>, size_t>
+      open;  // by number of uses and whether parameters are cut, the bucket that takes further ones
   for (size_t p = layout.size(); p-- > 0;) {
     const size_t uses = layout[p].size();
     const int64_t numel = numel_of_parameter(layout[p]);
@@ -129,9 +145,12 @@ std::vector<GradientBucket> buckets_of(const UseLayout& layout, const Keepers& k
   }
   // One that takes parameters with another number of uses may wait for an early parameter.
   const auto earliest = [](const GradientBucket& bucket) {
-    return std::min_element(bucket.parts.begin(), bucket.parts.end(), [](const auto& a, const auto& b) { return a.parameter < b.parameter; })->parameter;
+    return std::min_element(bucket.parts.begin(), bucket.parts.end(),
+                            [](const auto& a, const auto& b) { return a.parameter < b.parameter; })
+        ->parameter;
   };
-  std::stable_sort(buckets.begin(), buckets.end(), [&](const GradientBucket& a, const GradientBucket& b) { return earliest(a) > earliest(b); });
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [&](const GradientBucket& a, const GradientBucket& b) { return earliest(a) > earliest(b); });
   return buckets;
 }
 
@@ -152,7 +171,8 @@ void take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, cons
       sizes[static_cast<size_t>(cut.dim)] = range.size();
       first += range.begin * g.strides()[static_cast<size_t>(cut.dim)];
     }
-    if (part.numel > 0) copy_(out.view_as(sizes, contiguous_strides(sizes), out.offset() + at), g.view_as(sizes, g.strides(), first));
+    if (part.numel > 0)
+      copy_(out.view_as(sizes, contiguous_strides(sizes), out.offset() + at), g.view_as(sizes, g.strides(), first));
     at += part.numel;
   }
   for (const GradientBucket::Part& part : bucket.parts) uses[part.parameter][use] = {};

@@ -33,12 +33,15 @@ void add_use(Tensor& sum, Tensor use) {
   else sum = std::move(use);
 }
 
-Tensor part_of(const Tensor& flat, NodeSlice slice) { return flat.view_as({slice.end - slice.begin}, {1}, flat.offset() + slice.begin); }
+Tensor part_of(const Tensor& flat, NodeSlice slice) {
+  return flat.view_as({slice.end - slice.begin}, {1}, flat.offset() + slice.begin);
+}
 
 // Each rank of the group brings its slice of `whole`.
 void gather_slices(comm::ProcessGroup& group, const Tensor& whole, const Tensor& slice, uint64_t agreement) {
   std::vector<Tensor> slices;
-  for (int r = 0; r < group.size(); ++r) slices.push_back(part_of(whole, comm::slice_of(whole.numel(), r, group.size())));
+  for (int r = 0; r < group.size(); ++r)
+    slices.push_back(part_of(whole, comm::slice_of(whole.numel(), r, group.size())));
   group.all_gather_v(slices, slice, {.agreement = agreement});
 }
 
@@ -48,7 +51,8 @@ comm::ProcessGroup* keeper_group(const GradientBucket& bucket, comm::ProcessGrou
 }
 
 // Completes `kept`, the memory of what this rank keeps of a bucket, with the slices of those who keep the same.
-void hand_out(const GradientBucket& bucket, comm::ProcessGroup& all, const Keepers& keepers, const Tensor& kept, const Tensor& slice, uint64_t agreement) {
+void hand_out(const GradientBucket& bucket, comm::ProcessGroup& all, const Keepers& keepers, const Tensor& kept,
+              const Tensor& slice, uint64_t agreement) {
   if (comm::ProcessGroup* group = keeper_group(bucket, all, keepers)) gather_slices(*group, kept, slice, agreement);
   else if (kept.raw_data() != slice.raw_data()) copy_(kept, slice);
 }
@@ -67,9 +71,11 @@ bool is_tree_over_ranks(const NodePlan& plan) {
 
 ShardRange shards_of_rank(int64_t shards, int rank, int ranks) {
   TUTTI_CHECK(ranks >= 1 && ranks <= shards,
-              "{} data-parallel ranks cannot share {} virtual shard{}: each needs at least one; start at most {} ranks or raise numerics.virtual_shards", ranks,
-              shards, shards == 1 ? "" : "s", shards);
-  TUTTI_CHECK(rank >= 0 && rank < ranks, "shards_of_rank: rank {} of {} ranks; expected 0 to {}", rank, ranks, ranks - 1);
+              "{} data-parallel ranks cannot share {} virtual shard{}: each needs at least one; start at most {} ranks "
+              "or raise numerics.virtual_shards",
+              ranks, shards, shards == 1 ? "" : "s", shards);
+  TUTTI_CHECK(rank >= 0 && rank < ranks, "shards_of_rank: rank {} of {} ranks; expected 0 to {}", rank, ranks,
+              ranks - 1);
   return {rank * shards / ranks, (rank + 1) * shards / ranks};
 }
 
@@ -82,27 +88,40 @@ NodePlan consecutive_shards(int64_t shards, int ranks) {
   return plan;
 }
 
-std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const NodePlan& plan, comm::ProcessGroup* group, const Keepers& keepers, size_t max_input_buffers) {
+std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const NodePlan& plan, comm::ProcessGroup* group,
+                                     const Keepers& keepers, size_t max_input_buffers) {
   const MemoryCategoryScope category(MemoryCategory::gradients);
   const std::vector<ShardNode>& mine = plan[group == nullptr ? 0 : static_cast<size_t>(group->rank())];
   const auto same = [](const GradientNode& node, const ShardNode& planned) { return node.shards == planned; };
   const auto check = [&] {
     TUTTI_CHECK(!mine.empty() && std::equal(nodes.begin(), nodes.end(), mine.begin(), mine.end(), same),
-                "reduce_gradients: the gradients of this rank end with shard {} and make {} node{}; the plan expects shards {} to {} in {}",
-                nodes.empty() ? -1 : nodes.back().shards.end - 1, nodes.size(), nodes.size() == 1 ? "" : "s", mine.empty() ? 0 : mine.front().begin,
-                mine.empty() ? -1 : mine.back().end - 1, mine.size());
+                "reduce_gradients: the gradients of this rank end with shard {} and make {} node{}; the plan expects "
+                "shards {} to {} in {}",
+                nodes.empty() ? -1 : nodes.back().shards.end - 1, nodes.size(), nodes.size() == 1 ? "" : "s",
+                mine.empty() ? 0 : mine.front().begin, mine.empty() ? -1 : mine.back().end - 1, mine.size());
   };
   if (group == nullptr) check();
   else group->checked(comm::CollectiveKind::all_to_all, check);
   const bool is_alone = group == nullptr || group->size() == 1;
-  TUTTI_CHECK(!is_alone || nodes.size() == 1, "reduce_gradients: one rank brings {} nodes; expected a number of shards that is a power of two", nodes.size());
+  TUTTI_CHECK(!is_alone || nodes.size() == 1,
+              "reduce_gradients: one rank brings {} nodes; expected a number of shards that is a power of two",
+              nodes.size());
   if (is_alone) return add_uses(nodes[0].uses);
   return StepExchange(*group, plan, layout_of(nodes[0].uses), keepers, false, max_input_buffers).finish(nodes);
 }
 
-StepExchange::StepExchange(comm::ProcessGroup& group, const NodePlan& plan, UseLayout layout, const Keepers& keepers, bool starts_early, size_t max_input_buffers)
-    : group_(group), plan_(plan), layout_(std::move(layout)), keepers_(keepers), agreement_(hash_of(layout_)), buckets_(buckets_of(layout_, keepers)),
-      is_tree_(is_tree_over_ranks(plan)), starts_early_(starts_early), max_input_buffers_(max_input_buffers), finished_(layout_, keepers) {}
+StepExchange::StepExchange(comm::ProcessGroup& group, const NodePlan& plan, UseLayout layout, const Keepers& keepers,
+                           bool starts_early, size_t max_input_buffers)
+    : group_(group),
+      plan_(plan),
+      layout_(std::move(layout)),
+      keepers_(keepers),
+      agreement_(hash_of(layout_)),
+      buckets_(buckets_of(layout_, keepers)),
+      is_tree_(is_tree_over_ranks(plan)),
+      starts_early_(starts_early),
+      max_input_buffers_(max_input_buffers),
+      finished_(layout_, keepers) {}
 
 bool StepExchange::gathers(const GradientBucket& bucket) const {
   return bucket.is_cut() ? keepers_.replica_group() != nullptr : !is_tree_;
@@ -110,8 +129,10 @@ bool StepExchange::gathers(const GradientBucket& bucket) const {
 
 bool StepExchange::has_room() {
   const auto is_done = [](const UnderWay& bucket) {
-    return std::all_of(bucket.works.begin(), bucket.works.end(), [](const comm::Work& work) { return work.is_done(); }) &&
-           std::all_of(bucket.reductions.begin(), bucket.reductions.end(), [](const comm::NodeReduction& r) { return r.is_done(); });
+    return std::all_of(bucket.works.begin(), bucket.works.end(),
+                       [](const comm::Work& work) { return work.is_done(); }) &&
+           std::all_of(bucket.reductions.begin(), bucket.reductions.end(),
+                       [](const comm::NodeReduction& r) { return r.is_done(); });
   };
   if (under_way_.size() >= max_input_buffers_ && is_done(under_way_.front())) make_room();
   return under_way_.size() < max_input_buffers_;
@@ -125,8 +146,8 @@ void StepExchange::make_room() {
   use_.waited += std::chrono::steady_clock::now() - begin;
 }
 
-// Where all keep all, in a tree over ranks, all_reduce() adds in the right order; else the owners of slices add nodes and uses, and hand out one
-// sum whatever the number of uses.
+// Where all keep all, in a tree over ranks, all_reduce() adds in the right order; else the owners of slices add nodes
+// and uses, and hand out one sum whatever the number of uses.
 void StepExchange::start(std::vector<GradientNode>& nodes) {
   const MemoryCategoryScope category(MemoryCategory::gradients);
   const GradientBucket& bucket = buckets_[started_++];
@@ -165,7 +186,8 @@ void StepExchange::finish_oldest() {
 
 void StepExchange::hand_out_next() {
   const size_t b = handed_out_++;
-  if (const Tensor slice = std::exchange(slices_[b], {}); slice.defined()) hand_out(buckets_[b], group_, keepers_, wholes_[b], slice, agreement_);
+  if (const Tensor slice = std::exchange(slices_[b], {}); slice.defined())
+    hand_out(buckets_[b], group_, keepers_, wholes_[b], slice, agreement_);
 }
 
 std::vector<Tensor> StepExchange::finish(std::vector<GradientNode>& nodes) {
@@ -212,7 +234,8 @@ void RoundExchange::add(UseGradients* uses, int64_t shards) {
 }
 
 // This rank's slice of one use in a bucket, of every shard of the round.
-void RoundExchange::take_round(const GradientBucket& bucket, UseGradients* uses, size_t use, int64_t shards, NodeStack& sums) {
+void RoundExchange::take_round(const GradientBucket& bucket, UseGradients* uses, size_t use, int64_t shards,
+                               NodeStack& sums) {
   const int ranks = group_.size();
   const NodeSlice own = bucket.slice_of(group_.rank(), ranks);
   const Tensor flat = uses == nullptr ? Tensor::empty({0}) : take_use(*uses, bucket, use, keepers_);
@@ -222,7 +245,8 @@ void RoundExchange::take_round(const GradientBucket& bucket, UseGradients* uses,
     taken.push_back(Tensor::empty({next_shard_ + r < shards ? own.end - own.begin : 0}));
   }
   group_.all_to_all(taken, given, {.agreement = agreement_});
-  for (int r = 0; r < ranks && next_shard_ + r < shards; ++r) sums.push(next_shard_ + r, std::move(taken[static_cast<size_t>(r)]), true);
+  for (int r = 0; r < ranks && next_shard_ + r < shards; ++r)
+    sums.push(next_shard_ + r, std::move(taken[static_cast<size_t>(r)]), true);
 }
 
 std::vector<Tensor> RoundExchange::finish() {

@@ -1,4 +1,5 @@
-// Adds the gradients of virtual shards over ranks: bytes move, and the owner of each slice adds by the tree (numerics contract, N5).
+// Adds the gradients of virtual shards over ranks: bytes move, and the owner of each slice adds by the tree (numerics
+// contract, N5).
 #pragma once
 
 #include <chrono>
@@ -21,34 +22,38 @@ struct ShardRange {
   int64_t begin = 0, end = 0;
   int64_t count() const { return end - begin; }
 };
-// Returns the shards of `rank` when each rank runs consecutive ones: [floor(rank V / R), floor((rank + 1) V / R)). UsageError unless
-// 1 <= ranks <= shards and 0 <= rank < ranks.
+// Returns the shards of `rank` when each rank runs consecutive ones: [floor(rank V / R), floor((rank + 1) V / R)).
+// UsageError unless 1 <= ranks <= shards and 0 <= rank < ranks.
 ShardRange shards_of_rank(int64_t shards, int rank, int ranks);
 
 // Returns the nodes of each rank when every rank runs shards_of_rank().
 comm::NodePlan consecutive_shards(int64_t shards, int ranks);
-// Adds the nodes of all ranks by the tree, and then the uses of each parameter: one f32 gradient per parameter, or this rank's part of it,
-// undefined where it has no use. `group` may be null for one rank. UsageError when `nodes` are not those of this rank in the plan, and on all
-// ranks when the uses of parameters differ between them.
-std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const comm::NodePlan& plan, comm::ProcessGroup* group, const Keepers& keepers,
+// Adds the nodes of all ranks by the tree, and then the uses of each parameter: one f32 gradient per parameter, or this
+// rank's part of it, undefined where it has no use. `group` may be null for one rank. UsageError when `nodes` are not
+// those of this rank in the plan, and on all ranks when the uses of parameters differ between them.
+std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const comm::NodePlan& plan,
+                                     comm::ProcessGroup* group, const Keepers& keepers,
                                      size_t max_input_buffers = kInputBuffers);
 
 // How buckets waited for the memory of others, set_reduce_scatter_max_input_buffers().
 struct InputBufferUse {
   size_t most = 0;   // under way at once
   size_t waits = 0;  // how often the oldest had to end before another one could start
-  std::chrono::nanoseconds waited{0}, waited_at_end{0};  // how long that took, and the last ones that no other had to wait for
+  std::chrono::nanoseconds waited{0},
+      waited_at_end{0};  // how long that took, and the last ones that no other had to wait for
 };
 
-// The exchange once a step, bucket by bucket in the order of buckets_of(). A bucket can be started as soon as backward has finished its
-// parameters; its bytes then move while the rank computes. Every member makes the same calls.
+// The exchange once a step, bucket by bucket in the order of buckets_of(). A bucket can be started as soon as backward
+// has finished its parameters; its bytes then move while the rank computes. Every member makes the same calls.
 class StepExchange {
  public:
-  // `layout` is that of the uses on every rank, and every rank brings a node. `group`, `plan` and `keepers` must outlive this. With `starts_early`,
-  // sums are handed out after the last bucket has been started, so that the order of calls does not depend on when a rank starts which bucket;
-  // that takes the memory of one more slice of the gradients. At most `max_input_buffers`, at least 1, are under way: a queue, whose oldest ends before one
-  // more starts. Without `starts_early` each ends before the next one.
-  StepExchange(comm::ProcessGroup& group, const comm::NodePlan& plan, UseLayout layout, const Keepers& keepers, bool starts_early, size_t max_input_buffers);
+  // `layout` is that of the uses on every rank, and every rank brings a node. `group`, `plan` and `keepers` must
+  // outlive this. With `starts_early`, sums are handed out after the last bucket has been started, so that the order of
+  // calls does not depend on when a rank starts which bucket; that takes the memory of one more slice of the gradients.
+  // At most `max_input_buffers`, at least 1, are under way: a queue, whose oldest ends before one more starts. Without
+  // `starts_early` each ends before the next one.
+  StepExchange(comm::ProcessGroup& group, const comm::NodePlan& plan, UseLayout layout, const Keepers& keepers,
+               bool starts_early, size_t max_input_buffers);
 
   // The bucket that start() starts; null after the last one.
   const GradientBucket* next() const { return started_ < buckets_.size() ? &buckets_[started_] : nullptr; }
@@ -58,7 +63,8 @@ class StepExchange {
   bool has_room();
   // Starts the next bucket, whose gradients are taken from this rank's nodes and released.
   void start(std::vector<GradientNode>& nodes);
-  // Starts what is left, waiting for room, and waits for all. Returns one f32 gradient per parameter, or this rank's part of it.
+  // Starts what is left, waiting for room, and waits for all. Returns one f32 gradient per parameter, or this rank's
+  // part of it.
   std::vector<Tensor> finish(std::vector<GradientNode>& nodes);
   // The number of collectives that this rank has not called yet.
   size_t calls_left() const;
@@ -87,19 +93,22 @@ class StepExchange {
   InputBufferUse use_;
   std::deque<UnderWay> under_way_;
   FinishedGradients finished_;
-  std::vector<Tensor> wholes_, slices_;  // per started bucket, the memory of what is kept of its sum; per added one, this rank's slice of it
+  std::vector<Tensor> wholes_,
+      slices_;  // per started bucket, the memory of what is kept of its sum; per added one, this rank's slice of it
 };
 
-// The exchange after every round: in round j the shards jR, jR + 1, ... are run, one per rank. Each rank receives its slice of every
-// shard of the round, unsummed, and adds siblings as they complete. Every member makes the same calls; UsageError on all when the
-// uses of parameters differ between ranks.
+// The exchange after every round: in round j the shards jR, jR + 1, ... are run, one per rank. Each rank receives its
+// slice of every shard of the round, unsummed, and adds siblings as they complete. Every member makes the same calls;
+// UsageError on all when the uses of parameters differ between ranks.
 class RoundExchange {
  public:
   // `group` and `keepers` must outlive this.
   RoundExchange(comm::ProcessGroup& group, const Keepers& keepers) : group_(group), keepers_(keepers) {}
-  // This rank's gradients of its shard of the round, which are released. Null: of the `shards` of the step none is left for this rank.
+  // This rank's gradients of its shard of the round, which are released. Null: of the `shards` of the step none is left
+  // for this rank.
   void add(UseGradients* uses, int64_t shards);
-  // Call after the last round. Returns one f32 gradient per parameter, or this rank's part of it, and is ready for the next step.
+  // Call after the last round. Returns one f32 gradient per parameter, or this rank's part of it, and is ready for the
+  // next step.
   std::vector<Tensor> finish();
   // Forgets the rounds of this step.
   void clear();

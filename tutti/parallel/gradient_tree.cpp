@@ -20,7 +20,8 @@ bool are_siblings(const comm::ShardNode& left, const comm::ShardNode& right) {
 
 // Whether the elements may be overwritten because nobody else can read them.
 bool is_unshared(const Tensor& t) {
-  return t.impl()->references.load() == 1 && t.storage()->use_count() == 1 && !t.storage()->is_read_only() && !overlaps_itself(t.extents(), t.strides());
+  return t.impl()->references.load() == 1 && t.storage()->use_count() == 1 && !t.storage()->is_read_only() &&
+         !overlaps_itself(t.extents(), t.strides());
 }
 
 }  // namespace
@@ -56,8 +57,11 @@ void GradientTree::begin(int64_t shard) {
 }
 
 void GradientTree::use(int32_t index, int32_t position, Tensor grad) {
-  TUTTI_CHECK(shard_ >= 0, "Shards: a gradient of parameter {} arrives, and all shards of the step were added; call finish()", index);
-  TUTTI_CHECK(grad.dtype() == DType::f32, "Shards: a gradient of parameter {} in shard {} is {}; expected f32", index, shard_, describe(grad));
+  TUTTI_CHECK(shard_ >= 0,
+              "Shards: a gradient of parameter {} arrives, and all shards of the step were added; call finish()",
+              index);
+  TUTTI_CHECK(grad.dtype() == DType::f32, "Shards: a gradient of parameter {} in shard {} is {}; expected f32", index,
+              shard_, describe(grad));
   Leaf& leaf = of_leaf_[static_cast<size_t>(index)];
   const size_t number = leaf.arrived++;
   position += static_cast<int32_t>(leaf.base);
@@ -67,9 +71,12 @@ void GradientTree::use(int32_t index, int32_t position, Tensor grad) {
   }
   if (number >= leaf.uses.size()) return;  // end() tells their number
   Use& use = leaf.uses[number];
-  TUTTI_CHECK(use.sizes == grad.extents(), "Shards: a gradient of parameter {} is {} in shard {} and {} in shard {}", index, grad.extents(), shard_, use.sizes, first_);
-  TUTTI_CHECK(use.position == position, "Shards: the uses of parameter {} come in another order in shard {} than in shard {}; let every shard run the same program", index,
-              shard_, first_);
+  TUTTI_CHECK(use.sizes == grad.extents(), "Shards: a gradient of parameter {} is {} in shard {} and {} in shard {}",
+              index, grad.extents(), shard_, use.sizes, first_);
+  TUTTI_CHECK(use.position == position,
+              "Shards: the uses of parameter {} come in another order in shard {} than in shard {}; let every shard "
+              "run the same program",
+              index, shard_, first_);
   use.sums.push(shard_, std::move(grad));
 }
 
@@ -86,8 +93,9 @@ void GradientTree::end() {
   for (size_t p = 0; p < of_leaf_.size(); ++p) {
     const Leaf& leaf = of_leaf_[p];
     TUTTI_CHECK(leaf.arrived == leaf.uses.size(),
-                "Shards: parameter {} has {} use{} in shard {} and {} in shard {}; let every shard use a parameter equally often, with zeros where it counts for nothing", p,
-                leaf.arrived, leaf.arrived == 1 ? "" : "s", shard, leaf.uses.size(), first_);
+                "Shards: parameter {} has {} use{} in shard {} and {} in shard {}; let every shard use a parameter "
+                "equally often, with zeros where it counts for nothing",
+                p, leaf.arrived, leaf.arrived == 1 ? "" : "s", shard, leaf.uses.size(), first_);
   }
 }
 
@@ -107,7 +115,8 @@ void GradientTree::take(size_t p, std::vector<GradientNode>& nodes) {
     if (nodes.empty()) {
       for (const NodeStack::Node& sum : sums) nodes.push_back({sum.shards, UseGradients(of_leaf_.size())});
     }
-    TUTTI_ASSERT(sums.size() == nodes.size(), "the uses of parameter {} make {} nodes, and {} were expected", p, sums.size(), nodes.size());
+    TUTTI_ASSERT(sums.size() == nodes.size(), "the uses of parameter {} make {} nodes, and {} were expected", p,
+                 sums.size(), nodes.size());
     for (size_t n = 0; n < sums.size(); ++n) nodes[n].uses[p].push_back(std::move(sums[n].values));
   }
 }

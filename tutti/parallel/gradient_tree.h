@@ -13,8 +13,8 @@
 
 namespace tutti::parallel {
 
-// Adds one f32 tensor per shard, like a binary counter whose digits are keyed by shard number: two sums are added when together
-// they are a node. Holds the maximal nodes of the shards that were pushed.
+// Adds one f32 tensor per shard, like a binary counter whose digits are keyed by shard number: two sums are added when
+// together they are a node. Holds the maximal nodes of the shards that were pushed.
 class NodeStack {
  public:
   struct Node {
@@ -22,8 +22,8 @@ class NodeStack {
     Tensor values;
     bool is_own = false;  // nobody else has a handle on its memory
   };
-  // Adds the tensor of `shard`; shards come in ascending order. The tensor is overwritten only if `is_own` says that nobody else uses
-  // its memory, or if this holds the only handle on it when its sibling comes.
+  // Adds the tensor of `shard`; shards come in ascending order. The tensor is overwritten only if `is_own` says that
+  // nobody else uses its memory, or if this holds the only handle on it when its sibling comes.
   void push(int64_t shard, Tensor values, bool is_own = false);
   const std::vector<Node>& nodes() const { return nodes_; }
   std::vector<Node> take() { return std::exchange(nodes_, {}); }
@@ -38,7 +38,8 @@ struct GradientNode {
   UseGradients uses;
 };
 
-// Takes the uses of a list of parameters shard by shard, and adds each to its node as soon as it arrives. Used by one thread.
+// Takes the uses of a list of parameters shard by shard, and adds each to its node as soon as it arrives. Used by one
+// thread.
 class GradientTree final : public UseSink {
  public:
   explicit GradientTree(const std::vector<Tensor>& leaves);
@@ -49,8 +50,8 @@ class GradientTree final : public UseSink {
 
   // Uses that arrive from now on belong to `shard`. Shards come in ascending order.
   void begin(int64_t shard);
-  // Call when every use of the shard has arrived. UsageError naming parameter and shard when its uses differ from those of the first shard
-  // of the step in number, size or order: the terms of a sum must be gradients of the same use.
+  // Call when every use of the shard has arrived. UsageError naming parameter and shard when its uses differ from those
+  // of the first shard of the step in number, size or order: the terms of a sum must be gradients of the same use.
   void end();
   // Returns the sizes of each use of each parameter in this step, in forward order.
   UseLayout layout() const;
@@ -62,8 +63,8 @@ class GradientTree final : public UseSink {
   void set_listener(std::function<void()> listener) { listener_ = std::move(listener); }
   // Moves the sums of one parameter to `nodes`, the maximal nodes of this step, which get them if they are empty.
   void take(size_t parameter, std::vector<GradientNode>& nodes);
-  // Removes and returns the maximal nodes, in ascending order, with their uses in forward order. The shards that follow must have the
-  // same uses.
+  // Removes and returns the maximal nodes, in ascending order, with their uses in forward order. The shards that follow
+  // must have the same uses.
   std::vector<GradientNode> take();
   // Ends the step: the next shard may have other uses.
   void clear();
@@ -75,10 +76,10 @@ class GradientTree final : public UseSink {
     int32_t position;  // with which it arrived
   };
   struct Leaf {
-    std::vector<Use> uses;         // in the order in which they arrive
-    std::vector<size_t> forward;   // the same by number, in forward order
-    size_t arrived = 0;            // in this shard
-    size_t base = 0;               // of those, before the backward that runs
+    std::vector<Use> uses;        // in the order in which they arrive
+    std::vector<size_t> forward;  // the same by number, in forward order
+    size_t arrived = 0;           // in this shard
+    size_t base = 0;              // of those, before the backward that runs
   };
   std::vector<const TensorImpl*> leaves_;
   std::vector<Leaf> of_leaf_;

@@ -1,4 +1,5 @@
-// The whole values of a group of sharded parameters, which forward reads: one copy per host where the ranks share memory, else one per rank.
+// The whole values of a group of sharded parameters, which forward reads: one copy per host where the ranks share
+// memory, else one per rank.
 #pragma once
 
 #include <memory>
@@ -19,8 +20,8 @@ class ParameterCopies {
     DType dtype;
     Tensor memory = {};  // where the values lie already, for ranks that share memory; undefined: in pages of the copies
   };
-  // Room for these parameters. Collective over the ranks of `group`, which must outlive this: in a group of one host whose transport shares memory
-  // they make one copy together, each giving an equal part of the pages.
+  // Room for these parameters. Collective over the ranks of `group`, which must outlive this: in a group of one host
+  // whose transport shares memory they make one copy together, each giving an equal part of the pages.
   ParameterCopies(comm::ProcessGroup& group, const std::vector<Sizes>& parameters);
 
   // Whether the ranks read the same pages. Then there is memory all the time.
@@ -31,7 +32,8 @@ class ParameterCopies {
   Tensor writable(size_t i) const;
   int64_t nbytes() const { return nbytes_; }
 
-  // Gives the memory of copies that are not shared back, and gets it again, uninitialized. They do nothing when it is so already.
+  // Gives the memory of copies that are not shared back, and gets it again, uninitialized. They do nothing when it is
+  // so already.
   void release();
   void restore();
 

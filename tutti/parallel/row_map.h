@@ -1,7 +1,7 @@
 // RowMap: where the rows of all ranks stand when each rank has some of the experts.
 //
-// On the rank that its token comes from, a row stands by expert and then by token. On the rank of its expert it stands by expert, source rank and token. Rows of one
-// expert from one source are neighbours in both places: a segment.
+// On the rank that its token comes from, a row stands by expert and then by token. On the rank of its expert it stands
+// by expert, source rank and token. Rows of one expert from one source are neighbours in both places: a segment.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace tutti::parallel {
 
 class RowMap {
  public:
-  // counts[s * experts + x]: the rows of rank s for expert x. UsageError, naming the rank, unless those for each rank are at most `capacity`.
+  // counts[s * experts + x]: the rows of rank s for expert x. UsageError, naming the rank, unless those for each rank
+  // are at most `capacity`.
   RowMap(std::span<const int64_t> counts, int ranks, int64_t capacity);
 
   int64_t experts() const { return experts_; }

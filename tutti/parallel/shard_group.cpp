@@ -17,19 +17,23 @@
 namespace tutti::parallel {
 namespace {
 
-// Gathers have a group of their own: they are called while gradients are on their way, and when those start differs from rank to rank.
+// Gathers have a group of their own: they are called while gradients are on their way, and when those start differs
+// from rank to rank.
 struct GatherGroups {
   std::map<std::string, std::weak_ptr<comm::ProcessGroup>> of;  // by the key of the group of the same ranks
 };
 
 // The `count` neighbours of this rank in it, or all ranks.
 std::shared_ptr<comm::ProcessGroup> gather_group(comm::ProcessGroup& group, int64_t count) {
-  std::weak_ptr<comm::ProcessGroup>& known = RankContext::current().slot<GatherGroups>().of[fmt::format("{}/{}", group.key(), count)];
+  std::weak_ptr<comm::ProcessGroup>& known =
+      RankContext::current().slot<GatherGroups>().of[fmt::format("{}/{}", group.key(), count)];
   if (auto living = known.lock()) return living;
   std::vector<int> ranks(static_cast<size_t>(count));
   const int first = group.rank() / static_cast<int>(count) * static_cast<int>(count);
   std::iota(ranks.begin(), ranks.end(), first);
-  auto made = group.split(ranks, {.name = count == group.size() ? group.name() + "/gathers" : fmt::format("{}/gathers of {} from {}", group.name(), count, first)});
+  auto made = group.split(
+      ranks, {.name = count == group.size() ? group.name() + "/gathers"
+                                            : fmt::format("{}/gathers of {} from {}", group.name(), count, first)});
   known = made;
   return made;
 }
@@ -37,19 +41,29 @@ std::shared_ptr<comm::ProcessGroup> gather_group(comm::ProcessGroup& group, int6
 }  // namespace
 
 ShardGroup::ShardGroup(std::string name, const dist::Mesh& mesh, int64_t keepers)
-    : name_(std::move(name)), start_label_(intern_trace_name(fmt::format("FSDP::all_gather_copy_in ({})", name_))), mesh_(mesh), keepers_(keepers) {}
+    : name_(std::move(name)),
+      start_label_(intern_trace_name(fmt::format("FSDP::all_gather_copy_in ({})", name_))),
+      mesh_(mesh),
+      keepers_(keepers) {}
 
-std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, int64_t keepers) {
+std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector<Stored>& parameters,
+                                             const dist::Mesh& mesh, int64_t keepers) {
   const NoGradScope no_grad;
   const std::shared_ptr<ShardGroup> made(new ShardGroup(std::move(name), mesh, keepers));
   made->group_ = mesh->group(mesh->ndim() - 1).get();
   std::vector<ParameterCopies::Sizes> sizes;
-  const auto lies_in_copy = [](const Stored& p) { return p.named.parameter.dtype() == p.named.parameter.use_dtype() && p.spec->placements().back().dim() == 0; };
-  for (const Stored& p : parameters) sizes.push_back({p.spec->sizes(), p.named.parameter.use_dtype(), lies_in_copy(p) ? p.memory : Tensor()});
+  const auto lies_in_copy = [](const Stored& p) {
+    return p.named.parameter.dtype() == p.named.parameter.use_dtype() && p.spec->placements().back().dim() == 0;
+  };
+  for (const Stored& p : parameters)
+    sizes.push_back({p.spec->sizes(), p.named.parameter.use_dtype(), lies_in_copy(p) ? p.memory : Tensor()});
   made->copies_ = std::make_unique<ParameterCopies>(*made->group_, sizes);
-  if (!made->is_shared() && made->group_->size() > 1) made->gathers_ = gather_group(*made->group_, made->group_->size());
-  if (!parameters.empty() && parameters[0].storage != parameters[0].spec) made->replicas_ = gather_group(*mesh->group(0), mesh->size(0));
-  if (made->gathers_ != nullptr && keepers > 1 && keepers < made->group_->size()) made->near_ = gather_group(*made->group_, keepers);
+  if (!made->is_shared() && made->group_->size() > 1)
+    made->gathers_ = gather_group(*made->group_, made->group_->size());
+  if (!parameters.empty() && parameters[0].storage != parameters[0].spec)
+    made->replicas_ = gather_group(*mesh->group(0), mesh->size(0));
+  if (made->gathers_ != nullptr && keepers > 1 && keepers < made->group_->size())
+    made->near_ = gather_group(*made->group_, keepers);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const nn::Parameter& p = parameters[i].named.parameter;
     const dist::DTensorSpec& storage = *parameters[i].storage;
@@ -60,17 +74,20 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
     made->is_in_copy_.push_back(made->is_shared() && lies_in_copy(parameters[i]));
     const MemoryCategoryScope category(MemoryCategory::parameters);
     const Tensor whole = made->is_in_copy_[i] ? made->copies_->writable(i) : parameters[i].memory;
-    Tensor part = whole.defined() ? dist::part_in_whole(whole, storage, mesh->coordinate()) : Tensor::empty(storage.local_sizes(mesh->coordinate()), p.dtype());
+    Tensor part = whole.defined() ? dist::part_in_whole(whole, storage, mesh->coordinate())
+                                  : Tensor::empty(storage.local_sizes(mesh->coordinate()), p.dtype());
     made->parts_.push_back(part);
     made->written_.push_back(-1);
     const Tensor& copy = made->copies_->leaves()[i];
-    const Tensor leaf = parameters[i].read == nullptr ? copy : dist::wrap(copy, *parameters[i].read, parameters[i].readers);
+    const Tensor leaf =
+        parameters[i].read == nullptr ? copy : dist::wrap(copy, *parameters[i].read, parameters[i].readers);
     made->leaves_.push_back(leaf);
     if (!made->is_shared()) set_lender(copy, made.get());
     const Tensor master = dist::wrap(part, *parameters[i].master, parameters[i].mesh);
-    set_storage_placement(leaf, std::make_unique<StoragePlacement>(storage, mesh, master, made, [weak = std::weak_ptr(made)](const Tensor& finished) {
-      if (const auto group = weak.lock()) group->finished(finished);
-    }));
+    set_storage_placement(leaf, std::make_unique<StoragePlacement>(
+                                    storage, mesh, master, made, [weak = std::weak_ptr(made)](const Tensor& finished) {
+                                      if (const auto group = weak.lock()) group->finished(finished);
+                                    }));
     p.set_stored_apart(master, leaf, [made, i] { made->read(i); }, [made] { made->will_change(); });
     if (!before.defined()) continue;
     if (parameters[i].read == nullptr) {
@@ -119,7 +136,9 @@ std::vector<size_t> ShardGroup::every_parameter() const {
   return all;
 }
 
-bool ShardGroup::is_stale(size_t i) const { return written_[i] != static_cast<int64_t>(parts_[i].storage()->version()); }
+bool ShardGroup::is_stale(size_t i) const {
+  return written_[i] != static_cast<int64_t>(parts_[i].storage()->version());
+}
 
 std::vector<size_t> ShardGroup::stale() const {
   std::vector<size_t> stale;
@@ -173,7 +192,9 @@ std::function<void()> ShardGroup::write(const std::vector<size_t>& parameters) {
   const NoGradScope no_grad;
   Gather pieces = replicas_ != nullptr ? start_exchange(parameters) : Gather();
   for (const size_t i : parameters) {
-    if (!is_in_copy_[i]) copy_(part(copies_->writable(i), i, group_->rank(), group_->size(), replicas_ == nullptr ? 0 : replicas_->rank()), parts_[i]);
+    if (!is_in_copy_[i])
+      copy_(part(copies_->writable(i), i, group_->rank(), group_->size(), replicas_ == nullptr ? 0 : replicas_->rank()),
+            parts_[i]);
     written_[i] = static_cast<int64_t>(parts_[i].storage()->version());
     leaves_[i].storage()->bump_version();
   }
@@ -236,7 +257,8 @@ void ShardGroup::before_backward() {
   all->start(backward_prefetch);
 }
 
-// Parameters without gradient are no reason to wait; one that a program does not use keeps the copies until the next forward.
+// Parameters without gradient are no reason to wait; one that a program does not use keeps the copies until the next
+// forward.
 void ShardGroup::finished(const Tensor& leaf) {
   if (is_shared() || !reshards_after_forward() || is_traced_) return;
   is_finished_.resize(parts_.size());

@@ -1,4 +1,5 @@
-// Groups of sharded parameters: what fully_shard() makes of a module's parameters. For parallel/; docs/fsdp.md tells the idea.
+// Groups of sharded parameters: what fully_shard() makes of a module's parameters. For parallel/; docs/fsdp.md tells
+// the idea.
 #pragma once
 
 #include <functional>
@@ -17,33 +18,38 @@ namespace tutti::parallel {
 
 class ShardGroup;
 
-// The groups of one model: those of the modules inside come before their own. A rank's copies are made whole by collectives, so what makes one
-// necessary must happen on all ranks in the same order: reads of parameters in forward and backward, and changes of masters.
+// The groups of one model: those of the modules inside come before their own. A rank's copies are made whole by
+// collectives, so what makes one necessary must happen on all ranks in the same order: reads of parameters in forward
+// and backward, and changes of masters.
 class ShardGroups {
  public:
   void add(const std::shared_ptr<ShardGroup>& group);
   void take_all(ShardGroups& inner);
   std::vector<std::shared_ptr<ShardGroup>> groups() const;
 
-  // Every rank writes its part of what has changed in all groups with shared copies: when all have read the values of before, and returns when
-  // all have written.
+  // Every rank writes its part of what has changed in all groups with shared copies: when all have read the values of
+  // before, and returns when all have written.
   void publish();
-  // Returns when all ranks have read what they read of the values of before; for groups whose masters lie in the copies.
+  // Returns when all ranks have read what they read of the values of before; for groups whose masters lie in the
+  // copies.
   void settle();
 
-  // A rank without a virtual shard in a round makes the collectives of the others, which are those of its own round before.
-  // What has become of a group's copies; kept: in parts, among some ranks; ahead: they are on their way, because a list said so.
+  // A rank without a virtual shard in a round makes the collectives of the others, which are those of its own round
+  // before. What has become of a group's copies; kept: in parts, among some ranks; ahead: they are on their way,
+  // because a list said so.
   enum class Copies : uint8_t { whole, kept, given_back, ahead };
   void note(const ShardGroup* group, Copies copies);
   void begin_round();
   void replay_round();
-  // Where copies are read: by ops in forward or backward, or by a compiled function, which asks for them in its own order. In a replay, where they were.
+  // Where copies are read: by ops in forward or backward, or by a compiled function, which asks for them in its own
+  // order. In a replay, where they were.
   enum class Reader : uint8_t { forward, backward, compiled };
   Reader reader() const;
   // While one lives, the reader is a compiled function.
   class CompiledReads {
    public:
-    explicit CompiledReads(ShardGroups& groups) : groups_(groups), before_(std::exchange(groups.reader_, Reader::compiled)) {}
+    explicit CompiledReads(ShardGroups& groups)
+        : groups_(groups), before_(std::exchange(groups.reader_, Reader::compiled)) {}
     ~CompiledReads() { groups_.reader_ = before_; }
     CompiledReads(const CompiledReads&) = delete;
     CompiledReads& operator=(const CompiledReads&) = delete;
@@ -62,7 +68,7 @@ class ShardGroups {
   using List = std::vector<std::weak_ptr<ShardGroup>>;
   void start(const List& list);
 
-  int holds = 0;  // while positive, no copy is given back
+  int holds = 0;       // while positive, no copy is given back
   int prefetched = 1;  // how many groups are gathered ahead
 
  private:
@@ -87,18 +93,21 @@ class ShardGroup final : public std::enable_shared_from_this<ShardGroup>, public
   // A parameter as it will be stored.
   struct Stored {
     nn::NamedParameter named;
-    const dist::DTensorSpec* spec;    // how the data ranks divide what forward reads on this rank: the parameter, or this rank's part of it
-    const dist::DTensorSpec* storage; // the same for what they store: replicas may divide it further
-    const dist::DTensorSpec* master;  // how all ranks divide the parameter
-    dist::Mesh mesh;                  // of the master
+    const dist::DTensorSpec*
+        spec;  // how the data ranks divide what forward reads on this rank: the parameter, or this rank's part of it
+    const dist::DTensorSpec* storage;  // the same for what they store: replicas may divide it further
+    const dist::DTensorSpec* master;   // how all ranks divide the parameter
+    dist::Mesh mesh;                   // of the master
     // Where ranks divide the parameter itself (tensor_parallel.h), how forward reads it.
     const dist::DTensorSpec* read = nullptr;
     dist::Mesh readers = {};
     Tensor memory = {};  // of the whole master, which all ranks map; undefined: none
   };
-  // Collective. From then on the parameters are stored apart (nn::Parameter::set_stored_apart), with the values they have, if any.
-  // `keepers`: among how many ranks copies are kept after forward, which divides that of the ranks; 1: each keeps the whole.
-  static std::shared_ptr<ShardGroup> make(std::string name, const std::vector<Stored>& parameters, const dist::Mesh& mesh, int64_t keepers);
+  // Collective. From then on the parameters are stored apart (nn::Parameter::set_stored_apart), with the values they
+  // have, if any. `keepers`: among how many ranks copies are kept after forward, which divides that of the ranks; 1:
+  // each keeps the whole.
+  static std::shared_ptr<ShardGroup> make(std::string name, const std::vector<Stored>& parameters,
+                                          const dist::Mesh& mesh, int64_t keepers);
 
   ~ShardGroup();
 
@@ -127,7 +136,8 @@ class ShardGroup final : public std::enable_shared_from_this<ShardGroup>, public
   void start_gather();
   // Waits for a gather on its way, if there is one, and drops it.
   void drop_gather();
-  // Around the forward of the group's module: makes the copies whole if a list follows, and gives them back until backward needs them.
+  // Around the forward of the group's module: makes the copies whole if a list follows, and gives them back until
+  // backward needs them.
   void before_forward();
   void after_forward(const Tensor& output);
   void before_backward();
@@ -138,16 +148,20 @@ class ShardGroup final : public std::enable_shared_from_this<ShardGroup>, public
   void will_change();
   // Which parameters have changed since their copies were written.
   std::vector<size_t> stale() const;
-  // Writes this rank's parts of those to the copies. What replicas on other hosts store of them is on its way then; the result waits for it and writes it.
+  // Writes this rank's parts of those to the copies. What replicas on other hosts store of them is on its way then; the
+  // result waits for it and writes it.
   std::function<void()> write(const std::vector<size_t>& parameters);
-  // Begins to gather this rank's part of the copies from the replicas that store pieces of it, if that is how it is stored and the part is not up to date. Collective.
+  // Begins to gather this rank's part of the copies from the replicas that store pieces of it, if that is how it is
+  // stored and the part is not up to date. Collective.
   void start_joining();
-  // Fills this rank's rows of those in the copies with NaN; returns a function that gives them their values again (publish_protocol.h).
+  // Fills this rank's rows of those in the copies with NaN; returns a function that gives them their values again
+  // (publish_protocol.h).
   std::function<void()> poison(const std::vector<size_t>& parameters) const;
 
-  std::shared_ptr<ShardGroups> all;  // the model's groups
+  std::shared_ptr<ShardGroups> all;        // the model's groups
   std::vector<const nn::Module*> modules;  // that were sharded
-  // The groups that are gathered ahead from the forward of this one on, and from its backward on; empty: those that came next in the round before.
+  // The groups that are gathered ahead from the forward of this one on, and from its backward on; empty: those that
+  // came next in the round before.
   ShardGroups::List forward_prefetch, backward_prefetch;
 
  private:
@@ -188,11 +202,12 @@ class ShardGroup final : public std::enable_shared_from_this<ShardGroup>, public
   int64_t keepers_;
   std::vector<std::string> names_;
   std::vector<const dist::DTensorSpec*> specs_, storage_;  // how copies are divided, and what is stored
-  std::vector<Tensor> parts_;         // what this rank stores
-  std::vector<bool> is_in_copy_;      // whether those are rows of the shared copy: no cast lies between
-  std::vector<int64_t> written_;      // the version of each part when it was last written to the copies
+  std::vector<Tensor> parts_;                              // what this rank stores
+  std::vector<bool> is_in_copy_;  // whether those are rows of the shared copy: no cast lies between
+  std::vector<int64_t> written_;  // the version of each part when it was last written to the copies
   std::unique_ptr<ParameterCopies> copies_;
-  std::vector<Tensor> leaves_;        // what forward reads: the copies, or distributed tensors of which they are this rank's parts
+  std::vector<Tensor>
+      leaves_;  // what forward reads: the copies, or distributed tensors of which they are this rank's parts
   bool is_whole_ = false;
   bool is_traced_ = false;  // whether the last forward was traced: what is compiled lends and gives back by itself
   std::vector<bool> is_finished_;  // per parameter, whether the backward that runs has its gradient

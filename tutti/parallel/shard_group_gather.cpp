@@ -1,4 +1,5 @@
-// What ranks that do not share memory bring each other: the parts of a group, pieces of parts that replicas store, and what is kept of copies between forward and backward.
+// What ranks that do not share memory bring each other: the parts of a group, pieces of parts that replicas store, and
+// what is kept of copies between forward and backward.
 #include <numeric>
 #include <utility>
 
@@ -41,7 +42,8 @@ std::vector<int64_t> ShardGroup::versions() const {
   return versions;
 }
 
-// What a shard brings of a parameter, or of a piece of it, in the dtype of use. Whole words, so that the next parameter is aligned in any dtype.
+// What a shard brings of a parameter, or of a piece of it, in the dtype of use. Whole words, so that the next parameter
+// is aligned in any dtype.
 int64_t ShardGroup::nbytes(size_t i, int64_t shard, int64_t shards, int64_t piece) const {
   constexpr int64_t kWord = 8;
   const Tensor& leaf = copies_->leaves()[i];
@@ -49,7 +51,9 @@ int64_t ShardGroup::nbytes(size_t i, int64_t shard, int64_t shards, int64_t piec
 }
 
 // In how many pieces one of `shards` ranks has its part.
-int64_t ShardGroup::pieces(int64_t shards) const { return replicas_ != nullptr && shards == group_->size() ? replicas_->size() : 1; }
+int64_t ShardGroup::pieces(int64_t shards) const {
+  return replicas_ != nullptr && shards == group_->size() ? replicas_->size() : 1;
+}
 
 // The sum over all parameters and pieces.
 int64_t ShardGroup::bytes_of(int64_t shard, int64_t shards) const {
@@ -60,7 +64,8 @@ int64_t ShardGroup::bytes_of(int64_t shard, int64_t shards) const {
   return bytes;
 }
 
-// What one of `shards` ranks brings of a parameter: what it stores, or the piece of it that a replica stores, or what it has kept among fewer.
+// What one of `shards` ranks brings of a parameter: what it stores, or the piece of it that a replica stores, or what
+// it has kept among fewer.
 Tensor ShardGroup::part(const Tensor& whole, size_t i, int64_t shard, int64_t shards, int64_t piece) const {
   if (shards == group_->size()) {
     if (replicas_ == nullptr) return rows(whole, i, shard);
@@ -87,7 +92,8 @@ Tensor ShardGroup::stored_bytes_of(const std::vector<size_t>& parameters) const 
   return all;
 }
 
-// The pieces that replicas store of this rank's part of some parameters, one after another in `into`; undefined: in memory of their own.
+// The pieces that replicas store of this rank's part of some parameters, one after another in `into`; undefined: in
+// memory of their own.
 ShardGroup::Gather ShardGroup::start_exchange(const std::vector<size_t>& parameters, const Tensor& into) const {
   const MemoryCategoryScope category(MemoryCategory::parameters);
   Gather gather{.work = {}, .outputs = {}, .input = stored_bytes_of(parameters), .versions = versions()};
@@ -103,12 +109,15 @@ ShardGroup::Gather ShardGroup::start_exchange(const std::vector<size_t>& paramet
 }
 
 void ShardGroup::start_joining() {
-  if (replicas_ == nullptr || is_shared() || (joined_ && joined_->versions == versions()) || (joining_ && joining_->versions == versions())) return;
+  if (replicas_ == nullptr || is_shared() || (joined_ && joined_->versions == versions()) ||
+      (joining_ && joining_->versions == versions()))
+    return;
   const NoGradScope no_grad;
   if (joining_) joining_->work.wait();
   drop_gather();  // which may send what it brings
   const MemoryCategoryScope category(MemoryCategory::parameters);
-  if (!joined_) joined_ = {.bytes = Tensor::empty({bytes_of(group_->rank(), group_->size())}, DType::u8), .versions = {}};
+  if (!joined_)
+    joined_ = {.bytes = Tensor::empty({bytes_of(group_->rank(), group_->size())}, DType::u8), .versions = {}};
   joining_ = start_exchange(every_parameter(), joined_->bytes);
 }
 
@@ -121,8 +130,8 @@ void ShardGroup::join() {
   joining_.reset();
 }
 
-// One collective: every rank brings its parts, one after another. They may have several dtypes, so bytes travel. Where ranks have kept the copies,
-// they come from those.
+// One collective: every rank brings its parts, one after another. They may have several dtypes, so bytes travel. Where
+// ranks have kept the copies, they come from those.
 void ShardGroup::start_gather() {
   if (is_shared() || group_->size() == 1 || under_way_ || (is_whole_ && stale().empty())) return;
   const NoGradScope no_grad;

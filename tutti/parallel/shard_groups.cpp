@@ -125,15 +125,25 @@ void ShardGroups::replay_round() {
     for (const auto& group : groups()) {
       if (group.get() != event.group) continue;
       switch (event.copies) {
-        case Copies::whole: group->unshard(); break;
-        case Copies::kept: group->reshard_after_forward(); break;
-        case Copies::given_back: group->reshard(); break;
-        case Copies::ahead: start({group}); break;
+        case Copies::whole:
+          group->unshard();
+          break;
+        case Copies::kept:
+          group->reshard_after_forward();
+          break;
+        case Copies::given_back:
+          group->reshard();
+          break;
+        case Copies::ahead:
+          start({group});
+          break;
       }
     }
   }
 }
 
-ShardGroups::Reader ShardGroups::reader() const { return reader_.value_or(autograd::is_backward_running() ? Reader::backward : Reader::forward); }
+ShardGroups::Reader ShardGroups::reader() const {
+  return reader_.value_or(autograd::is_backward_running() ? Reader::backward : Reader::forward);
+}
 
 }  // namespace tutti::parallel

@@ -17,16 +17,20 @@ namespace {
 int rank_in(const comm::ProcessGroup* group) { return group == nullptr ? 0 : group->rank(); }
 
 int64_t checked_count(int64_t count) {
-  TUTTI_CHECK(count >= 1 && std::has_single_bit(static_cast<uint64_t>(count)), "{} virtual shards; expected a power of two", count);
+  TUTTI_CHECK(count >= 1 && std::has_single_bit(static_cast<uint64_t>(count)),
+              "{} virtual shards; expected a power of two", count);
   return count;
 }
 
 std::vector<Tensor> checked_leaves(const std::vector<Tensor>& parameters) {
   std::unordered_map<const void*, size_t> places;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    TUTTI_CHECK(parameters[i].defined(), "Shards: parameter {} of {} is undefined; give leaves, such as Parameter::leaf()", i, parameters.size());
+    TUTTI_CHECK(parameters[i].defined(),
+                "Shards: parameter {} of {} is undefined; give leaves, such as Parameter::leaf()", i,
+                parameters.size());
     const auto [before, is_new] = places.emplace(parameters[i].impl(), i);
-    TUTTI_CHECK(is_new, "Shards: parameters {} and {} are one leaf, {}; give each leaf once", before->second, i, describe(parameters[i]));
+    TUTTI_CHECK(is_new, "Shards: parameters {} and {} are one leaf, {}; give each leaf once", before->second, i,
+                describe(parameters[i]));
   }
   return parameters;
 }
@@ -47,19 +51,25 @@ bool counts_here(const Tensor& leaf) {
   if (!dist::is_dtensor(leaf)) return true;
   const dist::Part& part = dist::part_of(leaf, "Shards");
   for (int m = 0; m < part.mesh->ndim(); ++m) {
-    if (part.spec->placements()[static_cast<size_t>(m)].is_replicate() && part.mesh->coordinate()[static_cast<size_t>(m)] != 0) return false;
+    if (part.spec->placements()[static_cast<size_t>(m)].is_replicate() &&
+        part.mesh->coordinate()[static_cast<size_t>(m)] != 0)
+      return false;
   }
   return true;
 }
 
-// Each rank squares a slice of what it has of each gradient, and the bins are added as integers (numerics contract, N7).
-ExactSum squares_of_slices(const std::vector<Tensor>& leaves, const std::vector<Tensor>& gradients, const Keepers& keepers, int rank, int ranks) {
+// Each rank squares a slice of what it has of each gradient, and the bins are added as integers (numerics contract,
+// N7).
+ExactSum squares_of_slices(const std::vector<Tensor>& leaves, const std::vector<Tensor>& gradients,
+                           const Keepers& keepers, int rank, int ranks) {
   std::vector<Tensor> slices;
   for (size_t p = 0; p < gradients.size(); ++p) {
     if (!gradients[p].defined() || !counts_here(leaves[p])) continue;
     const bool is_cut = keepers.of(p).is_cut();
-    const Tensor dense = to_contiguous(dist::is_dtensor(gradients[p]) ? dist::part_of(gradients[p], "Shards").local : gradients[p]);
-    const comm::NodeSlice own = is_cut ? comm::slice_of(dense.numel(), keepers.replica(), keepers.replicas()) : comm::slice_of(dense.numel(), rank, ranks);
+    const Tensor dense =
+        to_contiguous(dist::is_dtensor(gradients[p]) ? dist::part_of(gradients[p], "Shards").local : gradients[p]);
+    const comm::NodeSlice own = is_cut ? comm::slice_of(dense.numel(), keepers.replica(), keepers.replicas())
+                                       : comm::slice_of(dense.numel(), rank, ranks);
     slices.push_back(dense.view_as({own.end - own.begin}, {1}, dense.offset() + own.begin));
   }
   return optim::square_sum(slices);
@@ -79,7 +89,8 @@ dist::Mesh mesh_of_leaves(const std::vector<Tensor>& leaves) {
   for (const Tensor& leaf : leaves) {
     if (!dist::is_dtensor(leaf)) continue;
     const dist::Part& part = dist::part_of(leaf, "Shards");
-    TUTTI_CHECK(part.mesh->ndim() == 1 && (mesh == nullptr || mesh->id() == part.mesh->id()), "Shards: a parameter is {} on {}; expected one mesh of one dim for all", describe(leaf),
+    TUTTI_CHECK(part.mesh->ndim() == 1 && (mesh == nullptr || mesh->id() == part.mesh->id()),
+                "Shards: a parameter is {} on {}; expected one mesh of one dim for all", describe(leaf),
                 part.mesh->to_string());
     mesh = part.mesh;
   }
@@ -111,12 +122,21 @@ Overlap parse_overlap(std::string_view text) {
   throw UsageError(fmt::format("'{}' is no overlap of the gradient exchange; expected none or backward", text));
 }
 
-Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule, Overlap overlap)
-    : group_(group), ranks_(group == nullptr ? 1 : group->size()), count_(checked_count(count)), schedule_(schedule),
-      mine_(shards_of(count, rank_in(group), ranks_, schedule)), parameters_(checked_leaves(parameters)), keepers_(parameters_, group), mesh_(mesh_of_leaves(parameters_)), overlap_(overlap),
+Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule,
+               Overlap overlap)
+    : group_(group),
+      ranks_(group == nullptr ? 1 : group->size()),
+      count_(checked_count(count)),
+      schedule_(schedule),
+      mine_(shards_of(count, rank_in(group), ranks_, schedule)),
+      parameters_(checked_leaves(parameters)),
+      keepers_(parameters_, group),
+      mesh_(mesh_of_leaves(parameters_)),
+      overlap_(overlap),
       tree_(parameters) {
   TUTTI_CHECK(overlap == Overlap::none || schedule == Schedule::once_a_step,
-              "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, or the schedule once_a_step");
+              "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, "
+              "or the schedule once_a_step");
   if (schedule == Schedule::every_round && ranks_ > 1) rounds_.emplace(*group_, keepers_);
   else plan_ = consecutive_shards(count, ranks_);
   if (overlaps()) tree_.set_listener([this] { start_ready(); });
@@ -134,16 +154,23 @@ double Shards::efficiency() const {
 
 std::string Shards::advice() const {
   if (count_ % ranks_ == 0) return "";
-  std::string text = fmt::format("{} virtual shards on {} ranks: the efficiency V / (R ceil(V / R)) is {:.0f} %, because some ranks run {} shards and others {}", count_,
-                                 ranks_, 100 * efficiency(), count_ / ranks_ + 1, count_ / ranks_);
+  std::string text = fmt::format(
+      "{} virtual shards on {} ranks: the efficiency V / (R ceil(V / R)) is {:.0f} %, because some ranks run {} shards "
+      "and others {}",
+      count_, ranks_, 100 * efficiency(), count_ / ranks_ + 1, count_ / ranks_);
   const auto enough = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(4 * ranks_)));
-  if (count_ < 4 * ranks_) text += fmt::format("; numerics.virtual_shards of {} or more (4 for each rank) makes it 80 % or more, and is another run with other bits", enough);
+  if (count_ < 4 * ranks_)
+    text += fmt::format(
+        "; numerics.virtual_shards of {} or more (4 for each rank) makes it 80 % or more, and is another run with "
+        "other bits",
+        enough);
   return text;
 }
 
 void Shards::set_reduce_scatter_max_input_buffers(int64_t count) {
   TUTTI_CHECK(count >= 1, "set_reduce_scatter_max_input_buffers: {}; expected at least 1", count);
-  TUTTI_CHECK(added_ == 0 && !exchange_, "set_reduce_scatter_max_input_buffers: {} shards of the step were added; call it between steps", added_);
+  TUTTI_CHECK(added_ == 0 && !exchange_,
+              "set_reduce_scatter_max_input_buffers: {} shards of the step were added; call it between steps", added_);
   max_input_buffers_ = static_cast<size_t>(count);
 }
 
@@ -154,7 +181,9 @@ int64_t Shards::sum(int64_t mine) const {
 
 void Shards::add(const Tensor& losses) {
   TUTTI_CHECK(losses.dtype() == DType::f32, "Shards::add: the losses are {}; expected f32", describe(losses));
-  TUTTI_CHECK(added_ < mine_.size(), "Shards::add: this rank has {} shards, {} to {}, and all were added; call finish()", mine_.size(), mine_.front(), mine_.back());
+  TUTTI_CHECK(added_ < mine_.size(),
+              "Shards::add: this rank has {} shards, {} to {}, and all were added; call finish()", mine_.size(),
+              mine_.front(), mine_.back());
   const NoGradScope no_grad;
   if (!rounds_) tree_.end();
   const Tensor dense = to_contiguous(losses);
@@ -219,8 +248,9 @@ void Shards::pass_gate() {
   }
 }
 
-// Ranks agree on their layout in the exchange itself: it costs nothing, and where the layouts differ it is an error on all ranks before
-// anything is added. So is an error that one rank finds by itself. Then all ask whose layout it was, in one more call.
+// Ranks agree on their layout in the exchange itself: it costs nothing, and where the layouts differ it is an error on
+// all ranks before anything is added. So is an error that one rank finds by itself. Then all ask whose layout it was,
+// in one more call.
 template <class Meeting>
 void Shards::meet(uint64_t layout, const Meeting& meeting) {
   try {
@@ -245,8 +275,11 @@ void Shards::compare_layouts(uint64_t layout) const {
 
 void Shards::check_layouts(std::span<const int64_t> layouts) const {
   for (size_t r = 1; r < layouts.size(); ++r)
-    TUTTI_CHECK(layouts[r] == layouts[0], "Shards: the uses of parameters on rank {} are not those on rank 0, in number or size; let every shard use each parameter "
-                "equally often, with zeros where it counts for nothing", r);
+    TUTTI_CHECK(layouts[r] == layouts[0],
+                "Shards: the uses of parameters on rank {} are not those on rank 0, in number or size; let every shard "
+                "use each parameter "
+                "equally often, with zeros where it counts for nothing",
+                r);
 }
 
 void Shards::reset() {
@@ -262,12 +295,14 @@ void Shards::reset() {
   loss_ = ExactSum(ExactTerm::value);
 }
 
-// Ranks that move gradients under backward make the same number of calls in every step, carried out or refused, so that they are together
-// again at the beginning of the next one. Before its last shard a rank has called nothing, and others wait for it in the gate.
+// Ranks that move gradients under backward make the same number of calls in every step, carried out or refused, so that
+// they are together again at the beginning of the next one. Before its last shard a rank has called nothing, and others
+// wait for it in the gate.
 void Shards::abandon() {
   for (size_t left = calls_left(); left > 0; --left) {
     try {
-      group_->checked(comm::CollectiveKind::all_reduce, [&] { throw UsageError(fmt::format("Shards: rank {} has abandoned the step", group_->rank())); });
+      group_->checked(comm::CollectiveKind::all_reduce,
+                      [&] { throw UsageError(fmt::format("Shards: rank {} has abandoned the step", group_->rank())); });
     } catch (const UsageError&) {
       // The others have heard it.
     } catch (const Error&) {
@@ -298,7 +333,9 @@ void Shards::skip() {
 }
 
 ShardSums Shards::finish() {
-  const auto check = [&] { TUTTI_CHECK(added_ == mine_.size(), "Shards::finish: {} of this rank's {} shards were added", added_, mine_.size()); };
+  const auto check = [&] {
+    TUTTI_CHECK(added_ == mine_.size(), "Shards::finish: {} of this rank's {} shards were added", added_, mine_.size());
+  };
   if (ranks_ == 1) check();
   if (overlaps() && !exchange_) {
     try {
@@ -333,7 +370,8 @@ ShardSums Shards::finish() {
   for (size_t p = 0; p < parameters_.size(); ++p) {
     Tensor& gradient = sums.gradients[p];
     if (!gradient.defined()) continue;
-    if (const StoragePlacement* placement = storage_placement_of(parameters_[p])) gradient = placed_like(placement->master, gradient);
+    if (const StoragePlacement* placement = storage_placement_of(parameters_[p]))
+      gradient = placed_like(placement->master, gradient);
     else if (dist::is_dtensor(parameters_[p])) gradient = placed_like(parameters_[p], gradient);
     gradient = autograd::apply_leaf_hooks(parameters_[p], gradient);
   }

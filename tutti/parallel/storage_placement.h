@@ -1,4 +1,5 @@
-// Storage placements: which rows of a parameter a rank stores, steps and saves, while forward reads the whole (docs/fsdp.md).
+// Storage placements: which rows of a parameter a rank stores, steps and saves, while forward reads the whole
+// (docs/fsdp.md).
 #pragma once
 
 #include <functional>
@@ -16,17 +17,24 @@ namespace tutti::parallel {
 
 class ShardGroup;
 
-// Attached to a leaf that fully_shard() has divided over data ranks: the layout of what the leaf is on this rank, [S(d)] on a mesh of one dim, or
-// [R, S(d)] on one of two, whose first dim then holds replicas, or [S(d), S(d)] whose second dim cuts first, where those divide further what they store. Where the leaf itself is a distributed tensor (tensor_parallel.h), that is the layout of
-// this rank's part of it, and the master is placed on the dims of both meshes.
+// Attached to a leaf that fully_shard() has divided over data ranks: the layout of what the leaf is on this rank,
+// [S(d)] on a mesh of one dim, or [R, S(d)] on one of two, whose first dim then holds replicas, or [S(d), S(d)] whose
+// second dim cuts first, where those divide further what they store. Where the leaf itself is a distributed tensor
+// (tensor_parallel.h), that is the layout of this rank's part of it, and the master is placed on the dims of both
+// meshes.
 struct StoragePlacement final : TensorExtension {
-  StoragePlacement(const dist::DTensorSpec& spec, dist::Mesh mesh, Tensor master, std::weak_ptr<ShardGroup> group, std::function<void(const Tensor&)> finished)
-      : spec(&spec), mesh(std::move(mesh)), master(std::move(master)), group(std::move(group)), finished(std::move(finished)) {}
+  StoragePlacement(const dist::DTensorSpec& spec, dist::Mesh mesh, Tensor master, std::weak_ptr<ShardGroup> group,
+                   std::function<void(const Tensor&)> finished)
+      : spec(&spec),
+        mesh(std::move(mesh)),
+        master(std::move(master)),
+        group(std::move(group)),
+        finished(std::move(finished)) {}
 
   const dist::DTensorSpec* spec;
-  dist::Mesh mesh;                                  // of the data ranks
-  Tensor master;                                    // a distributed tensor
-  std::weak_ptr<ShardGroup> group;                  // that the parameter belongs to
+  dist::Mesh mesh;                                   // of the data ranks
+  Tensor master;                                     // a distributed tensor
+  std::weak_ptr<ShardGroup> group;                   // that the parameter belongs to
   std::function<void(const Tensor& leaf)> finished;  // called when a backward has its gradient
 };
 
@@ -34,8 +42,8 @@ struct StoragePlacement final : TensorExtension {
 const StoragePlacement* storage_placement_of(const Tensor& leaf);
 void set_storage_placement(const Tensor& leaf, std::unique_ptr<StoragePlacement> placement);
 
-// Which part of each parameter the data ranks keep of its gradient. Rank r of the group is replica r / shards, and keeps part r % shards. Where all ranks
-// divide what they store, there are as many shards as ranks.
+// Which part of each parameter the data ranks keep of its gradient. Rank r of the group is replica r / shards, and
+// keeps part r % shards. Where all ranks divide what they store, there are as many shards as ranks.
 class Keepers {
  public:
   // What the parts of one parameter are: indices of `dim`, per part. No ranges: every rank keeps the whole.
@@ -46,8 +54,8 @@ class Keepers {
   };
   // Every rank keeps the whole of all.
   Keepers(size_t parameters, int rank, int ranks) : cuts_(parameters), rank_(rank), ranks_(ranks) {}
-  // As the placements of the leaves say, for the ranks of `group`; null: one rank. UsageError, naming the parameter, where a mesh does not have
-  // the group's ranks in its order, or not the dims of the other parameters' meshes.
+  // As the placements of the leaves say, for the ranks of `group`; null: one rank. UsageError, naming the parameter,
+  // where a mesh does not have the group's ranks in its order, or not the dims of the other parameters' meshes.
   Keepers(const std::vector<Tensor>& leaves, const comm::ProcessGroup* group);
 
   const Cut& of(size_t parameter) const { return cuts_[parameter]; }

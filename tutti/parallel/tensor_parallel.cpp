@@ -64,22 +64,29 @@ struct Division {
 };
 
 Division division_of(const Styled& s) {
-  const bool colwise = std::holds_alternative<ColwiseParallel>(*s.style), rowwise = std::holds_alternative<RowwiseParallel>(*s.style);
+  const bool colwise = std::holds_alternative<ColwiseParallel>(*s.style),
+             rowwise = std::holds_alternative<RowwiseParallel>(*s.style);
   if (!colwise && !rowwise) return {};
   if (auto* linear = dynamic_cast<nn::Linear*>(s.module)) {
     Division d;
     d.parameters.push_back({linear->weight, dist::shard(colwise ? 0 : 1)});
     if (linear->bias.defined()) d.parameters.push_back({linear->bias, colwise ? dist::shard(0) : dist::replicate()});
     d.summed = linear->weight.sizes()[colwise ? 0 : 1];
-    d.what = colwise ? "output features, over which the gradient of its input is summed" : "input features, over which its result is summed";
+    d.what = colwise ? "output features, over which the gradient of its input is summed"
+                     : "input features, over which its result is summed";
     return d;
   }
   if (auto* table = dynamic_cast<nn::Embedding*>(s.module)) {
-    TUTTI_CHECK(!table->is_sparse(), "parallelize_module: '{}' is an Embedding with sparse gradients, which distributed tensors do not have; make it without EmbeddingOptions::sparse", s.name);
+    TUTTI_CHECK(!table->is_sparse(),
+                "parallelize_module: '{}' is an Embedding with sparse gradients, which distributed tensors do not "
+                "have; make it without EmbeddingOptions::sparse",
+                s.name);
     return {.parameters = {{table->weight, dist::shard(colwise ? 1 : 0)}}};
   }
-  throw UsageError(fmt::format("parallelize_module: {} divides nn::Linear and nn::Embedding, and '{}' is neither; name the modules inside it, or use SequenceParallel or PrepareModuleInput",
-                               name_of(*s.style), s.name));
+  throw UsageError(
+      fmt::format("parallelize_module: {} divides nn::Linear and nn::Embedding, and '{}' is neither; name the modules "
+                  "inside it, or use SequenceParallel or PrepareModuleInput",
+                  name_of(*s.style), s.name));
 }
 
 int64_t largest_degree(const std::vector<Styled>& styled) {
@@ -100,14 +107,19 @@ std::map<const void*, Placement> placements_of_plan(const std::vector<Styled>& s
   std::map<const void*, By> placed;
   for (const Styled& s : styled) {
     const Division d = division_of(s);
-    const bool is_legal = d.summed == 0 || (std::has_single_bit(static_cast<uint64_t>(ranks)) && ranks <= largest_cut(d.summed, codegen::contraction_leaf()));
+    const bool is_legal = d.summed == 0 || (std::has_single_bit(static_cast<uint64_t>(ranks)) &&
+                                            ranks <= largest_cut(d.summed, codegen::contraction_leaf()));
     TUTTI_CHECK(is_legal || numerics_mode() == NumericsMode::fast,
-                "parallelize_module: {} of '{}' cuts its {} {}, over {} ranks; that sum is a tree with leaves of {}, which can be cut over powers of two up to {}. The largest legal degree "
+                "parallelize_module: {} of '{}' cuts its {} {}, over {} ranks; that sum is a tree with leaves of {}, "
+                "which can be cut over powers of two up to {}. The largest legal degree "
                 "of the whole plan is {}; divide the other ranks over data, or use fast numerics",
-                name_of(*s.style), s.name, d.summed, d.what, ranks, codegen::contraction_leaf(), largest_cut(d.summed, codegen::contraction_leaf()), largest_degree(styled));
+                name_of(*s.style), s.name, d.summed, d.what, ranks, codegen::contraction_leaf(),
+                largest_cut(d.summed, codegen::contraction_leaf()), largest_degree(styled));
     for (const Division::Placed& p : d.parameters) {
       const auto [it, is_new] = placed.try_emplace(p.parameter.identity(), By{p.placement, s.name});
-      TUTTI_CHECK(is_new || it->second.placement == p.placement, "parallelize_module: the plan places one parameter as {} in '{}' and as {} in '{}'; give both modules styles that agree",
+      TUTTI_CHECK(is_new || it->second.placement == p.placement,
+                  "parallelize_module: the plan places one parameter as {} in '{}' and as {} in '{}'; give both "
+                  "modules styles that agree",
                   tutti::to_string(it->second.placement), it->second.name, tutti::to_string(p.placement), s.name);
     }
   }
@@ -116,8 +128,10 @@ std::map<const void*, Placement> placements_of_plan(const std::vector<Styled>& s
   return result;
 }
 
-// UsageError on all ranks where they would divide the module in different ways: their first collective would be the one that finds it, or none.
-void check_same_plans(const std::vector<Styled>& styled, const nn::Module& module, const std::map<const void*, Placement>& placements, const dist::Mesh& mesh) {
+// UsageError on all ranks where they would divide the module in different ways: their first collective would be the one
+// that finds it, or none.
+void check_same_plans(const std::vector<Styled>& styled, const nn::Module& module,
+                      const std::map<const void*, Placement>& placements, const dist::Mesh& mesh) {
   uint64_t key = 1;
   const auto note = [&](const std::string& text) { key = hash64(text, key); };
   for (const Styled& s : styled) note(fmt::format("{} is {}", s.name, name_of(*s.style)));
@@ -128,13 +142,16 @@ void check_same_plans(const std::vector<Styled>& styled, const nn::Module& modul
   try {
     mesh->group()->barrier({.agreement = key});
   } catch (const UsageError& error) {
-    throw UsageError(fmt::format("parallelize_module: the ranks of {} have different plans or modules; give all of them the same: {}", mesh->to_string(), error.what()));
+    throw UsageError(fmt::format(
+        "parallelize_module: the ranks of {} have different plans or modules; give all of them the same: {}",
+        mesh->to_string(), error.what()));
   }
 }
 
 // ---- moving activations ---------------------------------------------------------------------------------------------
 
-Tensor moved(const Tensor& t, const dist::Mesh& mesh, const std::optional<Placement>& as_is, const std::optional<Placement>& wanted) {
+Tensor moved(const Tensor& t, const dist::Mesh& mesh, const std::optional<Placement>& as_is,
+             const std::optional<Placement>& wanted) {
   Tensor placed = t;
   if (!dist::is_dtensor(t)) {
     if (!as_is) return t;
@@ -145,11 +162,15 @@ Tensor moved(const Tensor& t, const dist::Mesh& mesh, const std::optional<Placem
 
 Tensor given(const Tensor& t, bool as_part) { return as_part ? dist::to_local(t) : t; }
 
-void hook_input(nn::Module& module, const dist::Mesh& mesh, const PrepareModuleInput& prepare, const std::string& name) {
+void hook_input(nn::Module& module, const dist::Mesh& mesh, const PrepareModuleInput& prepare,
+                const std::string& name) {
   module.forward_hooks().before([=](const nn::Module&, std::vector<Tensor>& inputs) {
     const size_t named = std::max(prepare.input_layouts.size(), prepare.desired_input_layouts.size());
-    TUTTI_CHECK(named <= inputs.size(), "the plan of '{}' places {} inputs, and its forward was called with {} tensors", name, named, inputs.size());
-    const auto at = [](const std::vector<std::optional<Placement>>& layouts, size_t i) { return i < layouts.size() ? layouts[i] : std::nullopt; };
+    TUTTI_CHECK(named <= inputs.size(), "the plan of '{}' places {} inputs, and its forward was called with {} tensors",
+                name, named, inputs.size());
+    const auto at = [](const std::vector<std::optional<Placement>>& layouts, size_t i) {
+      return i < layouts.size() ? layouts[i] : std::nullopt;
+    };
     for (size_t i = 0; i < named; ++i) {
       if (!inputs[i].defined()) continue;
       inputs[i] = moved(inputs[i], mesh, at(prepare.input_layouts, i), at(prepare.desired_input_layouts, i));
@@ -170,14 +191,18 @@ struct Hooks {
   const dist::Mesh& mesh;
 
   void operator()(const ColwiseParallel& style) const {
-    hook_input(*s.module, mesh, {.input_layouts = {style.input_layouts}, .desired_input_layouts = {dist::replicate()}}, s.name);
-    hook_output(*s.module, mesh, {.desired_output_layouts = style.output_layouts, .use_local_output = style.use_local_output});
+    hook_input(*s.module, mesh, {.input_layouts = {style.input_layouts}, .desired_input_layouts = {dist::replicate()}},
+               s.name);
+    hook_output(*s.module, mesh,
+                {.desired_output_layouts = style.output_layouts, .use_local_output = style.use_local_output});
   }
   void operator()(const RowwiseParallel& style) const {
     const bool is_table = dynamic_cast<nn::Embedding*>(s.module) != nullptr;
     const Placement desired = is_table ? dist::replicate() : dist::shard(-1);
-    hook_input(*s.module, mesh, {.input_layouts = {style.input_layouts.value_or(desired)}, .desired_input_layouts = {desired}}, s.name);
-    hook_output(*s.module, mesh, {.desired_output_layouts = style.output_layouts, .use_local_output = style.use_local_output});
+    hook_input(*s.module, mesh,
+               {.input_layouts = {style.input_layouts.value_or(desired)}, .desired_input_layouts = {desired}}, s.name);
+    hook_output(*s.module, mesh,
+                {.desired_output_layouts = style.output_layouts, .use_local_output = style.use_local_output});
   }
   void operator()(const SequenceParallel& style) const {
     const Placement cut = dist::shard(style.sequence_dim);
@@ -195,13 +220,16 @@ struct Hooks {
 }  // namespace
 
 std::string_view name_of(const ParallelStyle& style) {
-  constexpr std::string_view names[] = {"ColwiseParallel", "RowwiseParallel", "SequenceParallel", "PrepareModuleInput", "PrepareModuleOutput", "PrepareModuleInputOutput"};
+  constexpr std::string_view names[] = {"ColwiseParallel",    "RowwiseParallel",     "SequenceParallel",
+                                        "PrepareModuleInput", "PrepareModuleOutput", "PrepareModuleInputOutput"};
   return names[style.index()];
 }
 
 void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const ParallelPlan& plan) {
-  TUTTI_CHECK(mesh->ndim() == 1, "parallelize_module: {} has {} dims; expected one, take mesh->slice({{\"tp\"}})", mesh->to_string(), mesh->ndim());
-  TUTTI_CHECK(mesh->has_coordinate(), "parallelize_module: rank {} is not in {}; call it on the ranks of the mesh only", mesh->rank(), mesh->to_string());
+  TUTTI_CHECK(mesh->ndim() == 1, "parallelize_module: {} has {} dims; expected one, take mesh->slice({{\"tp\"}})",
+              mesh->to_string(), mesh->ndim());
+  TUTTI_CHECK(mesh->has_coordinate(), "parallelize_module: rank {} is not in {}; call it on the ranks of the mesh only",
+              mesh->rank(), mesh->to_string());
   const std::vector<Styled> styled = styled_modules(module, plan);
   const std::map<const void*, Placement> placements = placements_of_plan(styled, mesh->size());
   check_same_plans(styled, module, placements, mesh);
@@ -215,17 +243,24 @@ void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const Parall
       masters.emplace_back(parameter, dist::empty(to_shape(parameter.sizes()), mesh, here, parameter.dtype()));
       continue;
     }
-    TUTTI_CHECK(!dist::is_dtensor(parameter.master()), "parallelize_module: parameter '{}' is {} already; its values must be in one tensor", name, describe(parameter.master()));
+    TUTTI_CHECK(!dist::is_dtensor(parameter.master()),
+                "parallelize_module: parameter '{}' is {} already; its values must be in one tensor", name,
+                describe(parameter.master()));
     masters.emplace_back(parameter, dist::distribute_tensor(parameter.master(), mesh, here, {.src_data_rank = -1}));
   }
   enable_loss_parallel();
   for (const auto& [parameter, master] : masters) parameter.set_master(master);
-  for (const auto& [name, buffer, persistent] : module.named_buffers()) buffer.set(dist::distribute_tensor(buffer.use(), mesh, {}, {.src_data_rank = -1}));
+  for (const auto& [name, buffer, persistent] : module.named_buffers())
+    buffer.set(dist::distribute_tensor(buffer.use(), mesh, {}, {.src_data_rank = -1}));
   for (const Styled& s : styled) std::visit(Hooks{s, mesh}, *s.style);
 }
 
-void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const ParallelStyle& style) { parallelize_module(module, mesh, ParallelPlan{{"", style}}); }
+void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const ParallelStyle& style) {
+  parallelize_module(module, mesh, ParallelPlan{{"", style}});
+}
 
-int64_t largest_parallel_degree(nn::Module& module, const ParallelPlan& plan) { return largest_degree(styled_modules(module, plan)); }
+int64_t largest_parallel_degree(nn::Module& module, const ParallelPlan& plan) {
+  return largest_degree(styled_modules(module, plan));
+}
 
 }  // namespace tutti::parallel

@@ -10,7 +10,8 @@
 
 namespace tutti::parallel {
 
-TokenPlaces::TokenPlaces(const char* dispatcher, std::shared_ptr<comm::ProcessGroup> group, int64_t experts, int64_t max_tokens)
+TokenPlaces::TokenPlaces(const char* dispatcher, std::shared_ptr<comm::ProcessGroup> group, int64_t experts,
+                         int64_t max_tokens)
     : dispatcher_(dispatcher), group_(std::move(group)), experts_(experts), max_tokens_(max_tokens) {}
 
 SymInt TokenPlaces::most(const SymInt& T, const SymInt& K, const SymInt& most_tokens) const {
@@ -22,8 +23,11 @@ SymInt TokenPlaces::most(const SymInt& T, const SymInt& K, const SymInt& most_to
   try {
     group_->barrier({.agreement = hash64(sizes.data(), sizeof sizes, 1)});
   } catch (const UsageError& error) {
-    throw UsageError(fmt::format("{}: rank {} of group '{}' has at most {} tokens with {} experts each, of {}, and others have other numbers; give all ranks as many "
-                                 "tokens, or set max_tokens: {}", dispatcher_, group_->rank(), group_->name(), most, K, experts_, error.what()));
+    throw UsageError(
+        fmt::format("{}: rank {} of group '{}' has at most {} tokens with {} experts each, of {}, and others have "
+                    "other numbers; give all ranks as many "
+                    "tokens, or set max_tokens: {}",
+                    dispatcher_, group_->rank(), group_->name(), most, K, experts_, error.what()));
   }
   agreed_ = sizes;
   return most;
@@ -56,10 +60,14 @@ std::vector<int64_t> TokenPlaces::ranges_of_places(int64_t ranges, int64_t room)
 std::string TokenPlaces::differing_grains(std::span<const int64_t> grains) {
   const auto other = std::find_if(grains.begin(), grains.end(), [&](int64_t grain) { return grain != grains[0]; });
   if (other == grains.end()) return "";
-  return fmt::format("rank 0 of those that divide experts has ranges of {} tokens, and rank {} of {}; give all ranks the same numerics.token_grain", grains[0], other - grains.begin(), *other);
+  return fmt::format(
+      "rank 0 of those that divide experts has ranges of {} tokens, and rank {} of {}; give all ranks the same "
+      "numerics.token_grain",
+      grains[0], other - grains.begin(), *other);
 }
 
-// ---- an op, for compiled steps ----------------------------------------------------------------------------------------------------------
+// ---- an op, for compiled steps
+// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -67,8 +75,9 @@ struct PlaceAttrs {
   int64_t rank = 0, slots_per_token = 1, grain = 1;
   SymInt stride = 0;
   static constexpr auto fields() {
-    return field_list(field::number<&PlaceAttrs::rank>("rank"), field::number<&PlaceAttrs::slots_per_token>("slots_per_token"), field::number<&PlaceAttrs::grain>("grain"),
-                      field::size<&PlaceAttrs::stride>("stride"));
+    return field_list(field::number<&PlaceAttrs::rank>("rank"),
+                      field::number<&PlaceAttrs::slots_per_token>("slots_per_token"),
+                      field::number<&PlaceAttrs::grain>("grain"), field::size<&PlaceAttrs::stride>("stride"));
   }
 };
 
@@ -83,23 +92,27 @@ void places_kernel(const OpCall& call, std::span<const Tensor> outputs) {
   TUTTI_CHECK(fault.empty(), "{}: {}", call.op.name, fault);
   const PlacesOfTokens places(N / attrs.slots_per_token, stride, attrs.grain);
   auto* out = outputs[0].data<int64_t>();
-  for (int64_t i = 0; i < N; ++i) out[i] = attrs.rank * stride + places[slots.data<int64_t>()[i] / attrs.slots_per_token];
+  for (int64_t i = 0; i < N; ++i)
+    out[i] = attrs.rank * stride + places[slots.data<int64_t>()[i] / attrs.slots_per_token];
 }
 
-const OpDef kPlacesOfRows = {.name = "places_of_rows",
-                             .num_inputs = 2,
-                             .infer = infer_places,
-                             .gradient = {.none = "places are integers"},
-                             .kernel = places_kernel,
-                             .cost = [](const OpCall& call) { return Cost{.bytes = 2.0 * static_cast<double>(call[0].nbytes())}; }};
+const OpDef kPlacesOfRows = {
+    .name = "places_of_rows",
+    .num_inputs = 2,
+    .infer = infer_places,
+    .gradient = {.none = "places are integers"},
+    .kernel = places_kernel,
+    .cost = [](const OpCall& call) { return Cost{.bytes = 2.0 * static_cast<double>(call[0].nbytes())}; }};
 
 const OpDef* const kOps[] = {&kPlacesOfRows};
 [[maybe_unused]] const bool joined = (join_op_table(kOps), true);
 
 }  // namespace
 
-Tensor places_of_rows(const SlotOrder& order, const Tensor& grains_W, int64_t rank, const SymInt& stride, int64_t grain) {
-  return call_op(kPlacesOfRows, Attrs::of(PlaceAttrs{rank, order.slots_per_token, grain, stride}), order.slot_of_row, grains_W);
+Tensor places_of_rows(const SlotOrder& order, const Tensor& grains_W, int64_t rank, const SymInt& stride,
+                      int64_t grain) {
+  return call_op(kPlacesOfRows, Attrs::of(PlaceAttrs{rank, order.slots_per_token, grain, stride}), order.slot_of_row,
+                 grains_W);
 }
 
 }  // namespace tutti::parallel

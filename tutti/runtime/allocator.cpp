@@ -33,11 +33,16 @@ void* from_system(size_t nbytes) {
 
 // Tells who profiles that `block` was taken, or given back when `nbytes` is negative.
 void trace(const Allocator& allocator, const void* block, int64_t nbytes, MemoryCategory category) noexcept {
-  if (!TraceRecorder::is_on()) [[likely]] return;
+  if (!TraceRecorder::is_on()) [[likely]]
+    return;
   const MemoryStatistics total = allocator.statistics();
   const int64_t now = trace_now_ns();
-  TraceRecorder::record({.category = TraceCategory::memory, .begin_ns = now, .end_ns = now, .text = name_of(category).data(),
-                         .values = {static_cast<int64_t>(reinterpret_cast<uintptr_t>(block)), nbytes, total.current_bytes, total.reserved_bytes}});
+  TraceRecorder::record({.category = TraceCategory::memory,
+                         .begin_ns = now,
+                         .end_ns = now,
+                         .text = name_of(category).data(),
+                         .values = {static_cast<int64_t>(reinterpret_cast<uintptr_t>(block)), nbytes,
+                                    total.current_bytes, total.reserved_bytes}});
 }
 
 }  // namespace
@@ -52,11 +57,13 @@ SizeClass size_class_of(size_t nbytes) {
 }
 
 std::string_view name_of(MemoryCategory category) {
-  static constexpr std::string_view names[] = {"activations", "parameters", "gradients", "optimizer", "workspace", "data"};
+  static constexpr std::string_view names[] = {"activations", "parameters", "gradients",
+                                               "optimizer",   "workspace",  "data"};
   return names[static_cast<int>(category)];
 }
 
-MemoryCategoryScope::MemoryCategoryScope(MemoryCategory category) : previous_(std::exchange(current_category, category)) {}
+MemoryCategoryScope::MemoryCategoryScope(MemoryCategory category)
+    : previous_(std::exchange(current_category, category)) {}
 MemoryCategoryScope::~MemoryCategoryScope() { current_category = previous_; }
 MemoryCategory MemoryCategoryScope::current() { return current_category; }
 
@@ -75,25 +82,28 @@ struct Allocators {
   static inline std::atomic<bool> is_in_child{false};
 };
 
-// Another thread may have held the lock of an inherited allocator when the child was made: its blocks are not given back there.
+// Another thread may have held the lock of an inherited allocator when the child was made: its blocks are not given
+// back there.
 bool is_inherited(const Allocator* allocator) {
-  if (!Allocators::is_in_child.load(std::memory_order_relaxed)) [[likely]] return false;
+  if (!Allocators::is_in_child.load(std::memory_order_relaxed)) [[likely]]
+    return false;
   Allocators& all = Allocators::all();
   const std::lock_guard lock(all.mutex);
-  return std::any_of(all.list.begin(), all.list.begin() + static_cast<std::ptrdiff_t>(all.of_parent), [&](const auto& a) { return a.get() == allocator; });
+  return std::any_of(all.list.begin(), all.list.begin() + static_cast<std::ptrdiff_t>(all.of_parent),
+                     [&](const auto& a) { return a.get() == allocator; });
 }
 
 }  // namespace
 
 Allocator* Allocator::create() {
-  [[maybe_unused]] static const int registered = pthread_atfork(
-      [] { Allocators::all().mutex.lock(); }, [] { Allocators::all().mutex.unlock(); },
-      [] {
-        Allocators& all = Allocators::all();
-        all.of_parent = all.list.size();
-        Allocators::is_in_child.store(true, std::memory_order_relaxed);
-        all.mutex.unlock();
-      });
+  [[maybe_unused]] static const int registered =
+      pthread_atfork([] { Allocators::all().mutex.lock(); }, [] { Allocators::all().mutex.unlock(); },
+                     [] {
+                       Allocators& all = Allocators::all();
+                       all.of_parent = all.list.size();
+                       Allocators::is_in_child.store(true, std::memory_order_relaxed);
+                       all.mutex.unlock();
+                     });
   Allocators& all = Allocators::all();
   const std::lock_guard lock(all.mutex);
   return all.list.emplace_back(new Allocator).get();

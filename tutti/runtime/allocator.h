@@ -1,7 +1,7 @@
 // The caching host allocator: 64-byte aligned blocks that are kept for reuse and counted by category.
 //
-// Any thread may allocate and free; a block must be returned to the allocator it came from. Allocators are never destroyed,
-// because a tensor may outlive the rank that created it.
+// Any thread may allocate and free; a block must be returned to the allocator it came from. Allocators are never
+// destroyed, because a tensor may outlive the rank that created it.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ class MemoryCategoryScope {
 
 struct MemoryStatistics {
   int64_t current_bytes = 0;
-  int64_t peak_bytes = 0;    // highest current_bytes since the last reset_peak()
+  int64_t peak_bytes = 0;      // highest current_bytes since the last reset_peak()
   int64_t reserved_bytes = 0;  // obtained from the operating system, in use or cached
   std::array<int64_t, kNumMemoryCategories> current_by_category{};
   std::array<int64_t, kNumMemoryCategories> at_peak_by_category{};  // the composition of peak_bytes
@@ -45,7 +45,8 @@ class Allocator {
 
   static Allocator* create();
 
-  // At least `nbytes` bytes, uninitialized; nullptr for 0. EnvironmentError, with the numbers, when there is not enough memory.
+  // At least `nbytes` bytes, uninitialized; nullptr for 0. EnvironmentError, with the numbers, when there is not enough
+  // memory.
   void* allocate(size_t nbytes, MemoryCategory category);
   void deallocate(void* block, size_t nbytes, MemoryCategory category) noexcept;
 

@@ -49,7 +49,8 @@ void AtomicFile::discard() noexcept {
 
 void AtomicFile::fail(std::string_view action, int error) {
   discard();
-  throw EnvironmentError(fmt::format("cannot {} '{}': {} (errno {}); {}", action, path_, detail::errno_text(error), error,
+  throw EnvironmentError(fmt::format("cannot {} '{}': {} (errno {}); {}", action, path_, detail::errno_text(error),
+                                     error,
                                      error == ENOSPC || error == EDQUOT || error == EFBIG
                                          ? "make room on that file system; an older file of this name is untouched"
                                          : "check that the folder exists and may be written"));

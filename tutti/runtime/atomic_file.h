@@ -1,8 +1,8 @@
 // Atomic replacement of a file: a reader sees either the old contents or the new ones, never a part.
 //
-// The bytes are written to a temporary file in the same folder; commit() calls fsync, renames it over the target, and calls fsync
-// on the folder. A crash, a full disk or a kill before the rename leaves the old file unchanged; a temporary file left by a
-// killed process is named ".<name>.tmp-<pid>-<n>" and may be deleted.
+// The bytes are written to a temporary file in the same folder; commit() calls fsync, renames it over the target, and
+// calls fsync on the folder. A crash, a full disk or a kill before the rename leaves the old file unchanged; a
+// temporary file left by a killed process is named ".<name>.tmp-<pid>-<n>" and may be deleted.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace tutti {
 
-// The failures that a committed file must survive. Waiting for the disk (power_cut) takes tens of milliseconds, or more when it is busy.
+// The failures that a committed file must survive. Waiting for the disk (power_cut) takes tens of milliseconds, or more
+// when it is busy.
 enum class Outlives { power_cut, process };
 
 // Used by one thread at a time. Every failure is an EnvironmentError naming the path and the system's reason.
@@ -26,8 +27,8 @@ class AtomicFile {
 
   void write(const void* data, size_t nbytes);
   void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
-  // Waits until the bytes are on the disk, unless `what` is Outlives::process, then replaces the target. Nothing may be written
-  // afterwards.
+  // Waits until the bytes are on the disk, unless `what` is Outlives::process, then replaces the target. Nothing may be
+  // written afterwards.
   void commit(Outlives what = Outlives::power_cut);
 
  private:
@@ -41,6 +42,7 @@ class AtomicFile {
 };
 
 // Writes `contents` to the file `path` atomically.
-void write_file_atomically(const std::string& path, std::string_view contents, Outlives what = Outlives::power_cut, unsigned permissions = 0666);
+void write_file_atomically(const std::string& path, std::string_view contents, Outlives what = Outlives::power_cut,
+                           unsigned permissions = 0666);
 
 }  // namespace tutti

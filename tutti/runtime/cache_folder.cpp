@@ -54,8 +54,9 @@ std::string objection_to(int folder) {
   if (info.st_uid != ::geteuid())
     return fmt::format("it belongs to user {} and this process runs as user {}; {}", info.st_uid, ::geteuid(), kAdvice);
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return fmt::format("others than its owner may write to it (mode {:04o}), and what lies in it is run; chmod go-w it, or {}",
-                       info.st_mode & 07777, kAdvice);
+    return fmt::format(
+        "others than its owner may write to it (mode {:04o}), and what lies in it is run; chmod go-w it, or {}",
+        info.st_mode & 07777, kAdvice);
   return "";
 }
 
@@ -85,7 +86,9 @@ fs::path default_cache_folder() {
   if (const std::string own = variable("TUTTI_CACHE_DIR"); !own.empty()) return own;
   if (const std::string xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return fs::path(xdg) / "tutti";
   if (const std::string home = variable("HOME"); !home.empty()) return fs::path(home) / ".cache" / "tutti";
-  warn_once("no folder", "there is no cache: neither TUTTI_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set; every process makes its kernels and tokens anew");
+  warn_once("no folder",
+            "there is no cache: neither TUTTI_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set; every process makes its "
+            "kernels and tokens anew");
   return {};
 }
 
@@ -122,30 +125,35 @@ CacheFolder::CacheFolder(fs::path path) : path_(std::move(path)) {
   if (path_.empty()) return;
   make_folder(path_);
   CacheFile folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const std::string objection = folder ? objection_to(folder.descriptor()) : fmt::format("{}; {}", detail::errno_text(errno), kAdvice);
+  const std::string objection =
+      folder ? objection_to(folder.descriptor()) : fmt::format("{}; {}", detail::errno_text(errno), kAdvice);
   if (objection.empty()) {
     folder_ = std::move(folder);
     return;
   }
-  warn_once(path_.string(), fmt::format("the cache {} is not used: {}. Every process makes its kernels and tokens anew", path_.string(), objection));
+  warn_once(path_.string(), fmt::format("the cache {} is not used: {}. Every process makes its kernels and tokens anew",
+                                        path_.string(), objection));
 }
 
 CacheFile CacheFolder::open_checked(std::string_view name, int flags, mode_t forbidden) const {
   if (!folder_) return {};
   TUTTI_ASSERT(!name.empty() && name.find('/') == std::string_view::npos, "name '{}' in a cache", name);
-  CacheFile file(::openat(folder_.descriptor(), std::string(name).c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
+  CacheFile file(::openat(folder_.descriptor(), std::string(name).c_str(),
+                          flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
   struct stat info;
-  const bool may_be_used = file && ::fstat(file.descriptor(), &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == ::geteuid() &&
-                           (info.st_mode & forbidden) == 0;
+  const bool may_be_used = file && ::fstat(file.descriptor(), &info) == 0 && S_ISREG(info.st_mode) &&
+                           info.st_uid == ::geteuid() && (info.st_mode & forbidden) == 0;
   return may_be_used ? std::move(file) : CacheFile();
 }
 
-CacheFile CacheFolder::open(std::string_view name, mode_t forbidden) const { return open_checked(name, O_RDONLY, forbidden); }
+CacheFile CacheFolder::open(std::string_view name, mode_t forbidden) const {
+  return open_checked(name, O_RDONLY, forbidden);
+}
 
 void CacheFolder::warn_of_write(std::string_view name, int error) const {
   can_write_ = false;
-  warn_once(path_.string(), fmt::format("nothing more is kept in the cache {}: cannot write {}: {}; make room, or {}", path_.string(), name,
-                                        detail::errno_text(error), kAdvice));
+  warn_once(path_.string(), fmt::format("nothing more is kept in the cache {}: cannot write {}: {}; make room, or {}",
+                                        path_.string(), name, detail::errno_text(error), kAdvice));
 }
 
 // Not synced to the disk: what a crash cuts short is noticed by whoever reads it, and made anew.
@@ -173,12 +181,14 @@ CacheLock CacheFolder::lock(std::string_view name, std::chrono::seconds patience
     if (errno != EWOULDBLOCK && errno != EINTR) return {};  // a file system without locks
     if (Clock::now() >= end) {
       warn_once(fmt::format("{}/{}", path_.string(), name),
-                fmt::format("{}/{} has been locked by another process for {} s; this one goes on without", path_.string(), name, patience.count()));
+                fmt::format("{}/{} has been locked by another process for {} s; this one goes on without",
+                            path_.string(), name, patience.count()));
       return {};
     }
     if (patience >= kLongWait && Clock::now() - begin >= kQuietWait) {
       warn_once(fmt::format("{}/{} waits", path_.string(), name),
-                fmt::format("waiting for another process that has locked {}/{}, at most {} minutes", path_.string(), name, patience.count() / 60));
+                fmt::format("waiting for another process that has locked {}/{}, at most {} minutes", path_.string(),
+                            name, patience.count() / 60));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(10'000));
@@ -205,7 +215,9 @@ int64_t CacheFolder::evict(std::string_view mark, const Limit& limit) const {
   while (const dirent* entry = ::readdir(list.get())) {
     const std::string name = entry->d_name;
     struct stat info;  // another process may delete the file meanwhile
-    if (name.find(mark) == std::string::npos || ::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) continue;
+    if (name.find(mark) == std::string::npos || ::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(info.st_mode))
+      continue;
     if (name.starts_with('.')) {  // being written, or left
       if (info.st_mtim.tv_sec + kAbandonedAfter < std::time(nullptr)) ::unlinkat(folder, name.c_str(), 0);
       continue;

@@ -1,13 +1,14 @@
-// CacheFolder: access to the cache on disk that the processes of a user share: kernels, measured choices, tokens, tokenizers.
+// CacheFolder: access to the cache on disk that the processes of a user share: kernels, measured choices, tokens,
+// tokenizers.
 //
 // Anyone who can write to the folder could run code in our processes or feed them wrong data. So the folder
-// is opened once and everything in it is accessed through that descriptor. It is created for this user alone (0700); a folder
-// that belongs to another user, or that others may write to, is not used. A file is used only if it is a regular file of
-// this user that nobody else may write to; symbolic links are not followed, and a pipe does not block. Each cache must check
-// the contents of its files; sealed_cache.h does so for all but the largest.
+// is opened once and everything in it is accessed through that descriptor. It is created for this user alone (0700); a
+// folder that belongs to another user, or that others may write to, is not used. A file is used only if it is a regular
+// file of this user that nobody else may write to; symbolic links are not followed, and a pipe does not block. Each
+// cache must check the contents of its files; sealed_cache.h does so for all but the largest.
 //
-// Files are put in place by rename, so that a reader sees a complete file or none. A folder that cannot be used (no home,
-// read-only, full disk, a file in its place) costs time and one warning per process but never fails the run.
+// Files are put in place by rename, so that a reader sees a complete file or none. A folder that cannot be used (no
+// home, read-only, full disk, a file in its place) costs time and one warning per process but never fails the run.
 #pragma once
 
 #include <sys/stat.h>
@@ -64,17 +65,17 @@ class CacheFolder {
   CacheFile open(std::string_view name, mode_t forbidden = S_IWGRP | S_IWOTH) const;
   // Replaces the file with that name by the concatenated parts. False, with one warning, when it cannot be written.
   bool replace(std::string_view name, std::span<const std::string_view> parts) const;
-  // To be held around "look again, create, replace", so that one process creates a file and the others read it. Waits at most
-  // `patience` while another process holds the lock, then continues without it: the work is done twice, with the same result.
-  // A wait that may take minutes is announced on stderr after a second.
+  // To be held around "look again, create, replace", so that one process creates a file and the others read it. Waits
+  // at most `patience` while another process holds the lock, then continues without it: the work is done twice, with
+  // the same result. A wait that may take minutes is announced on stderr after a second.
   CacheLock lock(std::string_view name, std::chrono::seconds patience) const;
 
   struct Limit {
     int64_t files = std::numeric_limits<int64_t>::max();
     int64_t nbytes = std::numeric_limits<int64_t>::max();
   };
-  // Deletes the least recently used of the files whose names contain `mark` until the rest is within the limit, and temporary
-  // files left by killed processes. Returns the total bytes of the files that remain.
+  // Deletes the least recently used of the files whose names contain `mark` until the rest is within the limit, and
+  // temporary files left by killed processes. Returns the total bytes of the files that remain.
   int64_t evict(std::string_view mark, const Limit& limit) const;
 
  private:

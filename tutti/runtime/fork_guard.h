@@ -1,6 +1,7 @@
-// ForkGuard: tells an object whether it is in the process that made it, or in the copy that a fork()ed child has. A child inherits memory and
-// descriptors but no threads, and its parent goes on using what it shares with others: connections, pages of other ranks, MPI. So what belongs to one
-// rank of a job refuses calls in a child, and leaves everything alone when it is destroyed there. Any thread.
+// ForkGuard: tells an object whether it is in the process that made it, or in the copy that a fork()ed child has. A
+// child inherits memory and descriptors but no threads, and its parent goes on using what it shares with others:
+// connections, pages of other ranks, MPI. So what belongs to one rank of a job refuses calls in a child, and leaves
+// everything alone when it is destroyed there. Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +20,8 @@ class ForkGuard {
   // UsageError in a child. `what` names the object: "group 'dp'".
   void check(std::string_view what) const;
   std::string text(std::string_view what) const;  // of that error
-  // For destructors in a child: keeps, until the process ends, what would disturb the parent or wait for its threads when it is destroyed.
+  // For destructors in a child: keeps, until the process ends, what would disturb the parent or wait for its threads
+  // when it is destroyed.
   static void keep(std::shared_ptr<const void> object);
 
  private:

@@ -4,7 +4,8 @@
 
 namespace tutti {
 
-// Control bits of processors (x86) that read and write denormals as zero, in chains of bf16 products alone (numerics contract, N3).
+// Control bits of processors (x86) that read and write denormals as zero, in chains of bf16 products alone (numerics
+// contract, N3).
 inline constexpr unsigned kFlushDenormals = 0x8040;
 
 // Sets the kernel environment for the calling thread.

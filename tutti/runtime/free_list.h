@@ -7,8 +7,9 @@
 
 namespace tutti {
 
-// A base that gives T, and only T itself, memory from a list of the thread: what is deleted is used again by the next `new` of a T on
-// that thread. Objects may be deleted by other threads than made them. Sanitizers see every object: there the lists are empty.
+// A base that gives T, and only T itself, memory from a list of the thread: what is deleted is used again by the next
+// `new` of a T on that thread. Objects may be deleted by other threads than made them. Sanitizers see every object:
+// there the lists are empty.
 template <class T>
 class FreeListed {
  public:
@@ -31,7 +32,8 @@ class FreeListed {
   struct Slot {
     Slot* next;
   };
-  // Without a destructor, because objects with static storage may be deleted after a thread's other variables have ended.
+  // Without a destructor, because objects with static storage may be deleted after a thread's other variables have
+  // ended.
   struct List {
     Slot* first;
     int count;

@@ -1,5 +1,6 @@
-// Keeps a signal that a failing write sends to the writing thread from ending the process: SIGPIPE, when the other end is gone, and SIGXFSZ, when a
-// file would become larger than `ulimit -f` allows. A library must not change the program's handling of signals, so the writing thread blocks them.
+// Keeps a signal that a failing write sends to the writing thread from ending the process: SIGPIPE, when the other end
+// is gone, and SIGXFSZ, when a file would become larger than `ulimit -f` allows. A library must not change the
+// program's handling of signals, so the writing thread blocks them.
 #pragma once
 
 #include <signal.h>
@@ -8,7 +9,8 @@
 
 namespace tutti {
 
-// While one lives, such a write fails with EPIPE or EFBIG, and that is all. A thread that is started meanwhile holds the signal back for good.
+// While one lives, such a write fails with EPIPE or EFBIG, and that is all. A thread that is started meanwhile holds
+// the signal back for good.
 class HeldSignal {
  public:
   explicit HeldSignal(int signal) : signal_(signal) {

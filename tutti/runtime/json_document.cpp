@@ -19,14 +19,20 @@ constexpr size_t kLongestShown = 60;
 // As in "is a number, expected ...".
 const char* words_for(JsonKind kind) {
   switch (kind) {
-    case JsonKind::null: return "null";
-    case JsonKind::boolean: return "true or false";
+    case JsonKind::null:
+      return "null";
+    case JsonKind::boolean:
+      return "true or false";
     case JsonKind::whole:
     case JsonKind::big:
-    case JsonKind::number: return "a number";
-    case JsonKind::text: return "a string";
-    case JsonKind::array: return "an array";
-    case JsonKind::object: return "an object";
+    case JsonKind::number:
+      return "a number";
+    case JsonKind::text:
+      return "a string";
+    case JsonKind::array:
+      return "an array";
+    case JsonKind::object:
+      return "an object";
   }
   throw InternalError("a kind of JSON that is none");
 }
@@ -42,11 +48,13 @@ struct Descriptor {
 
 std::string read_regular_file(const std::string& path, size_t most) {
   const Descriptor file{open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)};  // a pipe must not hang
-  struct stat info {};
-  TUTTI_CHECK_ENV(file.value >= 0 && fstat(file.value, &info) == 0, "{}: cannot be read: {}", path, detail::errno_text(errno));
+  struct stat info{};
+  TUTTI_CHECK_ENV(file.value >= 0 && fstat(file.value, &info) == 0, "{}: cannot be read: {}", path,
+                  detail::errno_text(errno));
   TUTTI_CHECK(!S_ISDIR(info.st_mode), "{}: cannot be read: it is a folder; name the file in it", path);
   TUTTI_CHECK(S_ISREG(info.st_mode), "{}: cannot be read: it is not a regular file", path);
-  TUTTI_CHECK(static_cast<uint64_t>(info.st_size) <= most, "{}: {} bytes are more than is read here ({} at most)", path, info.st_size, most);
+  TUTTI_CHECK(static_cast<uint64_t>(info.st_size) <= most, "{}: {} bytes are more than is read here ({} at most)", path,
+              info.st_size, most);
   std::string bytes(static_cast<size_t>(info.st_size), '\0');
   size_t done = 0;
   while (done < bytes.size()) {
@@ -69,7 +77,8 @@ std::optional<uint32_t> JsonTree::find(uint32_t object, std::string_view key) co
     return std::nullopt;
   }
   const auto first = sorted.begin() + static_cast<std::ptrdiff_t>(node.start), last = first + node.count;
-  const auto found = std::lower_bound(first, last, key, [&](uint32_t entry, std::string_view wanted) { return text(entry) < wanted; });
+  const auto found =
+      std::lower_bound(first, last, key, [&](uint32_t entry, std::string_view wanted) { return text(entry) < wanted; });
   return found != last && text(*found) == key ? std::optional(*found + 1) : std::nullopt;
 }
 
@@ -91,16 +100,21 @@ std::string JsonTree::path(uint32_t node) const {
 }
 
 std::string JsonTree::where(uint32_t node) const {
-  const std::string own = path(node), name = origin.line > 0 ? fmt::format("{}:{}", origin.name, origin.line) : origin.name;
+  const std::string own = path(node),
+                    name = origin.line > 0 ? fmt::format("{}:{}", origin.name, origin.line) : origin.name;
   return own.empty() ? name : fmt::format("{}: {}", name, own);
 }
 
-void JsonTree::fail(uint32_t node, const std::string& message) const { throw UsageError(fmt::format("{}: {}", where(node), message)); }
+void JsonTree::fail(uint32_t node, const std::string& message) const {
+  throw UsageError(fmt::format("{}: {}", where(node), message));
+}
 
 bool JsonValue::is_null() const { return tree_->nodes[node_].kind == JsonKind::null; }
 bool JsonValue::is_boolean() const { return tree_->nodes[node_].kind == JsonKind::boolean; }
 bool JsonValue::is_whole() const { return tree_->nodes[node_].kind == JsonKind::whole; }
-bool JsonValue::is_number() const { return is_whole() || tree_->nodes[node_].kind == JsonKind::number || tree_->nodes[node_].kind == JsonKind::big; }
+bool JsonValue::is_number() const {
+  return is_whole() || tree_->nodes[node_].kind == JsonKind::number || tree_->nodes[node_].kind == JsonKind::big;
+}
 bool JsonValue::is_text() const { return tree_->nodes[node_].kind == JsonKind::text; }
 bool JsonValue::is_array() const { return tree_->nodes[node_].kind == JsonKind::array; }
 bool JsonValue::is_object() const { return tree_->nodes[node_].kind == JsonKind::object; }
@@ -112,14 +126,21 @@ void JsonValue::fail_with(const std::string& message) const { tree_->fail(node_,
 std::string JsonValue::shown() const {
   const JsonNode& node = tree_->nodes[node_];
   switch (node.kind) {
-    case JsonKind::boolean: return node.boolean ? "true" : "false";
-    case JsonKind::whole: return fmt::format("{}", node.whole);
-    case JsonKind::big: return fmt::format("{}", node.big);
-    case JsonKind::number: return fmt::format("{:#}", node.number);  // 32.0 is no integer, and does not look like one
-    case JsonKind::text: return fmt::format("\"{}\"{}", text().substr(0, kLongestShown), node.count > kLongestShown ? "..." : "");
-    case JsonKind::array: return fmt::format("an array of {}", node.count);
+    case JsonKind::boolean:
+      return node.boolean ? "true" : "false";
+    case JsonKind::whole:
+      return fmt::format("{}", node.whole);
+    case JsonKind::big:
+      return fmt::format("{}", node.big);
+    case JsonKind::number:
+      return fmt::format("{:#}", node.number);  // 32.0 is no integer, and does not look like one
+    case JsonKind::text:
+      return fmt::format("\"{}\"{}", text().substr(0, kLongestShown), node.count > kLongestShown ? "..." : "");
+    case JsonKind::array:
+      return fmt::format("an array of {}", node.count);
     case JsonKind::null:
-    case JsonKind::object: return words_for(node.kind);
+    case JsonKind::object:
+      return words_for(node.kind);
   }
   throw InternalError("a kind of JSON that is none");
 }
@@ -141,14 +162,17 @@ int64_t JsonValue::whole(int64_t least, int64_t most) const {
 uint64_t JsonValue::natural() const {
   const JsonNode& node = tree_->nodes[node_];
   if (node.kind == JsonKind::big) return node.big;
-  if (node.kind != JsonKind::whole || node.whole < 0) fail("is {}, expected a whole number from 0 to 2^64 - 1", shown());
+  if (node.kind != JsonKind::whole || node.whole < 0)
+    fail("is {}, expected a whole number from 0 to 2^64 - 1", shown());
   return static_cast<uint64_t>(node.whole);
 }
 
 double JsonValue::number() const {
   const JsonNode& node = tree_->nodes[node_];
   if (!is_number()) fail("is {}, expected a number", shown());
-  return node.kind == JsonKind::number ? node.number : node.kind == JsonKind::big ? static_cast<double>(node.big) : static_cast<double>(node.whole);
+  return node.kind == JsonKind::number ? node.number
+         : node.kind == JsonKind::big  ? static_cast<double>(node.big)
+                                       : static_cast<double>(node.whole);
 }
 
 std::string_view JsonValue::text() const {

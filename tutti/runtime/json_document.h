@@ -1,9 +1,11 @@
-// JsonDocument: reads untrusted JSON, that is, files, lines and messages that may come from other programs or older versions.
+// JsonDocument: reads untrusted JSON, that is, files, lines and messages that may come from other programs or older
+// versions.
 //
-// A document is checked as a whole when it is read: its size, number of values, nesting depth, UTF-8, numbers that fit a double or a
-// 64-bit integer, no repeated key in an object. Values are then requested by type and range. Every failure is a
-// UsageError that names the file and the place: line and column where the text is not valid JSON, the path of the key where a
-// value is not as expected ("model.merges[3]"). The implementation does not recurse, so deep nesting cannot exhaust the stack.
+// A document is checked as a whole when it is read: its size, number of values, nesting depth, UTF-8, numbers that fit
+// a double or a 64-bit integer, no repeated key in an object. Values are then requested by type and range. Every
+// failure is a UsageError that names the file and the place: line and column where the text is not valid JSON, the path
+// of the key where a value is not as expected ("model.merges[3]"). The implementation does not recurse, so deep nesting
+// cannot exhaust the stack.
 #pragma once
 
 #include <fmt/core.h>
@@ -18,9 +20,9 @@
 namespace tutti {
 
 struct JsonLimits {
-  int depth = 64;                     // nesting of arrays and objects
-  size_t nbytes = size_t{1} << 30;    // length of the text; at most 4 GiB
-  size_t values = size_t{1} << 24;    // keys included: each takes 24 to 48 bytes of memory, and may be 2 bytes of text
+  int depth = 64;                   // nesting of arrays and objects
+  size_t nbytes = size_t{1} << 30;  // length of the text; at most 4 GiB
+  size_t values = size_t{1} << 24;  // keys included: each takes 24 to 48 bytes of memory, and may be 2 bytes of text
 };
 
 // The origin of the text, for messages.
@@ -50,14 +52,15 @@ class JsonValue {
 
   // These throw UsageError when the value has another type.
   bool boolean() const;
-  int64_t whole(int64_t least = std::numeric_limits<int64_t>::min(), int64_t most = std::numeric_limits<int64_t>::max()) const;
+  int64_t whole(int64_t least = std::numeric_limits<int64_t>::min(),
+                int64_t most = std::numeric_limits<int64_t>::max()) const;
   uint64_t natural() const;  // 0 to 2^64 - 1
   double number() const;
   std::string_view text() const;
   std::string string() const { return std::string(text()); }
-  size_t size() const;                                          // the number of entries of an array or object
-  JsonValue at(std::string_view key) const;                     // UsageError when the object does not have the key
-  std::optional<JsonValue> find(std::string_view key) const;    // nullopt when the object does not have the key
+  size_t size() const;                                            // the number of entries of an array or object
+  JsonValue at(std::string_view key) const;                       // UsageError when the object does not have the key
+  std::optional<JsonValue> find(std::string_view key) const;      // nullopt when the object does not have the key
   std::optional<JsonValue> find_set(std::string_view key) const;  // also nullopt when the value is null
 
   // The values of an array or object in order; `key` is empty in an array.

@@ -11,7 +11,16 @@
 
 namespace tutti {
 
-enum class JsonKind : uint8_t { null, boolean, whole, big, number, text, array, object };  // big: above the range of int64
+enum class JsonKind : uint8_t {
+  null,
+  boolean,
+  whole,
+  big,
+  number,
+  text,
+  array,
+  object
+};  // big: above the range of int64
 
 struct JsonNode {
   JsonKind kind = JsonKind::null;
@@ -35,7 +44,9 @@ class JsonTree {
   std::string texts;
   std::vector<uint32_t> sorted;  // key nodes of large objects, by key
 
-  std::string_view text(uint32_t node) const { return std::string_view(texts).substr(nodes[node].start, nodes[node].count); }
+  std::string_view text(uint32_t node) const {
+    return std::string_view(texts).substr(nodes[node].start, nodes[node].count);
+  }
   std::optional<uint32_t> find(uint32_t object, std::string_view key) const;
   std::string path(uint32_t node) const;
   std::string where(uint32_t node) const;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// How many bytes at the beginning of `text`, which is no ASCII there, may begin a UTF-8 sequence (at least one), and whether
-// they are a whole one.
+// How many bytes at the beginning of `text`, which is no ASCII there, may begin a UTF-8 sequence (at least one), and
+// whether they are a whole one.
 struct Sequence {
   size_t nbytes;
   bool is_whole;
@@ -25,7 +25,12 @@ Sequence sequence_at(std::string_view text) {
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   // The second byte has narrower bounds where the rest would be an overlong form, a surrogate, or above U+10FFFF.
-  const unsigned char least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80, most = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  const unsigned char least = lead == 0xE0   ? 0xA0
+                              : lead == 0xF0 ? 0x90
+                                             : 0x80,
+                      most = lead == 0xED   ? 0x9F
+                             : lead == 0xF4 ? 0x8F
+                                            : 0xBF;
   size_t i = 1;
   for (; i < length && i < text.size(); ++i) {
     if (i == 1 ? byte(i) < least || byte(i) > most : (byte(i) & 0xC0) != 0x80) break;
@@ -36,14 +41,29 @@ Sequence sequence_at(std::string_view text) {
 void append_escaped(std::string& out, char c) {
   static constexpr char kDigits[] = "0123456789abcdef";
   switch (c) {
-    case '"': out += "\\\""; return;
-    case '\\': out += "\\\\"; return;
-    case '\b': out += "\\b"; return;
-    case '\f': out += "\\f"; return;
-    case '\n': out += "\\n"; return;
-    case '\r': out += "\\r"; return;
-    case '\t': out += "\\t"; return;
-    default: (((out += "\\u00") += kDigits[c >> 4]) += kDigits[c & 15]);
+    case '"':
+      out += "\\\"";
+      return;
+    case '\\':
+      out += "\\\\";
+      return;
+    case '\b':
+      out += "\\b";
+      return;
+    case '\f':
+      out += "\\f";
+      return;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    default:
+      (((out += "\\u00") += kDigits[c >> 4]) += kDigits[c & 15]);
   }
 }
 

@@ -19,7 +19,8 @@ std::string json_quoted(std::string_view text);
 //   json.take()  ->  {"step":3,"ranks":[0,1]}
 class JsonWriter {
  public:
-  // 0 writes one line without spaces; otherwise each member and element has a line of its own, indented by that many spaces per level.
+  // 0 writes one line without spaces; otherwise each member and element has a line of its own, indented by that many
+  // spaces per level.
   explicit JsonWriter(int indent = 0) : indent_(indent) {}
 
   JsonWriter& object();  // opens `{`, to be closed by end()

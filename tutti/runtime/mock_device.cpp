@@ -15,9 +15,7 @@ namespace {
 constexpr int64_t kBorder = 64;  // bytes before and after a block
 constexpr unsigned char kBorderByte = 0xfd;
 
-std::string name_of_device(int index) {
-  return to_string(Device{DeviceKind::mock, static_cast<int16_t>(index)});
-}
+std::string name_of_device(int index) { return to_string(Device{DeviceKind::mock, static_cast<int16_t>(index)}); }
 
 bool all_bytes_are(const unsigned char* data, int64_t nbytes, unsigned char value) {
   return std::all_of(data, data + nbytes, [value](unsigned char byte) { return byte == value; });

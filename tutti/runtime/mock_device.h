@@ -1,8 +1,8 @@
 // MockDevice: an accelerator simulated in host memory, for tests of code that must not depend on where tensors are.
 //
 // While it lives, Device{DeviceKind::mock, i} exists. Memory is poisoned when it is allocated and when it is freed, and
-// has guard zones that are checked; every call is counted; the n-th allocation or copy fails on request; streams run late
-// (MockStream). Thread safety: all functions may be called by any thread.
+// has guard zones that are checked; every call is counted; the n-th allocation or copy fails on request; streams run
+// late (MockStream). Thread safety: all functions may be called by any thread.
 //
 //   MockDevice mock;
 //   mock.fail_copy(2);
@@ -52,8 +52,8 @@ class MockDevice {
     int index;
   };
   std::vector<Block> live_blocks() const;
-  // One line per error: blocks that were not freed, writes outside a block or after it was freed, freeing memory that is not
-  // allocated. "" when there is none.
+  // One line per error: blocks that were not freed, writes outside a block or after it was freed, freeing memory that
+  // is not allocated. "" when there is none.
   std::string report() const;
 
   std::unique_ptr<MockStream> make_stream(int index = 0);

@@ -113,8 +113,6 @@ int64_t MockStream::pending() const {
   return queue_->given - queue_->done.load(std::memory_order_relaxed);
 }
 
-bool MockStream::run_next() {
-  return queue_->run_next();
-}
+bool MockStream::run_next() { return queue_->run_next(); }
 
 }  // namespace tutti

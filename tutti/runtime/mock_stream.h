@@ -1,8 +1,8 @@
 // MockStream: a stream of the mock device whose work is deferred under the control of a test.
 //
-// Work stays in a queue until it is waited for (synchronize(), Event::wait(), destruction of the stream) or a test calls
-// run_next(). A program that forgets to wait therefore reads stale memory every time, not once in a thousand runs.
-// Thread safety: submit from one thread, wait and run from any thread.
+// Work stays in a queue until it is waited for (synchronize(), Event::wait(), destruction of the stream) or a test
+// calls run_next(). A program that forgets to wait therefore reads stale memory every time, not once in a thousand
+// runs. Thread safety: submit from one thread, wait and run from any thread.
 #pragma once
 
 #include <cstdint>

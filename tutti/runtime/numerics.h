@@ -5,17 +5,17 @@
 
 namespace tutti {
 
-// strict: sums have a fixed order, which gives the same bits on any layout and any number of threads. fast: large matrix products
-// may use libraries with their own order of summation.
+// strict: sums have a fixed order, which gives the same bits on any layout and any number of threads. fast: large
+// matrix products may use libraries with their own order of summation.
 enum class NumericsMode : uint8_t { strict, fast };
 
-// The mode of the current rank (RankContext); strict by default, and while a StrictScope of the rank lives. May be called by any
-// thread; operations that are running keep the mode in which they began.
+// The mode of the current rank (RankContext); strict by default, and while a StrictScope of the rank lives. May be
+// called by any thread; operations that are running keep the mode in which they began.
 NumericsMode numerics_mode();
 void set_numerics_mode(NumericsMode mode);
 
-// Makes all threads of the rank strict while it lives, for code that compares bits. Scopes may be created by any thread and may
-// overlap.
+// Makes all threads of the rank strict while it lives, for code that compares bits. Scopes may be created by any thread
+// and may overlap.
 class StrictScope {
  public:
   StrictScope();
@@ -27,8 +27,8 @@ class StrictScope {
   void* rank_;
 };
 
-// Sets the rank's mode while it lives, then restores the previous one. Scopes must be nested: scopes that overlap on two
-// threads of a rank would leave it in the wrong mode.
+// Sets the rank's mode while it lives, then restores the previous one. Scopes must be nested: scopes that overlap on
+// two threads of a rank would leave it in the wrong mode.
 class NumericsScope {
  public:
   explicit NumericsScope(NumericsMode mode);

@@ -16,13 +16,15 @@ namespace {
 
 thread_local RankContext* current_context = nullptr;
 thread_local int open_scopes = 0;
-thread_local int inherited_scopes = 0;  // in a fork()ed child: how many of them its parent has opened
+thread_local int inherited_scopes = 0;               // in a fork()ed child: how many of them its parent has opened
 std::atomic<RankContext*> default_context{nullptr};  // never destroyed: outlives every static that holds a tensor
 RankContext* parents_context = nullptr;              // in a fork()ed child: that of the thread which called fork()
 
-// Runs in the child of a fork(), in its only thread. The parent's context has threads and groups that do not exist here.
+// Runs in the child of a fork(), in its only thread. The parent's context has threads and groups that do not exist
+// here.
 void leave_parents_context() {
-  RankContext* const parents = current_context != nullptr ? current_context : default_context.load(std::memory_order_relaxed);
+  RankContext* const parents =
+      current_context != nullptr ? current_context : default_context.load(std::memory_order_relaxed);
   if (parents != nullptr) parents_context = parents;
   current_context = nullptr;
   inherited_scopes = open_scopes;
@@ -60,13 +62,15 @@ RankContext::~RankContext() {
 }
 
 RankContext& RankContext::current() {
-  if (!current_context) [[unlikely]] current_context = &process_default();
+  if (!current_context) [[unlikely]]
+    current_context = &process_default();
   return *current_context;
 }
 
 RankContext& RankContext::process_default() {
   RankContext* context = default_context.load(std::memory_order_acquire);
-  if (context != nullptr) [[likely]] return *context;
+  if (context != nullptr) [[likely]]
+    return *context;
   auto made = parents_context == nullptr ? std::make_unique<RankContext>(Options()) : parents_context->for_child();
   if (default_context.compare_exchange_strong(context, made.get(), std::memory_order_acq_rel)) return *made.release();
   return *context;  // another thread was faster

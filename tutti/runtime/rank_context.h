@@ -1,11 +1,11 @@
 // RankContext: all state that belongs to one rank, so that ranks can be threads of one process.
 //
-// A thread_local pointer refers to the context of the running thread; pool tasks, backward and callbacks inherit it. Higher
-// libraries keep their per-rank state in typed slots, so that this header does not depend on them. Only the kernel cache and the
-// op table are process-wide.
+// A thread_local pointer refers to the context of the running thread; pool tasks, backward and callbacks inherit it.
+// Higher libraries keep their per-rank state in typed slots, so that this header does not depend on them. Only the
+// kernel cache and the op table are process-wide.
 //
-// A fork()ed child has another default context, with the number of threads, the seed and the grain of the context that called fork(), and
-// without its slots: it is no rank of its parent's job.
+// A fork()ed child has another default context, with the number of threads, the seed and the grain of the context that
+// called fork(), and without its slots: it is no rank of its parent's job.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,8 @@ class RankContext {
   RankContext(const RankContext&) = delete;
   RankContext& operator=(const RankContext&) = delete;
 
-  // The context of this thread: the innermost Scope, else the process's default context. In a fork()ed child, scopes of the parent do not count.
+  // The context of this thread: the innermost Scope, else the process's default context. In a fork()ed child, scopes of
+  // the parent do not count.
   static RankContext& current();
   static RankContext& process_default();
 
@@ -53,7 +54,7 @@ class RankContext {
   int rank() const { return options_.rank; }
   int world_size() const { return options_.world_size; }
   Allocator& allocator() { return *allocator_; }
-  ThreadPool& pool();           // created on first use
+  ThreadPool& pool();  // created on first use
   // How many threads of this rank there are for loops: those of the pool, or 1 before it is created.
   int live_threads() const { return live_threads_.load(std::memory_order_relaxed); }
   void set_threads(int threads);  // 0: the default; must not be called while a loop is running
@@ -61,8 +62,8 @@ class RankContext {
   // The root seed of this rank's random numbers (see seed_all) and the ordinal of the next anonymous draw.
   uint64_t seed = 0;
   std::atomic<uint64_t> next_draw{0};
-  // What this rank has done since it began, for those who compare layouts: floating-point operations of matrix products, attention included, and bytes
-  // that transports were given for other ranks.
+  // What this rank has done since it began, for those who compare layouts: floating-point operations of matrix
+  // products, attention included, and bytes that transports were given for other ranks.
   std::atomic<int64_t> product_flops{0}, sent_bytes{0};
   // What token_grain() is for this rank (ops/sum_to.h); 0: what it is for the process's default context.
   std::atomic<int64_t> token_grain{0};
@@ -72,8 +73,8 @@ class RankContext {
   T& slot() {
     return *static_cast<T*>(entry<T>().get());
   }
-  // The same with shared ownership, for objects that may outlive this context or are used by another slot, because slots are
-  // destroyed in no particular order.
+  // The same with shared ownership, for objects that may outlive this context or are used by another slot, because
+  // slots are destroyed in no particular order.
   template <class T>
   std::shared_ptr<T> share_slot() {
     return std::static_pointer_cast<T>(entry<T>());

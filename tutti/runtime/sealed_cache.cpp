@@ -67,8 +67,8 @@ std::optional<std::string> SealedCache::read(std::string_view name, std::string_
   if (!bytes || bytes->size() < sizeof(header)) return std::nullopt;
   std::memcpy(&header, bytes->data(), sizeof(header));
   const std::string_view body = std::string_view(*bytes).substr(sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.label_nbytes != label.size() || !body.starts_with(label) ||
-      header.contents_nbytes != body.size() - label.size())
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.label_nbytes != label.size() ||
+      !body.starts_with(label) || header.contents_nbytes != body.size() - label.size())
     return std::nullopt;
   const std::string_view contents = body.substr(label.size());
   if (seal_of(secret, header, label, contents) != std::string_view(header.seal, kSealNbytes)) return std::nullopt;
@@ -76,7 +76,8 @@ std::optional<std::string> SealedCache::read(std::string_view name, std::string_
   return std::string(contents);
 }
 
-std::optional<int64_t> SealedCache::write(std::string_view name, std::string_view label, std::string_view contents) const {
+std::optional<int64_t> SealedCache::write(std::string_view name, std::string_view label,
+                                          std::string_view contents) const {
   if (!is_usable()) return std::nullopt;
   const std::string secret = key(true);
   if (secret.empty()) return std::nullopt;

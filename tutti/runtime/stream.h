@@ -1,8 +1,8 @@
 // Stream and Event: ordering of work on a device.
 //
 // Work on one stream runs in order; streams of a device are independent until one waits for an event of
-// another. The CPU stream is synchronous: work is done when the call returns. When asynchronous work fails, the next wait() or
-// synchronize() that covers it throws the error, once; if several fail, the first error.
+// another. The CPU stream is synchronous: work is done when the call returns. When asynchronous work fails, the next
+// wait() or synchronize() that covers it throws the error, once; if several fail, the first error.
 #pragma once
 
 #include <functional>

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "tutti/core/error.h"
-#include "tutti/runtime/fp_environment.h"
 #include "tutti/runtime/boundary.h"
+#include "tutti/runtime/fp_environment.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_recorder.h"
 
@@ -30,8 +30,8 @@ TraceContext context_for_workers() {
   return context;
 }
 
-// While it lives, threads start with signals from outside blocked: those are for the threads of the program, which may wait for them (a launcher does). What a
-// thread causes itself stays its own.
+// While it lives, threads start with signals from outside blocked: those are for the threads of the program, which may
+// wait for them (a launcher does). What a thread causes itself stays its own.
 class SignalsForOthers {
  public:
   SignalsForOthers() {
@@ -73,9 +73,7 @@ ThreadPool::ThreadPool(int threads) {
   }
 }
 
-ThreadPool::~ThreadPool() {
-  stop();
-}
+ThreadPool::~ThreadPool() { stop(); }
 
 void ThreadPool::stop() {
   {
@@ -88,9 +86,7 @@ void ThreadPool::stop() {
   workers_.clear();
 }
 
-ThreadPool& ThreadPool::current() {
-  return RankContext::current().pool();
-}
+ThreadPool& ThreadPool::current() { return RankContext::current().pool(); }
 
 bool ThreadPool::is_inside_loop() { return inside_loop; }
 

@@ -1,7 +1,8 @@
 // ThreadPool: a pool of workers for parallel loops inside one operation.
 //
-// Any thread may call parallel_for; calls from different threads are serialized, and a call from inside a loop body runs
-// inline. Work is distributed in chunks, and the caller takes part. Results must not depend on which thread ran which chunk.
+// Any thread may call parallel_for; calls from different threads are serialized, and a call from inside a loop body
+// runs inline. Work is distributed in chunks, and the caller takes part. Results must not depend on which thread ran
+// which chunk.
 #pragma once
 
 #include <atomic>

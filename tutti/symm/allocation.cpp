@@ -65,24 +65,26 @@ int64_t bytes_of(const Extents& sizes, DType dtype) {
 }
 
 void check_strides(const Extents& sizes, const Extents& strides, int64_t numel) {
-  TUTTI_CHECK(sizes.ndim() == strides.ndim(), "empty_strided_p2p: sizes {} and strides {} differ in length", sizes, strides);
+  TUTTI_CHECK(sizes.ndim() == strides.ndim(), "empty_strided_p2p: sizes {} and strides {} differ in length", sizes,
+              strides);
   int64_t last = 0;
   for (size_t d = 0; d < sizes.size(); ++d) {
-    TUTTI_CHECK(sizes[d] >= 0 && strides[d] >= 0, "empty_strided_p2p: sizes {} and strides {}; negative ones are not allowed",
-                sizes, strides);
+    TUTTI_CHECK(sizes[d] >= 0 && strides[d] >= 0,
+                "empty_strided_p2p: sizes {} and strides {}; negative ones are not allowed", sizes, strides);
     int64_t reach = 0;
     TUTTI_CHECK(numel == 0 || (!__builtin_mul_overflow(sizes[d] - 1, strides[d], &reach) &&
                                !__builtin_add_overflow(last, reach, &last)),
                 "empty_strided_p2p: sizes {} with strides {} are too large", sizes, strides);
   }
-  TUTTI_CHECK(numel == 0 || last < numel,
-              "empty_strided_p2p: sizes {} with strides {} reach element {}, but the memory has the {} elements that the "
-              "sizes ask for; strides do not enlarge it",
-              sizes, strides, last, numel);
+  TUTTI_CHECK(
+      numel == 0 || last < numel,
+      "empty_strided_p2p: sizes {} with strides {} reach element {}, but the memory has the {} elements that the "
+      "sizes ask for; strides do not enlarge it",
+      sizes, strides, last, numel);
 }
 
 std::shared_ptr<Allocation> new_allocation(Device device, int64_t nbytes, const AllocationOptions& options) {
-  const std::string name = options.group                  ? options.group.backend()
+  const std::string name = options.group              ? options.group.backend()
                            : !options.backend.empty() ? options.backend
                                                       : default_backend_name();
   Backend& backend = find_backend(name);
@@ -105,12 +107,14 @@ std::shared_ptr<Allocation> persistent_allocation(Device device, int64_t nbytes,
     }
     return entry;
   }
-  TUTTI_CHECK(entry->generation() == 0, "empty_strided_p2p: a tensor with alloc_id {} is still alive", *options.alloc_id);
-  TUTTI_CHECK(entry->data_bytes == nbytes && entry->device == device && entry->pad_slot_bytes == options.signal_pad_bytes,
-              "empty_strided_p2p: alloc_id {} was made with {} bytes on {} and {} bytes of signals; now {} bytes on {} and "
-              "{} are asked for",
-              *options.alloc_id, entry->data_bytes, to_string(entry->device), entry->pad_slot_bytes, nbytes,
-              to_string(device), options.signal_pad_bytes);
+  TUTTI_CHECK(entry->generation() == 0, "empty_strided_p2p: a tensor with alloc_id {} is still alive",
+              *options.alloc_id);
+  TUTTI_CHECK(
+      entry->data_bytes == nbytes && entry->device == device && entry->pad_slot_bytes == options.signal_pad_bytes,
+      "empty_strided_p2p: alloc_id {} was made with {} bytes on {} and {} bytes of signals; now {} bytes on {} and "
+      "{} are asked for",
+      *options.alloc_id, entry->data_bytes, to_string(entry->device), entry->pad_slot_bytes, nbytes, to_string(device),
+      options.signal_pad_bytes);
   return entry;
 }
 
@@ -123,10 +127,12 @@ Allocation::Allocation(Backend& maker, Device where, int64_t nbytes, int64_t sig
       data_bytes(nbytes),
       pad_slot_bytes(signal_pad_bytes),
       // A page even for zero bytes: every allocation has an address of its own.
-      block(maker.allocate(round_up(static_cast<int64_t>(sizeof(BlockHeader)) + pad_bytes_with_header(signal_pad_bytes), kPageBytes) +
-                               round_up(std::max<int64_t>(nbytes, 1), kPageBytes),
-                           where)),
-      data_offset(round_up(static_cast<int64_t>(sizeof(BlockHeader)) + pad_bytes_with_header(signal_pad_bytes), kPageBytes)) {
+      block(maker.allocate(
+          round_up(static_cast<int64_t>(sizeof(BlockHeader)) + pad_bytes_with_header(signal_pad_bytes), kPageBytes) +
+              round_up(std::max<int64_t>(nbytes, 1), kPageBytes),
+          where)),
+      data_offset(
+          round_up(static_cast<int64_t>(sizeof(BlockHeader)) + pad_bytes_with_header(signal_pad_bytes), kPageBytes)) {
   if (!maker.traits().host_access) return;
   BlockHeader* header = new (block->base) BlockHeader{};
   header->pad_offset = sizeof(BlockHeader);
@@ -186,9 +192,10 @@ Tensor empty_strided_p2p(const Extents& sizes, const Extents& strides, DType dty
                          const AllocationOptions& options) {
   const int64_t nbytes = bytes_of(sizes, dtype);
   check_strides(sizes, strides, numel_of(sizes));
-  TUTTI_CHECK(options.signal_pad_bytes > 0 && options.signal_pad_bytes % 64 == 0 && options.signal_pad_bytes <= (1 << 30),
-              "empty_strided_p2p: signal_pad_bytes is {}; expected a positive multiple of 64 up to 1 GiB",
-              options.signal_pad_bytes);
+  TUTTI_CHECK(
+      options.signal_pad_bytes > 0 && options.signal_pad_bytes % 64 == 0 && options.signal_pad_bytes <= (1 << 30),
+      "empty_strided_p2p: signal_pad_bytes is {}; expected a positive multiple of 64 up to 1 GiB",
+      options.signal_pad_bytes);
   const std::shared_ptr<Allocation> allocation =
       options.alloc_id ? persistent_allocation(device, nbytes, options) : new_allocation(device, nbytes, options);
   allocation->begin_generation(options.group);
@@ -197,7 +204,8 @@ Tensor empty_strided_p2p(const Extents& sizes, const Extents& strides, DType dty
     AddressTable::of_process().erase(*allocation);
     allocation->end_generation();
   };
-  return Tensor::over(StorageRef::adopt(Storage::wrap(allocation->data(), nbytes, device, release)), sizes, strides, 0, dtype);
+  return Tensor::over(StorageRef::adopt(Storage::wrap(allocation->data(), nbytes, device, release)), sizes, strides, 0,
+                      dtype);
 }
 
 Tensor empty_symm(const Extents& sizes, DType dtype, Device device, const AllocationOptions& options) {

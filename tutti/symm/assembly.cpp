@@ -50,7 +50,8 @@ void Assembly::give_up() {
 // ---- saying and reading ---------------------------------------------------------------------------------------------
 
 std::string Assembly::title() const {
-  return fmt::format("symmetric memory rendezvous #{} of group '{}' ({} ranks)", state_.meetings, group_.name(), group_.size());
+  return fmt::format("symmetric memory rendezvous #{} of group '{}' ({} ranks)", state_.meetings, group_.name(),
+                     group_.size());
 }
 
 std::string Assembly::with_title(const Error& error) const {
@@ -132,8 +133,8 @@ bool Assembly::look_for_missing() {
       const PeerRecord record = parse_record(*text, r);
       pids_[static_cast<size_t>(r)] = static_cast<pid_t>(record.pid);
       // The rank that is missing may be none of the group's as the others made it.
-      TUTTI_CHECK(record.size == group_.size(), "{}: the group sizes differ: rank {}: {}; rank {}: {}", title(), r, record.size, group_.rank(),
-                  group_.size());
+      TUTTI_CHECK(record.size == group_.size(), "{}: the group sizes differ: rank {}: {}; rank {}: {}", title(), r,
+                  record.size, group_.rank(), group_.size());
     } else {
       missing.push_back(r);
     }

@@ -1,8 +1,9 @@
-// One meeting of the ranks of a group, in two phases: first all ranks read all records and reach the same verdict; then all ranks
-// map the memory, and either all keep the mappings or none does. For rendezvous.cpp.
+// One meeting of the ranks of a group, in two phases: first all ranks read all records and reach the same verdict; then
+// all ranks map the memory, and either all keep the mappings or none does. For rendezvous.cpp.
 //
-// Meetings are numbered, and the ranks count alike as long as all take part. A rank that gives up a meeting stores that fact; a
-// rank that was absent, or is still waiting in it, continues with the next number, so that the next meeting has all ranks again.
+// Meetings are numbered, and the ranks count alike as long as all take part. A rank that gives up a meeting stores that
+// fact; a rank that was absent, or is still waiting in it, continues with the next number, so that the next meeting has
+// all ranks again.
 #pragma once
 
 #include <sys/types.h>

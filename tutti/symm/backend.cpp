@@ -39,15 +39,14 @@ void Backend::copy(void* target, const void* source, int64_t nbytes, Device) {
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-std::vector<std::string> backend_names() {
-  return {std::begin(kNames), std::end(kNames)};
-}
+std::vector<std::string> backend_names() { return {std::begin(kNames), std::end(kNames)}; }
 
 Backend& find_backend(std::string_view name) {
   const auto found = backends().find(name);
   if (found != backends().end()) return *found->second;
   const auto names = backend_names();
-  if (std::find(names.begin(), names.end(), name) != names.end()) throw_left_out(fmt::format("symmetric memory backend {}", name));
+  if (std::find(names.begin(), names.end(), name) != names.end())
+    throw_left_out(fmt::format("symmetric memory backend {}", name));
   throw UsageError(unknown_name_message("symmetric memory backend", name, names));
 }
 

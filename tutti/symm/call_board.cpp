@@ -41,19 +41,27 @@ struct CallBoard::Area {
 };
 
 CallBoard::CallBoard(const SymmGroup& group)
-    : group_(group.name()), timeout_(group.timeout()), rank_(group.rank()), size_(group.size()), areas_(static_cast<size_t>(size_)) {
+    : group_(group.name()),
+      timeout_(group.timeout()),
+      rank_(group.rank()),
+      size_(group.size()),
+      areas_(static_cast<size_t>(size_)) {
   // Made for no group: it is not among the allocations whose order the ranks compare.
-  memory_ = empty_symm({static_cast<int64_t>(sizeof(Area)) + 2 * size_ * 8}, DType::u8, kCpu, {.backend = group.backend()});
+  memory_ =
+      empty_symm({static_cast<int64_t>(sizeof(Area)) + 2 * size_ * 8}, DType::u8, kCpu, {.backend = group.backend()});
   handle_ = rendezvous_for("the first op", memory_, group);
   for (int r = 0; r < size_; ++r) areas_[static_cast<size_t>(r)] = handle_->data(r);
 }
 
 CallBoard::Line& CallBoard::line(int rank) const { return area(rank).lines[step_ & 1]; }
 
-std::string CallBoard::title() const { return fmt::format("symmetric memory op #{} of group '{}' ({} ranks)", ops_, group_, size_); }
+std::string CallBoard::title() const {
+  return fmt::format("symmetric memory op #{} of group '{}' ({} ranks)", ops_, group_, size_);
+}
 
 void CallBoard::begin_op() {
-  if (process_.is_in_child()) [[unlikely]] process_.check(title());
+  if (process_.is_in_child()) [[unlikely]]
+    process_.check(title());
   if (!failure_.empty()) throw PeerError(failure_);
   ++ops_;
 }
@@ -134,7 +142,8 @@ void CallBoard::wait_for_all() {
   };
   if (is_met()) return;
   try {
-    handle_->connection()->pads->wait([this] { return fmt::format("op #{}, {}", ops_, describe(record_)); }, deadline_after(timeout_), is_met, late);
+    handle_->connection()->pads->wait([this] { return fmt::format("op #{}, {}", ops_, describe(record_)); },
+                                      deadline_after(timeout_), is_met, late);
   } catch (const Error& error) {
     fail(error.what());
     throw;
@@ -149,7 +158,8 @@ void CallBoard::come(uint64_t word) {
     const Line& said = line(r);
     same &= said.word == word && said.step.load(std::memory_order_relaxed) == step_;
   }
-  if (!same) [[unlikely]] explain();
+  if (!same) [[unlikely]]
+    explain();
 }
 
 void CallBoard::explain() {
@@ -164,8 +174,9 @@ void CallBoard::explain() {
   }
   for (int r = 0; r < size_; ++r) {
     if (line(r).word != kRefused) continue;
-    const std::string text = fmt::format("{}: rank {} refused its call {}, where rank {} called {}: {}", title(), r,
-                                         describe(records[static_cast<size_t>(r)]), rank_, describe(record_), area(r).refusals[step_ & 1]);
+    const std::string text =
+        fmt::format("{}: rank {} refused its call {}, where rank {} called {}: {}", title(), r,
+                    describe(records[static_cast<size_t>(r)]), rank_, describe(record_), area(r).refusals[step_ & 1]);
     if (area(r).refused_by_usage[step_ & 1]) throw UsageError(text);
     throw PeerError(text);
   }

@@ -1,9 +1,10 @@
-// CallBoard: the ranks of a group publish which op they call, and detect before any data is used whether all call the same.
+// CallBoard: the ranks of a group publish which op they call, and detect before any data is used whether all call the
+// same.
 //
 // Each rank has an area in symmetric memory that only it writes. At meeting k it writes a fingerprint to line k % 2 and
-// then the number k; a rank that has seen the k of all ranks compares the fingerprints. A rank publishes k + 2 only when all
-// have published k + 1, so a line is not overwritten before all have read it. A meeting is also a barrier: what a rank has
-// written before is visible to all ranks after it. It costs each rank one line written and W - 1 read.
+// then the number k; a rank that has seen the k of all ranks compares the fingerprints. A rank publishes k + 2 only
+// when all have published k + 1, so a line is not overwritten before all have read it. A meeting is also a barrier:
+// what a rank has written before is visible to all ranks after it. It costs each rank one line written and W - 1 read.
 //
 // After a mismatch or a refusal the group remains usable. A death, a timeout or an op that failed in the
 // middle ends the board on all ranks, because it is then unknown what has been read. Calls must be made one at a time.
@@ -35,8 +36,8 @@ class CallBoard {
 
   // Counts an op; PeerError when the board has ended, UsageError in a fork()ed child.
   void begin_op();
-  // Says `record` and returns when all ranks have said the same: UsageError on all ranks when they have not. `numbers`, W of
-  // them or none, are for the others to read (numbers_of) until this rank comes to the next meeting.
+  // Says `record` and returns when all ranks have said the same: UsageError on all ranks when they have not. `numbers`,
+  // W of them or none, are for the others to read (numbers_of) until this rank comes to the next meeting.
   void agree(const OpRecord& record, std::span<const int64_t> numbers = {});
   std::span<const int64_t> numbers_of(int rank) const;
   // Returns when all ranks have come.
@@ -72,7 +73,7 @@ class CallBoard {
   uint64_t step_ = 0;         // the last meeting
   bool has_refused_ = false;  // at that meeting, so it did not wait for the others
   int64_t ops_ = 0;
-  OpRecord record_;           // of the last op
+  OpRecord record_;  // of the last op
   std::string failure_;
 };
 

@@ -45,8 +45,8 @@ std::byte* Connection::contiguous_view() {
   return view_->base();
 }
 
-// The pads go first: they tell the others through memory of the blocks that this rank has left. When the memory has a new
-// tensor, the pad inside the block belongs to that one.
+// The pads go first: they tell the others through memory of the blocks that this rank has left. When the memory has a
+// new tensor, the pad inside the block belongs to that one.
 Connection::~Connection() {
   if (pads && is_reused(own_rank)) pads->leave_silently();
   pads.reset();

@@ -1,9 +1,9 @@
-// Connection: an allocation as shared with a group by a rendezvous, with the blocks and pads of all ranks mapped into this
-// process.
+// Connection: an allocation as shared with a group by a rendezvous, with the blocks and pads of all ranks mapped into
+// this process.
 #pragma once
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -28,15 +28,15 @@ class ChannelPool {
 
 class Connection {
  public:
-  std::shared_ptr<Allocation> allocation;            // of this rank
-  uint64_t generation = 0;                           // of its tensor
-  int64_t number = 0;                                // of the rendezvous in the group: the same on all ranks
+  std::shared_ptr<Allocation> allocation;  // of this rank
+  uint64_t generation = 0;                 // of its tensor
+  int64_t number = 0;                      // of the rendezvous in the group: the same on all ranks
   int own_rank = 0;
   std::vector<std::shared_ptr<Block>> blocks;        // by rank
   std::vector<uint64_t> generations;                 // of the peers' tensors, at rendezvous
   std::vector<std::shared_ptr<FileBlock>> own_pads;  // by rank where they are not inside the blocks; else empty
   std::shared_ptr<ChannelPool> channels;
-  std::unique_ptr<SignalPads> pads;                  // null: the backend signals by itself, or not at all
+  std::unique_ptr<SignalPads> pads;  // null: the backend signals by itself, or not at all
 
   std::byte* data(int rank) const {
     std::byte* base = blocks[static_cast<size_t>(rank)]->base;

@@ -58,8 +58,11 @@ class CudaBlock final : public Block {
 class CudaBackend final : public Backend {
  public:
   const BackendTraits& traits() const override {
-    static const BackendTraits traits{.name = "cuda", .device = DeviceKind::cuda, .host_access = false,
-                                      .contiguous_view = false, .needs_library = true};
+    static const BackendTraits traits{.name = "cuda",
+                                      .device = DeviceKind::cuda,
+                                      .host_access = false,
+                                      .contiguous_view = false,
+                                      .needs_library = true};
     return traits;
   }
 
@@ -71,11 +74,13 @@ class CudaBackend final : public Backend {
     const CudaAllocationProperties properties{.location = {.type = 1, .id = device.index}};
     size_t unit = 0;
     driver.check(driver.granularity(&unit, &properties, 1), "cuMemGetAllocationGranularity");
-    const int64_t rounded = (nbytes + static_cast<int64_t>(unit) - 1) / static_cast<int64_t>(unit) * static_cast<int64_t>(unit);
+    const int64_t rounded =
+        (nbytes + static_cast<int64_t>(unit) - 1) / static_cast<int64_t>(unit) * static_cast<int64_t>(unit);
     CudaDriver::Memory memory = 0;
     driver.check(driver.create(&memory, static_cast<size_t>(rounded), &properties, 0), "cuMemCreate");
     auto block = std::make_shared<CudaBlock>(driver, device.index, memory, rounded);
-    driver.check(driver.memset(reinterpret_cast<CudaDriver::Address>(block->base), 0, static_cast<size_t>(rounded)), "cuMemsetD8");
+    driver.check(driver.memset(reinterpret_cast<CudaDriver::Address>(block->base), 0, static_cast<size_t>(rounded)),
+                 "cuMemsetD8");
     return block;
   }
 
@@ -89,16 +94,17 @@ class CudaBackend final : public Backend {
     driver.check(driver.export_handle(&exported, block.memory(), 1, 0), "cuMemExportToShareableHandle");
     const UniqueFd fd(exported);
     const std::vector<UniqueFd> fds =
-        all_gather_fds(*meeting.group.store(), meeting.key + "/cuda", meeting.group.rank(), meeting.group.size(), fd.get(),
-                       meeting.deadline, meeting.look_around);
+        all_gather_fds(*meeting.group.store(), meeting.key + "/cuda", meeting.group.rank(), meeting.group.size(),
+                       fd.get(), meeting.deadline, meeting.look_around);
     std::vector<std::shared_ptr<Block>> blocks;
     for (size_t r = 0; r < fds.size(); ++r) {
       if (static_cast<int>(r) == meeting.group.rank()) {
         blocks.push_back(own);
         continue;
       }
-      TUTTI_CHECK(meeting.peers[r].ticket == ticket(*own), "backend cuda: rank {} has a block of {} bytes, this rank {}", r,
-                  meeting.peers[r].ticket, own->nbytes);
+      TUTTI_CHECK(meeting.peers[r].ticket == ticket(*own),
+                  "backend cuda: rank {} has a block of {} bytes, this rank {}", r, meeting.peers[r].ticket,
+                  own->nbytes);
       CudaDriver::Memory memory = 0;
       void* handle = reinterpret_cast<void*>(static_cast<intptr_t>(fds[r].get()));
       driver.check(driver.import_handle(&memory, handle, 1), "cuMemImportFromShareableHandle");
@@ -116,8 +122,8 @@ class CudaBackend final : public Backend {
   void copy(void* target, const void* source, int64_t nbytes, Device device) override {
     CudaDriver& driver = cuda_driver();
     const CudaDriver::Scope scope(driver, device.index);
-    driver.check(driver.copy(reinterpret_cast<CudaDriver::Address>(target), reinterpret_cast<CudaDriver::Address>(source),
-                             static_cast<size_t>(nbytes)),
+    driver.check(driver.copy(reinterpret_cast<CudaDriver::Address>(target),
+                             reinterpret_cast<CudaDriver::Address>(source), static_cast<size_t>(nbytes)),
                  "cuMemcpy");
     driver.check(driver.synchronize(), "cuCtxSynchronize");
   }

@@ -22,7 +22,8 @@ SymmGroup::SymmGroup(std::string key, int rank, int size, std::shared_ptr<Store>
                      std::chrono::milliseconds timeout, std::string name) {
   if (name.empty()) name = key;
   TUTTI_CHECK(size >= 1 && rank >= 0 && rank < size,
-              "symmetric memory group '{}': rank {} of {}; a rank outside the group must not make it", name, rank, size);
+              "symmetric memory group '{}': rank {} of {}; a rank outside the group must not make it", name, rank,
+              size);
   TUTTI_CHECK(store != nullptr, "symmetric memory group '{}' needs a store", name);
   TUTTI_CHECK(!key.empty(), "a symmetric memory group needs a key (make_group_key)");
   TUTTI_CHECK(timeout.count() > 0, "symmetric memory group '{}': timeout of {} ms", name, timeout.count());
@@ -30,8 +31,8 @@ SymmGroup::SymmGroup(std::string key, int rank, int size, std::shared_ptr<Store>
     global_ranks.resize(static_cast<size_t>(size));
     std::iota(global_ranks.begin(), global_ranks.end(), 0);
   }
-  TUTTI_CHECK(global_ranks.size() == static_cast<size_t>(size), "symmetric memory group '{}': {} global ranks for {} ranks",
-              name, global_ranks.size(), size);
+  TUTTI_CHECK(global_ranks.size() == static_cast<size_t>(size),
+              "symmetric memory group '{}': {} global ranks for {} ranks", name, global_ranks.size(), size);
   state_ = std::make_shared<GroupState>();
   state_->key = std::move(key);
   state_->name = std::move(name);
@@ -54,8 +55,8 @@ void SymmGroup::select_backend(std::string_view name) const {
   const std::string wanted = find_backend(name).traits().name;
   const std::lock_guard lock(state_->mutex);
   TUTTI_CHECK(state_->backend.empty() || state_->backend == wanted,
-              "symmetric memory group '{}' uses backend {} and cannot change to {}; make another group for it", state_->name,
-              state_->backend, wanted);
+              "symmetric memory group '{}' uses backend {} and cannot change to {}; make another group for it",
+              state_->name, state_->backend, wanted);
   state_->backend = wanted;
 }
 

@@ -1,5 +1,5 @@
-// The state shared by the copies of one SymmGroup. May be used by any thread: `mutex` protects what changes, and collective calls
-// are serialized by `collective`.
+// The state shared by the copies of one SymmGroup. May be used by any thread: `mutex` protects what changes, and
+// collective calls are serialized by `collective`.
 #pragma once
 
 #include <sys/types.h>
@@ -42,11 +42,12 @@ class GroupState {
   std::chrono::milliseconds timeout;
 
   std::mutex collective;
-  // The number of this group among those that this rank made under the key, from 1; 0 until the first meeting. Protected by `collective`.
+  // The number of this group among those that this rank made under the key, from 1; 0 until the first meeting.
+  // Protected by `collective`.
   int64_t incarnation = 0;
-  int64_t meetings = 0;      // number of the last rendezvous; under `collective`
+  int64_t meetings = 0;                 // number of the last rendezvous; under `collective`
   std::vector<std::string> stale_keys;  // that a failed meeting left in the store. Under `collective`.
-  std::vector<pid_t> pids;   // of the ranks, as of the last meeting; empty before. Under `collective`.
+  std::vector<pid_t> pids;              // of the ranks, as of the last meeting; empty before. Under `collective`.
 
   std::mutex ops;                    // ops come one at a time, in the order in which they are called
   std::shared_ptr<CallBoard> board;  // made at the first op. Under `ops`.

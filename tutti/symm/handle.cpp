@@ -16,13 +16,15 @@ int64_t span_bytes(const char* call, const Extents& sizes, const Extents& stride
   TUTTI_CHECK(sizes.ndim() == strides.ndim(), "{}: sizes {} and strides {} differ in length", call, sizes, strides);
   int64_t last = 0;
   for (size_t d = 0; d < sizes.size(); ++d) {
-    TUTTI_CHECK(sizes[d] >= 0 && strides[d] >= 0, "{}: sizes {}, strides {}; negative ones are not allowed", call, sizes, strides);
+    TUTTI_CHECK(sizes[d] >= 0 && strides[d] >= 0, "{}: sizes {}, strides {}; negative ones are not allowed", call,
+                sizes, strides);
   }
   if (numel_of(sizes) == 0) return 0;
   for (size_t d = 0; d < sizes.size(); ++d) {
     int64_t reach = 0;
-    TUTTI_CHECK(!__builtin_mul_overflow(sizes[d] - 1, strides[d], &reach) && !__builtin_add_overflow(last, reach, &last),
-                "{}: sizes {}, strides {} are too large", call, sizes, strides);
+    TUTTI_CHECK(
+        !__builtin_mul_overflow(sizes[d] - 1, strides[d], &reach) && !__builtin_add_overflow(last, reach, &last),
+        "{}: sizes {}, strides {} are too large", call, sizes, strides);
   }
   int64_t nbytes = 0;
   TUTTI_CHECK(!__builtin_add_overflow(last, 1, &last) && !__builtin_mul_overflow(last, itemsize(dtype), &nbytes),
@@ -39,7 +41,8 @@ int64_t bytes_of_offset(const char* call, int64_t offset, DType dtype) {
 
 }  // namespace
 
-ChannelLease::ChannelLease(std::shared_ptr<ChannelPool> pool, int channel) : pool_(std::move(pool)), channel_(channel) {}
+ChannelLease::ChannelLease(std::shared_ptr<ChannelPool> pool, int channel)
+    : pool_(std::move(pool)), channel_(channel) {}
 ChannelLease::~ChannelLease() {
   if (pool_) pool_->release(channel_);
 }
@@ -90,24 +93,28 @@ bool SymmHandle::world_within_direct_access() const {
 }
 
 void SymmHandle::check_rank(const char* call, int rank) const {
-  TUTTI_CHECK(rank >= 0 && rank < world_size(), "{}: {}: rank {}; ranks are 0 to {}", title(), call, rank, world_size() - 1);
+  TUTTI_CHECK(rank >= 0 && rank < world_size(), "{}: {}: rank {}; ranks are 0 to {}", title(), call, rank,
+              world_size() - 1);
 }
 
 void SymmHandle::check_pad(const char* call, int rank) const {
   if (rank < 0 || rank >= world_size()) return;  // the call itself complains
-  TUTTI_CHECK(!connection_->is_reused(rank), "{}: {}: rank {} has freed the tensor that was met with, and its memory has a new "
-              "one; use the handle of that", title(), call, rank);
+  TUTTI_CHECK(!connection_->is_reused(rank),
+              "{}: {}: rank {} has freed the tensor that was met with, and its memory has a new "
+              "one; use the handle of that",
+              title(), call, rank);
 }
 
 std::byte* SymmHandle::address(const char* call, int rank) const {
-  if (process_.is_in_child()) [[unlikely]] process_.check(title());
+  if (process_.is_in_child()) [[unlikely]]
+    process_.check(title());
   check_rank(call, rank);
   std::byte* data = connection_->data(rank);
-  TUTTI_CHECK(data != nullptr, "{}: {}: the memory of rank {} cannot be reached by load and store with backend {}", title(),
-              call, rank, backend());
+  TUTTI_CHECK(data != nullptr, "{}: {}: the memory of rank {} cannot be reached by load and store with backend {}",
+              title(), call, rank, backend());
   TUTTI_CHECK(connection_->is_current(rank),
-              "{}: {}: rank {} has freed the tensor that was met with; allocate and rendezvous again on all ranks", title(),
-              call, rank);
+              "{}: {}: rank {} has freed the tensor that was met with; allocate and rendezvous again on all ranks",
+              title(), call, rank);
   return data;
 }
 
@@ -142,7 +149,8 @@ Tensor SymmHandle::get_remote_strided(int peer, const Extents& sizes, const Exte
   return view("get_remote_strided", peer, offset_, sizes, strides, dtype);
 }
 
-Tensor SymmHandle::get_signal_pad(int rank, const std::optional<Extents>& sizes, DType dtype, int64_t storage_offset) const {
+Tensor SymmHandle::get_signal_pad(int rank, const std::optional<Extents>& sizes, DType dtype,
+                                  int64_t storage_offset) const {
   constexpr const char* kCall = "get_signal_pad";
   check_rank(kCall, rank);
   TUTTI_CHECK(connection_->pads != nullptr, "{}: {}: backend {} has no pads in memory", title(), kCall, backend());
@@ -151,8 +159,9 @@ Tensor SymmHandle::get_signal_pad(int rank, const std::optional<Extents>& sizes,
   const Extents shape = sizes ? *sizes : Extents{std::max<int64_t>(bytes - begin, 0) / itemsize(dtype)};
   const int64_t nbytes = span_bytes(kCall, shape, contiguous_strides(shape), dtype);
   int64_t end = 0;
-  TUTTI_CHECK(!__builtin_add_overflow(begin, nbytes, &end) && end <= bytes, "{}: {}: offset {} and sizes {} of {} in a pad of {} bytes",
-              title(), kCall, storage_offset, shape, name_of(dtype), bytes);
+  TUTTI_CHECK(!__builtin_add_overflow(begin, nbytes, &end) && end <= bytes,
+              "{}: {}: offset {} and sizes {} of {} in a pad of {} bytes", title(), kCall, storage_offset, shape,
+              name_of(dtype), bytes);
   Storage* storage = Storage::wrap(connection_->pads->slots(rank) + begin, nbytes, kCpu, [kept = connection_] {});
   return Tensor::over(StorageRef::adopt(storage), shape, contiguous_strides(shape), 0, dtype);
 }
@@ -181,7 +190,8 @@ int SymmHandle::channels() const { return connection_->pads ? connection_->pads-
 
 ChannelLease SymmHandle::lease_channel() const {
   const int channel = connection_->channels->lease();
-  TUTTI_CHECK(channel >= 0, "{}: all {} channels are leased; allocate with a larger signal_pad_bytes", title(), channels());
+  TUTTI_CHECK(channel >= 0, "{}: all {} channels are leased; allocate with a larger signal_pad_bytes", title(),
+              channels());
   return ChannelLease(connection_->channels, channel);
 }
 
@@ -210,8 +220,8 @@ void SymmHandle::wait_signal(int peer, int channel, Timeout timeout) const {
 }
 
 static SignalPads& counters(const Connection& connection, const std::string& title) {
-  TUTTI_CHECK(connection.pads != nullptr, "{}: backend {} has no counting signals; native, threads and cuda have", title,
-              connection.allocation->backend.traits().name);
+  TUTTI_CHECK(connection.pads != nullptr, "{}: backend {} has no counting signals; native, threads and cuda have",
+              title, connection.allocation->backend.traits().name);
   return *connection.pads;
 }
 
@@ -221,7 +231,9 @@ void SymmHandle::signal_add(int peer, uint64_t amount, int channel) const {
   counters(*connection_, title()).add(peer, amount, channel);
 }
 
-uint64_t SymmHandle::signal_value(int peer, int channel) const { return counters(*connection_, title()).value(peer, channel); }
+uint64_t SymmHandle::signal_value(int peer, int channel) const {
+  return counters(*connection_, title()).value(peer, channel);
+}
 
 uint64_t SymmHandle::wait_until(int peer, uint64_t value, int channel, Timeout timeout) const {
   check_pad("wait_until", rank_);

@@ -32,8 +32,8 @@ void* Library::symbol(const char* name) {
   open();
   void* address = dlsym(handle_, name);
   if (address == nullptr) {
-    throw LibraryError(fmt::format("symmetric memory backend {}: {} has no function {}; it is too old or another library",
-                                   backend_, path_, name));
+    throw LibraryError(fmt::format(
+        "symmetric memory backend {}: {} has no function {}; it is too old or another library", backend_, path_, name));
   }
   return address;
 }

@@ -1,5 +1,5 @@
-#include "tutti/runtime/held_signal.h"
 #include "tutti/symm/memory_file.h"
+#include "tutti/runtime/held_signal.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -67,7 +67,8 @@ std::shared_ptr<FileBlock> FileBlock::create(int64_t nbytes) {
   nbytes = round_up(nbytes, kPageBytes);
   const int64_t available = available_memory();
   TUTTI_CHECK_ENV(nbytes <= available, "symmetric memory: {} bytes are wanted and {} are available", nbytes, available);
-  std::shared_ptr<FileBlock> block(new FileBlock(UniqueFd(memfd_create("tutti-symm", MFD_CLOEXEC | MFD_ALLOW_SEALING))));
+  std::shared_ptr<FileBlock> block(
+      new FileBlock(UniqueFd(memfd_create("tutti-symm", MFD_CLOEXEC | MFD_ALLOW_SEALING))));
   TUTTI_CHECK_ENV(block->fd_, "symmetric memory: cannot make a memory file: {}", detail::errno_text(errno));
   const HeldSignal held(SIGXFSZ);
   int error = 0;
@@ -83,11 +84,11 @@ std::shared_ptr<FileBlock> FileBlock::create(int64_t nbytes) {
 }
 
 std::shared_ptr<FileBlock> FileBlock::map(UniqueFd fd, int64_t nbytes) {
-  struct stat status {};
+  struct stat status{};
   const int seals = fcntl(fd.get(), F_GET_SEALS);
-  TUTTI_CHECK_ENV(fstat(fd.get(), &status) == 0 && status.st_size == nbytes && seals >= 0 && (seals & F_SEAL_SHRINK) != 0,
-                  "symmetric memory: a peer's descriptor is no sealed memory file of {} bytes (it has {})", nbytes,
-                  status.st_size);
+  TUTTI_CHECK_ENV(
+      fstat(fd.get(), &status) == 0 && status.st_size == nbytes && seals >= 0 && (seals & F_SEAL_SHRINK) != 0,
+      "symmetric memory: a peer's descriptor is no sealed memory file of {} bytes (it has {})", nbytes, status.st_size);
   std::shared_ptr<FileBlock> block(new FileBlock(std::move(fd)));
   block->nbytes = nbytes;
   block->map_pages();
@@ -96,7 +97,8 @@ std::shared_ptr<FileBlock> FileBlock::map(UniqueFd fd, int64_t nbytes) {
 
 void FileBlock::map_pages() {
   void* address = mmap(nullptr, static_cast<size_t>(nbytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd(), 0);
-  TUTTI_CHECK_ENV(address != MAP_FAILED, "symmetric memory: cannot map {} bytes: {}", nbytes, detail::errno_text(errno));
+  TUTTI_CHECK_ENV(address != MAP_FAILED, "symmetric memory: cannot map {} bytes: {}", nbytes,
+                  detail::errno_text(errno));
   base = static_cast<std::byte*>(address);
 }
 
@@ -105,7 +107,8 @@ FileBlock::~FileBlock() {
 }
 
 AddressRange::AddressRange(int64_t nbytes) : nbytes_(nbytes) {
-  void* address = mmap(nullptr, static_cast<size_t>(nbytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* address =
+      mmap(nullptr, static_cast<size_t>(nbytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TUTTI_CHECK_ENV(address != MAP_FAILED, "symmetric memory: no range of {} addresses: {}", nbytes,
                   detail::errno_text(errno));
   base_ = static_cast<std::byte*>(address);
@@ -114,7 +117,8 @@ AddressRange::AddressRange(int64_t nbytes) : nbytes_(nbytes) {
 AddressRange::~AddressRange() { munmap(base_, static_cast<size_t>(nbytes_)); }
 
 void AddressRange::show(int64_t offset, std::byte* source, int64_t nbytes) {
-  TUTTI_ASSERT(offset % kPageBytes == 0 && nbytes % kPageBytes == 0 && offset + nbytes <= nbytes_, "pages at {}", offset);
+  TUTTI_ASSERT(offset % kPageBytes == 0 && nbytes % kPageBytes == 0 && offset + nbytes <= nbytes_, "pages at {}",
+               offset);
   // An old size of zero makes a second mapping of shared pages and leaves the first in place: no descriptor is needed.
   void* address = mremap(source, 0, static_cast<size_t>(nbytes), MREMAP_MAYMOVE | MREMAP_FIXED, base_ + offset);
   TUTTI_CHECK_ENV(address == base_ + offset, "symmetric memory: cannot map {} bytes a second time: {}", nbytes,

@@ -50,7 +50,8 @@ class AddressRange {
   int64_t nbytes_;
 };
 
-// How many bytes this process can still get: the least of the machine's free memory and the limits of its control groups.
+// How many bytes this process can still get: the least of the machine's free memory and the limits of its control
+// groups.
 int64_t available_memory();
 
 }  // namespace tutti::comm::symm

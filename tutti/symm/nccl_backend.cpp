@@ -1,5 +1,5 @@
-// nccl: windows of an NCCL communicator. The library moves the data: peers' memory is not reached by load and store, but
-// barrier and signals work from 2.29 on, on its channel 0. Streams are the default stream.
+// nccl: windows of an NCCL communicator. The library moves the data: peers' memory is not reached by load and store,
+// but barrier and signals work from 2.29 on, on its channel 0. Streams are the default stream.
 #include <array>
 #include <cstring>
 #include <map>
@@ -40,12 +40,13 @@ struct Nccl {
   int (*free)(void*) = nullptr;
   int (*register_window)(void*, void*, size_t, void**, int) = nullptr;
   int (*deregister_window)(void*, void*) = nullptr;
-  int (*signal)(int, int, int, unsigned, void*, void*) = nullptr;           // from 2.29
-  int (*wait_signal)(int, NcclWaitSignal*, void*, void*) = nullptr;         // from 2.29
+  int (*signal)(int, int, int, unsigned, void*, void*) = nullptr;    // from 2.29
+  int (*wait_signal)(int, NcclWaitSignal*, void*, void*) = nullptr;  // from 2.29
 
   void check(int result, const char* call) const {
     if (result == 0) return;
-    throw EnvironmentError(fmt::format("symmetric memory backend nccl: {} failed: {} ({})", call, error_text(result), result));
+    throw EnvironmentError(
+        fmt::format("symmetric memory backend nccl: {} failed: {} ({})", call, error_text(result), result));
   }
 
   void open() {
@@ -102,8 +103,13 @@ struct NcclWindow final : Block {
 class NcclBackend final : public Backend {
  public:
   const BackendTraits& traits() const override {
-    static const BackendTraits traits{.name = "nccl", .device = DeviceKind::cuda, .reaches_hosts = true, .host_access = false,
-                                      .host_pads = false, .contiguous_view = false, .needs_library = true,
+    static const BackendTraits traits{.name = "nccl",
+                                      .device = DeviceKind::cuda,
+                                      .reaches_hosts = true,
+                                      .host_access = false,
+                                      .host_pads = false,
+                                      .contiguous_view = false,
+                                      .needs_library = true,
                                       .needs_communicator = true};
     return traits;
   }
@@ -163,8 +169,8 @@ class NcclBackend final : public Backend {
     window->memory = own;
     window->nbytes = own->nbytes;
     constexpr int kCollectiveSymmetric = 1;  // all ranks at the same offset
-    nccl_.check(nccl_.register_window(window->communicator->comm, own->base, static_cast<size_t>(own->nbytes), &window->window,
-                                      kCollectiveSymmetric),
+    nccl_.check(nccl_.register_window(window->communicator->comm, own->base, static_cast<size_t>(own->nbytes),
+                                      &window->window, kCollectiveSymmetric),
                 "ncclCommWindowRegister");
     // A success without a window is a failure.
     TUTTI_CHECK_ENV(window->window != nullptr, "symmetric memory backend nccl: ncclCommWindowRegister gave no window");
@@ -206,16 +212,18 @@ class NcclBackend final : public Backend {
 
   std::shared_ptr<Communicator> need(const SymmGroup& group) {
     auto communicator = find(group);
-    TUTTI_CHECK(communicator != nullptr, "backend nccl: group '{}' has no communicator; rendezvous makes it", group.name());
+    TUTTI_CHECK(communicator != nullptr, "backend nccl: group '{}' has no communicator; rendezvous makes it",
+                group.name());
     return communicator;
   }
 
   std::shared_ptr<Communicator> with_signals(const SymmGroup& group, const char* call, int channel) {
     if (nccl_.version < kSignals) {
-      throw LibraryError(fmt::format("symmetric memory backend nccl: {}: {} is version {}; signals need {} or newer", call,
-                                     nccl_.library.path(), text_of(nccl_.version), text_of(kSignals)));
+      throw LibraryError(fmt::format("symmetric memory backend nccl: {}: {} is version {}; signals need {} or newer",
+                                     call, nccl_.library.path(), text_of(nccl_.version), text_of(kSignals)));
     }
-    TUTTI_CHECK(channel == 0, "symmetric memory backend nccl: {}: channel {}; the largest legal channel is 0", call, channel);
+    TUTTI_CHECK(channel == 0, "symmetric memory backend nccl: {}: channel {}; the largest legal channel is 0", call,
+                channel);
     return need(group);
   }
 

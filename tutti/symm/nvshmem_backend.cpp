@@ -1,5 +1,5 @@
-// nvshmem: the symmetric heap of the job. NVSHMEM knows one world, so the group that first meets must be the whole job, and
-// all ranks must allocate in the same order (its allocation is collective). connect_group() must come before it.
+// nvshmem: the symmetric heap of the job. NVSHMEM knows one world, so the group that first meets must be the whole job,
+// and all ranks must allocate in the same order (its allocation is collective). connect_group() must come before it.
 #include <cstring>
 #include <mutex>
 
@@ -55,7 +55,8 @@ struct Nvshmem {
     version(&major, &minor, &patch);
     if (major < kRequiredMajor) {
       throw LibraryError(fmt::format("symmetric memory backend nvshmem: {} is version {}; {} or newer is required",
-                                     library.path(), version_text(major, minor, patch), version_text(kRequiredMajor, 0, 0)));
+                                     library.path(), version_text(major, minor, patch),
+                                     version_text(kRequiredMajor, 0, 0)));
     }
     library.load(unique_id, "nvshmemx_get_uniqueid");
     library.load(set_unique_id, "nvshmemx_set_attr_uniqueid_args");
@@ -79,9 +80,14 @@ struct NvshmemBlock final : Block {
 class NvshmemBackend final : public Backend {
  public:
   const BackendTraits& traits() const override {
-    static const BackendTraits traits{.name = "nvshmem", .device = DeviceKind::cuda, .reaches_hosts = true,
-                                      .host_access = false, .host_pads = false, .contiguous_view = false,
-                                      .needs_library = true, .needs_communicator = true};
+    static const BackendTraits traits{.name = "nvshmem",
+                                      .device = DeviceKind::cuda,
+                                      .reaches_hosts = true,
+                                      .host_access = false,
+                                      .host_pads = false,
+                                      .contiguous_view = false,
+                                      .needs_library = true,
+                                      .needs_communicator = true};
     return traits;
   }
 
@@ -91,15 +97,18 @@ class NvshmemBackend final : public Backend {
   }
 
   std::shared_ptr<Block> allocate(int64_t nbytes, Device) override {
-    TUTTI_CHECK(size_ > 0, "symmetric memory backend nvshmem: no communicator; call connect_group() with the group of the "
-                           "whole job before allocating");
+    TUTTI_CHECK(size_ > 0,
+                "symmetric memory backend nvshmem: no communicator; call connect_group() with the group of the "
+                "whole job before allocating");
     auto block = std::make_shared<NvshmemBlock>(&nvshmem_);
     block->nbytes = nbytes;
     block->base = static_cast<std::byte*>(nvshmem_.allocate(static_cast<size_t>(nbytes)));
     if (block->base == nullptr) {
       block->library = nullptr;
-      throw EnvironmentError(fmt::format("symmetric memory backend nvshmem: no {} bytes in the symmetric heap "
-                                         "(NVSHMEM_SYMMETRIC_SIZE)", nbytes));
+      throw EnvironmentError(
+          fmt::format("symmetric memory backend nvshmem: no {} bytes in the symmetric heap "
+                      "(NVSHMEM_SYMMETRIC_SIZE)",
+                      nbytes));
     }
     return block;
   }
@@ -109,10 +118,11 @@ class NvshmemBackend final : public Backend {
   void prepare_group(const Meeting& meeting) override {
     const SymmGroup& group = meeting.group;
     if (size_ > 0) {
-      TUTTI_CHECK(group.size() == size_ && group.rank() == rank_,
-                  "symmetric memory backend nvshmem: its world has {} ranks and this is rank {}; group '{}' has {} and {}. "
-                  "NVSHMEM serves the whole job only; native, cuda and nccl serve subgroups",
-                  size_, rank_, group.name(), group.size(), group.rank());
+      TUTTI_CHECK(
+          group.size() == size_ && group.rank() == rank_,
+          "symmetric memory backend nvshmem: its world has {} ranks and this is rank {}; group '{}' has {} and {}. "
+          "NVSHMEM serves the whole job only; native, cuda and nccl serve subgroups",
+          size_, rank_, group.name(), group.size(), group.rank());
       return;
     }
     Store& store = *group.store();
@@ -160,7 +170,8 @@ class NvshmemBackend final : public Backend {
   }
 
   void barrier(const SymmGroup&, int channel, Moment) override {
-    TUTTI_CHECK(channel == 0, "symmetric memory backend nvshmem: barrier: channel {}; the largest legal channel is 0", channel);
+    TUTTI_CHECK(channel == 0, "symmetric memory backend nvshmem: barrier: channel {}; the largest legal channel is 0",
+                channel);
     nvshmem_.barrier_all();
   }
 

@@ -8,14 +8,15 @@ namespace tutti::comm::symm {
 namespace {
 
 constexpr std::array<std::string_view, kNumSymmOps> kNames{
-    "all_gather", "reduce_scatter", "one_shot_all_reduce", "two_shot_all_reduce", "all_reduce", "all_gather_matmul",
-    "matmul_reduce_scatter", "all_to_all_v"};
+    "all_gather", "reduce_scatter",    "one_shot_all_reduce",   "two_shot_all_reduce",
+    "all_reduce", "all_gather_matmul", "matmul_reduce_scatter", "all_to_all_v"};
 
 int first_dim(const OpRecord& r) { return r.any_rows ? 1 : 0; }
 
 std::string sizes_text(const OpRecord& r) {
   std::string text;
-  for (int d = 0; d < r.ndim; ++d) text += fmt::format("{}{}", d == 0 ? "" : ", ", d < first_dim(r) ? "any" : std::to_string(r.sizes[d]));
+  for (int d = 0; d < r.ndim; ++d)
+    text += fmt::format("{}{}", d == 0 ? "" : ", ", d < first_dim(r) ? "any" : std::to_string(r.sizes[d]));
   return "[" + text + "]";
 }
 
@@ -25,11 +26,16 @@ std::string algorithm_text(const OpRecord& r) {
 
 std::string memory_text(const OpRecord& r) {
   switch (r.memory) {
-    case OpMemory::none: return "no bytes";
-    case OpMemory::workspace: return fmt::format("the workspace (piece {}, byte {})", r.place, r.offset);
-    case OpMemory::more_workspace: return "workspace that has yet to be made";
-    case OpMemory::symmetric: return fmt::format("symmetric memory (rendezvous {}, byte {})", r.place, r.offset);
-    case OpMemory::not_met: return "symmetric memory without a rendezvous";
+    case OpMemory::none:
+      return "no bytes";
+    case OpMemory::workspace:
+      return fmt::format("the workspace (piece {}, byte {})", r.place, r.offset);
+    case OpMemory::more_workspace:
+      return "workspace that has yet to be made";
+    case OpMemory::symmetric:
+      return fmt::format("symmetric memory (rendezvous {}, byte {})", r.place, r.offset);
+    case OpMemory::not_met:
+      return "symmetric memory without a rendezvous";
   }
   return "?";
 }
@@ -40,8 +46,12 @@ std::string_view name_of(SymmOp op) { return kNames[static_cast<size_t>(op)]; }
 
 bool reduces(SymmOp op) {
   switch (op) {
-    case SymmOp::all_gather: case SymmOp::all_gather_matmul: case SymmOp::all_to_all_v: return false;
-    default: return true;
+    case SymmOp::all_gather:
+    case SymmOp::all_gather_matmul:
+    case SymmOp::all_to_all_v:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -93,8 +103,11 @@ std::string mismatch_text(std::span<const OpRecord> records) {
     const auto found = difference(records[0], records[r]);
     if (!found) continue;
     const auto& [field, first, other] = *found;
-    return fmt::format("the {} differ: {} on rank 0, {} on rank {}; rank 0 called {}, rank {} called {}. All ranks of a group must make "
-                       "the same calls in the same order", field, first, other, r, describe(records[0]), r, describe(records[r]));
+    return fmt::format(
+        "the {} differ: {} on rank 0, {} on rank {}; rank 0 called {}, rank {} called {}. All ranks of a group must "
+        "make "
+        "the same calls in the same order",
+        field, first, other, r, describe(records[0]), r, describe(records[r]));
   }
   return "the ranks' calls differ";
 }

@@ -1,7 +1,8 @@
-// OpRecord: a rank's description of an op on symmetric memory, published before any data is used. It must match on all ranks.
+// OpRecord: a rank's description of an op on symmetric memory, published before any data is used. It must match on all
+// ranks.
 //
-// A record is plain bytes in shared memory. Its fingerprint is stored next to the number of the meeting, so ranks that agree
-// compare only one word each; the records are read only when the words differ, to name the field that differs.
+// A record is plain bytes in shared memory. Its fingerprint is stored next to the number of the meeting, so ranks that
+// agree compare only one word each; the records are read only when the words differ, to name the field that differs.
 #pragma once
 
 #include <array>
@@ -18,7 +19,13 @@ namespace tutti::comm::symm {
 
 // Every op of symm/ops. An op makes its calls with its own value, so whoever loops over these meets all ops.
 enum class SymmOp : uint8_t {
-  all_gather, reduce_scatter, one_shot_all_reduce, two_shot_all_reduce, all_reduce, all_gather_matmul, matmul_reduce_scatter,
+  all_gather,
+  reduce_scatter,
+  one_shot_all_reduce,
+  two_shot_all_reduce,
+  all_reduce,
+  all_gather_matmul,
+  matmul_reduce_scatter,
   all_to_all_v,
 };
 inline constexpr int kNumSymmOps = static_cast<int>(SymmOp::all_to_all_v) + 1;
@@ -57,8 +64,8 @@ std::string describe(const OpRecord& record);
 // The first field in which two calls do not fit together and what each says there, such as {"dtypes", "f32", "i32"}.
 using Difference = std::array<std::string, 3>;
 std::optional<Difference> difference(const OpRecord& a, const OpRecord& b);
-// "the dtypes differ: f32 on rank 0, i32 on rank 2; rank 0 called all_reduce(...), rank 2 called all_reduce(...)", for the
-// first rank that differs from rank 0. `records` holds the record of each rank.
+// "the dtypes differ: f32 on rank 0, i32 on rank 2; rank 0 called all_reduce(...), rank 2 called all_reduce(...)", for
+// the first rank that differs from rank 0. `records` holds the record of each rank.
 std::string mismatch_text(std::span<const OpRecord> records);
 
 }  // namespace tutti::comm::symm

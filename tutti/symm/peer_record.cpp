@@ -38,17 +38,20 @@ class Words {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     TUTTI_CHECK_ENV(error == std::errc() && end == word.data() + word.size(),
-                    "symmetric memory: the record of rank {} says '{}' where a number belongs", rank_, word.substr(0, 40));
+                    "symmetric memory: the record of rank {} says '{}' where a number belongs", rank_,
+                    word.substr(0, 40));
     return value;
   }
   std::string bytes() {
     const std::string_view word = next();
-    TUTTI_CHECK_ENV(word.size() % 2 == 1 && word[0] == '=', "symmetric memory: the record of rank {} is damaged", rank_);
+    TUTTI_CHECK_ENV(word.size() % 2 == 1 && word[0] == '=', "symmetric memory: the record of rank {} is damaged",
+                    rank_);
     std::string out;
     for (size_t i = 1; i + 1 < word.size(); i += 2) {
       unsigned value = 0;
       const auto [end, error] = std::from_chars(word.data() + i, word.data() + i + 2, value, 16);
-      TUTTI_CHECK_ENV(error == std::errc() && end == word.data() + i + 2, "symmetric memory: the record of rank {} is damaged", rank_);
+      TUTTI_CHECK_ENV(error == std::errc() && end == word.data() + i + 2,
+                      "symmetric memory: the record of rank {} is damaged", rank_);
       out += static_cast<char>(value);
     }
     return out;
@@ -78,8 +81,8 @@ std::string differences(std::span<const PeerRecord> records, const Text& text) {
   if (ranks_by_text.size() == 1) return "";
   std::string result;
   for (const auto& [value, ranks] : ranks_by_text) {
-    result += fmt::format("{}{} {}: {}", result.empty() ? "" : "; ", ranks.find(',') == std::string::npos ? "rank" : "ranks",
-                          ranks, value);
+    result += fmt::format("{}{} {}: {}", result.empty() ? "" : "; ",
+                          ranks.find(',') == std::string::npos ? "rank" : "ranks", ranks, value);
   }
   return result;
 }
@@ -89,9 +92,9 @@ std::string differences(std::span<const PeerRecord> records, const Text& text) {
 std::string to_text(const PeerRecord& r) {
   const auto bytes = [](std::string_view s) { return "=" + to_hex(s); };
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} ", kMagic, r.version, r.rank, r.size,
-                     int{r.symmetric}, bytes(r.host), r.uid, r.pid, bytes(r.process), bytes(r.purpose), bytes(r.problem), bytes(r.backend),
-                     r.data_bytes, r.pad_bytes, r.offset, r.ordinal, r.generation, int{r.connected}, int{r.own_pad},
-                     bytes(r.ticket));
+                     int{r.symmetric}, bytes(r.host), r.uid, r.pid, bytes(r.process), bytes(r.purpose),
+                     bytes(r.problem), bytes(r.backend), r.data_bytes, r.pad_bytes, r.offset, r.ordinal, r.generation,
+                     int{r.connected}, int{r.own_pad}, bytes(r.ticket));
 }
 
 PeerRecord parse_record(std::string_view text, int rank) {
@@ -99,10 +102,11 @@ PeerRecord parse_record(std::string_view text, int rank) {
   TUTTI_CHECK_ENV(words.next() == kMagic, "symmetric memory: rank {} has stored something else than its record", rank);
   PeerRecord r;
   r.version = static_cast<int>(words.number());
-  TUTTI_CHECK_ENV(r.version == kRecordVersion,
-                  "symmetric memory: rank {} speaks version {} of the protocol, this rank version {}; all ranks must run the "
-                  "same release",
-                  rank, r.version, kRecordVersion);
+  TUTTI_CHECK_ENV(
+      r.version == kRecordVersion,
+      "symmetric memory: rank {} speaks version {} of the protocol, this rank version {}; all ranks must run the "
+      "same release",
+      rank, r.version, kRecordVersion);
   r.rank = static_cast<int>(words.number());
   r.size = static_cast<int>(words.number());
   r.symmetric = words.number() != 0;
@@ -138,11 +142,15 @@ std::string find_disagreement(std::string_view title, std::span<const PeerRecord
       {"the ranks meet for different things", [](const PeerRecord& r) { return r.purpose; }},
       {"the group sizes differ", [](const PeerRecord& r) { return std::to_string(r.size); }},
       {"the backends differ", [](const PeerRecord& r) { return r.backend; }},
-      {"the allocations have different sizes", [](const PeerRecord& r) { return fmt::format("{} bytes", r.data_bytes); }},
+      {"the allocations have different sizes",
+       [](const PeerRecord& r) { return fmt::format("{} bytes", r.data_bytes); }},
       {"the signal pads differ", [](const PeerRecord& r) { return fmt::format("{} bytes", r.pad_bytes); }},
-      {"the tensors begin at different places of their allocations", [](const PeerRecord& r) { return fmt::format("byte {}", r.offset); }},
-      {"the allocations were not made in the same order", [](const PeerRecord& r) { return fmt::format("allocation {} for the group", r.ordinal); }},
-      {"some ranks have met for this allocation before", [](const PeerRecord& r) { return std::string(r.connected ? "met" : "new"); }},
+      {"the tensors begin at different places of their allocations",
+       [](const PeerRecord& r) { return fmt::format("byte {}", r.offset); }},
+      {"the allocations were not made in the same order",
+       [](const PeerRecord& r) { return fmt::format("allocation {} for the group", r.ordinal); }},
+      {"some ranks have met for this allocation before",
+       [](const PeerRecord& r) { return std::string(r.connected ? "met" : "new"); }},
   };
   for (const Rule& rule : rules) {
     const std::string found = differences(records, rule.text);
@@ -152,8 +160,9 @@ std::string find_disagreement(std::string_view title, std::span<const PeerRecord
   if (!users.empty()) return fmt::format("{}: the ranks belong to different users: {}", title, users);
   const std::string hosts = differences(records, [](const PeerRecord& r) { return r.host; });
   if (!hosts.empty() && !reaches_hosts) {
-    return fmt::format("{}: the ranks are on different hosts or in different namespaces, where backend {} reaches one host: {}",
-                       title, records[0].backend, hosts);
+    return fmt::format(
+        "{}: the ranks are on different hosts or in different namespaces, where backend {} reaches one host: {}", title,
+        records[0].backend, hosts);
   }
   return "";
 }

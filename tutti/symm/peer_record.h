@@ -1,4 +1,5 @@
-// PeerRecord: the information that a rank sends to the others at a rendezvous, and the check that all records are consistent.
+// PeerRecord: the information that a rank sends to the others at a rendezvous, and the check that all records are
+// consistent.
 #pragma once
 
 #include <sys/types.h>
@@ -20,9 +21,9 @@ struct PeerRecord {
   std::string host;        // boot and namespaces: where descriptors can be passed and processes watched
   int64_t uid = 0;
   int64_t pid = 0;
-  std::string process;     // a random number of the process: equal for threads of one
+  std::string process;               // a random number of the process: equal for threads of one
   std::string purpose = "a tensor";  // what the ranks meet for
-  std::string problem;     // why this rank cannot take part; "" when it can
+  std::string problem;               // why this rank cannot take part; "" when it can
   std::string backend;
   int64_t data_bytes = 0;
   int64_t pad_bytes = 0;

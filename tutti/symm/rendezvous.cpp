@@ -29,7 +29,8 @@ std::shared_ptr<Connection> known_connection(GroupState& state, const Allocation
   return nullptr;
 }
 
-PeerRecord describe_self(const SymmGroup& group, Allocation* allocation, int64_t offset, bool connected, std::string_view purpose) {
+PeerRecord describe_self(const SymmGroup& group, Allocation* allocation, int64_t offset, bool connected,
+                         std::string_view purpose) {
   PeerRecord own;
   own.purpose = purpose;
   own.rank = group.rank();
@@ -67,17 +68,23 @@ std::vector<std::shared_ptr<FileBlock>> exchange_pads(const Meeting& meeting, co
   own->close_fd();
   std::vector<std::shared_ptr<FileBlock>> pads;
   for (int r = 0; r < meeting.group.size(); ++r) {
-    pads.push_back(r == meeting.group.rank() ? own : FileBlock::map(std::move(fds[static_cast<size_t>(r)]), own->nbytes));
+    pads.push_back(r == meeting.group.rank() ? own
+                                             : FileBlock::map(std::move(fds[static_cast<size_t>(r)]), own->nbytes));
     pads.back()->close_fd();
   }
   return pads;
 }
 
-std::shared_ptr<Connection> connect(Assembly& assembly, const SymmGroup& group, const std::shared_ptr<Allocation>& allocation,
+std::shared_ptr<Connection> connect(Assembly& assembly, const SymmGroup& group,
+                                    const std::shared_ptr<Allocation>& allocation,
                                     const std::vector<PeerRecord>& records) {
   std::vector<Peer> peers;
-  for (const PeerRecord& r : records) peers.push_back({.pid = static_cast<pid_t>(r.pid), .process = r.process, .ticket = r.ticket});
-  const Meeting meeting{.group = group, .key = assembly.prefix(), .deadline = assembly.deadline(), .peers = peers,
+  for (const PeerRecord& r : records)
+    peers.push_back({.pid = static_cast<pid_t>(r.pid), .process = r.process, .ticket = r.ticket});
+  const Meeting meeting{.group = group,
+                        .key = assembly.prefix(),
+                        .deadline = assembly.deadline(),
+                        .peers = peers,
                         .look_around = [&assembly] { assembly.look_around(); }};
   Backend& backend = allocation->backend;
   const auto connection = std::make_shared<Connection>();
@@ -111,7 +118,8 @@ void add_pads(Connection& connection, const SymmGroup& group, const std::vector<
   std::vector<std::byte*> pads;
   for (int r = 0; r < group.size(); ++r) {
     const size_t i = static_cast<size_t>(r);
-    pads.push_back(connection.own_pads.empty() ? connection.blocks[i]->base + sizeof(BlockHeader) : connection.own_pads[i]->base);
+    pads.push_back(connection.own_pads.empty() ? connection.blocks[i]->base + sizeof(BlockHeader)
+                                               : connection.own_pads[i]->base);
   }
   connection.pads = std::make_unique<SignalPads>(
       std::move(pads), allocation.pad_slot_bytes, group.rank(),
@@ -124,14 +132,16 @@ std::string not_symmetric(const std::string& title, const std::vector<PeerRecord
   for (const PeerRecord& r : records) {
     if (!r.symmetric) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", r.rank);
   }
-  return ranks.empty() ? ""
-                       : fmt::format("{}: the tensor of ranks {} is not in symmetric memory; make it with empty_strided_p2p",
-                                     title, ranks);
+  return ranks.empty()
+             ? ""
+             : fmt::format("{}: the tensor of ranks {} is not in symmetric memory; make it with empty_strided_p2p",
+                           title, ranks);
 }
 
 HandleKey key_of(const Tensor& tensor, const Allocation* allocation) {
   if (allocation == nullptr) return {};
-  return {.allocation = allocation->number, .generation = allocation->generation(),
+  return {.allocation = allocation->number,
+          .generation = allocation->generation(),
           .offset = static_cast<const std::byte*>(tensor.raw_data()) - allocation->data()};
 }
 
@@ -207,15 +217,20 @@ void connect_group(const SymmGroup& group, std::optional<Milliseconds> timeout) 
     throw UsageError(verdict);
   }
   try {
-    find_backend(own.backend).prepare_group({.group = group, .key = assembly.prefix(), .deadline = assembly.deadline(),
-                                             .peers = {}, .look_around = [&assembly] { assembly.look_around(); }});
+    find_backend(own.backend)
+        .prepare_group({.group = group,
+                        .key = assembly.prefix(),
+                        .deadline = assembly.deadline(),
+                        .peers = {},
+                        .look_around = [&assembly] { assembly.look_around(); }});
     assembly.commit();
   } catch (const Error& error) {
     assembly.fail(error);
   }
 }
 
-std::shared_ptr<SymmHandle> rendezvous(const Tensor& tensor, const SymmGroup& group, std::optional<Milliseconds> timeout) {
+std::shared_ptr<SymmHandle> rendezvous(const Tensor& tensor, const SymmGroup& group,
+                                       std::optional<Milliseconds> timeout) {
   return meet(tensor, group, timeout, false);
 }
 
@@ -230,13 +245,15 @@ std::shared_ptr<SymmHandle> known_handle(const Tensor& tensor, const SymmGroup& 
 
 std::shared_ptr<SymmHandle> rendezvous(const Tensor& tensor) {
   const auto allocation = find_allocation(tensor);
-  if (!allocation) throw NotSymmetricError("rendezvous: the tensor is not in symmetric memory; make it with empty_strided_p2p");
+  if (!allocation)
+    throw NotSymmetricError("rendezvous: the tensor is not in symmetric memory; make it with empty_strided_p2p");
   const auto state = allocation->group.lock();
   TUTTI_CHECK(state != nullptr, "rendezvous: no group was given at allocation, or it is gone; name one");
   return rendezvous(tensor, SymmGroup(state));
 }
 
-std::shared_ptr<SymmHandle> try_rendezvous(const Tensor& tensor, const SymmGroup& group, std::optional<Milliseconds> timeout) {
+std::shared_ptr<SymmHandle> try_rendezvous(const Tensor& tensor, const SymmGroup& group,
+                                           std::optional<Milliseconds> timeout) {
   return meet(tensor, group, timeout, true);
 }
 

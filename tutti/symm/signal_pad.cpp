@@ -26,9 +26,7 @@ constexpr std::chrono::microseconds kYielding{30};
 // Counts this waiter among the sleepers of its pad while it lives.
 class Sleeper {
  public:
-  explicit Sleeper(PadHeader& header) : header_(header) {
-    header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  }
+  explicit Sleeper(PadHeader& header) : header_(header) { header_.sleepers.fetch_add(1, std::memory_order_seq_cst); }
   ~Sleeper() { header_.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
@@ -45,7 +43,8 @@ std::string list(const std::vector<int>& ranks) {
 
 }  // namespace
 
-SignalPads::SignalPads(std::vector<std::byte*> pads, int64_t slot_bytes, int rank, std::string title, std::vector<pid_t> pids)
+SignalPads::SignalPads(std::vector<std::byte*> pads, int64_t slot_bytes, int rank, std::string title,
+                       std::vector<pid_t> pids)
     : pads_(std::move(pads)),
       slot_bytes_(slot_bytes),
       rank_(rank),
@@ -70,8 +69,9 @@ SignalSlot& SignalPads::slot(int owner, int channel, int source) const {
 
 void SignalPads::check_channel(std::string_view call, int channel) const {
   process_.check(title_);
-  TUTTI_CHECK(channel >= 0 && channel < channels_, "{}: {}: channel {}; the largest legal channel is {} ({} bytes of pad)",
-              title_, call, channel, channels_ - 1, slot_bytes_);
+  TUTTI_CHECK(channel >= 0 && channel < channels_,
+              "{}: {}: channel {}; the largest legal channel is {} ({} bytes of pad)", title_, call, channel,
+              channels_ - 1, slot_bytes_);
 }
 
 void SignalPads::check_peer(std::string_view call, int peer) const {
@@ -87,7 +87,9 @@ void SignalPads::ring(int rank) {
   futex_wake_all(pad.doorbell);
 }
 
-std::string SignalPads::on_channel(std::string_view call, int channel) const { return fmt::format("{} on channel {}", call, channel); }
+std::string SignalPads::on_channel(std::string_view call, int channel) const {
+  return fmt::format("{} on channel {}", call, channel);
+}
 
 void SignalPads::wait(FunctionRef<std::string()> what, Moment deadline, FunctionRef<bool()> is_met,
                       FunctionRef<std::vector<int>()> culprits) {
@@ -168,8 +170,8 @@ void SignalPads::put_signal(int peer, int channel, Moment deadline) {
   check_channel("put_signal", channel);
   SignalSlot& there = slot(peer, channel, rank_);
   const uint64_t sent = there.put.load(std::memory_order_relaxed);
-  wait([&] { return on_channel("put_signal", channel); }, deadline, [&] { return there.consumed.load(std::memory_order_seq_cst) == sent; },
-       [&] { return std::vector<int>{peer}; });
+  wait([&] { return on_channel("put_signal", channel); }, deadline,
+       [&] { return there.consumed.load(std::memory_order_seq_cst) == sent; }, [&] { return std::vector<int>{peer}; });
   there.put.store(sent + 1, std::memory_order_seq_cst);
   ring(peer);
 }
@@ -179,8 +181,8 @@ void SignalPads::wait_signal(int peer, int channel, Moment deadline) {
   check_channel("wait_signal", channel);
   SignalSlot& here = slot(rank_, channel, peer);
   const uint64_t taken = here.consumed.load(std::memory_order_relaxed);
-  wait([&] { return on_channel("wait_signal", channel); }, deadline, [&] { return here.put.load(std::memory_order_seq_cst) > taken; },
-       [&] { return std::vector<int>{peer}; });
+  wait([&] { return on_channel("wait_signal", channel); }, deadline,
+       [&] { return here.put.load(std::memory_order_seq_cst) > taken; }, [&] { return std::vector<int>{peer}; });
   here.consumed.store(taken + 1, std::memory_order_seq_cst);
   ring(peer);
 }

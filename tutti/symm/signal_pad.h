@@ -1,9 +1,10 @@
 // Signal pads: how the ranks of a handle wait for each other in shared memory.
 //
 // Each rank has a pad that all ranks map: [PadHeader | slots]. Slot [channel][source] of a pad is written by `source`
-// alone (and `consumed` by the owner alone), so counters need no compare-and-swap, and nothing depends on the order of arrival.
-// All counters start at zero and only increase. A waiter spins briefly, or yields immediately if ranks, or their threads, exceed cores, then
-// sleeps on the doorbell of its own pad; a rank that changes a value for which another may wait rings the other's doorbell.
+// alone (and `consumed` by the owner alone), so counters need no compare-and-swap, and nothing depends on the order of
+// arrival. All counters start at zero and only increase. A waiter spins briefly, or yields immediately if ranks, or
+// their threads, exceed cores, then sleeps on the doorbell of its own pad; a rank that changes a value for which
+// another may wait rings the other's doorbell.
 //
 // Calls of one rank may come from several threads, on different channels.
 #pragma once
@@ -40,7 +41,9 @@ struct SignalSlot {
 static_assert(sizeof(SignalSlot) == 32 && std::atomic<uint64_t>::is_always_lock_free);
 
 // Bytes of the pad for its header and for `slot_bytes` of slots.
-constexpr int64_t pad_bytes_with_header(int64_t slot_bytes) { return static_cast<int64_t>(sizeof(PadHeader)) + slot_bytes; }
+constexpr int64_t pad_bytes_with_header(int64_t slot_bytes) {
+  return static_cast<int64_t>(sizeof(PadHeader)) + slot_bytes;
+}
 constexpr int64_t channels_of_pad(int64_t slot_bytes, int ranks) {
   return slot_bytes / (static_cast<int64_t>(sizeof(SignalSlot)) * ranks);
 }
@@ -48,7 +51,8 @@ constexpr int64_t channels_of_pad(int64_t slot_bytes, int ranks) {
 // A fork()ed child cannot use the pads: calls are a UsageError there, and their end is not told.
 class SignalPads {
  public:
-  // pads[r] is where the pad of rank r is mapped. `title` opens the messages: "symmetric memory group 'k', rank 0 of 2".
+  // pads[r] is where the pad of rank r is mapped. `title` opens the messages: "symmetric memory group 'k', rank 0 of
+  // 2".
   SignalPads(std::vector<std::byte*> pads, int64_t slot_bytes, int rank, std::string title, std::vector<pid_t> pids);
   // Others that wait for this rank learn that it has left.
   ~SignalPads();
@@ -71,10 +75,12 @@ class SignalPads {
   // Returns the value that was found, which is at least `least`.
   uint64_t wait_until(int peer, uint64_t least, int channel, Moment deadline);
 
-  // For words elsewhere in the ranks' memory. Who has changed, by a sequentially consistent store, what `rank` may wait for
-  // rings; who waits returns when is_met(). `culprits` are the ranks that keep it from being met, `what` is for messages.
+  // For words elsewhere in the ranks' memory. Who has changed, by a sequentially consistent store, what `rank` may wait
+  // for rings; who waits returns when is_met(). `culprits` are the ranks that keep it from being met, `what` is for
+  // messages.
   void ring(int rank);
-  void wait(FunctionRef<std::string()> what, Moment deadline, FunctionRef<bool()> is_met, FunctionRef<std::vector<int>()> culprits);
+  void wait(FunctionRef<std::string()> what, Moment deadline, FunctionRef<bool()> is_met,
+            FunctionRef<std::vector<int>()> culprits);
 
  private:
   PadHeader& header(int rank) const { return *reinterpret_cast<PadHeader*>(pads_[static_cast<size_t>(rank)]); }

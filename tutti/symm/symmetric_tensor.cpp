@@ -16,7 +16,8 @@ Tensor SymmetricTensor::allocate(const Extents& sizes, DType dtype, Device devic
 std::string SymmetricTensor::validate(const Tensor& local) {
   if (!local.defined()) return "the tensor is undefined";
   const auto allocation = find_allocation(local);
-  if (!allocation) return fmt::format("{} is not in symmetric memory; make it with SymmetricTensor::allocate", describe(local));
+  if (!allocation)
+    return fmt::format("{} is not in symmetric memory; make it with SymmetricTensor::allocate", describe(local));
   if (local.device() != allocation->device) {
     return fmt::format("{} is on another device than its memory ({})", describe(local), to_string(allocation->device));
   }
@@ -27,7 +28,8 @@ std::string SymmetricTensor::validate(const Tensor& local) {
   if (end > allocation->data_bytes) {
     return fmt::format("{} reaches byte {} of an allocation of {} bytes", describe(local), end, allocation->data_bytes);
   }
-  if (begin % itemsize(local.dtype()) != 0) return fmt::format("{} begins at byte {}, no place for its elements", describe(local), begin);
+  if (begin % itemsize(local.dtype()) != 0)
+    return fmt::format("{} begins at byte {}, no place for its elements", describe(local), begin);
   return "";
 }
 
@@ -56,7 +58,8 @@ void SymmetricTensor::setup_remote_handles(const std::string& tag) {
 }
 
 Tensor SymmetricTensor::remote_tensor(int rank) const {
-  TUTTI_CHECK(rank >= 0 && rank < group_.size(), "SymmetricTensor: remote_tensor: rank {}; ranks are 0 to {}", rank, group_.size() - 1);
+  TUTTI_CHECK(rank >= 0 && rank < group_.size(), "SymmetricTensor: remote_tensor: rank {}; ranks are 0 to {}", rank,
+              group_.size() - 1);
   if (rank == group_.rank()) return local_;
   return handle().get_remote_strided(rank, local_.extents(), local_.strides(), local_.dtype());
 }
@@ -72,17 +75,19 @@ Tensor SymmetricTensor::remote_pointers_tensor() const {
 }
 
 void SymmetricTensor::setup_multicast(int exporter_rank, const std::string& tag) {
-  TUTTI_CHECK(exporter_rank >= 0 && exporter_rank < group_.size(), "{}: setup_multicast: rank {}; ranks are 0 to {}", title(tag),
-              exporter_rank, group_.size() - 1);
-  TUTTI_CHECK(handle().has_multicast_support(),
-              "{}: setup_multicast: backend {} has no multicast addresses; SymmHandle::multicast_write reaches all ranks on "
-              "every backend",
-              title(tag), handle().backend());
+  TUTTI_CHECK(exporter_rank >= 0 && exporter_rank < group_.size(), "{}: setup_multicast: rank {}; ranks are 0 to {}",
+              title(tag), exporter_rank, group_.size() - 1);
+  TUTTI_CHECK(
+      handle().has_multicast_support(),
+      "{}: setup_multicast: backend {} has no multicast addresses; SymmHandle::multicast_write reaches all ranks on "
+      "every backend",
+      title(tag), handle().backend());
 }
 
 void* SymmetricTensor::multicast_ptr() const {
   void* address = handle().multicast_ptr();
-  TUTTI_CHECK(address != nullptr, "SymmetricTensor: multicast_ptr: backend {} has no multicast addresses", handle().backend());
+  TUTTI_CHECK(address != nullptr, "SymmetricTensor: multicast_ptr: backend {} has no multicast addresses",
+              handle().backend());
   return address;
 }
 

@@ -18,7 +18,8 @@ namespace tutti::comm::symm {
 class SymmetricTensor {
  public:
   // Not collective; like empty_symm().
-  static Tensor allocate(const Extents& sizes, DType dtype, Device device = kCpu, const AllocationOptions& options = {});
+  static Tensor allocate(const Extents& sizes, DType dtype, Device device = kCpu,
+                         const AllocationOptions& options = {});
   // "" when `local` can become a SymmetricTensor on every backend, else the reason why not.
   static std::string validate(const Tensor& local);
 
@@ -30,8 +31,8 @@ class SymmetricTensor {
   // UsageError before setup_remote_handles().
   const SymmHandle& handle() const;
 
-  // The ranks give each other access. Collective, once per tensor; calling it again does nothing. Error messages begin with
-  // `tag`, to tell several tensors apart.
+  // The ranks give each other access. Collective, once per tensor; calling it again does nothing. Error messages begin
+  // with `tag`, to tell several tensors apart.
   void setup_remote_handles(const std::string& tag = "");
   // Rank r's tensor, with the sizes and strides of the local one. For this rank it is the local tensor, even before the
   // setup. UsageError for a rank that does not exist, or for another rank before the setup.
@@ -39,13 +40,13 @@ class SymmetricTensor {
   // i64 [W]: the address of each rank's tensor in this process. Requires the setup.
   Tensor remote_pointers_tensor() const;
 
-  // Sets up an address at which one write reaches all ranks. UsageError, naming the backend, if it does not support this, whether
-  // or not a handle exists.
+  // Sets up an address at which one write reaches all ranks. UsageError, naming the backend, if it does not support
+  // this, whether or not a handle exists.
   void setup_multicast(int exporter_rank = 0, const std::string& tag = "");
   void* multicast_ptr() const;
 
-  // [W, sizes...]: the tensors of all ranks in one address range; the stride of dim 0 is a whole number of pages. Local after the
-  // setup.
+  // [W, sizes...]: the tensors of all ranks in one address range; the stride of dim 0 is a whole number of pages. Local
+  // after the setup.
   void setup_contiguous_view(const std::string& tag = "");
   Tensor contiguous_view() const;
 

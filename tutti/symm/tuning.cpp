@@ -79,9 +79,12 @@ TuningTable TuningTable::parse(std::string_view text) {
     std::vector<std::string> fields;
     for (std::string word; words >> word;) fields.push_back(word);
     if (fields.empty()) continue;
-    TUTTI_CHECK(fields.size() == 4, "symmetric memory tuning, line {}: '{}'; expected: op ranks max_bytes algorithm", line_number, line);
-    rows.push_back({.op = fields[0], .ranks = static_cast<int>(number(fields[1], line_number)),
-                    .max_bytes = fields[2] == "inf" ? kNoLimit : number(fields[2], line_number), .algorithm = fields[3]});
+    TUTTI_CHECK(fields.size() == 4, "symmetric memory tuning, line {}: '{}'; expected: op ranks max_bytes algorithm",
+                line_number, line);
+    rows.push_back({.op = fields[0],
+                    .ranks = static_cast<int>(number(fields[1], line_number)),
+                    .max_bytes = fields[2] == "inf" ? kNoLimit : number(fields[2], line_number),
+                    .algorithm = fields[3]});
   }
   return TuningTable(std::move(rows));
 }
@@ -89,7 +92,8 @@ TuningTable TuningTable::parse(std::string_view text) {
 std::string TuningTable::to_text() const {
   std::string text = "# op ranks max_bytes algorithm\n";
   for (const TuningRow& row : rows_) {
-    text += fmt::format("{} {} {} {}\n", row.op, row.ranks, row.max_bytes == kNoLimit ? "inf" : std::to_string(row.max_bytes), row.algorithm);
+    text += fmt::format("{} {} {} {}\n", row.op, row.ranks,
+                        row.max_bytes == kNoLimit ? "inf" : std::to_string(row.max_bytes), row.algorithm);
   }
   return text;
 }

@@ -22,8 +22,8 @@ class TuningTable {
   explicit TuningTable(std::vector<TuningRow> rows);
   // The built-in table.
   static const TuningTable& defaults();
-  // Parses lines "op ranks max_bytes algorithm", where max_bytes may be "inf"; # begins a comment. UsageError, naming the line,
-  // when one is malformed.
+  // Parses lines "op ranks max_bytes algorithm", where max_bytes may be "inf"; # begins a comment. UsageError, naming
+  // the line, when one is malformed.
   static TuningTable parse(std::string_view text);
   std::string to_text() const;
   const std::vector<TuningRow>& rows() const { return rows_; }

@@ -38,8 +38,8 @@ class WorkspacePool {
     return std::nullopt;
   }
 
-  // Memory for a further piece, in which no rank has met yet. Made for no group: it is not among the allocations whose order
-  // the ranks compare, since it may go unused.
+  // Memory for a further piece, in which no rank has met yet. Made for no group: it is not among the allocations whose
+  // order the ranks compare, since it may go unused.
   Tensor allocate(const SymmGroup& group, int64_t nbytes) {
     const std::lock_guard lock(mutex_);
     int64_t size = std::max<int64_t>(nbytes, 256 << 10);
@@ -80,8 +80,8 @@ class WorkspacePool {
   int64_t largest_ = 0;
 };
 
-WorkspaceLease::WorkspaceLease(std::shared_ptr<WorkspacePool> pool, std::shared_ptr<SymmHandle> handle, Tensor all, int64_t begin,
-                               int64_t end)
+WorkspaceLease::WorkspaceLease(std::shared_ptr<WorkspacePool> pool, std::shared_ptr<SymmHandle> handle, Tensor all,
+                               int64_t begin, int64_t end)
     : pool_(std::move(pool)), handle_(std::move(handle)), all_(std::move(all)), begin_(begin), end_(end) {}
 
 WorkspaceLease::~WorkspaceLease() {
@@ -90,7 +90,8 @@ WorkspaceLease::~WorkspaceLease() {
 
 Tensor WorkspaceLease::view(int rank, const Extents& sizes, DType dtype, int64_t byte_offset) const {
   const int64_t size = itemsize(dtype);
-  TUTTI_CHECK(byte_offset >= 0 && byte_offset % size == 0, "workspace: byte {} is no place for {}", byte_offset, name_of(dtype));
+  TUTTI_CHECK(byte_offset >= 0 && byte_offset % size == 0, "workspace: byte {} is no place for {}", byte_offset,
+              name_of(dtype));
   TUTTI_CHECK(byte_offset <= nbytes() && numel_of(sizes) <= (nbytes() - byte_offset) / size,
               "workspace: {} of {} at byte {} of a lease of {} bytes", sizes, name_of(dtype), byte_offset, nbytes());
   return handle_->get_buffer(rank, sizes, dtype, (begin_ + byte_offset) / size);
@@ -106,7 +107,8 @@ WorkspaceRequest::WorkspaceRequest(const SymmGroup& group, int64_t min_bytes) : 
     if (!group.state()->workspace) group.state()->workspace = std::make_shared<WorkspacePool>();
     pool_ = group.state()->workspace;
   }
-  if (auto found = pool_->lease(nbytes_)) lease_.emplace(pool_, std::move(found->handle), std::move(found->memory), found->begin, found->begin + nbytes_);
+  if (auto found = pool_->lease(nbytes_))
+    lease_.emplace(pool_, std::move(found->handle), std::move(found->memory), found->begin, found->begin + nbytes_);
   else more_ = pool_->allocate(group, nbytes_);
 }
 
@@ -116,6 +118,8 @@ WorkspaceLease WorkspaceRequest::take() {
   return WorkspaceLease(pool_, std::move(found.handle), std::move(found.memory), found.begin, found.begin + nbytes_);
 }
 
-WorkspaceLease get_symm_mem_workspace(const SymmGroup& group, int64_t min_bytes) { return WorkspaceRequest(group, min_bytes).take(); }
+WorkspaceLease get_symm_mem_workspace(const SymmGroup& group, int64_t min_bytes) {
+  return WorkspaceRequest(group, min_bytes).take();
+}
 
 }  // namespace tutti::comm::symm

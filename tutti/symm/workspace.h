@@ -16,7 +16,8 @@ class WorkspacePool;
 // Exclusive use of a part of the group's workspace while this object lives. It has the same offset on every rank.
 class WorkspaceLease {
  public:
-  WorkspaceLease(std::shared_ptr<WorkspacePool> pool, std::shared_ptr<SymmHandle> handle, Tensor all, int64_t begin, int64_t end);
+  WorkspaceLease(std::shared_ptr<WorkspacePool> pool, std::shared_ptr<SymmHandle> handle, Tensor all, int64_t begin,
+                 int64_t end);
   ~WorkspaceLease();
   WorkspaceLease(WorkspaceLease&&) noexcept = default;
   WorkspaceLease& operator=(WorkspaceLease&&) = delete;
@@ -37,8 +38,8 @@ class WorkspaceLease {
   int64_t end_;
 };
 
-// get_symm_mem_workspace() in two steps, between which the caller can check that all ranks do the same: construction is local,
-// take() is collective if the workspace must grow.
+// get_symm_mem_workspace() in two steps, between which the caller can check that all ranks do the same: construction is
+// local, take() is collective if the workspace must grow.
 class WorkspaceRequest {
  public:
   WorkspaceRequest(const SymmGroup& group, int64_t min_bytes);
@@ -54,9 +55,9 @@ class WorkspaceRequest {
   Tensor more_;  // memory by which the workspace is to grow
 };
 
-// Borrows at least `min_bytes` of workspace, 64-byte aligned and uninitialized. Collective only when the workspace must grow,
-// which happens on all ranks alike as long as they borrow and return in the same order. Leases never overlap, so several ops may
-// be in progress.
+// Borrows at least `min_bytes` of workspace, 64-byte aligned and uninitialized. Collective only when the workspace must
+// grow, which happens on all ranks alike as long as they borrow and return in the same order. Leases never overlap, so
+// several ops may be in progress.
 WorkspaceLease get_symm_mem_workspace(const SymmGroup& group, int64_t min_bytes);
 
 }  // namespace tutti::comm::symm

@@ -16,9 +16,7 @@ namespace {
 // Device-to-device transfers move through the host in pieces of this size.
 constexpr int64_t kStagingBytes = int64_t{4} << 20;
 
-bool is_host(Device device) {
-  return device.kind == DeviceKind::cpu;
-}
+bool is_host(Device device) { return device.kind == DeviceKind::cpu; }
 
 // The elements that a tensor touches, counted from its first one.
 struct Span {

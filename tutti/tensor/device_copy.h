@@ -2,9 +2,10 @@
 //
 // Every pair of devices works: host to device, device to host, inside one device, and between two devices through a
 // staging buffer on the host. A copy keeps sizes, dtype and, when the source is dense in some order of its dims, that
-// order; any other source becomes row-major. For a dense view only its elements are transferred; for a strided view on a device,
-// all bytes from its first to its last element. Autograd state is not copied. UsageError for an undefined tensor or a device
-// that does not exist; DeviceCopyError when an allocation or a transfer fails, after the new memory has been freed.
+// order; any other source becomes row-major. For a dense view only its elements are transferred; for a strided view on
+// a device, all bytes from its first to its last element. Autograd state is not copied. UsageError for an undefined
+// tensor or a device that does not exist; DeviceCopyError when an allocation or a transfer fails, after the new memory
+// has been freed.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,8 @@ struct PendingCopy {
   std::shared_ptr<Event> done;
 };
 // Enqueues clone_to on `stream`, a stream of the source's or the target's device. The memory of both tensors is
-// held until `done` completes; do not write the source before that. A transfer that fails late throws when `done` is waited for.
+// held until `done` completes; do not write the source before that. A transfer that fails late throws when `done` is
+// waited for.
 PendingCopy clone_to_async(const Tensor& source, Device device, Stream& stream);
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
-// The C structures of DLPack 1.1. Layouts, values and names are those of the standard; they are in a namespace, so that the
-// DLPack header of another library can be included as well. Cast pointers between the two.
-// Source: the DLPack specification, "C API", versions 0.8 (DLManagedTensor) and 1.1 (DLManagedTensorVersioned).
+// The C structures of DLPack 1.1. Layouts, values and names are those of the standard; they are in a namespace, so that
+// the DLPack header of another library can be included as well. Cast pointers between the two. Source: the DLPack
+// specification, "C API", versions 0.8 (DLManagedTensor) and 1.1 (DLManagedTensorVersioned).
 #pragma once
 
 #include <cstddef>

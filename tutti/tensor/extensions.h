@@ -5,8 +5,8 @@
 //   t.extensions().put(kScale, std::make_unique<Scale>());
 //   const Scale* scale = t.extensions().find<Scale>(kScale);  // null: it has none
 //
-// Extensions belong to one tensor: copies of the handle share them, views and results of ops begin without. An alias, such as
-// detach() makes, gets those that say so. The caller must exclude concurrent use of one tensor's extensions.
+// Extensions belong to one tensor: copies of the handle share them, views and results of ops begin without. An alias,
+// such as detach() makes, gets those that say so. The caller must exclude concurrent use of one tensor's extensions.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,8 @@ class ExtensionKind {
 
 class Tensor;
 
-// Base of all extensions. The virtual functions but the first are for wrappers, tensors whose elements are elsewhere: rooms that know
-// nothing of a wrapper's kind ask its extensions.
+// Base of all extensions. The virtual functions but the first are for wrappers, tensors whose elements are elsewhere:
+// rooms that know nothing of a wrapper's kind ask its extensions.
 class TensorExtension {
  public:
   virtual ~TensorExtension() = default;
@@ -42,7 +42,8 @@ class TensorExtension {
   virtual std::string text() const { return {}; }
   // A tensor with the elements of the wrapper `t`, which has one; undefined: they are read.
   virtual Tensor whole(const Tensor& t) const;
-  // `plain`, made by the library as an operand beside the wrapper, in the form in which ops take both; undefined: as it is.
+  // `plain`, made by the library as an operand beside the wrapper, in the form in which ops take both; undefined: as it
+  // is.
   virtual Tensor beside(const Tensor& plain) const;
   // A cotangent of the wrapper, a leaf, in the form in which its gradient is kept; undefined: as it is.
   virtual Tensor arriving(const Tensor& cotangent) const;

@@ -22,12 +22,15 @@ class WatchedHandles {
     WatchedHandles* known = impl.handles.load(std::memory_order_acquire);
     if (known != nullptr) return *known;
     auto made = std::make_unique<WatchedHandles>();
-    return impl.handles.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel) ? *made.release() : *known;
+    return impl.handles.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel) ? *made.release()
+                                                                                              : *known;
   }
 
   void add(TensorImpl& impl, const void* handle, const Losses& losses) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(entries_, [&](const Entry& e) { return e.losses.expired() || (e.handle == handle && e.losses.lock() == losses); });
+    std::erase_if(entries_, [&](const Entry& e) {
+      return e.losses.expired() || (e.handle == handle && e.losses.lock() == losses);
+    });
     entries_.push_back({handle, losses});
     set_bits(impl);
   }
@@ -57,7 +60,8 @@ class WatchedHandles {
     uint64_t bits = 0, before = impl.handle_bits.load();
     for (const Entry& e : entries_) bits |= TensorImpl::bit_of(e.handle);
     // While somebody notes, a bit that nobody watches may be of a handle whose end must be told.
-    while (!impl.handle_bits.compare_exchange_weak(before, notes_anywhere.load() > 0 ? before | bits : bits)) {}
+    while (!impl.handle_bits.compare_exchange_weak(before, notes_anywhere.load() > 0 ? before | bits : bits)) {
+    }
   }
   std::mutex mutex_;  // of entries_
   std::vector<Entry> entries_;

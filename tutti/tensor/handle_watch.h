@@ -1,9 +1,11 @@
-// Records the Tensor objects through which code reads tensors, and detects when one of them is overwritten or destroyed.
+// Records the Tensor objects through which code reads tensors, and detects when one of them is overwritten or
+// destroyed.
 //
-// A cache of results computed from the program's tensors keeps its own handles on them, and so does not see when a variable of
-// the program comes to hold another tensor: `w = w + 1`, `model = Model{}`, std::swap, a vector that moves its elements. A count
-// of handles does not tell either, since other handles come and go. Therefore the reader records, once, the Tensor objects that
-// it reads through. Those that still exist afterwards are variables of the program, and each one that is lost later is counted.
+// A cache of results computed from the program's tensors keeps its own handles on them, and so does not see when a
+// variable of the program comes to hold another tensor: `w = w + 1`, `model = Model{}`, std::swap, a vector that moves
+// its elements. A count of handles does not tell either, since other handles come and go. Therefore the reader records,
+// once, the Tensor objects that it reads through. Those that still exist afterwards are variables of the program, and
+// each one that is lost later is counted.
 //
 //   auto losses = std::make_shared<std::atomic<int64_t>>(0);
 //   {
@@ -14,7 +16,8 @@
 //   }
 //   w = zeros({3});   // *losses is 1
 //
-// Not detected: a pointer or reference that now refers to another Tensor object, and objects added to those that are read.
+// Not detected: a pointer or reference that now refers to another Tensor object, and objects added to those that are
+// read.
 #pragma once
 
 #include <atomic>
@@ -51,8 +54,8 @@ class HandleNotes {
   bool has_handle_of(const Tensor& t) const;
   // Stops recording handles of `t`.
   void forget(const Tensor& t);
-  // From now on, as long as `losses` is alive, it is incremented whenever one of the recorded handles that still exist is lost,
-  // on any thread.
+  // From now on, as long as `losses` is alive, it is incremented whenever one of the recorded handles that still exist
+  // is lost, on any thread.
   void watch(const std::shared_ptr<std::atomic<int64_t>>& losses) const;
 
  private:

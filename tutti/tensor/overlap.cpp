@@ -26,9 +26,9 @@ int64_t bezout(int64_t a, int64_t b) {
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && a < 0); }
 
-// Two positions of a view are one element when their difference d, |d[k]| <= steps[k] and not all 0, has sum d[k] * stride[k]
-// = 0. Two dims have a closed form, and the two with most steps come to it; the search tries the steps of the others, from the
-// longest stride down, as far as what is left can make up for them.
+// Two positions of a view are one element when their difference d, |d[k]| <= steps[k] and not all 0, has sum d[k] *
+// stride[k] = 0. Two dims have a closed form, and the two with most steps come to it; the search tries the steps of the
+// others, from the longest stride down, as far as what is left can make up for them.
 class Search {
  public:
   // dims: strides are positive.
@@ -73,7 +73,8 @@ class Search {
     if (++trials_ > kMostTrials || k == 0) return true;
     const Dim& d = dims_[k];
     const int64_t rest = reaches_[k - 1];
-    const int64_t first = std::max(-d.steps, -floor_div(rest - target, d.stride)), last = std::min(d.steps, floor_div(target + rest, d.stride));
+    const int64_t first = std::max(-d.steps, -floor_div(rest - target, d.stride)),
+                  last = std::min(d.steps, floor_div(target + rest, d.stride));
     if (k > 1) return any_of(k, first, last, target);
     // i * stride[1] = target modulo stride[0]: the first such i from `first` on.
     const int64_t period = dims_[0].stride / divisors_[1];
@@ -114,13 +115,17 @@ bool overlaps_itself(const Extents& sizes, const Extents& strides) {
 void refuse_overlap(const char* what, const Tensor& target) {
   if (target.is_contiguous()) return;
   for (size_t d = 0; d < target.strides().size(); ++d) {
-    TUTTI_CHECK(target.strides()[d] != 0 || target.extents()[d] < 2 || target.numel() == 0,
-                "{}: dim {} of the tensor {} is expanded: its elements are the same memory and cannot be written one by one; "
-                "clone() it", what, d, describe(target));
+    TUTTI_CHECK(
+        target.strides()[d] != 0 || target.extents()[d] < 2 || target.numel() == 0,
+        "{}: dim {} of the tensor {} is expanded: its elements are the same memory and cannot be written one by one; "
+        "clone() it",
+        what, d, describe(target));
   }
   TUTTI_CHECK(!overlaps_itself(target.extents(), target.strides()),
-              "{}: the tensor {} with strides {} overlaps itself: some of its elements are the same memory and cannot be written one by "
-              "one; clone() it", what, describe(target), target.strides());
+              "{}: the tensor {} with strides {} overlaps itself: some of its elements are the same memory and cannot "
+              "be written one by "
+              "one; clone() it",
+              what, describe(target), target.strides());
 }
 
 }  // namespace tutti

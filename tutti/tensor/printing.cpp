@@ -115,10 +115,8 @@ class Printer {
     for (int64_t i : shown_[dim]) {
       if (!first) separate(dim, innermost);
       first = false;
-      if (i < 0)
-        text_ += "...";
-      else
-        write(dim + 1);
+      if (i < 0) text_ += "...";
+      else write(dim + 1);
     }
     text_ += ']';
   }
@@ -151,10 +149,8 @@ std::string to_string(const Tensor& handle) {
   std::string text;
   if (handle.extensions().any([&](const TensorExtension& e) { return !(text = e.text()).empty(); })) return text;
   const Tensor t = host_readable(handle);
-  if (t.numel() == 0)
-    text = fmt::format("[], size {}", t.extents());
-  else
-    text = Printer(to_device(t, kCpu)).text();
+  if (t.numel() == 0) text = fmt::format("[], size {}", t.extents());
+  else text = Printer(to_device(t, kCpu)).text();
   if (t.dtype() != DType::f32) text += fmt::format(", {}", name_of(t.dtype()));
   if (t.device().kind != DeviceKind::cpu) text += fmt::format(", {}", to_string(t.device()));
   return text;

@@ -3,10 +3,11 @@
 namespace tutti {
 
 void rebind(const Tensor& target, const Tensor& source) {
-  TUTTI_CHECK(target.dtype() == source.dtype() && target.device() == source.device(), "the tensor {} cannot become {}: dtype and device stay",
-              describe(target), describe(source));
-  TUTTI_CHECK(target.extensions().empty(), "the tensor {} takes part in {} and cannot become another one; detach() it first",
-              describe(target), target.extensions().newest().name());
+  TUTTI_CHECK(target.dtype() == source.dtype() && target.device() == source.device(),
+              "the tensor {} cannot become {}: dtype and device stay", describe(target), describe(source));
+  TUTTI_CHECK(target.extensions().empty(),
+              "the tensor {} takes part in {} and cannot become another one; detach() it first", describe(target),
+              target.extensions().newest().name());
   TensorImpl& to = *target.impl();
   const TensorImpl& from = *source.impl();
   to.sizes = from.sizes;
@@ -21,7 +22,8 @@ void rebind(const Tensor& target, const Tensor& source) {
 }
 
 bool is_same_view(const Tensor& a, const Tensor& b) {
-  return a.storage().get() == b.storage().get() && a.offset() == b.offset() && a.extents() == b.extents() && a.strides() == b.strides();
+  return a.storage().get() == b.storage().get() && a.offset() == b.offset() && a.extents() == b.extents() &&
+         a.strides() == b.strides();
 }
 
 }  // namespace tutti

@@ -56,8 +56,10 @@ class ReleasedMemory final : public StoragePlaceholder {
  public:
   ReleasedMemory() : StoragePlaceholder(StorageState::released) {}
   [[noreturn]] void refuse_data() const override {
-    throw UsageError("the elements of a tensor were asked for whose memory was given back by resize_storage_(t, 0); resize it to its size first, and "
-                     "write it");
+    throw UsageError(
+        "the elements of a tensor were asked for whose memory was given back by resize_storage_(t, 0); resize it to "
+        "its size first, and "
+        "write it");
   }
 };
 
@@ -71,7 +73,10 @@ StorageState Storage::state() const {
 void Storage::release_memory() {
   if (state() == StorageState::released) return;
   wait();
-  TUTTI_CHECK(allocator_ != nullptr, "resize_storage_: the memory of {} bytes belongs to somebody else; only memory that tensors allocated can be given back", nbytes_);
+  TUTTI_CHECK(allocator_ != nullptr,
+              "resize_storage_: the memory of {} bytes belongs to somebody else; only memory that tensors allocated "
+              "can be given back",
+              nbytes_);
   allocator_->deallocate(data_, static_cast<size_t>(nbytes_), category_);
   data_ = nullptr;
   placeholder_ = std::make_unique<ReleasedMemory>();

@@ -1,7 +1,7 @@
 // Storage: the memory under one or more tensors, reference counted.
 //
-// Reference counts are atomic, access to the bytes is not synchronized: threads may read a storage concurrently, but a writer
-// needs exclusive access.
+// Reference counts are atomic, access to the bytes is not synchronized: threads may read a storage concurrently, but a
+// writer needs exclusive access.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,8 @@ class Storage;
 // Writes the bytes of storages that are pending, and lives as long as they do.
 class PendingWriter {
  public:
-  // Blocks until the bytes of `storage` are written and makes it present, or throws why they never will be. Called from any thread.
+  // Blocks until the bytes of `storage` are written and makes it present, or throws why they never will be. Called from
+  // any thread.
   virtual void wait(Storage& storage) = 0;
 
  protected:
@@ -70,26 +71,31 @@ class Storage : public FreeListed<Storage> {
   // A storage of `nbytes` without memory.
   static Storage* without_memory(int64_t nbytes, Device device, std::unique_ptr<StoragePlaceholder> placeholder);
 
-  // The bytes, which a pending storage has as well; wait() before they are read. Throws an error from the placeholder when there
-  // is no memory.
+  // The bytes, which a pending storage has as well; wait() before they are read. Throws an error from the placeholder
+  // when there is no memory.
   void* data() const {
-    if (placeholder_) [[unlikely]] placeholder_->refuse_data();
+    if (placeholder_) [[unlikely]]
+      placeholder_->refuse_data();
     return data_;
   }
-  // Returns the memory to the allocator. Tensors on the storage stay, and reading them is a UsageError until restore_memory().
-  // UsageError for memory with another owner. The caller must exclude concurrent use.
+  // Returns the memory to the allocator. Tensors on the storage stay, and reading them is a UsageError until
+  // restore_memory(). UsageError for memory with another owner. The caller must exclude concurrent use.
   void release_memory();
   // Allocates the memory again, uninitialized. Both functions do nothing when the storage already is in that state.
   void restore_memory();
   bool has_memory() const { return !placeholder_; }
   StorageState state() const;
-  // From now on, host reads of the bytes wait for `writer` first; null: the bytes are written. May be called from any thread.
+  // From now on, host reads of the bytes wait for `writer` first; null: the bytes are written. May be called from any
+  // thread.
   void set_pending(PendingWriter* writer) { writer_.store(writer, std::memory_order_release); }
   // `writer` has written the bytes. Where another one was set meanwhile, they are still to be written by that.
-  void end_pending(PendingWriter* writer) { writer_.compare_exchange_strong(writer, nullptr, std::memory_order_acq_rel); }
+  void end_pending(PendingWriter* writer) {
+    writer_.compare_exchange_strong(writer, nullptr, std::memory_order_acq_rel);
+  }
   // Waits until the bytes are written. Throws the writer's error if they cannot be.
   void wait() {
-    if (PendingWriter* const writer = writer_.load(std::memory_order_acquire)) [[unlikely]] writer->wait(*this);
+    if (PendingWriter* const writer = writer_.load(std::memory_order_acquire)) [[unlikely]]
+      writer->wait(*this);
   }
   StoragePlaceholder* placeholder() const { return placeholder_.get(); }
   int64_t nbytes() const { return nbytes_; }

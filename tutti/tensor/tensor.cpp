@@ -20,12 +20,12 @@ bool is_dense(const Extents& sizes, const Extents& strides) {
   return true;
 }
 
-TensorHandle make_impl(StorageRef storage, const Extents& sizes, const Extents& strides, int64_t offset,
-                       DType dtype) {
+TensorHandle make_impl(StorageRef storage, const Extents& sizes, const Extents& strides, int64_t offset, DType dtype) {
   TensorHandle impl(new TensorImpl);
   impl->dtype = dtype;
   impl->device = storage->device();
-  for (const int64_t s : sizes) impl->sizes.push_back(s);  // in place: copied as a whole, it would wait for its parts to be written
+  for (const int64_t s : sizes)
+    impl->sizes.push_back(s);  // in place: copied as a whole, it would wait for its parts to be written
   impl->extents = sizes;
   impl->strides = strides;
   impl->offset = offset;
@@ -43,7 +43,8 @@ void check_sizes(const char* where, const Extents& sizes) {
 
 void throw_undefined_tensor() {
   throw UndefinedTensorError(
-      "an undefined tensor was used where a value is needed: it was never assigned, was moved from, or is the gradient of a tensor that nothing depends on; "
+      "an undefined tensor was used where a value is needed: it was never assigned, was moved from, or is the gradient "
+      "of a tensor that nothing depends on; "
       "ask defined() first");
 }
 
@@ -57,11 +58,12 @@ Tensor Tensor::empty(const Extents& sizes, DType dtype, Device device) {
 
 Tensor Tensor::empty_strided(const Extents& sizes, const Extents& strides, DType dtype, Device device) {
   check_sizes("empty_strided", sizes);
-  TUTTI_CHECK_EQ(sizes.ndim(), strides.ndim(), "empty_strided: sizes {} and strides {} differ in length", sizes, strides);
+  TUTTI_CHECK_EQ(sizes.ndim(), strides.ndim(), "empty_strided: sizes {} and strides {} differ in length", sizes,
+                 strides);
   int64_t last = numel_of(sizes) == 0 ? -1 : 0;
   for (int d = 0; d < sizes.ndim() && last >= 0; ++d) {
-    TUTTI_CHECK(strides[d] >= 0, "empty_strided: invalid strides for dim {}: {} (sizes {}); strides are not negative", d,
-                strides[d], sizes);
+    TUTTI_CHECK(strides[d] >= 0, "empty_strided: invalid strides for dim {}: {} (sizes {}); strides are not negative",
+                d, strides[d], sizes);
     last = checked_add(last, checked_mul(sizes[d] - 1, strides[d]));
   }
   Tensor t;
@@ -82,15 +84,16 @@ Tensor Tensor::over(StorageRef storage, const Extents& sizes, const Extents& str
   const int64_t capacity = storage->nbytes() / itemsize(dtype);
   if (numel_of(sizes) > 0) {
     TUTTI_CHECK(first >= 0 && last < capacity,
-                "view: sizes {}, strides {}, offset {} reach elements {} to {}, the storage holds {} of {}", sizes, strides,
-                offset, first, last, capacity, name_of(dtype));
+                "view: sizes {}, strides {}, offset {} reach elements {} to {}, the storage holds {} of {}", sizes,
+                strides, offset, first, last, capacity, name_of(dtype));
   }
   Tensor t;
   t.impl_ = make_impl(std::move(storage), sizes, strides, offset, dtype);
   return t;
 }
 
-Tensor Tensor::from_memory(void* data, const Extents& sizes, DType dtype, std::function<void()> release, Device device) {
+Tensor Tensor::from_memory(void* data, const Extents& sizes, DType dtype, std::function<void()> release,
+                           Device device) {
   check_sizes("from_memory", sizes);
   const int64_t nbytes = checked_mul(numel_of(sizes), itemsize(dtype));
   TUTTI_CHECK(data != nullptr || nbytes == 0, "from_memory: a null pointer for sizes {} of {}", sizes, name_of(dtype));
@@ -101,7 +104,8 @@ Tensor Tensor::from_memory(void* data, const Extents& sizes, DType dtype, std::f
 }
 
 Tensor Tensor::view_as(const Extents& sizes, const Extents& strides, int64_t offset) const {
-  if (HandleNotes* notes = HandleNotes::current()) notes->read(*this);  // another tensor on this memory is no copy of the handle
+  if (HandleNotes* notes = HandleNotes::current())
+    notes->read(*this);  // another tensor on this memory is no copy of the handle
   return over(impl_->storage, sizes, strides, offset, dtype());
 }
 
@@ -118,7 +122,9 @@ Tensor Tensor::alias() const {
 void Tensor::fix_sizes() const { concrete(sizes()); }
 
 void Tensor::fix_strides() const {
-  decide(*this, [](const Tensor& t, const Shape& about) { return t.strides() == concrete(about); }, to_shape(impl_->strides));
+  decide(
+      *this, [](const Tensor& t, const Shape& about) { return t.strides() == concrete(about); },
+      to_shape(impl_->strides));
 }
 
 void Tensor::fix_offset() const {
@@ -128,7 +134,8 @@ void Tensor::fix_offset() const {
 static Tensor readable_element(const Tensor& t) {
   TUTTI_CHECK(t.defined(), "item: the tensor is undefined");
   TUTTI_CHECK(t.numel() == 1, "item: the tensor {} has {} elements; expected exactly one", describe(t), t.numel());
-  TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "item: the tensor {} is not on the cpu; copy it there first", describe(t));
+  TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "item: the tensor {} is not on the cpu; copy it there first",
+              describe(t));
   Tensor whole;
   t.extensions().any([&](const TensorExtension& e) { return (whole = e.whole(t)).defined(); });
   return host_readable(whole.defined() ? whole : t);
@@ -148,7 +155,8 @@ std::string describe(const Tensor& t) {
   if (!t.defined()) return "<undefined>";
   std::string more;
   t.extensions().any([&](const TensorExtension& e) { return !(more = e.description()).empty(); });
-  return fmt::format("{} {} {}{}{}", t.sizes(), name_of(t.dtype()), to_string(t.device()), more.empty() ? "" : " ", more);
+  return fmt::format("{} {} {}{}{}", t.sizes(), name_of(t.dtype()), to_string(t.device()), more.empty() ? "" : " ",
+                     more);
 }
 
 Tensor beside(const Tensor& operand, Tensor plain) {
@@ -171,11 +179,12 @@ static void copy_dim(char* target, const char* source, const Tensor& t, const Te
 }
 
 void copy_elements(const Tensor& target, const Tensor& source) {
-  TUTTI_CHECK(target.defined() && source.defined() && target.extents() == source.extents() &&
-                  target.dtype() == source.dtype(),
-              "copy: the target is {}, the source {}; sizes and dtypes must agree", describe(target), describe(source));
+  TUTTI_CHECK(
+      target.defined() && source.defined() && target.extents() == source.extents() && target.dtype() == source.dtype(),
+      "copy: the target is {}, the source {}; sizes and dtypes must agree", describe(target), describe(source));
   TUTTI_CHECK(target.device().kind == DeviceKind::cpu && source.device().kind == DeviceKind::cpu,
-              "copy: from {} to {}; both must be on the cpu, move one with to_device()", describe(source), describe(target));
+              "copy: from {} to {}; both must be on the cpu, move one with to_device()", describe(source),
+              describe(target));
   if (target.numel() == 0) return;
   before_host_read(source);
   copy_dim(static_cast<char*>(target.raw_data()), static_cast<const char*>(source.raw_data()), target, source, 0,

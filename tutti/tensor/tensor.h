@@ -1,9 +1,10 @@
 // Tensor: a value handle on a strided view of a storage.
 //
 // Copying a Tensor shares the storage; clone() (tutti/ops) copies the data. Sizes are SymInts so that code over tensors
-// can be traced; extents() gives them as integers, for code that accesses memory. Zero-size and 0-dim tensors are allowed
-// everywhere. Code that must know when a Tensor object comes to hold another tensor can watch it (handle_watch.h).
-// Thread safety: handles may be copied and read from several threads; the caller must exclude concurrent writes to a storage.
+// can be traced; extents() gives them as integers, for code that accesses memory. Zero-size and 0-dim tensors are
+// allowed everywhere. Code that must know when a Tensor object comes to hold another tensor can watch it
+// (handle_watch.h). Thread safety: handles may be copied and read from several threads; the caller must exclude
+// concurrent writes to a storage.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ class Tensor {
   template <class T>
   static Tensor of(const std::vector<T>& values, const Extents& sizes) {
     Tensor t = empty(sizes, dtype_of<T>);
-    TUTTI_CHECK_EQ(static_cast<int64_t>(values.size()), t.numel(), "Tensor::of: {} values for shape {}", values.size(), sizes);
+    TUTTI_CHECK_EQ(static_cast<int64_t>(values.size()), t.numel(), "Tensor::of: {} values for shape {}", values.size(),
+                   sizes);
     T* out = t.data<T>();
     for (size_t i = 0; i < values.size(); ++i) out[i] = values[i];
     return t;
@@ -59,22 +61,27 @@ class Tensor {
   int ndim() const { return impl_->sizes.ndim(); }
   SymInt size(int64_t dim) const { return impl_->sizes[static_cast<size_t>(normalize_dim(dim, ndim(), "size"))]; }
   const Shape& sizes() const { return impl_->sizes; }
-  // While tracing with symbolic sizes, the following are answered for the traced call, and the answer is recorded as a guard.
+  // While tracing with symbolic sizes, the following are answered for the traced call, and the answer is recorded as a
+  // guard.
   const Extents& extents() const {
-    if (impl_->traced >= 0) [[unlikely]] fix_sizes();
+    if (impl_->traced >= 0) [[unlikely]]
+      fix_sizes();
     return impl_->extents;
   }
   int64_t extent(int64_t dim) const { return size(dim).guard_int(); }
   const Extents& strides() const {
-    if (impl_->traced >= 0) [[unlikely]] fix_strides();
+    if (impl_->traced >= 0) [[unlikely]]
+      fix_strides();
     return impl_->strides;
   }
   int64_t offset() const {
-    if (impl_->traced >= 0) [[unlikely]] fix_offset();
+    if (impl_->traced >= 0) [[unlikely]]
+      fix_offset();
     return impl_->offset;
   }
   int64_t numel() const {
-    if (impl_->traced >= 0) [[unlikely]] return numel_of(sizes()).guard_int();
+    if (impl_->traced >= 0) [[unlikely]]
+      return numel_of(sizes()).guard_int();
     return impl_->numel;
   }
   int64_t nbytes() const { return numel() * itemsize(dtype()); }
@@ -85,12 +92,11 @@ class Tensor {
   }
 
   // The address of the first element. The caller must keep the tensor alive while using the pointer.
-  void* raw_data() const {
-    return static_cast<char*>(impl_->storage->data()) + impl_->offset * itemsize(impl_->dtype);
-  }
+  void* raw_data() const { return static_cast<char*>(impl_->storage->data()) + impl_->offset * itemsize(impl_->dtype); }
   template <class T>
   T* data() const {
-    TUTTI_CHECK(dtype() == dtype_of<T>, "data: the tensor holds {}, {} was asked for", name_of(dtype()), name_of(dtype_of<T>));
+    TUTTI_CHECK(dtype() == dtype_of<T>, "data: the tensor holds {}, {} was asked for", name_of(dtype()),
+                name_of(dtype_of<T>));
     return static_cast<T*>(raw_data());
   }
   // The value of a tensor with one element, converted. UsageError for any other number of elements.
@@ -106,7 +112,8 @@ class Tensor {
 
   // Another view of the same storage, not recorded by autograd, unlike the view ops in tutti/ops.
   Tensor view_as(const Extents& sizes, const Extents& strides, int64_t offset) const;
-  // A separate tensor with the same view, the same stages and the extensions that an alias gets, not recorded by autograd.
+  // A separate tensor with the same view, the same stages and the extensions that an alias gets, not recorded by
+  // autograd.
   Tensor alias() const;
 
  private:
@@ -123,9 +130,11 @@ std::string describe(const Tensor& t);
 // The elements as readable text: rows are in brackets, long dims are elided.
 std::string to_string(const Tensor& t);
 
-// Copies every element of `source` into `target`: same sizes and dtype, any strides, both on the host. Not recorded by autograd.
+// Copies every element of `source` into `target`: same sizes and dtype, any strides, both on the host. Not recorded by
+// autograd.
 void copy_elements(const Tensor& target, const Tensor& source);
-// `plain`, a tensor that is made as an operand beside `operand`, in the form in which ops take both: distributed where operand is.
+// `plain`, a tensor that is made as an operand beside `operand`, in the form in which ops take both: distributed where
+// operand is.
 Tensor beside(const Tensor& operand, Tensor plain);
 // A dense row-major tensor with the same elements: `t` itself when it already is one.
 Tensor to_contiguous(const Tensor& t);

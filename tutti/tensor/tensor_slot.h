@@ -1,8 +1,8 @@
-// TensorSlot: a place of the program that holds a tensor now and may hold another one later, such as a parameter or a buffer of
-// a module.
+// TensorSlot: a place of the program that holds a tensor now and may hold another one later, such as a parameter or a
+// buffer of a module.
 //
-// Code that runs eagerly reads the tensor that the slot holds. A trace notes that it read the slot, so that each later call of
-// what it recorded reads the slot again and never works on a tensor that has been replaced.
+// Code that runs eagerly reads the tensor that the slot holds. A trace notes that it read the slot, so that each later
+// call of what it recorded reads the slot again and never works on a tensor that has been replaced.
 #pragma once
 
 #include <memory>

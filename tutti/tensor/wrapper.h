@@ -1,8 +1,8 @@
-// Wrappers: tensors that stand for another one, their inside, in which their elements are. A distributed tensor has the sizes of the whole
-// and inside the part of this rank.
+// Wrappers: tensors that stand for another one, their inside, in which their elements are. A distributed tensor has the
+// sizes of the whole and inside the part of this rank.
 //
-// Ops on a wrapper are computed by the stage of its kind. Code that records or repeats what happens to memory, such as compiled
-// functions, deals with insides; autograd deals with the wrappers.
+// Ops on a wrapper are computed by the stage of its kind. Code that records or repeats what happens to memory, such as
+// compiled functions, deals with insides; autograd deals with the wrappers.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,16 @@
 
 namespace tutti {
 
-// All about a wrapper but its elements, for code that makes the same again around others. Keeps nothing alive that wrappers share, such as
-// the ranks of distributed tensors. Immutable.
+// All about a wrapper but its elements, for code that makes the same again around others. Keeps nothing alive that
+// wrappers share, such as the ranks of distributed tensors. Immutable.
 class WrapperForm {
  public:
   virtual ~WrapperForm() = default;
-  // A wrapper of this form. `copied`: the wrapper of which it is a view that is a copy, undefined where the form is none. UsageError when what
-  // wrappers of it share is gone.
+  // A wrapper of this form. `copied`: the wrapper of which it is a view that is a copy, undefined where the form is
+  // none. UsageError when what wrappers of it share is gone.
   virtual Tensor around(Tensor inside, const Tensor& copied = {}) const = 0;
-  // The elements of `t`, a wrapper of this kind and of these sizes, as they are inside one of this form. UsageError for other tensors.
+  // The elements of `t`, a wrapper of this kind and of these sizes, as they are inside one of this form. UsageError for
+  // other tensors.
   virtual Tensor elements_of(const Tensor& t) const = 0;
   // The same form for an inside of these sizes, which may differ in the dims that an inside has whole.
   virtual std::shared_ptr<const WrapperForm> for_inside(const Extents& sizes) const = 0;
@@ -36,12 +37,13 @@ class WrapperExtension : public TensorExtension {
   virtual const Tensor& inside() const = 0;
   // The form of the wrapper `t` that this belongs to.
   virtual std::shared_ptr<const WrapperForm> form(const Tensor& t) const = 0;
-  // Whether the inside of `t`, the wrapper that this belongs to, has dim `dim` whole, in any size: it may be a symbol of a trace.
+  // Whether the inside of `t`, the wrapper that this belongs to, has dim `dim` whole, in any size: it may be a symbol
+  // of a trace.
   virtual bool has_whole(const Tensor& t, int dim) const = 0;
   // Whether `t` has this form, sizes and strides aside, and what it shares with others still exists. Does not allocate.
   virtual bool has(const WrapperForm& form) const = 0;
-  // Whether this is a view that is a copy, which must not be read once the tensor that it shows has been written; and whether that is `other`, or is
-  // what `other` shows as a copy.
+  // Whether this is a view that is a copy, which must not be read once the tensor that it shows has been written; and
+  // whether that is `other`, or is what `other` shows as a copy.
   virtual bool is_copy() const = 0;
   virtual bool is_copy_of(const WrapperExtension& other) const = 0;
 };

@@ -57,7 +57,8 @@ void check_equal_on_ranks(comm::ProcessGroup* group, std::span<const NamedHash> 
     for (size_t rank = 1; rank < hashes.size(); ++rank) {
       if (hashes[rank] != hashes[0]) others.push_back(rank);
     }
-    TUTTI_CHECK(others.empty(), "{} of rank{} {} is not that of rank 0 (hash {:016x}, on rank 0 {:016x}); give every rank the same",
+    TUTTI_CHECK(others.empty(),
+                "{} of rank{} {} is not that of rank 0 (hash {:016x}, on rank 0 {:016x}); give every rank the same",
                 named.name, others.size() == 1 ? "" : "s", fmt::join(others, ", "), hashes[others.front()], hashes[0]);
   }
 }

@@ -1,5 +1,5 @@
-// Agreement between the ranks of a run. All ranks of `group` must call these functions at the same point; a null group means a
-// single rank.
+// Agreement between the ranks of a run. All ranks of `group` must call these functions at the same point; a null group
+// means a single rank.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace tutti::train {
 
 inline bool is_first_rank(const comm::ProcessGroup* group) { return group == nullptr || group->rank() == 0; }
 
-// Rank 0 tells the others whether it failed, in which case all ranks throw, so that none waits for a rank that has left.
+// Rank 0 tells the others whether it failed, in which case all ranks throw, so that none waits for a rank that has
+// left.
 void agree(comm::ProcessGroup* group, const std::exception_ptr& problem);
 
 // Runs `action` on rank 0 only; if it throws, all ranks throw.
@@ -31,7 +32,8 @@ void on_first_rank(comm::ProcessGroup* group, const Action& action) {
   agree(group, problem);
 }
 
-// Runs `action` on every rank; if it throws on one, all ranks throw: its error there, and one that names the first such rank on the others.
+// Runs `action` on every rank; if it throws on one, all ranks throw: its error there, and one that names the first such
+// rank on the others.
 void on_all_ranks(comm::ProcessGroup* group, FunctionRef<void()> action);
 
 // Returns rank 0's value on all ranks.
@@ -41,7 +43,8 @@ struct NamedHash {
   std::string name;  // "the text", for the message
   uint64_t hash;
 };
-// UsageError on every rank, naming the first of `mine` that differs between ranks and the ranks that differ from rank 0.
+// UsageError on every rank, naming the first of `mine` that differs between ranks and the ranks that differ from rank
+// 0.
 void check_equal_on_ranks(comm::ProcessGroup* group, std::span<const NamedHash> mine);
 
 }  // namespace tutti::train

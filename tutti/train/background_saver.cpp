@@ -11,7 +11,8 @@
 
 namespace tutti::train {
 
-BackgroundSaver::BackgroundSaver(comm::ProcessGroup* group, const nn::Module& model, const optim::Optimizer& optimizer, std::chrono::microseconds copy_delay)
+BackgroundSaver::BackgroundSaver(comm::ProcessGroup* group, const nn::Module& model, const optim::Optimizer& optimizer,
+                                 std::chrono::microseconds copy_delay)
     : model_(tensors_of(model)), optimizer_(state_of(optimizer)), copy_delay_(copy_delay) {
   if (group == nullptr || group->size() == 1) return;
   std::vector<int> all(static_cast<size_t>(group->size()));
@@ -23,8 +24,10 @@ BackgroundSaver::~BackgroundSaver() {
   if (writer_.joinable()) writer_.join();
 }
 
-void BackgroundSaver::save(const std::filesystem::path& folder, const nn::Module& model, const optim::Optimizer& optimizer, const TrainState& state, int64_t keep_latest) {
-  TUTTI_CHECK(!writer_.joinable(), "checkpoint: {} is still being written; wait() for it before the next one", folder_.string());
+void BackgroundSaver::save(const std::filesystem::path& folder, const nn::Module& model,
+                           const optim::Optimizer& optimizer, const TrainState& state, int64_t keep_latest) {
+  TUTTI_CHECK(!writer_.joinable(), "checkpoint: {} is still being written; wait() for it before the next one",
+              folder_.string());
   const TraceSpan span(TraceCategory::annotation, "checkpoint: begin");
   model_.begin(tensors_of(model));
   optimizer_.begin(state_of(optimizer));

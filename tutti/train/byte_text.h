@@ -11,7 +11,8 @@ struct ByteUnit {
   const char* name;
   int digits;  // behind the point
 };
-// The largest unit, from B to TiB, of which there is at least one; what is written beside each other shares that of the largest.
+// The largest unit, from B to TiB, of which there is at least one; what is written beside each other shares that of the
+// largest.
 ByteUnit byte_unit(int64_t nbytes);
 // "41.2": without the unit.
 std::string in_unit(int64_t nbytes, const ByteUnit& unit);

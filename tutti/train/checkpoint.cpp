@@ -26,7 +26,8 @@ fs::path resolve_checkpoint(const fs::path& path) {
   for (const fs::path& folder : {path, path / "checkpoint"}) {
     if (const auto newest = newest_checkpoint(folder)) return *newest;
     for (const IncompleteCheckpoint& c : incomplete_checkpoints(folder))
-      throw EnvironmentError(fmt::format("no checkpoint in {} is whole: {} lacks {}", folder.string(), c.path.filename().string(), fmt::join(c.missing, " and ")));
+      throw EnvironmentError(fmt::format("no checkpoint in {} is whole: {} lacks {}", folder.string(),
+                                         c.path.filename().string(), fmt::join(c.missing, " and ")));
   }
   throw UsageError(fmt::format("{} holds no checkpoint: neither {} nor step-N folders", path.string(), kModelFile));
 }
@@ -44,21 +45,25 @@ void check_digests(const fs::path& folder, const Digests& saved, comm::ProcessGr
   }
   if (changed.empty() && missing.empty() && unknown.empty()) return;
   std::string counts, names;
-  for (const auto& [what, list] : {std::pair<const char*, const std::vector<std::string>&>{"changed", changed}, {"missing", missing}, {"unknown", unknown}}) {
+  for (const auto& [what, list] : {std::pair<const char*, const std::vector<std::string>&>{"changed", changed},
+                                   {"missing", missing},
+                                   {"unknown", unknown}}) {
     if (list.empty()) continue;
     counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", list.size(), what);
     for (const std::string& name : list) names += fmt::format("\n  {}: {}", what, name);
   }
-  throw EnvironmentError(fmt::format("{} is damaged: of the {} tensors that were saved, {}{}\nremove the folder to go on from the one before", folder.string(), saved.size(), counts, names));
+  throw EnvironmentError(fmt::format(
+      "{} is damaged: of the {} tensors that were saved, {}{}\nremove the folder to go on from the one before",
+      folder.string(), saved.size(), counts, names));
 }
 
-void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer, const TrainState& state,
-                     int64_t keep_latest, comm::ProcessGroup* group) {
+void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer,
+                     const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group) {
   save_tensors(folder, tensors_of(model), state_of(optimizer), state, keep_latest, group);
 }
 
-void save_tensors(const fs::path& folder, const NamedTensors& model, const NamedTensors& optimizer, const TrainState& state, int64_t keep_latest,
-                  comm::ProcessGroup* group) {
+void save_tensors(const fs::path& folder, const NamedTensors& model, const NamedTensors& optimizer,
+                  const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group) {
   const fs::path target = folder / fmt::format("step-{}", state.step);
   const fs::path unfinished = folder / fmt::format("{}step-{}", kUnfinished, state.step);
   const fs::path parameters = unfinished / kModelFile, moments = unfinished / kOptimizerFile;
@@ -82,7 +87,8 @@ void save_tensors(const fs::path& folder, const NamedTensors& model, const Named
     std::error_code ignored;
     if (is_first_rank(group)) fs::remove_all(unfinished, ignored);
     if (dynamic_cast<const comm::StoppedByPeer*>(&e) != nullptr) throw;  // another rank says why
-    throw EnvironmentError(fmt::format("checkpoint of step {} was not saved, earlier ones are whole: {}", state.step, e.what()));
+    throw EnvironmentError(
+        fmt::format("checkpoint of step {} was not saved, earlier ones are whole: {}", state.step, e.what()));
   }
   if (is_first_rank(group)) prune_checkpoints(folder, keep_latest);
 }
@@ -91,12 +97,14 @@ SavedState read_state(const fs::path& step_folder) {
   const fs::path path = step_folder / kStateFile;
   SavedState state = parse_state_json(read_regular_file(path.string(), kLargestState), path.string());
   const int64_t named = step_of(step_folder).value_or(state.train.step);
-  TUTTI_CHECK_ENV(named == state.train.step, "{} is that of step {}, the folder is named for step {}; put back the folder as it was saved",
+  TUTTI_CHECK_ENV(named == state.train.step,
+                  "{} is that of step {}, the folder is named for step {}; put back the folder as it was saved",
                   path.string(), state.train.step, named);
   return state;
 }
 
-TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer, comm::ProcessGroup* group) {
+TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer,
+                           comm::ProcessGroup* group) {
   SavedState saved;
   std::optional<SafetensorsShards> parameters, moments;
   on_all_ranks(group, [&] {
@@ -125,7 +133,10 @@ std::string load_first_weights(const fs::path& path, models::LanguageModel& mode
   const bool is_compared = models::load_published(model, place);
   const bool is_of_run = fs::exists((fs::is_directory(place) ? place : place.parent_path()) / kStateFile);
   if (is_compared || is_of_run) return "";
-  return fmt::format("{} has no config.json beside its weights: only names and sizes of tensors were compared with the model, not what is computed with them", place.string());
+  return fmt::format(
+      "{} has no config.json beside its weights: only names and sizes of tensors were compared with the model, not "
+      "what is computed with them",
+      place.string());
 }
 
 void export_model(const fs::path& path, const fs::path& file) {

@@ -77,7 +77,8 @@ std::vector<std::string> remove_unfinished(const fs::path& folder) {
 }
 
 void remove_step(const fs::path& step_folder) {
-  const fs::path hidden = step_folder.parent_path() / fmt::format("{}old-{}", kUnfinished, step_folder.filename().string());
+  const fs::path hidden =
+      step_folder.parent_path() / fmt::format("{}old-{}", kUnfinished, step_folder.filename().string());
   fs::remove_all(hidden);
   fs::rename(step_folder, hidden);
   fs::remove_all(hidden);

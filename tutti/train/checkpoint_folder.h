@@ -18,7 +18,8 @@ constexpr const char* kUnfinished = ".tmp-";
 // Complete checkpoints in ascending order of step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& folder);
-// A folder named step-<N> that lacks files, for example after an interrupted copy. Tutti itself never leaves such a folder.
+// A folder named step-<N> that lacks files, for example after an interrupted copy. Tutti itself never leaves such a
+// folder.
 struct IncompleteCheckpoint {
   std::filesystem::path path;
   std::vector<std::string> missing;
@@ -28,7 +29,8 @@ std::vector<IncompleteCheckpoint> incomplete_checkpoints(const std::filesystem::
 std::vector<std::string> remove_unfinished(const std::filesystem::path& folder);
 // The step of a folder named step-<N>; nullopt for any other name.
 std::optional<int64_t> step_of(const std::filesystem::path& path);
-// Deletes all but the `keep_latest` newest checkpoints, incomplete ones before them included, whoever left them; 0 and -1 keep all.
+// Deletes all but the `keep_latest` newest checkpoints, incomplete ones before them included, whoever left them; 0 and
+// -1 keep all.
 void prune_checkpoints(const std::filesystem::path& folder, int64_t keep_latest);
 // Deletes a checkpoint. A kill in between leaves no part of it under its name.
 void remove_step(const std::filesystem::path& step_folder);

@@ -10,7 +10,8 @@
 namespace tutti::train {
 namespace {
 
-constexpr int kFormat = 4;  // 1 had no digests, 2 no inputs and no digest of itself, 3 a hash of each tensor without blocks
+constexpr int kFormat =
+    4;  // 1 had no digests, 2 no inputs and no digest of itself, 3 a hash of each tensor without blocks
 constexpr std::string_view kSeal = ",\n  \"digest\": \"", kEnd = "\"\n}\n";
 constexpr size_t kHexDigits = 16;
 
@@ -20,7 +21,8 @@ uint64_t hash_in(const JsonValue& json) {
   const std::string_view text = json.text();
   uint64_t hash = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
-  if (error != std::errc() || end != text.data() + text.size()) json.fail("is {}; expected a hash of hexadecimal digits", json.shown());
+  if (error != std::errc() || end != text.data() + text.size())
+    json.fail("is {}; expected a hash of hexadecimal digits", json.shown());
   return hash;
 }
 
@@ -56,30 +58,41 @@ void write_tokenizer(JsonWriter& json, const TokenizerInput& t) {
 }
 
 TokenizerInput tokenizer_in(const JsonValue& json) {
-  return {json.at("spec").string(), json.at("name").string(), id_in(json.at("bos")), id_in(json.at("eos")), hash_in(json.at("fingerprint"))};
+  return {json.at("spec").string(), json.at("name").string(), id_in(json.at("bos")), id_in(json.at("eos")),
+          hash_in(json.at("fingerprint"))};
 }
 
 void write_corpus(JsonWriter& json, const CorpusInput& c) {
-  json.key("corpus").object().member("documents", c.documents).member("tokens", c.tokens).member("hash", hex(c.hash)).key("files").array();
-  for (const FileFingerprint& file : c.files) json.object().member("path", file.path).member("size", file.nbytes).member("hash", hex(file.hash)).end();
+  json.key("corpus")
+      .object()
+      .member("documents", c.documents)
+      .member("tokens", c.tokens)
+      .member("hash", hex(c.hash))
+      .key("files")
+      .array();
+  for (const FileFingerprint& file : c.files)
+    json.object().member("path", file.path).member("size", file.nbytes).member("hash", hex(file.hash)).end();
   json.end().end();
 }
 
 CorpusInput corpus_in(const JsonValue& json) {
   CorpusInput corpus{count_in(json.at("documents")), count_in(json.at("tokens")), hash_in(json.at("hash")), {}};
-  for (const auto& [_, file] : json.at("files")) corpus.files.push_back({file.at("path").string(), count_in(file.at("size")), hash_in(file.at("hash"))});
+  for (const auto& [_, file] : json.at("files"))
+    corpus.files.push_back({file.at("path").string(), count_in(file.at("size")), hash_in(file.at("hash"))});
   return corpus;
 }
 
 void write_changes(JsonWriter& json, const std::vector<InputChange>& changes) {
   json.key("changes").array();
-  for (const InputChange& c : changes) json.object().member("step", c.step).member("next_row", c.next_row).member("what", c.what).end();
+  for (const InputChange& c : changes)
+    json.object().member("step", c.step).member("next_row", c.next_row).member("what", c.what).end();
   json.end();
 }
 
 std::vector<InputChange> changes_in(const JsonValue& json) {
   std::vector<InputChange> changes;
-  for (const auto& [_, c] : json) changes.push_back({count_in(c.at("step")), count_in(c.at("next_row")), c.at("what").string()});
+  for (const auto& [_, c] : json)
+    changes.push_back({count_in(c.at("step")), count_in(c.at("next_row")), c.at("what").string()});
   return changes;
 }
 
@@ -101,7 +114,10 @@ std::string state_json_of(const SavedState& state) {
   const TrainState& s = state.train;
   JsonWriter json(2);
   json.object().member("format", kFormat).member("numerics_version", s.inputs.numerics_version).member("step", s.step);
-  json.member("tokens_seen", s.tokens_seen).member("next_row", s.next_row).member("optimizer_steps", s.optimizer_steps).member("seed", s.seed);
+  json.member("tokens_seen", s.tokens_seen)
+      .member("next_row", s.next_row)
+      .member("optimizer_steps", s.optimizer_steps)
+      .member("seed", s.seed);
   write_texts(json, "settings", s.inputs.settings);
   write_tokenizer(json, s.inputs.tokenizer);
   write_corpus(json, s.inputs.corpus);
@@ -115,12 +131,18 @@ SavedState parse_state_json(std::string_view text, std::string_view where) {
   const JsonValue json = document.top();
   const int64_t format = json.at("format").whole();
   TUTTI_CHECK(format == kFormat, "{} has format {}; this version reads {}", where, format, kFormat);
-  TUTTI_CHECK_ENV(is_sealed(text), "{} is damaged: its bytes are not those that were saved; remove the folder to go on from the one before", where);
-  return {{.step = count_in(json.at("step")), .tokens_seen = count_in(json.at("tokens_seen")), .next_row = count_in(json.at("next_row")),
-           .optimizer_steps = count_in(json.at("optimizer_steps")), .seed = json.at("seed").natural(),
-           .inputs = {static_cast<int>(json.at("numerics_version").whole(1, INT32_MAX)), texts_in(json.at("settings")),
-                      tokenizer_in(json.at("tokenizer")), corpus_in(json.at("corpus")), changes_in(json.at("changes"))}},
-          texts_in(json.at("digests"))};
+  TUTTI_CHECK_ENV(
+      is_sealed(text),
+      "{} is damaged: its bytes are not those that were saved; remove the folder to go on from the one before", where);
+  return {
+      {.step = count_in(json.at("step")),
+       .tokens_seen = count_in(json.at("tokens_seen")),
+       .next_row = count_in(json.at("next_row")),
+       .optimizer_steps = count_in(json.at("optimizer_steps")),
+       .seed = json.at("seed").natural(),
+       .inputs = {static_cast<int>(json.at("numerics_version").whole(1, INT32_MAX)), texts_in(json.at("settings")),
+                  tokenizer_in(json.at("tokenizer")), corpus_in(json.at("corpus")), changes_in(json.at("changes"))}},
+      texts_in(json.at("digests"))};
 }
 
 }  // namespace tutti::train

@@ -25,7 +25,8 @@ struct Box {
 
 Tensor narrowed(const Tensor& whole, const Extents& first, const Extents& sizes) {
   int64_t offset = whole.offset();
-  for (int d = 0; d < sizes.ndim(); ++d) offset += first[static_cast<size_t>(d)] * whole.strides()[static_cast<size_t>(d)];
+  for (int d = 0; d < sizes.ndim(); ++d)
+    offset += first[static_cast<size_t>(d)] * whole.strides()[static_cast<size_t>(d)];
   return whole.view_as(sizes, whole.strides(), offset);
 }
 
@@ -36,7 +37,9 @@ Box box_of(const Tensor& tensor) {
   const dist::DTensorSpec& spec = dist::spec_of(tensor);
   for (int d = 0; d < first.ndim(); ++d) {
     const dist::IndexSet held = spec.indices(d, dist::mesh_of(tensor)->coordinate());
-    TUTTI_CHECK(held.is_range() && !spec.has_partial(), "checkpoint: a rank has several ranges of {}; redistribute() it so that each has one", spec.to_string());
+    TUTTI_CHECK(held.is_range() && !spec.has_partial(),
+                "checkpoint: a rank has several ranges of {}; redistribute() it so that each has one",
+                spec.to_string());
     first[static_cast<size_t>(d)] = held.ranges().empty() ? 0 : held.ranges()[0].begin;
   }
   return {first, dist::part_of(tensor, "checkpoint").local};
@@ -77,11 +80,17 @@ Box written_box(const Tensor& tensor, comm::ProcessGroup* group) {
 uint64_t identity_of(const std::filesystem::path& path) {
   struct stat about = {};
   if (stat(path.c_str(), &about) != 0) return 0;
-  const int64_t words[] = {static_cast<int64_t>(about.st_ino), about.st_size, about.st_mtim.tv_sec, about.st_mtim.tv_nsec, about.st_ctim.tv_sec, about.st_ctim.tv_nsec};
+  const int64_t words[] = {static_cast<int64_t>(about.st_ino),
+                           about.st_size,
+                           about.st_mtim.tv_sec,
+                           about.st_mtim.tv_nsec,
+                           about.st_ctim.tv_sec,
+                           about.st_ctim.tv_nsec};
   return hash64(words, sizeof words, 0) | 1;
 }
 
-// Whether every rank sees the same files under these paths: those of a host do, others may have file systems of their own.
+// Whether every rank sees the same files under these paths: those of a host do, others may have file systems of their
+// own.
 bool all_see(const std::vector<std::filesystem::path>& paths, comm::ProcessGroup* group) {
   if (group == nullptr || group->size() == 1) return true;
   std::vector<int64_t> seen(paths.size());
@@ -93,7 +102,8 @@ bool all_see(const std::vector<std::filesystem::path>& paths, comm::ProcessGroup
 }
 
 // Rank 0 writes the parts of all ranks.
-void send_to_first_rank(SafetensorsParts& file, const std::string& name, const Tensor& tensor, comm::ProcessGroup& group) {
+void send_to_first_rank(SafetensorsParts& file, const std::string& name, const Tensor& tensor,
+                        comm::ProcessGroup& group) {
   const Box mine = box_of(tensor);
   const int64_t ndim = mine.first.ndim();
   // Where the part of each rank lies, and how large it is.
@@ -147,10 +157,12 @@ NamedTensors state_of(const optim::Optimizer& optimizer) {
   return list;
 }
 
-void write_tensors(const std::filesystem::path& path, const NamedTensors& tensors, const std::map<std::string, std::string>& metadata, comm::ProcessGroup* group) {
+void write_tensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                   const std::map<std::string, std::string>& metadata, comm::ProcessGroup* group) {
   const NoGradScope no_grad;
   std::vector<io::SafetensorsEntry> entries;
-  for (const auto& [name, tensor] : tensors) entries.push_back({.name = name, .dtype = tensor.dtype(), .shape = tensor.extents()});
+  for (const auto& [name, tensor] : tensors)
+    entries.push_back({.name = name, .dtype = tensor.dtype(), .shape = tensor.extents()});
   SafetensorsParts file(path.string(), std::move(entries), metadata);
   on_first_rank(group, [&] { file.create(); });
   const bool all_write = all_see({path}, group);
@@ -188,7 +200,8 @@ void check_content(const SafetensorsShards& file, const NamedTensors& wanted) {
     }
     const Tensor stored = file.tensor(name);
     if (stored.extents() != tensor.extents() || stored.dtype() != tensor.dtype())
-      problems += fmt::format("\n  {}: the file holds {}, the model needs {}", name, describe(stored), describe(tensor));
+      problems +=
+          fmt::format("\n  {}: the file holds {}, the model needs {}", name, describe(stored), describe(tensor));
   }
   for (const auto& entry : file.entries()) {
     const bool known = std::any_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.first == entry.name; });
@@ -205,7 +218,10 @@ Digests digests_of_files(const std::vector<std::filesystem::path>& paths, comm::
   if (!all_see(paths, group)) {
     Digests digests;  // each rank reads all of the files that it has
     on_all_ranks(group, [&] {
-      if (std::all_of(paths.begin(), paths.end(), [](const std::filesystem::path& path) { return std::filesystem::exists(safetensors_place(path)); })) digests = digests_of_files(paths, nullptr);
+      if (std::all_of(paths.begin(), paths.end(), [](const std::filesystem::path& path) {
+            return std::filesystem::exists(safetensors_place(path));
+          }))
+        digests = digests_of_files(paths, nullptr);
     });
     return digests;
   }
@@ -224,15 +240,18 @@ Digests digests_of_files(const std::vector<std::filesystem::path>& paths, comm::
       if (from >= to) continue;
       const Tensor values = t.file->tensor(t.entry->name);
       const int64_t numel = std::min(to * kDigestBlock, values.numel()) - from * kDigestBlock;
-      const std::vector<uint64_t> mine = block_digests(values.view_as({numel}, {1}, values.offset() + from * kDigestBlock));
-      for (size_t b = 0; b < mine.size(); ++b) hashes[static_cast<size_t>(t.first + from) + b] = std::bit_cast<int64_t>(mine[b]);
+      const std::vector<uint64_t> mine =
+          block_digests(values.view_as({numel}, {1}, values.offset() + from * kDigestBlock));
+      for (size_t b = 0; b < mine.size(); ++b)
+        hashes[static_cast<size_t>(t.first + from) + b] = std::bit_cast<int64_t>(mine[b]);
     }
   });
   if (ranks > 1) group->all_reduce_values<int64_t>(hashes);  // each place has one summand that is not 0
   Digests digests;
   for (const FileTensor& t : tensors) {
     std::vector<uint64_t> blocks;
-    for (int64_t b = t.first; b < t.first + t.blocks; ++b) blocks.push_back(std::bit_cast<uint64_t>(hashes[static_cast<size_t>(b)]));
+    for (int64_t b = t.first; b < t.first + t.blocks; ++b)
+      blocks.push_back(std::bit_cast<uint64_t>(hashes[static_cast<size_t>(b)]));
     digests[t.entry->name] = tensor_digest(t.entry->dtype, t.entry->shape, blocks);
   }
   return digests;

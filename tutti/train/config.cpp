@@ -24,21 +24,28 @@ void validate(const Config& config) {
               "parallelism.data_parallel_replicate_degree = {} is more than numerics.virtual_shards = {}; every rank "
               "needs at least one shard of the batch",
               config.parallelism.data_parallel_replicate_degree, config.numerics.virtual_shards);
-  const int64_t replicas = std::max<int64_t>(config.parallelism.data_parallel_replicate_degree, 1), parts = std::max<int64_t>(config.parallelism.data_parallel_shard_degree, 1);
+  const int64_t replicas = std::max<int64_t>(config.parallelism.data_parallel_replicate_degree, 1),
+                parts = std::max<int64_t>(config.parallelism.data_parallel_shard_degree, 1);
   TUTTI_CHECK(replicas * parts <= config.numerics.virtual_shards,
-              "parallelism.data_parallel_replicate_degree x data_parallel_shard_degree = {} x {} is more than numerics.virtual_shards = {}; every rank needs at least one shard of the "
-              "batch", replicas, parts, config.numerics.virtual_shards);
-  TUTTI_CHECK(config.parallelism.data_parallel_overlap == "none" || config.parallelism.data_parallel_schedule == "once_a_step",
-              "parallelism.data_parallel_overlap is 'backward' and data_parallel_schedule is 'every_round'; gradients move under backward with "
-              "once_a_step only");
+              "parallelism.data_parallel_replicate_degree x data_parallel_shard_degree = {} x {} is more than "
+              "numerics.virtual_shards = {}; every rank needs at least one shard of the "
+              "batch",
+              replicas, parts, config.numerics.virtual_shards);
+  TUTTI_CHECK(
+      config.parallelism.data_parallel_overlap == "none" || config.parallelism.data_parallel_schedule == "once_a_step",
+      "parallelism.data_parallel_overlap is 'backward' and data_parallel_schedule is 'every_round'; gradients move "
+      "under backward with "
+      "once_a_step only");
   TUTTI_CHECK(config.lr_scheduler.warmup_steps <= config.training.steps,
               "lr_scheduler.warmup_steps = {} is more than training.steps = {}; lower the one or raise the other",
               config.lr_scheduler.warmup_steps, config.training.steps);
-  TUTTI_CHECK(config.activation_checkpoint.mode != "memory_budget" || config.training.compile,
-              "activation_checkpoint.mode is 'memory_budget' and training.compile is false; the budget is the compiler's: set "
-              "training.compile = true, or mode = 'full'");
+  TUTTI_CHECK(
+      config.activation_checkpoint.mode != "memory_budget" || config.training.compile,
+      "activation_checkpoint.mode is 'memory_budget' and training.compile is false; the budget is the compiler's: set "
+      "training.compile = true, or mode = 'full'");
   TUTTI_CHECK(!config.parallelism.enable_async_tensor_parallel || config.training.compile,
-              "parallelism.enable_async_tensor_parallel is true and training.compile is false; the compiler joins collectives and products: set training.compile = true");
+              "parallelism.enable_async_tensor_parallel is true and training.compile is false; the compiler joins "
+              "collectives and products: set training.compile = true");
   TUTTI_CHECK(!config.data.paths.empty(), "data.paths is empty; name at least one file or folder of text");
   TUTTI_CHECK(config.validation.every == 0 || config.data.validation_fraction > 0,
               "validation.every = {} needs held-out text, but data.validation_fraction is 0; set one of them",

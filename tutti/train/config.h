@@ -143,7 +143,8 @@ struct Config {
   RunConfig run;
 };
 
-// Checks rules between keys (each key by itself is checked when it is set). UsageError, naming the keys and how to fix them.
+// Checks rules between keys (each key by itself is checked when it is set). UsageError, naming the keys and how to fix
+// them.
 void validate(const Config& config);
 
 }  // namespace tutti::train

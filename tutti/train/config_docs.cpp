@@ -14,9 +14,7 @@ std::string legal_values(const Field& field) {
   return fmt::format("{}{}{}", type, type.empty() || rule.empty() ? "" : ", ", rule);
 }
 
-std::string with_unit(const Field& field) {
-  return field.unit.empty() ? "" : fmt::format(" [{}]", field.unit);
-}
+std::string with_unit(const Field& field) { return field.unit.empty() ? "" : fmt::format(" [{}]", field.unit); }
 
 }  // namespace
 
@@ -39,7 +37,8 @@ std::string config_markdown() {
       "A run is described by a TOML file. Each key can also be set by the environment variable\n"
       "`TUTTI_<SECTION>_<KEY>` and by the flag `--section.key=value`; a flag overrides the environment, and the\n"
       "environment overrides the file. The resulting values are saved as `config.resolved.toml` in the run folder.\n\n"
-      "Keys marked * must not change when a run is resumed. Changing a key marked + may change the numbers from that step on,\n"
+      "Keys marked * must not change when a run is resumed. Changing a key marked + may change the numbers from that "
+      "step on,\n"
       "and the run reports it; the other keys do not affect the numbers. See [resuming.md](resuming.md).\n\n"
       "This page is generated from the table of keys in `tutti/train/config_fields.cpp`; a test keeps it up to date.\n";
   for (const Section& section : config_sections()) {
@@ -47,7 +46,10 @@ std::string config_markdown() {
                         section.name, section.doc);
     for (const Field& field : config_fields()) {
       if (field.section != section.name) continue;
-      text += fmt::format("| `{}`{} | `{}` | {} | {} | {} |\n", field.key, field.resuming == Resuming::fixed ? " *" : field.resuming == Resuming::told ? " +" : "",
+      text += fmt::format("| `{}`{} | `{}` | {} | {} | {} |\n", field.key,
+                          field.resuming == Resuming::fixed  ? " *"
+                          : field.resuming == Resuming::told ? " +"
+                                                             : "",
                           to_toml(default_of(field)), field.unit, legal_values(field), field.doc);
     }
   }

@@ -66,7 +66,8 @@ std::span<const Field> config_fields();
 
 FieldValue value_of(const Field& field, const Config& config);
 FieldValue default_of(const Field& field);
-// UsageError ("expected ..., found ...") when the value violates the rule; the caller adds key and place to the message.
+// UsageError ("expected ..., found ...") when the value violates the rule; the caller adds key and place to the
+// message.
 void set_value(const Field& field, Config& config, const FieldValue& value);
 
 // "true or false", "a whole number", "a number", "a string", "a list of strings".

@@ -24,7 +24,9 @@ void check_dots(std::string_view text, std::string_view source) {
   for (int64_t line = 1; !text.empty(); ++line) {
     const std::string_view here = text.substr(0, text.find('\n'));
     const int64_t dots = std::count(here.begin(), here.end(), '.');
-    TUTTI_CHECK(dots <= kMostDots, "{}:{}: {} dots in one line, at most {} are read; write a long list in several lines", source, line, dots, kMostDots);
+    TUTTI_CHECK(dots <= kMostDots,
+                "{}:{}: {} dots in one line, at most {} are read; write a long list in several lines", source, line,
+                dots, kMostDots);
     text.remove_prefix(std::min(here.size() + 1, text.size()));
   }
 }
@@ -198,7 +200,8 @@ std::map<std::string, std::string> load_settings(const std::filesystem::path& pa
   std::map<std::string, std::string> settings;
   for (const auto& [section, content] : parse(text_of(path), path.string())) {
     const toml::table* keys = content.as_table();
-    TUTTI_CHECK(keys != nullptr, "{}: '{}' stands outside of any [section]", place(path.string(), section.source()), section.str());
+    TUTTI_CHECK(keys != nullptr, "{}: '{}' stands outside of any [section]", place(path.string(), section.source()),
+                section.str());
     for (const auto& [key, node] : *keys) {
       settings[fmt::format("{}.{}", section.str(), key.str())] = text_of(node);
     }

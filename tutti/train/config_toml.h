@@ -1,7 +1,8 @@
 // Config from a TOML file, environment variables and flags, and back to TOML.
 //
-// Later sources override earlier ones: defaults, file, environment (TUTTI_<SECTION>_<KEY>), flags (--section.key=value). All of
-// them are checked in the same way, and every error names its place: file:line:column, variable or flag.
+// Later sources override earlier ones: defaults, file, environment (TUTTI_<SECTION>_<KEY>), flags
+// (--section.key=value). All of them are checked in the same way, and every error names its place: file:line:column,
+// variable or flag.
 #pragma once
 
 #include <filesystem>
@@ -22,8 +23,8 @@ void read_toml(Config& config, std::string_view text, std::string_view source);
 // Reads a file on top of the defaults. UsageError when it is missing, EnvironmentError when it cannot be read.
 Config load_config(const std::filesystem::path& path);
 
-// Every key of a file that some version of the program wrote, known to this one or not: "section.key" and the value as to_toml()
-// writes it. UsageError on malformed TOML, EnvironmentError when the file cannot be read.
+// Every key of a file that some version of the program wrote, known to this one or not: "section.key" and the value as
+// to_toml() writes it. UsageError on malformed TOML, EnvironmentError when the file cannot be read.
 std::map<std::string, std::string> load_settings(const std::filesystem::path& path);
 
 // Applies one flag, "--section.key=value". Strings need no quotes; a list is written "a,b" or as in TOML.

@@ -40,7 +40,8 @@ std::string quoted(const std::string& text) {
 
 // A whole number above 0, as to_toml() would write it.
 bool is_count(const std::string& text) {
-  return !text.empty() && text.size() < 10 && text[0] != '0' && text.find_first_not_of("0123456789") == std::string::npos;
+  return !text.empty() && text.size() < 10 && text[0] != '0' &&
+         text.find_first_not_of("0123456789") == std::string::npos;
 }
 
 void check_number(const Field& field, double value) {
@@ -98,7 +99,8 @@ void set_value(const Field& field, Config& config, const FieldValue& value) {
           if (const auto* whole = std::get_if<int64_t>(&value)) converted = static_cast<double>(*whole);
         }
         if constexpr (std::is_same_v<T, std::string>) {
-          if (const auto* whole = std::get_if<int64_t>(&value); whole != nullptr && field.rule.or_count) converted = std::to_string(*whole);
+          if (const auto* whole = std::get_if<int64_t>(&value); whole != nullptr && field.rule.or_count)
+            converted = std::to_string(*whole);
         }
         TUTTI_CHECK(std::holds_alternative<T>(converted), "expected {}, found {}", type_words(field), to_toml(value));
         check_rule(field, converted);
@@ -108,13 +110,16 @@ void set_value(const Field& field, Config& config, const FieldValue& value) {
 }
 
 std::string type_words(const Field& field) {
-  static constexpr const char* kWords[] = {"true or false", "a whole number", "a number", "a string", "a list of strings"};
+  static constexpr const char* kWords[] = {"true or false", "a whole number", "a number", "a string",
+                                           "a list of strings"};
   return kWords[field.place.index()];
 }
 
 std::string rule_words(const Field& field) {
   const FieldRule& rule = field.rule;
-  if (!rule.choices.empty()) return fmt::format("one of: {}{}", fmt::join(rule.choices, ", "), rule.or_count ? ", or a whole number above 0" : "");
+  if (!rule.choices.empty())
+    return fmt::format("one of: {}{}", fmt::join(rule.choices, ", "),
+                       rule.or_count ? ", or a whole number above 0" : "");
   std::string words = rule.power_of_two ? "a power of two, " : "";
   if (std::isfinite(rule.min) && std::isfinite(rule.max)) {
     words += fmt::format("{} to {}", number_text(rule.min), number_text(rule.max));

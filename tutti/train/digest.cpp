@@ -20,7 +20,8 @@ std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 }  // namespace
 
 std::vector<uint64_t> block_digests(const Tensor& tensor) {
-  TUTTI_CHECK(tensor.is_contiguous(), "block_digests: the tensor {} is not contiguous; expected contiguous(t)", describe(tensor));
+  TUTTI_CHECK(tensor.is_contiguous(), "block_digests: the tensor {} is not contiguous; expected contiguous(t)",
+              describe(tensor));
   const auto* bytes = static_cast<const std::byte*>(tensor.raw_data());
   const int64_t each = kDigestBlock * itemsize(tensor.dtype());
   std::vector<uint64_t> blocks;
@@ -31,12 +32,15 @@ std::vector<uint64_t> block_digests(const Tensor& tensor) {
 }
 
 std::string tensor_digest(DType dtype, const Extents& sizes, std::span<const uint64_t> blocks) {
-  TUTTI_CHECK(static_cast<int64_t>(blocks.size()) == block_count(numel_of(sizes)), "tensor_digest: {} block{} given; expected {} for {}", blocks.size(),
+  TUTTI_CHECK(static_cast<int64_t>(blocks.size()) == block_count(numel_of(sizes)),
+              "tensor_digest: {} block{} given; expected {} for {}", blocks.size(),
               blocks.size() == 1 ? " is" : "s are", block_count(numel_of(sizes)), sizes);
   return hex(hash64(blocks.data(), blocks.size_bytes(), hash64(fmt::format("{} {}", name_of(dtype), sizes))));
 }
 
-std::string tensor_digest(const Tensor& tensor) { return tensor_digest(tensor.dtype(), tensor.extents(), block_digests(tensor)); }
+std::string tensor_digest(const Tensor& tensor) {
+  return tensor_digest(tensor.dtype(), tensor.extents(), block_digests(tensor));
+}
 
 std::string digest_of(const Digests& tensors) {
   std::string text;

@@ -1,6 +1,7 @@
 // Digests of saved tensors: equal for equal bits, whatever layout wrote them. For comparison, not for security.
 //
-// The digest of a tensor is a hash of the hashes of its blocks, so that ranks that hold different blocks can compute it together.
+// The digest of a tensor is a hash of the hashes of its blocks, so that ranks that hold different blocks can compute it
+// together.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ constexpr int64_t kDigestBlock = 65536;  // elements, in row-major order; the la
 
 // The hashes of the blocks of a contiguous CPU tensor; none for an empty one.
 std::vector<uint64_t> block_digests(const Tensor& tensor);
-// The digest of a tensor as 16 hexadecimal digits, computed from its dtype, sizes and the hashes of its blocks in order.
-// UsageError when the number of blocks does not match the sizes.
+// The digest of a tensor as 16 hexadecimal digits, computed from its dtype, sizes and the hashes of its blocks in
+// order. UsageError when the number of blocks does not match the sizes.
 std::string tensor_digest(DType dtype, const Extents& sizes, std::span<const uint64_t> blocks);
 std::string tensor_digest(const Tensor& tensor);
 

@@ -44,7 +44,8 @@ double bits_per_byte(models::LanguageModel& model, const TokenDataset& data, con
 
 double order2_bits_per_byte(const TokenDataset& data, const Tokenizer& tokenizer, int64_t rows) {
   ByteNgram model;
-  for (const int64_t document : data.training_documents()) model.add(tokenizer.decode(data.corpus().document(document)));
+  for (const int64_t document : data.training_documents())
+    model.add(tokenizer.decode(data.corpus().document(document)));
   double bits = 0, nbytes = 0;
   for (const int64_t document : data.validation_documents_in(rows)) {
     const std::string text = tokenizer.decode(data.corpus().document(document));

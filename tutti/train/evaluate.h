@@ -17,9 +17,10 @@ namespace tutti::train {
 // The most validation rows of a forward.
 inline constexpr int64_t kRowsEvaluatedAtOnce = 4;
 
-// The sum of the losses in bits over the first `rows` validation rows (or all, if there are fewer), divided by the number of
-// bytes of text that their labels represent. The model is in evaluation mode meanwhile. The ranks share the work and all get the same value; `group` may be null.
-// `mesh`: of the ranks that divide the model (tensor_ranks.h), which make the same call.
+// The sum of the losses in bits over the first `rows` validation rows (or all, if there are fewer), divided by the
+// number of bytes of text that their labels represent. The model is in evaluation mode meanwhile. The ranks share the
+// work and all get the same value; `group` may be null. `mesh`: of the ranks that divide the model (tensor_ranks.h),
+// which make the same call.
 double bits_per_byte(models::LanguageModel& model, const TokenDataset& data, const Tokenizer& tokenizer, int64_t rows,
                      const models::ForwardOptions& options, comm::ProcessGroup* group, const dist::Mesh& mesh = {});
 

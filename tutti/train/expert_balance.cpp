@@ -10,7 +10,8 @@
 
 namespace tutti::train {
 
-ExpertBalance::ExpertBalance(nn::Module& model, double coefficient, comm::ProcessGroup* group) : layers_(nn::moe_layers(model)), coefficient_(coefficient), group_(group) {}
+ExpertBalance::ExpertBalance(nn::Module& model, double coefficient, comm::ProcessGroup* group)
+    : layers_(nn::moe_layers(model)), coefficient_(coefficient), group_(group) {}
 
 ExpertBalance::~ExpertBalance() = default;
 
@@ -65,7 +66,8 @@ std::vector<std::byte> ExpertBalance::record(std::span<const ExpertLoad> loads) 
 
 std::vector<ExpertLoad> ExpertBalance::restore(std::span<const std::byte> record) {
   const auto take = [&](void* to, size_t nbytes) {
-    TUTTI_ASSERT(nbytes <= record.size(), "{} bytes are left of a record of experts; expected {}", record.size(), nbytes);
+    TUTTI_ASSERT(nbytes <= record.size(), "{} bytes are left of a record of experts; expected {}", record.size(),
+                 nbytes);
     std::memcpy(to, record.data(), nbytes);
     record = record.subspan(nbytes);
   };

@@ -12,8 +12,8 @@ class JsonValue;
 namespace tutti::train {
 
 struct ExpertLoad {
-  int64_t layer = 0;            // its place among the layers of experts
-  std::vector<int64_t> tokens;  // per expert, of all virtual shards
+  int64_t layer = 0;                 // its place among the layers of experts
+  std::vector<int64_t> tokens;       // per expert, of all virtual shards
   float bias_min = 0, bias_max = 0;  // of the router, before the step
 };
 

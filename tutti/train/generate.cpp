@@ -20,14 +20,20 @@ namespace {
 
 // Nothing is summed over tokens here, so they may be cut anywhere.
 void check(models::LanguageModel& model, const Config& config, int64_t ranks, const GenerateOptions& options) {
-  TUTTI_CHECK(options.divides_products || options.divides_experts, "generate: {} ranks divide neither products nor experts of the model; let them divide one, or use one rank", ranks);
-  if (options.divides_products && config.numerics.mode == "strict") model.check_tensor_parallel(ranks, 0, config.numerics.token_grain);
+  TUTTI_CHECK(
+      options.divides_products || options.divides_experts,
+      "generate: {} ranks divide neither products nor experts of the model; let them divide one, or use one rank",
+      ranks);
+  if (options.divides_products && config.numerics.mode == "strict")
+    model.check_tensor_parallel(ranks, 0, config.numerics.token_grain);
   if (!options.divides_experts) return;
   const std::vector<nn::NamedMoE> layers = nn::moe_layers(model);
-  TUTTI_CHECK(!layers.empty(), "generate: the model {} {} has no experts for {} ranks to divide", config.model.name, config.model.flavor, ranks);
+  TUTTI_CHECK(!layers.empty(), "generate: the model {} {} has no experts for {} ranks to divide", config.model.name,
+              config.model.flavor, ranks);
   for (const nn::NamedMoE& layer : layers) {
     const int64_t experts = layer.layer->options().router.num_experts;
-    TUTTI_CHECK(experts % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(ranks)), "generate: {} ranks cannot divide the {} experts of '{}'; expected a power of two that divides them",
+    TUTTI_CHECK(experts % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(ranks)),
+                "generate: {} ranks cannot divide the {} experts of '{}'; expected a power of two that divides them",
                 ranks, experts, layer.name);
   }
 }
@@ -63,7 +69,8 @@ std::string generate_text(const std::filesystem::path& run, const GenerateOption
   load_model(*checkpoint, *model);
   SampleOptions sample = sample_options(config);
   sample.mesh = ranks.mesh;
-  const int64_t usual = sample.max_tokens > 0 ? sample.max_tokens : SampleOptions{}.max_tokens;  // a run may write no sample
+  const int64_t usual =
+      sample.max_tokens > 0 ? sample.max_tokens : SampleOptions{}.max_tokens;  // a run may write no sample
   sample.max_tokens = options.max_tokens.value_or(usual);
   sample.temperature = options.temperature.value_or(sample.temperature);
   sample.top_k = options.top_k.value_or(sample.top_k);

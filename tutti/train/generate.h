@@ -19,7 +19,8 @@ struct GenerateOptions {
   std::optional<double> temperature;
   std::optional<int64_t> top_k;
   std::optional<uint64_t> seed;
-  // Ranks that divide the model, which make the same call: over all of them its products, its experts, or both. The text is that of one rank.
+  // Ranks that divide the model, which make the same call: over all of them its products, its experts, or both. The
+  // text is that of one rank.
   comm::ProcessGroup* group = nullptr;  // null: one rank
   bool divides_products = true, divides_experts = false;
 };
@@ -27,8 +28,9 @@ struct GenerateOptions {
 // UsageError when so many ranks cannot divide the model, before any is started.
 void check_generate(const std::filesystem::path& run, int64_t ranks, const GenerateOptions& options);
 
-// Continues the prompt with the newest checkpoint of the run, using the dtypes and options of its configuration. Ranks that divide the model return the same. UsageError when
-// there is no checkpoint, and for ranks that cannot divide the model; EnvironmentError when the tokenizer is not the one that the checkpoint was trained with.
+// Continues the prompt with the newest checkpoint of the run, using the dtypes and options of its configuration. Ranks
+// that divide the model return the same. UsageError when there is no checkpoint, and for ranks that cannot divide the
+// model; EnvironmentError when the tokenizer is not the one that the checkpoint was trained with.
 std::string generate_text(const std::filesystem::path& run, const GenerateOptions& options);
 
 }  // namespace tutti::train

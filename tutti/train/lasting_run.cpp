@@ -30,8 +30,13 @@ std::vector<nn::NamedParameter> trained_parameters(const nn::Module& model) {
 
 }  // namespace
 
-LastingRun::LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model, size_t extra_bytes)
-    : survivors_(survivors), group_(group), state_(survivors.job, trained_parameters(model), config.optimizer.name == "sgd" ? 1 : 2, static_cast<int64_t>(extra_bytes)), is_begun_(!survivors.job->text().empty()) {}
+LastingRun::LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model,
+                       size_t extra_bytes)
+    : survivors_(survivors),
+      group_(group),
+      state_(survivors.job, trained_parameters(model), config.optimizer.name == "sgd" ? 1 : 2,
+             static_cast<int64_t>(extra_bytes)),
+      is_begun_(!survivors.job->text().empty()) {}
 
 std::function<Tensor(const nn::NamedParameter&)> LastingRun::master_memory() const {
   return [this](const nn::NamedParameter& p) {
@@ -52,7 +57,8 @@ optim::StateMemory LastingRun::state_memory() const {
 
 void LastingRun::share_masters(const nn::Module& model) const {
   for (const nn::NamedParameter& p : model.named_parameters()) {
-    if (const int64_t i = state_.index_of(p.parameter); i >= 0) p.parameter.set_master(state_.master(static_cast<size_t>(i)));
+    if (const int64_t i = state_.index_of(p.parameter); i >= 0)
+      p.parameter.set_master(state_.master(static_cast<size_t>(i)));
   }
 }
 
@@ -95,21 +101,26 @@ void LastingRun::apply(const StepFacts& facts, optim::Optimizer& optimizer) {
   if (facts.optimizer_steps > 0) optimizer.begin_step(facts.optimizer_steps, facts.lr, facts.grad_scale);
   const LastingState::Range mine = state_.blocks_of(survivors_.rank, group_.size());
   for (size_t b = mine.begin; b < mine.end; ++b) {
-    state_.apply(b, facts.step, survivors_.rank, [&](const LastingState::Piece& piece) { optimizer.step_piece(piece.parameter, piece.master, piece.gradient, piece.state); });
+    state_.apply(b, facts.step, survivors_.rank, [&](const LastingState::Piece& piece) {
+      optimizer.step_piece(piece.parameter, piece.master, piece.gradient, piece.state);
+    });
   }
   may_be_lost_at("applied", facts.step);
   group_.barrier();  // all blocks are stepped
   for (const nn::NamedParameter& p : optimizer.parameters()) p.parameter.stored().storage()->bump_version();
 }
 
-// Where gradients are divided, a rank has its part and writes that; else all ranks have the whole, and each writes the blocks that it will step.
+// Where gradients are divided, a rank has its part and writes that; else all ranks have the whole, and each writes the
+// blocks that it will step.
 void LastingRun::write_gradients(std::span<const Tensor> stored) {
   const LastingState::Range mine = state_.blocks_of(survivors_.rank, group_.size());
   for (size_t b = mine.begin; b < mine.end; ++b) {
     const LastingState::Block& block = state_.blocks()[b];
     const Tensor& gradient = stored[block.parameter];
     if (!gradient.defined() || dist::is_dtensor(gradient)) continue;
-    const auto part = [&](const Tensor& whole) { return whole.view_as({block.end - block.begin}, {1}, whole.offset() + block.begin); };
+    const auto part = [&](const Tensor& whole) {
+      return whole.view_as({block.end - block.begin}, {1}, whole.offset() + block.begin);
+    };
     copy_(part(state_.gradient(block.parameter)), part(to_contiguous(gradient)));
   }
   for (size_t p = 0; p < stored.size(); ++p) {
@@ -119,7 +130,8 @@ void LastingRun::write_gradients(std::span<const Tensor> stored) {
   }
 }
 
-void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer, std::span<const std::byte> extra) {
+void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer,
+                      std::span<const std::byte> extra) {
   const NoGradScope no_grad;
   optimizer.check_step(gradients, facts.lr, facts.grad_scale);
   write_gradients(gradients);
@@ -131,18 +143,25 @@ void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts,
   comm::StepVote vote = state_.vote();
   vote.prepare(survivors_.rank, survivors_.team, facts.step);
   may_be_lost_at("prepared", facts.step);
-  // A replacement that is ready joins after the step. Only a rank that has left for the next team without a step, because of an error that others do not have, is given up.
+  // A replacement that is ready joins after the step. Only a rank that has left for the next team without a step,
+  // because of an error that others do not have, is given up.
   const auto now = std::chrono::steady_clock::now;
   const auto patience = now() + kPatienceWithLeavers;
-  const comm::Verdict verdict = vote.decide(group_.size(), survivors_.team, facts.step, [&] { return survivors_.has_lost_one() || (survivors_.is_replaced() && now() > patience); }, now() + kPrepareTimeout);
+  const comm::Verdict verdict = vote.decide(
+      group_.size(), survivors_.team, facts.step,
+      [&] { return survivors_.has_lost_one() || (survivors_.is_replaced() && now() > patience); },
+      now() + kPrepareTimeout);
   if (verdict.step != facts.step) {
     std::vector<std::string> late;
     for (int r = 0; r < group_.size(); ++r) {
-      if (!vote.is_prepared(r, survivors_.team, facts.step)) late.push_back(fmt::format("{} (pid {})", r, survivors_.members[static_cast<size_t>(r)].pid));
+      if (!vote.is_prepared(r, survivors_.team, facts.step))
+        late.push_back(fmt::format("{} (pid {})", r, survivors_.members[static_cast<size_t>(r)].pid));
     }
-    throw comm::TimeoutError(fmt::format("step {}: ranks {} did not prepare it within {} minutes", facts.step, fmt::join(late, ", "), std::chrono::minutes(kPrepareTimeout).count()));
+    throw comm::TimeoutError(fmt::format("step {}: ranks {} did not prepare it within {} minutes", facts.step,
+                                         fmt::join(late, ", "), std::chrono::minutes(kPrepareTimeout).count()));
   }
-  if (verdict.kind == comm::Verdict::Kind::aborted) throw TeamIsOver(fmt::format("step {} was given up, because a rank was lost", facts.step));
+  if (verdict.kind == comm::Verdict::Kind::aborted)
+    throw TeamIsOver(fmt::format("step {} was given up, because a rank was lost", facts.step));
   committed_ = facts.step;
   state_.step_began_ns().store(0);
   apply(facts, optimizer);
@@ -178,7 +197,11 @@ std::vector<LostRank> LastingRun::untold() const {
   const int64_t now = comm::monotonic_ns();
   for (size_t i = static_cast<size_t>(state_.told_deaths().load()); i < deaths.size(); ++i) {
     const int64_t since = cut_since_ns_ != 0 ? std::min(cut_since_ns_, deaths[i].at_ns) : deaths[i].at_ns;
-    lost.push_back({.rank = deaths[i].seat, .pid = deaths[i].pid, .host = host_name(), .step = lost_in_, .seconds_lost = static_cast<double>(now - since) / 1e9});
+    lost.push_back({.rank = deaths[i].seat,
+                    .pid = deaths[i].pid,
+                    .host = host_name(),
+                    .step = lost_in_,
+                    .seconds_lost = static_cast<double>(now - since) / 1e9});
   }
   return lost;
 }

@@ -18,8 +18,10 @@ namespace tutti::train {
 
 class LastingRun {
  public:
-  // `model` has no values yet; `survivors` and `group` must outlive this. `extra_bytes`: of what a step changes beside parameters and optimizer.
-  LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model, size_t extra_bytes);
+  // `model` has no values yet; `survivors` and `group` must outlive this. `extra_bytes`: of what a step changes beside
+  // parameters and optimizer.
+  LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model,
+             size_t extra_bytes);
 
   // Memory for masters, for fully_shard(), and for the optimizer's state.
   std::function<Tensor(const nn::NamedParameter&)> master_memory() const;
@@ -36,9 +38,10 @@ class LastingRun {
   // What was given with the step that recover() has returned.
   std::span<const std::byte> recovered_extra() const { return state_.extra(committed_); }
 
-  // A step: says that this rank has prepared it, and applies it when all have. Throws TeamIsOver, with masters and state as before, when a rank was lost
-  // first. Collective.
-  void step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer, std::span<const std::byte> extra);
+  // A step: says that this rank has prepared it, and applies it when all have. Throws TeamIsOver, with masters and
+  // state as before, when a rank was lost first. Collective.
+  void step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer,
+            std::span<const std::byte> extra);
 
   // The step begins; what comes before is committed.
   void note_beginning();

@@ -16,14 +16,16 @@ constexpr int64_t rounded(int64_t n, int64_t unit) { return (n + unit - 1) / uni
 }  // namespace
 
 // [header | extra of two steps | applied step of each block | undo records | masters | states ... | gradients]
-LastingState::LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states, int64_t extra_bytes)
+LastingState::LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters,
+                           size_t states, int64_t extra_bytes)
     : job_(std::move(job)), states_(states), extra_bytes_(rounded(extra_bytes, 8)) {
   uint64_t layout = hash64("lasting state") + states + static_cast<uint64_t>(extra_bytes_) * 131;
   for (const nn::NamedParameter& p : parameters) {
     TUTTI_ASSERT(p.parameter.dtype() == DType::f32, "the master of '{}' is no f32", p.name);
     const int64_t numel = p.parameter.numel();
     layout = hash64(p.name.data(), p.name.size(), layout) + static_cast<uint64_t>(numel);
-    for (int64_t begin = 0; begin < numel; begin += kSurvivalBlock) blocks_.push_back({places_.size(), begin, std::min(numel, begin + kSurvivalBlock)});
+    for (int64_t begin = 0; begin < numel; begin += kSurvivalBlock)
+      blocks_.push_back({places_.size(), begin, std::min(numel, begin + kSurvivalBlock)});
     places_.push_back({p.parameter.identity(), p.parameter.sizes(), array_bytes_});
     array_bytes_ += rounded(numel * 4, kLine);
   }
@@ -42,17 +44,24 @@ LastingState::LastingState(std::shared_ptr<comm::JobFile> job, const std::vector
   arrays_at_ = base_ + arrays_at;
   uint64_t none = 0;
   const bool is_same = header_->layout.compare_exchange_strong(none, layout) || none == layout;
-  TUTTI_CHECK(is_same, "the state that the ranks of this job share has other parameters than this rank's model; all ranks of a job must have one configuration");
+  TUTTI_CHECK(is_same,
+              "the state that the ranks of this job share has other parameters than this rank's model; all ranks of a "
+              "job must have one configuration");
 }
 
 Tensor LastingState::tensor_at(int64_t array, size_t parameter) const {
   const Place& place = places_[parameter];
-  return Tensor::from_memory(arrays_at_ + array * array_bytes_ + place.offset, place.sizes, DType::f32, [job = job_] {});
+  return Tensor::from_memory(arrays_at_ + array * array_bytes_ + place.offset, place.sizes, DType::f32,
+                             [job = job_] {});
 }
 
 Tensor LastingState::master(size_t parameter) const { return tensor_at(0, parameter); }
-Tensor LastingState::state(size_t parameter, size_t which) const { return tensor_at(1 + static_cast<int64_t>(which), parameter); }
-Tensor LastingState::gradient(size_t parameter) const { return tensor_at(1 + static_cast<int64_t>(states_), parameter); }
+Tensor LastingState::state(size_t parameter, size_t which) const {
+  return tensor_at(1 + static_cast<int64_t>(which), parameter);
+}
+Tensor LastingState::gradient(size_t parameter) const {
+  return tensor_at(1 + static_cast<int64_t>(states_), parameter);
+}
 
 int64_t LastingState::index_of(const nn::Parameter& parameter) const {
   for (size_t i = 0; i < places_.size(); ++i) {
@@ -61,7 +70,9 @@ int64_t LastingState::index_of(const nn::Parameter& parameter) const {
   return -1;
 }
 
-bool LastingState::is_applied(size_t block, int64_t step) const { return applied_[block].load(std::memory_order_acquire) == step; }
+bool LastingState::is_applied(size_t block, int64_t step) const {
+  return applied_[block].load(std::memory_order_acquire) == step;
+}
 
 void LastingState::set_applied(int64_t step) {
   for (size_t b = 0; b < blocks_.size(); ++b) applied_[b].store(step, std::memory_order_release);
@@ -69,7 +80,8 @@ void LastingState::set_applied(int64_t step) {
 
 LastingState::Piece LastingState::piece_of(size_t parameter, int64_t begin, int64_t end) const {
   const auto part = [&](const Tensor& whole) { return whole.view_as({end - begin}, {1}, whole.offset() + begin); };
-  Piece piece{.parameter = parameter, .master = part(master(parameter)), .gradient = part(gradient(parameter)), .state = {}};
+  Piece piece{
+      .parameter = parameter, .master = part(master(parameter)), .gradient = part(gradient(parameter)), .state = {}};
   for (size_t k = 0; k < states_; ++k) piece.state.push_back(part(state(parameter, k)));
   return piece;
 }
@@ -78,12 +90,16 @@ LastingState::Piece LastingState::piece_of(size_t parameter, int64_t begin, int6
 std::vector<std::span<std::byte>> LastingState::bytes_of(const Block& block) const {
   std::vector<std::span<std::byte>> pieces;
   for (size_t array = 0; array < 1 + states_; ++array) {
-    pieces.emplace_back(arrays_at_ + static_cast<int64_t>(array) * array_bytes_ + places_[block.parameter].offset + block.begin * 4, static_cast<size_t>(block.end - block.begin) * 4);
+    pieces.emplace_back(
+        arrays_at_ + static_cast<int64_t>(array) * array_bytes_ + places_[block.parameter].offset + block.begin * 4,
+        static_cast<size_t>(block.end - block.begin) * 4);
   }
   return pieces;
 }
 
-comm::UndoRecord LastingState::undo(int slot) const { return {undo_at_ + slot * undo_bytes_, static_cast<int64_t>(1 + states_) * kSurvivalBlock * 4}; }
+comm::UndoRecord LastingState::undo(int slot) const {
+  return {undo_at_ + slot * undo_bytes_, static_cast<int64_t>(1 + states_) * kSurvivalBlock * 4};
+}
 
 void LastingState::apply(size_t block, int64_t step, int slot, const Update& update) {
   if (is_applied(block, step)) return;

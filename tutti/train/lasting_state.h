@@ -1,8 +1,9 @@
-// LastingState: the memory of a run that outlives its ranks (docs/surviving.md): masters, optimizer state, reduced gradients and the record of a step, in
-// the job's memory file, which all ranks of the host map.
+// LastingState: the memory of a run that outlives its ranks (docs/surviving.md): masters, optimizer state, reduced
+// gradients and the record of a step, in the job's memory file, which all ranks of the host map.
 //
-// The elements of each parameter are stepped in blocks of 256 KiB of the master. A block remembers the last step that was applied to it; what it held
-// before is in an undo record of the rank that writes it. So whoever finds a committed step half applied can finish it.
+// The elements of each parameter are stepped in blocks of 256 KiB of the master. A block remembers the last step that
+// was applied to it; what it held before is in an undo record of the rank that writes it. So whoever finds a committed
+// step half applied can finish it.
 #pragma once
 
 #include <atomic>
@@ -24,25 +25,29 @@ namespace tutti::train {
 struct StepFacts {
   int64_t step = 0, next_row = 0, tokens_seen = 0, optimizer_steps = 0;
   double lr = 0, grad_scale = 1;
-  double loss = 0, grad_norm = 0;  // of a float each
+  double loss = 0, grad_norm = 0;                // of a float each
   double step_ms = 0, data_ms = 0, comm_ms = 0;  // until it was prepared
-  int64_t is_computed = 0;  // 0: the values with which the run began, which no step has computed
+  int64_t is_computed = 0;                       // 0: the values with which the run began, which no step has computed
 };
 
 class LastingState {
  public:
-  // The state of these parameters, each with `states` tensors of the optimizer, and `extra_bytes` of what else a step changes. All ranks of the job give the same. EnvironmentError when the host has
-  // too little memory, UsageError when ranks of an earlier team had other parameters.
-  LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states, int64_t extra_bytes = 0);
+  // The state of these parameters, each with `states` tensors of the optimizer, and `extra_bytes` of what else a step
+  // changes. All ranks of the job give the same. EnvironmentError when the host has too little memory, UsageError when
+  // ranks of an earlier team had other parameters.
+  LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states,
+               int64_t extra_bytes = 0);
 
-  // The whole of a parameter's master, of one of its states, and of its reduced gradient, which a rank writes before it has prepared a step.
+  // The whole of a parameter's master, of one of its states, and of its reduced gradient, which a rank writes before it
+  // has prepared a step.
   Tensor master(size_t parameter) const;
   Tensor state(size_t parameter, size_t which) const;
   Tensor gradient(size_t parameter) const;
   // The number of a parameter among those given; -1: it is none of them.
   int64_t index_of(const nn::Parameter& parameter) const;
   size_t states() const { return states_; }
-  // The bytes of one array of all parameters, of which there are the masters, the states and the gradients; and of all memory.
+  // The bytes of one array of all parameters, of which there are the masters, the states and the gradients; and of all
+  // memory.
   int64_t array_bytes() const { return array_bytes_; }
   int64_t nbytes() const { return nbytes_; }
 
@@ -55,7 +60,10 @@ class LastingState {
   struct Range {
     size_t begin, end;
   };
-  Range blocks_of(int rank, int ranks) const { return {blocks_.size() * static_cast<size_t>(rank) / static_cast<size_t>(ranks), blocks_.size() * static_cast<size_t>(rank + 1) / static_cast<size_t>(ranks)}; }
+  Range blocks_of(int rank, int ranks) const {
+    return {blocks_.size() * static_cast<size_t>(rank) / static_cast<size_t>(ranks),
+            blocks_.size() * static_cast<size_t>(rank + 1) / static_cast<size_t>(ranks)};
+  }
   bool is_applied(size_t block, int64_t step) const;
   void set_applied(int64_t step);  // all blocks; nobody steps meanwhile
 
@@ -66,20 +74,28 @@ class LastingState {
     std::vector<Tensor> state;
   };
   using Update = std::function<void(const Piece&)>;
-  // Applies a committed step to a block, unless that was done. The undo record of `slot`, the rank's number in its team, keeps what it held before.
+  // Applies a committed step to a block, unless that was done. The undo record of `slot`, the rank's number in its
+  // team, keeps what it held before.
   void apply(size_t block, int64_t step, int slot, const Update& update);
-  // Restores the block that the record of a slot holds, if it was being stepped. Afterwards it is as before the step, as often as this is called.
+  // Restores the block that the record of a slot holds, if it was being stepped. Afterwards it is as before the step,
+  // as often as this is called.
   void restore(int slot, int64_t step);
 
   comm::StepVote vote() const { return comm::StepVote(header_->vote); }
   // The record of a step; of two steps that follow each other there is room.
   StepFacts& facts(int64_t step) const { return header_->facts[step % 2]; }
   // What else is so after a step; as for the record, there is room for two steps.
-  std::span<std::byte> extra(int64_t step) const { return {extra_at_ + step % 2 * extra_bytes_, static_cast<size_t>(extra_bytes_)}; }
+  std::span<std::byte> extra(int64_t step) const {
+    return {extra_at_ + step % 2 * extra_bytes_, static_cast<size_t>(extra_bytes_)};
+  }
   // The last step after which all was done that follows a step: it is logged, validated, and saved.
   std::atomic<int64_t>& finished() const { return header_->finished; }
-  std::atomic<int64_t>& begun_save() const { return header_->begun_save; }  // the last step of which a checkpoint was begun
-  std::atomic<int64_t>& told_deaths() const { return header_->told_deaths; }  // how many of the job's deaths are in the log
+  std::atomic<int64_t>& begun_save() const {
+    return header_->begun_save;
+  }  // the last step of which a checkpoint was begun
+  std::atomic<int64_t>& told_deaths() const {
+    return header_->told_deaths;
+  }  // how many of the job's deaths are in the log
   std::atomic<int64_t>& step_began_ns() const { return header_->step_began_ns; }
   std::atomic<int64_t>& is_over() const { return header_->is_over; }  // all steps and what follows them are done
 

@@ -11,9 +11,7 @@ namespace tutti::train {
 
 static const std::array<std::string, 3> kDecayNames{"linear", "sqrt", "cosine"};
 
-std::span<const std::string> lr_decay_names() {
-  return kDecayNames;
-}
+std::span<const std::string> lr_decay_names() { return kDecayNames; }
 
 LrDecay parse_lr_decay(std::string_view name) {
   const auto found = std::find(kDecayNames.begin(), kDecayNames.end(), name);

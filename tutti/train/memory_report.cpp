@@ -29,7 +29,9 @@ std::vector<Share> shares_of(const MemoryStatistics& statistics) {
 std::vector<std::pair<std::string, std::string>> memory_rows(const MemoryStatistics& statistics) {
   const double peak = static_cast<double>(statistics.peak_bytes);
   std::vector<std::pair<std::string, std::string>> rows;
-  for (const Share& s : shares_of(statistics)) rows.emplace_back(s.name, fmt::format("{} ({:.0f} %)", byte_text(s.nbytes), 100 * static_cast<double>(s.nbytes) / peak));
+  for (const Share& s : shares_of(statistics))
+    rows.emplace_back(s.name,
+                      fmt::format("{} ({:.0f} %)", byte_text(s.nbytes), 100 * static_cast<double>(s.nbytes) / peak));
   rows.emplace_back("peak", byte_text(statistics.peak_bytes));
   return rows;
 }

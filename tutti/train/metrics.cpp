@@ -1,5 +1,5 @@
-#include "tutti/runtime/held_signal.h"
 #include "tutti/train/metrics.h"
+#include "tutti/runtime/held_signal.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -36,8 +36,8 @@ std::string hex_float(double value) {
 std::string to_json(const StepRecord& r) {
   std::string line = fmt::format(
       R"({{"numerics_version":{},"step":{},"loss":{},"loss_hex":"{}","grad_norm":{},"grad_norm_hex":"{}","lr":{},"tokens_seen":{})",
-      r.numerics_version, r.step, json_number(r.loss), hex_float(r.loss), json_number(r.grad_norm), hex_float(r.grad_norm), json_number(r.lr),
-      r.tokens_seen);
+      r.numerics_version, r.step, json_number(r.loss), hex_float(r.loss), json_number(r.grad_norm),
+      hex_float(r.grad_norm), json_number(r.lr), r.tokens_seen);
   line += fmt::format(
       R"(,"tokens_per_s":{},"tflops":{},"mfu":{},"step_ms":{},"data_ms":{},"comm_ms":{},"memory_peak_bytes":{},"product_flops":{},"sent_bytes":{})",
       json_number(r.tokens_per_s), json_number(r.tflops), r.mfu ? json_number(*r.mfu) : "null", json_number(r.step_ms),
@@ -51,8 +51,9 @@ std::string to_json(const StepRecord& r) {
   if (!r.lost_ranks.empty()) {
     line += R"(,"lost_ranks":[)";
     for (const LostRank& lost : r.lost_ranks) {
-      line += fmt::format(R"({}{{"rank":{},"pid":{},"host":{},"step":{},"seconds_lost":{}}})", &lost == r.lost_ranks.data() ? "" : ",", lost.rank, lost.pid, json_quoted(lost.host), lost.step,
-                          json_number(lost.seconds_lost));
+      line += fmt::format(R"({}{{"rank":{},"pid":{},"host":{},"step":{},"seconds_lost":{}}})",
+                          &lost == r.lost_ranks.data() ? "" : ",", lost.rank, lost.pid, json_quoted(lost.host),
+                          lost.step, json_number(lost.seconds_lost));
     }
     line += "]";
   }
@@ -64,12 +65,15 @@ namespace {
 StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
   const JsonDocument document(line, origin);
   const JsonValue json = document.top();
-  const auto number = [&](const char* key) { return json.at(key).is_null() ? std::numeric_limits<double>::quiet_NaN() : json.at(key).number(); };
+  const auto number = [&](const char* key) {
+    return json.at(key).is_null() ? std::numeric_limits<double>::quiet_NaN() : json.at(key).number();
+  };
   const auto exact = [&](const char* key) {
     const std::string text = json.at(key).string();
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') json.at(key).fail("is \"{}\", expected a number in hexadecimal", text.substr(0, 40));
+    if (text.empty() || *end != '\0')
+      json.at(key).fail("is \"{}\", expected a number in hexadecimal", text.substr(0, 40));
     return value;
   };
   const std::optional<JsonValue> version = json.find("numerics_version");
@@ -98,7 +102,10 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
   }
   if (const std::optional<JsonValue> lost = json.find("lost_ranks")) {
     for (const auto& [none, one] : *lost) {
-      record.lost_ranks.push_back({.rank = one.at("rank").whole(), .pid = one.at("pid").whole(), .host = one.at("host").string(), .step = one.at("step").whole(),
+      record.lost_ranks.push_back({.rank = one.at("rank").whole(),
+                                   .pid = one.at("pid").whole(),
+                                   .host = one.at("host").string(),
+                                   .step = one.at("step").whole(),
                                    .seconds_lost = one.at("seconds_lost").number()});
     }
   }
@@ -107,7 +114,9 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
 
 }  // namespace
 
-StepRecord parse_record(std::string_view line, std::string_view where) { return record_of(line, {.name = std::string(where)}); }
+StepRecord parse_record(std::string_view line, std::string_view where) {
+  return record_of(line, {.name = std::string(where)});
+}
 
 std::vector<StepRecord> read_metrics(const std::filesystem::path& path) {
   const std::string text = read_regular_file(path.string(), kLargestFile);
@@ -132,9 +141,7 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) :
   TUTTI_CHECK_ENV(fd_ >= 0, "cannot append to {}: {}", path_.string(), detail::errno_text(errno));
 }
 
-MetricsWriter::~MetricsWriter() {
-  close(fd_);
-}
+MetricsWriter::~MetricsWriter() { close(fd_); }
 
 void MetricsWriter::write(const StepRecord& record) {
   const std::string line = to_json(record) + "\n";

@@ -1,10 +1,12 @@
 // metrics.jsonl: the metrics of every step, one JSON object per line.
 //
-// Keys: numerics_version, step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu (percent;
-// null when the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, product_flops, sent_bytes, and val_bits_per_byte on
-// steps that were validated. A step that follows the loss of ranks has lost_ranks, an array of objects with the keys rank, pid, host, step (in which it was
-// lost), and seconds_lost, until the others went on (docs/surviving.md). A model with experts adds `experts`, a list with an object for each layer of them (expert_load.h). The _hex values are C hex floats: they hold every bit, so two runs can be compared as text.
-// NaN and infinity are null in JSON; the hex value tells which.
+// Keys: numerics_version, step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu
+// (percent; null when the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, product_flops,
+// sent_bytes, and val_bits_per_byte on steps that were validated. A step that follows the loss of ranks has lost_ranks,
+// an array of objects with the keys rank, pid, host, step (in which it was lost), and seconds_lost, until the others
+// went on (docs/surviving.md). A model with experts adds `experts`, a list with an object for each layer of them
+// (expert_load.h). The _hex values are C hex floats: they hold every bit, so two runs can be compared as text. NaN and
+// infinity are null in JSON; the hex value tells which.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +48,7 @@ struct StepRecord {
   int64_t product_flops = 0;  // of matrix products, attention included
   int64_t sent_bytes = 0;     // given to transports for other ranks
   std::optional<double> val_bits_per_byte = std::nullopt;
-  std::vector<ExpertLoad> experts = {};  // by layer of experts
+  std::vector<ExpertLoad> experts = {};   // by layer of experts
   std::vector<LostRank> lost_ranks = {};  // since the step before
 };
 
@@ -64,7 +66,8 @@ std::vector<StepRecord> read_metrics(const std::filesystem::path& path);
 // Appends to a metrics file. Belongs to one thread of rank 0.
 class MetricsWriter {
  public:
-  // Keeps the records up to `resumed_step` (0: none) and drops later ones, which an interrupted run wrote after its checkpoint.
+  // Keeps the records up to `resumed_step` (0: none) and drops later ones, which an interrupted run wrote after its
+  // checkpoint.
   MetricsWriter(std::filesystem::path path, int64_t resumed_step);
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;

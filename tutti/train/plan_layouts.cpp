@@ -17,7 +17,8 @@ double mib(double bytes) { return bytes / kMiB; }
 double mib(int64_t bytes) { return mib(static_cast<double>(bytes)); }
 
 const RankMemory& smallest(const StepPlan& plan) {
-  return *std::min_element(plan.of_ranks.begin(), plan.of_ranks.end(), [](const RankMemory& a, const RankMemory& b) { return a.peak() < b.peak(); });
+  return *std::min_element(plan.of_ranks.begin(), plan.of_ranks.end(),
+                           [](const RankMemory& a, const RankMemory& b) { return a.peak() < b.peak(); });
 }
 
 PlannedLayout planned(StepPlanner& planner, int64_t ranks, const DataDegrees& degrees, bool is_shared) {
@@ -44,7 +45,8 @@ std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, boo
   // What refuses several meshes alike, such as a degree of tensor parallelism, is told once.
   const auto add = [&](StepPlanner& by, const DataDegrees& degrees) {
     PlannedLayout layout = planned(by, ranks, degrees, is_shared);
-    if (layout.plan || layouts.empty() || layouts.back().refusal != layout.refusal) layouts.push_back(std::move(layout));
+    if (layout.plan || layouts.empty() || layouts.back().refusal != layout.refusal)
+      layouts.push_back(std::move(layout));
   };
   for (int64_t tensor = 1; tensor <= ranks && (tensor == 1 || !has_experts); ++tensor) {
     if (ranks % tensor != 0) continue;
@@ -73,7 +75,8 @@ std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, boo
 }
 
 std::string mesh_name(const DataDegrees& degrees) {
-  const std::pair<const char*, int64_t> dims[] = {{"dp_replicate", degrees.replicate}, {"dp_shard", degrees.shard}, {"tp", degrees.tensor}, {"ep", degrees.expert}};
+  const std::pair<const char*, int64_t> dims[] = {
+      {"dp_replicate", degrees.replicate}, {"dp_shard", degrees.shard}, {"tp", degrees.tensor}, {"ep", degrees.expert}};
   std::string text;
   for (const auto& [name, degree] : dims) {
     if (degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name, degree);
@@ -85,16 +88,22 @@ std::string plan_text(const PlannedLayout& layout, int64_t local_ranks) {
   const StepPlan& plan = *layout.plan;
   const RankMemory &most = plan.largest(), &least = smallest(plan);
   std::string text = fmt::format("mesh {}{}\n\n{:<14}{:>14}\n", mesh_name(layout.degrees),
-                                 layout.degrees.shard == 1 ? "" : plan.is_shared ? ", the ranks read one copy of the parameters" : ", each rank gathers the parameters", "memory", "MiB a rank");
+                                 layout.degrees.shard == 1 ? ""
+                                 : plan.is_shared          ? ", the ranks read one copy of the parameters"
+                                                           : ", each rank gathers the parameters",
+                                 "memory", "MiB a rank");
   for (int i = 0; i < kNumMemoryCategories; ++i) {
     const int64_t bytes = most.by_category[static_cast<size_t>(i)];
     if (bytes > 0) text += fmt::format("{:<14}{:>14.1f}\n", name_of(static_cast<MemoryCategory>(i)), mib(bytes));
   }
   text += fmt::format("{:<14}{:>14.1f}", "peak", mib(most.peak()));
   if (least.peak() != most.peak()) text += fmt::format(" (the rank with the least: {:.1f})", mib(least.peak()));
-  text += fmt::format("\n{:<14}{:>14.1f} for {} rank{}\n", "host", mib(plan.host_bytes(local_ranks)), local_ranks, local_ranks == 1 ? "" : "s");
-  if (plan.ranks > 1) text += fmt::format("{:<14}{:>14.1f} a step: gradients {:.1f}, parameters {:.1f}, activations {:.1f}\n", "sent", mib(plan.sent_bytes()), mib(plan.gradient_bytes),
-                                          mib(plan.parameter_bytes), mib(plan.activation_bytes));
+  text += fmt::format("\n{:<14}{:>14.1f} for {} rank{}\n", "host", mib(plan.host_bytes(local_ranks)), local_ranks,
+                      local_ranks == 1 ? "" : "s");
+  if (plan.ranks > 1)
+    text += fmt::format("{:<14}{:>14.1f} a step: gradients {:.1f}, parameters {:.1f}, activations {:.1f}\n", "sent",
+                        mib(plan.sent_bytes()), mib(plan.gradient_bytes), mib(plan.parameter_bytes),
+                        mib(plan.activation_bytes));
   return text;
 }
 
@@ -103,7 +112,8 @@ std::string plans_text(const std::vector<PlannedLayout>& layouts, int64_t local_
   for (const PlannedLayout& layout : layouts) {
     const std::string name = mesh_name(layout.degrees);
     if (layout.plan) {
-      text += fmt::format("{:<48}{:>12.1f}{:>14.1f}{:>14.1f}\n", name, mib(layout.plan->largest().peak()), mib(layout.plan->host_bytes(local_ranks)), mib(layout.plan->sent_bytes()));
+      text += fmt::format("{:<48}{:>12.1f}{:>14.1f}{:>14.1f}\n", name, mib(layout.plan->largest().peak()),
+                          mib(layout.plan->host_bytes(local_ranks)), mib(layout.plan->sent_bytes()));
     } else {
       text += fmt::format("{:<48}not possible: {}\n", name, layout.refusal);
     }
@@ -113,7 +123,8 @@ std::string plans_text(const std::vector<PlannedLayout>& layouts, int64_t local_
 
 std::string plans_svg(const std::vector<PlannedLayout>& layouts) {
   constexpr double kWidth = 760, kLeft = 220, kRight = 80, kBar = 22, kGap = 10, kTop = 44;
-  constexpr const char* kColours[kNumMemoryCategories] = {"#2f5fd0", "#3f8f5b", "#c2571a", "#8a5fb0", "#b0892f", "#7a7c86"};
+  constexpr const char* kColours[kNumMemoryCategories] = {"#2f5fd0", "#3f8f5b", "#c2571a",
+                                                          "#8a5fb0", "#b0892f", "#7a7c86"};
   double longest = 1;
   int64_t count = 0;
   for (const PlannedLayout& layout : layouts) {
@@ -121,25 +132,34 @@ std::string plans_svg(const std::vector<PlannedLayout>& layouts) {
     ++count;
     longest = std::max(longest, static_cast<double>(layout.plan->largest().peak()));
   }
-  std::string svg = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"system-ui, sans-serif\" font-size=\"13\" fill=\"#6c6e78\">\n", kWidth,
-                                kTop + static_cast<double>(count) * (kBar + kGap));
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"system-ui, sans-serif\" "
+      "font-size=\"13\" fill=\"#6c6e78\">\n",
+      kWidth, kTop + static_cast<double>(count) * (kBar + kGap));
   double x = 0;
   for (int i = 0; i < kNumMemoryCategories; ++i) {
     const std::string_view name = name_of(static_cast<MemoryCategory>(i));
-    svg += fmt::format("<rect x=\"{0}\" y=\"8\" width=\"12\" height=\"12\" fill=\"{1}\"/><text x=\"{2}\" y=\"19\">{3}</text>\n", x, kColours[i], x + 18, name);
+    svg += fmt::format(
+        "<rect x=\"{0}\" y=\"8\" width=\"12\" height=\"12\" fill=\"{1}\"/><text x=\"{2}\" y=\"19\">{3}</text>\n", x,
+        kColours[i], x + 18, name);
     x += 46 + 7.2 * static_cast<double>(name.size());
   }
   double y = kTop;
   for (const PlannedLayout& layout : layouts) {
     if (!layout.plan) continue;
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kLeft - 10, y + 16, mesh_name(layout.degrees));
+    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kLeft - 10, y + 16,
+                       mesh_name(layout.degrees));
     double at = kLeft;
     for (int i = 0; i < kNumMemoryCategories; ++i) {
-      const double width = static_cast<double>(layout.plan->largest().by_category[static_cast<size_t>(i)]) / longest * (kWidth - kLeft - kRight);
-      if (width > 0) svg += fmt::format("<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", at, y, width, kBar, kColours[i]);
+      const double width = static_cast<double>(layout.plan->largest().by_category[static_cast<size_t>(i)]) / longest *
+                           (kWidth - kLeft - kRight);
+      if (width > 0)
+        svg += fmt::format("<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", at, y, width,
+                           kBar, kColours[i]);
       at += width;
     }
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\">{:.1f} MiB</text>\n", at + 6, y + 16, mib(layout.plan->largest().peak()));
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\">{:.1f} MiB</text>\n", at + 6, y + 16,
+                       mib(layout.plan->largest().peak()));
     y += kBar + kGap;
   }
   return svg + "</svg>\n";

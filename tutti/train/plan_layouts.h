@@ -1,4 +1,5 @@
-// Every mesh of a number of ranks for one configuration, the possible ones with their plans, and how `tutti plan` shows them.
+// Every mesh of a number of ranks for one configuration, the possible ones with their plans, and how `tutti plan` shows
+// them.
 #pragma once
 
 #include <optional>
@@ -17,12 +18,14 @@ struct PlannedLayout {
 
 // The layout of the configuration.
 PlannedLayout plan_layout(const Config& config, int64_t ranks, bool is_shared);
-// All of them, and where the model has experts those that divide them with gradients exchanged every round, ascending by the memory of the largest rank, then by bytes sent; those that are not possible last.
+// All of them, and where the model has experts those that divide them with gradients exchanged every round, ascending
+// by the memory of the largest rank, then by bytes sent; those that are not possible last.
 std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, bool is_shared);
 
 // "dp_replicate 2 x dp_shard 4 x tp 2"; "1 rank".
 std::string mesh_name(const DataDegrees& degrees);
-// A table of the memory of one layout by category, of the smallest and largest rank, of the host's ranks, and of what is sent.
+// A table of the memory of one layout by category, of the smallest and largest rank, of the host's ranks, and of what
+// is sent.
 std::string plan_text(const PlannedLayout& layout, int64_t local_ranks);
 // A line per layout.
 std::string plans_text(const std::vector<PlannedLayout>& layouts, int64_t local_ranks);

@@ -20,10 +20,12 @@ std::vector<std::string> planted_here() {
   };
   const std::string list = text_of("TUTTI_LOSE_RANK"), mine = text_of("LOCAL_RANK") + ":";
   std::vector<std::string> here;
-  if (const std::string restart = text_of("TORCHELASTIC_RESTART_COUNT"); !restart.empty() && restart != "0") return here;
+  if (const std::string restart = text_of("TORCHELASTIC_RESTART_COUNT"); !restart.empty() && restart != "0")
+    return here;
   for (size_t begin = 0; begin < list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
-    if (const std::string one = list.substr(begin, end - begin); one.starts_with(mine)) here.push_back(one.substr(mine.size()));
+    if (const std::string one = list.substr(begin, end - begin); one.starts_with(mine))
+      here.push_back(one.substr(mine.size()));
     begin = end + 1;
   }
   return here;

@@ -1,4 +1,5 @@
-// Charts of the ranks of a run, as inline SVG for the report: the memory of each by category, planned and measured, and the timeline of one step.
+// Charts of the ranks of a run, as inline SVG for the report: the memory of each by category, planned and measured, and
+// the timeline of one step.
 #pragma once
 
 #include <array>

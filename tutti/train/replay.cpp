@@ -33,8 +33,8 @@ std::string as_flag(std::string value) {
   return value;
 }
 
-// The settings of the repeated steps that numbers depend on. The configuration is that of the run's last start, and a run may
-// have gone on with others.
+// The settings of the repeated steps that numbers depend on. The configuration is that of the run's last start, and a
+// run may have gone on with others.
 std::vector<std::string> recorded_settings(const ReplayPlan& plan) {
   std::vector<std::string> flags;
   std::optional<SavedState> first;
@@ -43,16 +43,20 @@ std::vector<std::string> recorded_settings(const ReplayPlan& plan) {
     if (step <= plan.from) continue;
     SavedState state = read_state(folder);
     for (const InputChange& change : state.train.inputs.changes)
-      TUTTI_CHECK(change.step <= plan.from || change.step >= plan.to, "{} changed after step {}: {}; replay the steps before or behind it", plan.run.string(), change.step,
+      TUTTI_CHECK(change.step <= plan.from || change.step >= plan.to,
+                  "{} changed after step {}: {}; replay the steps before or behind it", plan.run.string(), change.step,
                   change.what);
     if (first && state.train.inputs.settings != first->train.inputs.settings && first->train.step < plan.to)
-      throw UsageError(fmt::format("{} went on with other settings between its checkpoints of steps {} and {}; replay steps up to {}, or from a later checkpoint",
-                                   plan.run.string(), first->train.step, step, first->train.step));
+      throw UsageError(
+          fmt::format("{} went on with other settings between its checkpoints of steps {} and {}; replay steps up to "
+                      "{}, or from a later checkpoint",
+                      plan.run.string(), first->train.step, step, first->train.step));
     if (!first) first = std::move(state);
     if (step >= plan.to) break;
   }
   if (!first) return flags;
-  for (const auto& [key, value] : first->train.inputs.settings) flags.push_back(fmt::format("--{}={}", key, as_flag(value)));
+  for (const auto& [key, value] : first->train.inputs.settings)
+    flags.push_back(fmt::format("--{}={}", key, as_flag(value)));
   return flags;
 }
 
@@ -61,23 +65,26 @@ std::vector<std::string> recorded_settings(const ReplayPlan& plan) {
 ReplayPlan plan_replay(const fs::path& run, std::optional<int64_t> from, std::optional<int64_t> steps) {
   ReplayPlan plan{.run = run};
   for (const fs::path& file : {plan.config(), run / kMetrics})
-    TUTTI_CHECK(fs::exists(file), "{} is not the folder of a run: it holds no {}", run.string(), file.filename().string());
+    TUTTI_CHECK(fs::exists(file), "{} is not the folder of a run: it holds no {}", run.string(),
+                file.filename().string());
   std::vector<int64_t> recorded;
   for (const StepRecord& record : read_metrics(run / kMetrics)) recorded.push_back(record.step);
   TUTTI_CHECK(!recorded.empty(), "{} has recorded no step", run.string());
   const std::vector<int64_t> starts = starts_of(run);
   if (from) {
     plan.from = *from;
-    TUTTI_CHECK(std::find(starts.begin(), starts.end(), *from) != starts.end(), "{} has no checkpoint of step {}; a replay can start from {} (0 is the beginning)",
-                run.string(), *from, fmt::join(starts, ", "));
+    TUTTI_CHECK(std::find(starts.begin(), starts.end(), *from) != starts.end(),
+                "{} has no checkpoint of step {}; a replay can start from {} (0 is the beginning)", run.string(), *from,
+                fmt::join(starts, ", "));
   } else {
     for (const int64_t start : starts) plan.from = start < recorded.back() ? start : plan.from;
   }
   plan.to = steps ? plan.from + *steps : recorded.back();
   TUTTI_CHECK(plan.to > plan.from, "{} has recorded no step behind step {}", run.string(), plan.from);
   for (int64_t step = plan.from + 1; step <= plan.to; ++step) {
-    TUTTI_CHECK(std::binary_search(recorded.begin(), recorded.end(), step), "{} has no record of step {}; it has recorded steps {} to {}", run.string(), step,
-                recorded.front(), recorded.back());
+    TUTTI_CHECK(std::binary_search(recorded.begin(), recorded.end(), step),
+                "{} has no record of step {}; it has recorded steps {} to {}", run.string(), step, recorded.front(),
+                recorded.back());
   }
   return plan;
 }
@@ -88,17 +95,22 @@ std::vector<std::string> prepare_replay(const ReplayPlan& plan, const fs::path& 
     // Training reads a checkpoint that it continues from and never writes to it: a link will do.
     std::error_code failed;
     fs::create_directories(replay / "checkpoint", failed);
-    if (!failed) fs::create_directory_symlink(fs::absolute(checkpoint_in(plan.run, plan.from)), checkpoint_in(replay, plan.from), failed);
+    if (!failed)
+      fs::create_directory_symlink(fs::absolute(checkpoint_in(plan.run, plan.from)), checkpoint_in(replay, plan.from),
+                                   failed);
     TUTTI_CHECK_ENV(!failed, "cannot prepare {}: {}", replay.string(), failed.message());
     copy_run_tokenizer(plan.run, replay);
   }
   std::vector<std::string> overrides = recorded_settings(plan);
-  for (const std::string& flag : {fmt::format("--run.dir={}", folder.string()), fmt::format("--run.name={}", kName), std::string("--checkpoint.keep_latest=-1"),
+  for (const std::string& flag : {fmt::format("--run.dir={}", folder.string()), fmt::format("--run.name={}", kName),
+                                  std::string("--checkpoint.keep_latest=-1"),
                                   std::string("--metrics.tensorboard=false"), std::string("--metrics.report=false")})
     overrides.push_back(flag);
-  // How the run divided its work over its ranks does not change the numbers, and need not be possible on those of the replay.
+  // How the run divided its work over its ranks does not change the numbers, and need not be possible on those of the
+  // replay.
   for (const Field& field : config_fields()) {
-    if (field.section == "parallelism") overrides.push_back(fmt::format("--{}={}", field.name(), as_flag(to_toml(default_of(field)))));
+    if (field.section == "parallelism")
+      overrides.push_back(fmt::format("--{}={}", field.name(), as_flag(to_toml(default_of(field)))));
   }
   return overrides;
 }
@@ -111,7 +123,8 @@ RunDiff compare_replay(const ReplayPlan& plan, const fs::path& folder) {
   std::erase_if(diff.checkpoints_only_in_a, [&](int64_t step) { return step <= plan.from || step > plan.to; });
   diff.checkpoints_only_in_b.clear();  // where the replay stopped
   std::erase_if(diff.settings, [](const SettingDifference& s) { return !s.may_change_numbers; });
-  TUTTI_CHECK_ENV(static_cast<int64_t>(diff.steps.size()) == plan.to - plan.from, "{} of the {} steps were repeated", diff.steps.size(), plan.to - plan.from);
+  TUTTI_CHECK_ENV(static_cast<int64_t>(diff.steps.size()) == plan.to - plan.from, "{} of the {} steps were repeated",
+                  diff.steps.size(), plan.to - plan.from);
   return diff;
 }
 

@@ -137,7 +137,8 @@ Rows lost_ranks(const std::vector<StepRecord>& records) {
   Rows rows;
   for (const StepRecord& record : records) {
     for (const LostRank& lost : record.lost_ranks)
-      rows.emplace_back(fmt::format("rank {}, in step {}", lost.rank, lost.step), fmt::format("pid {} on {}; {:.2f} s lost", lost.pid, lost.host, lost.seconds_lost));
+      rows.emplace_back(fmt::format("rank {}, in step {}", lost.rank, lost.step),
+                        fmt::format("pid {} on {}; {:.2f} s lost", lost.pid, lost.host, lost.seconds_lost));
   }
   return rows;
 }
@@ -165,12 +166,14 @@ std::string render_report(const Report& report) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><title>{} - Tutti</title><style>{}</style></head>\n<body><header><h1>{}</h1>"
-      "<p>{} {}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n{}{}\n{}\n<div class=\"facts\">{}{}{}{}</div>\n{}</main></body>"
+      "<p>{} {}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n{}{}\n{}\n<div "
+      "class=\"facts\">{}{}{}{}</div>\n{}</main></body>"
       "</html>\n",
       title, kReportStyle, title, escape_html(report.config.model.name), escape_html(report.config.model.flavor),
-      tiles(report), plots(report), render_expert_loads(report.records), render_rank_memory(report.facts.ranks), report.facts.timeline ? render_timeline(*report.facts.timeline) : "",
-      samples(report.facts.samples), facts("Model", report.model),
-      facts("Machine", report.machine), facts("Peak memory of a step, rank 0", report.facts.memory),
+      tiles(report), plots(report), render_expert_loads(report.records), render_rank_memory(report.facts.ranks),
+      report.facts.timeline ? render_timeline(*report.facts.timeline) : "", samples(report.facts.samples),
+      facts("Model", report.model), facts("Machine", report.machine),
+      facts("Peak memory of a step, rank 0", report.facts.memory),
       facts("Ranks that were lost", lost_ranks(report.records)), configuration(report.config));
 }
 

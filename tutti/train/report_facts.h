@@ -1,5 +1,5 @@
-// report.json: what the report shows of the starts of a run that neither metrics.jsonl nor the configuration holds. A start that trains no step, or too few to
-// measure something, writes the page with what earlier starts have measured.
+// report.json: what the report shows of the starts of a run that neither metrics.jsonl nor the configuration holds. A
+// start that trains no step, or too few to measure something, writes the page with what earlier starts have measured.
 #pragma once
 
 #include <cstdint>

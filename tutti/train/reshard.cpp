@@ -20,10 +20,12 @@ namespace {
 
 constexpr size_t kLargestState = size_t{1} << 30;
 
-// The folder that a checkpoint is written to before it has its name: one process has it at a time, as long as it lives. What a killed one left in it goes.
+// The folder that a checkpoint is written to before it has its name: one process has it at a time, as long as it lives.
+// What a killed one left in it goes.
 class UnfinishedFolder {
  public:
-  explicit UnfinishedFolder(const fs::path& target) : path_(target.parent_path() / (kUnfinished + target.filename().string())) {
+  explicit UnfinishedFolder(const fs::path& target)
+      : path_(target.parent_path() / (kUnfinished + target.filename().string())) {
     while (!claim(target)) {
     }
     for (const auto& entry : fs::directory_iterator(path_)) fs::remove_all(entry.path());
@@ -45,7 +47,8 @@ class UnfinishedFolder {
  private:
   // False when another process has renamed or deleted the folder meanwhile.
   bool claim(const fs::path& target) {
-    TUTTI_CHECK(!fs::exists(target), "{} exists; give the name of a new folder, which the checkpoint is written to", target.string());
+    TUTTI_CHECK(!fs::exists(target), "{} exists; give the name of a new folder, which the checkpoint is written to",
+                target.string());
     fs::create_directory(path_);
     lock_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
     if (!lock_ && errno == ENOENT) return false;
@@ -53,10 +56,15 @@ class UnfinishedFolder {
     int locks;
     do locks = flock(lock_.get(), LOCK_EX | LOCK_NB);
     while (locks != 0 && errno == EINTR);
-    TUTTI_CHECK_ENV(locks == 0 || errno == EWOULDBLOCK, "cannot lock {}: {}; give a folder on a file system that has locks (flock)", path_.string(), detail::errno_text(errno));
-    TUTTI_CHECK(locks == 0, "another process is writing {} at this moment, in {}; wait for it, or give the name of another folder", target.string(), path_.string());
+    TUTTI_CHECK_ENV(locks == 0 || errno == EWOULDBLOCK,
+                    "cannot lock {}: {}; give a folder on a file system that has locks (flock)", path_.string(),
+                    detail::errno_text(errno));
+    TUTTI_CHECK(locks == 0,
+                "another process is writing {} at this moment, in {}; wait for it, or give the name of another folder",
+                target.string(), path_.string());
     struct stat locked, named;
-    TUTTI_CHECK_ENV(fstat(lock_.get(), &locked) == 0, "cannot look at {}: {}", path_.string(), detail::errno_text(errno));
+    TUTTI_CHECK_ENV(fstat(lock_.get(), &locked) == 0, "cannot look at {}: {}", path_.string(),
+                    detail::errno_text(errno));
     return stat(path_.c_str(), &named) == 0 && locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
   }
 
@@ -81,12 +89,17 @@ Resharded reshard_checkpoint(const fs::path& from, const fs::path& to, int64_t f
   const SavedState saved = read_state(source);
   fs::path target = fs::absolute(to).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();  // "folder/"
-  TUTTI_CHECK(!fs::exists(target), "{} exists; give the name of a new folder, which the checkpoint is written to", target.string());
-  TUTTI_CHECK(fs::is_directory(target.parent_path()), "{} does not exist; make the folder in which {} is to be", target.parent_path().string(), target.filename().string());
+  TUTTI_CHECK(!fs::exists(target), "{} exists; give the name of a new folder, which the checkpoint is written to",
+              target.string());
+  TUTTI_CHECK(fs::is_directory(target.parent_path()), "{} does not exist; make the folder in which {} is to be",
+              target.parent_path().string(), target.filename().string());
   const int64_t named = step_of(target).value_or(saved.train.step);
-  TUTTI_CHECK(named == saved.train.step, "{} is named for step {}, and {} is of step {}; name it step-{}, or anything else", target.string(), named, source.string(), saved.train.step, saved.train.step);
+  TUTTI_CHECK(named == saved.train.step,
+              "{} is named for step {}, and {} is of step {}; name it step-{}, or anything else", target.string(),
+              named, source.string(), saved.train.step, saved.train.step);
   const auto tensors = std::ssize(SafetensorsShards(source / kModelFile).entries());
-  TUTTI_CHECK(files >= 1 && files <= tensors, "reshard: {} files for the {} tensors of the model; expected 1 to {}", files, tensors, tensors);
+  TUTTI_CHECK(files >= 1 && files <= tensors, "reshard: {} files for the {} tensors of the model; expected 1 to {}",
+              files, tensors, tensors);
   const auto moments = std::ssize(SafetensorsShards(source / kOptimizerFile).entries());
 
   Resharded result{.step = saved.train.step, .digests = saved.digests};
@@ -94,8 +107,10 @@ Resharded reshard_checkpoint(const fs::path& from, const fs::path& to, int64_t f
     UnfinishedFolder folder(target);
     const fs::path& unfinished = folder.path();
     result.model_files = static_cast<size_t>(rewrite(source / kModelFile, unfinished / kModelFile, files));
-    result.optimizer_files = static_cast<size_t>(rewrite(source / kOptimizerFile, unfinished / kOptimizerFile, std::clamp<int64_t>(moments, 1, files)));
-    write_file_atomically((unfinished / kStateFile).string(), read_regular_file((source / kStateFile).string(), kLargestState));
+    result.optimizer_files = static_cast<size_t>(
+        rewrite(source / kOptimizerFile, unfinished / kOptimizerFile, std::clamp<int64_t>(moments, 1, files)));
+    write_file_atomically((unfinished / kStateFile).string(),
+                          read_regular_file((source / kStateFile).string(), kLargestState));
     sync_folder(unfinished);
     check_digests(unfinished, saved.digests);
     TUTTI_CHECK(!fs::exists(target), "{} exists by now; give the name of a new folder", target.string());

@@ -36,7 +36,9 @@ Source open_source(const fs::path& path) {
     else throw UsageError(fmt::format("{} is neither a .safetensors file nor a metrics.jsonl", path.string()));
     return source;
   }
-  TUTTI_CHECK(fs::exists(path, none), "{} does not exist; expected a run folder, a checkpoint, a .safetensors file or a metrics.jsonl", path.string());
+  TUTTI_CHECK(fs::exists(path, none),
+              "{} does not exist; expected a run folder, a checkpoint, a .safetensors file or a metrics.jsonl",
+              path.string());
   if (fs::exists(safetensors_place(path / kModelFile), none)) {
     source.named = path;
     return source;
@@ -45,9 +47,11 @@ Source open_source(const fs::path& path) {
   if (fs::exists(path / "config.resolved.toml", none)) source.config = path / "config.resolved.toml";
   const fs::path folder = fs::is_directory(path / "checkpoint", none) ? path / "checkpoint" : path;
   if (fs::is_directory(folder, none)) {
-    for (const fs::path& step_folder : list_checkpoints(folder)) source.checkpoints[*step_of(step_folder)] = step_folder;
+    for (const fs::path& step_folder : list_checkpoints(folder))
+      source.checkpoints[*step_of(step_folder)] = step_folder;
   }
-  TUTTI_CHECK(source.metrics || !source.checkpoints.empty(), "{} holds neither metrics.jsonl nor checkpoints", path.string());
+  TUTTI_CHECK(source.metrics || !source.checkpoints.empty(), "{} holds neither metrics.jsonl nor checkpoints",
+              path.string());
   return source;
 }
 
@@ -100,7 +104,8 @@ std::optional<NumberDifference> compare_records(const StepRecord& a, const StepR
   // The norm is a float, written as a double.
   const auto norm_a = static_cast<float>(a.grad_norm), norm_b = static_cast<float>(b.grad_norm);
   const bool are_floats = norm_a == a.grad_norm && norm_b == b.grad_norm;
-  const auto norm = are_floats ? compare_numbers(a.step, "grad_norm", norm_a, norm_b, DType::f32) : compare_numbers(a.step, "grad_norm", a.grad_norm, b.grad_norm, DType::f64);
+  const auto norm = are_floats ? compare_numbers(a.step, "grad_norm", norm_a, norm_b, DType::f32)
+                               : compare_numbers(a.step, "grad_norm", a.grad_norm, b.grad_norm, DType::f64);
   if (norm) return norm;
   if (!a.val_bits_per_byte || !b.val_bits_per_byte) return std::nullopt;
   return compare_numbers(a.step, "val_bits_per_byte", *a.val_bits_per_byte, *b.val_bits_per_byte, DType::f64);
@@ -121,7 +126,8 @@ void compare_metrics(const Source& a, const Source& b, RunDiff& diff) {
       continue;
     }
     if (diff.steps.empty() && record.numerics_version != other->second.numerics_version) {
-      diff.settings.push_back({"numerics.version", fmt::format("{}", record.numerics_version), fmt::format("{}", other->second.numerics_version), true});
+      diff.settings.push_back({"numerics.version", fmt::format("{}", record.numerics_version),
+                               fmt::format("{}", other->second.numerics_version), true});
     }
     diff.steps.push_back(step);
     if (!diff.number) diff.number = compare_records(record, other->second);
@@ -131,7 +137,8 @@ void compare_metrics(const Source& a, const Source& b, RunDiff& diff) {
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
 std::string text_of(const char* element, DType dtype) {
-  return is_floating(dtype) ? hex_float(load_as_double(element, dtype)) : fmt::format("{}", load_as_int64(element, dtype));
+  return is_floating(dtype) ? hex_float(load_as_double(element, dtype))
+                            : fmt::format("{}", load_as_int64(element, dtype));
 }
 
 Extents place_in(Extents sizes, int64_t element) {
@@ -143,7 +150,8 @@ Extents place_in(Extents sizes, int64_t element) {
   return sizes;
 }
 
-std::optional<TensorDifference> compare_tensors(int64_t step, const std::string& name, const Tensor& a, const Tensor& b) {
+std::optional<TensorDifference> compare_tensors(int64_t step, const std::string& name, const Tensor& a,
+                                                const Tensor& b) {
   TensorDifference result{.step = step, .name = name, .dtype = a.dtype(), .numel = a.numel()};
   if (a.dtype() != b.dtype() || a.extents() != b.extents()) {
     result.shapes = fmt::format("{} | {}", describe(a), describe(b));
@@ -197,8 +205,10 @@ void compare_checkpoints(int64_t step, const fs::path& a, const fs::path& b, Run
   const auto weights = [](const fs::path& path) { return fs::is_directory(path) ? path / kModelFile : path; };
   compare_files(step, weights(a), weights(b), diff);
   if (!fs::is_directory(a) || !fs::is_directory(b)) return;
-  const bool in_a = fs::exists(safetensors_place(a / kOptimizerFile)), in_b = fs::exists(safetensors_place(b / kOptimizerFile));
-  TUTTI_CHECK_ENV(in_a == in_b, "{} lacks {}, which {} has; put back the file", (in_a ? b : a).string(), kOptimizerFile, (in_a ? a : b).string());
+  const bool in_a = fs::exists(safetensors_place(a / kOptimizerFile)),
+             in_b = fs::exists(safetensors_place(b / kOptimizerFile));
+  TUTTI_CHECK_ENV(in_a == in_b, "{} lacks {}, which {} has; put back the file", (in_a ? b : a).string(), kOptimizerFile,
+                  (in_a ? a : b).string());
   if (in_a) compare_files(step, a / kOptimizerFile, b / kOptimizerFile, diff);
   if (diff.differing.empty()) return;
   // A checkpoint that is not what was saved says nothing about the run.
@@ -228,7 +238,8 @@ std::vector<int64_t> steps_of_one(const Source& one, const Source& other) {
 
 void compare_weights(const Source& a, const Source& b, RunDiff& diff) {
   if (a.named || b.named) {
-    const std::optional<fs::path> from_a = a.named ? a.named : partner(a, *b.named), from_b = b.named ? b.named : partner(b, *a.named);
+    const std::optional<fs::path> from_a = a.named ? a.named : partner(a, *b.named),
+                                  from_b = b.named ? b.named : partner(b, *a.named);
     if (from_a && from_b) compare_checkpoints(step_of(*from_a).value_or(0), *from_a, *from_b, diff);
     return;
   }
@@ -250,9 +261,12 @@ RunDiff compare_runs(const fs::path& a, const fs::path& b) {
   diff.settings = compare_settings(from_a, from_b);
   compare_metrics(from_a, from_b, diff);
   compare_weights(from_a, from_b, diff);
-  std::stable_sort(diff.differing.begin(), diff.differing.end(), [](const TensorDifference& x, const TensorDifference& y) { return x.distance > y.distance; });
-  TUTTI_CHECK(!diff.steps.empty() || !diff.checkpoints.empty(),
-              "{} and {} have nothing in common to compare: neither a step in their metrics nor a checkpoint of the same step", a.string(), b.string());
+  std::stable_sort(diff.differing.begin(), diff.differing.end(),
+                   [](const TensorDifference& x, const TensorDifference& y) { return x.distance > y.distance; });
+  TUTTI_CHECK(
+      !diff.steps.empty() || !diff.checkpoints.empty(),
+      "{} and {} have nothing in common to compare: neither a step in their metrics nor a checkpoint of the same step",
+      a.string(), b.string());
   return diff;
 }
 

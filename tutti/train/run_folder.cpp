@@ -1,5 +1,5 @@
-#include "tutti/runtime/held_signal.h"
 #include "tutti/train/run_folder.h"
+#include "tutti/runtime/held_signal.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -22,7 +22,8 @@ void remove_temporaries(const std::filesystem::path& folder) {
   std::error_code none;  // one that stays harms nobody
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with('.') && name.find(".tmp-") != std::string::npos && entry.is_regular_file(none)) leftovers.push_back(entry.path());
+    if (name.starts_with('.') && name.find(".tmp-") != std::string::npos && entry.is_regular_file(none))
+      leftovers.push_back(entry.path());
   }
   for (const std::filesystem::path& path : leftovers) std::filesystem::remove(path, none);
 }
@@ -49,9 +50,7 @@ RunFolder::RunFolder(const std::filesystem::path& dir, const std::string& name, 
   }
 }
 
-RunFolder::~RunFolder() {
-  unlock();
-}
+RunFolder::~RunFolder() { unlock(); }
 
 void RunFolder::make_and_lock() {
   std::error_code error;

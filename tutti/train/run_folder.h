@@ -1,4 +1,5 @@
-// The run folder runs/<name>/: contains all results of a run, and is locked so that only one run at a time writes there.
+// The run folder runs/<name>/: contains all results of a run, and is locked so that only one run at a time writes
+// there.
 #pragma once
 
 #include <filesystem>
@@ -14,9 +15,9 @@ class RunFolder {
     // First move the folder of an old run to <name>.old-N.
     bool fresh = false;
   };
-  // Creates <dir>/<name> if necessary, and deletes temporary files (atomic_file.h) that a killed run left there. UsageError for a
-  // name that is not a plain folder name, EnvironmentError when the folder cannot be created or another run, whose pid is named,
-  // is using it.
+  // Creates <dir>/<name> if necessary, and deletes temporary files (atomic_file.h) that a killed run left there.
+  // UsageError for a name that is not a plain folder name, EnvironmentError when the folder cannot be created or
+  // another run, whose pid is named, is using it.
   RunFolder(const std::filesystem::path& dir, const std::string& name, Options options);
   RunFolder(const std::filesystem::path& dir, const std::string& name) : RunFolder(dir, name, Options{}) {}
   ~RunFolder();

@@ -20,7 +20,8 @@ TokenizerInput describe(const Tokenizer& tokenizer, const std::string& spec) {
 }
 
 CorpusInput describe(const TokenCorpus& corpus) {
-  return {.documents = corpus.document_count(), .tokens = corpus.token_count(), .hash = corpus.content_hash(), .files = {}};
+  return {
+      .documents = corpus.document_count(), .tokens = corpus.token_count(), .hash = corpus.content_hash(), .files = {}};
 }
 
 std::vector<FileFingerprint> describe_files(const std::vector<std::string>& paths) {
@@ -37,7 +38,8 @@ SettingChanges compare_settings(const Settings& saved, const Settings& now) {
     const std::string before = found == saved.end() ? displayable(to_toml(default_of(field))) : found->second;
     const std::string& after = now.at(field.name());
     if (before == after) continue;
-    (field.resuming == Resuming::fixed ? changes.forbidden : changes.told).push_back(fmt::format("{}: {} -> {}", field.name(), before, after));
+    (field.resuming == Resuming::fixed ? changes.forbidden : changes.told)
+        .push_back(fmt::format("{}: {} -> {}", field.name(), before, after));
   }
   return changes;
 }
@@ -46,8 +48,11 @@ std::string corpus_change(const CorpusInput& saved, const CorpusInput& now) {
   if (saved.documents == now.documents && saved.tokens == now.tokens && saved.hash == now.hash) return "";
   const std::string files = first_difference(saved.files, now.files);
   if (!files.empty()) return files;
-  return fmt::format("the files are the same, but this version makes other documents or tokens of them: {} documents with {} tokens then, "
-                     "{} with {} now", saved.documents, saved.tokens, now.documents, now.tokens);
+  return fmt::format(
+      "the files are the same, but this version makes other documents or tokens of them: {} documents with {} tokens "
+      "then, "
+      "{} with {} now",
+      saved.documents, saved.tokens, now.documents, now.tokens);
 }
 
 }  // namespace tutti::train

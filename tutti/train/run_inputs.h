@@ -1,5 +1,5 @@
-// The inputs that the numbers of a run depend on besides its weights: settings, tokenizer and text. Every checkpoint records
-// them, and a resumed run is compared with the record, so that nothing changes unnoticed in between.
+// The inputs that the numbers of a run depend on besides its weights: settings, tokenizer and text. Every checkpoint
+// records them, and a resumed run is compared with the record, so that nothing changes unnoticed in between.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct TokenizerInput {
 
 struct CorpusInput {
   int64_t documents = 0, tokens = 0;
-  uint64_t hash = 0;  // of the tokens of all documents in order, from which the rows are made
+  uint64_t hash = 0;                   // of the tokens of all documents in order, from which the rows are made
   std::vector<FileFingerprint> files;  // in the order in which they are read; used to report what changed
 };
 

@@ -8,8 +8,12 @@
 namespace tutti::train {
 
 RunLog::RunLog(const RunFolder& folder, const Config& config, int64_t resumed_step, bool quiet)
-    : folder_(folder), metrics_(folder.metrics(), resumed_step), status_(stderr, StatusLine::style_for(stderr)),
-      eta_(config.training.steps), last_step_(std::chrono::steady_clock::now()), quiet_(quiet) {
+    : folder_(folder),
+      metrics_(folder.metrics(), resumed_step),
+      status_(stderr, StatusLine::style_for(stderr)),
+      eta_(config.training.steps),
+      last_step_(std::chrono::steady_clock::now()),
+      quiet_(quiet) {
   report_.title = config.run.name;
   report_.config = config;
   report_.records = read_metrics(folder.metrics());
@@ -21,7 +25,8 @@ RunLog::RunLog(const RunFolder& folder, const Config& config, int64_t resumed_st
       warn(fmt::format("report.html will lack what earlier starts measured: {}", error.what()));
     }
   }
-  if (config.metrics.tensorboard) tensorboard_ = std::make_unique<TensorboardWriter>(folder.path() / "tensorboard", resumed_step);
+  if (config.metrics.tensorboard)
+    tensorboard_ = std::make_unique<TensorboardWriter>(folder.path() / "tensorboard", resumed_step);
 }
 
 void RunLog::step(const StepRecord& record) {
@@ -38,13 +43,13 @@ void RunLog::note(const std::string& text) {
   if (!quiet_) status_.note(text);
 }
 
-void RunLog::warn(const std::string& text) {
-  status_.note(text);
-}
+void RunLog::warn(const std::string& text) { status_.note(text); }
 
 void RunLog::sample(int64_t step, const std::string& text) {
   std::vector<ReportSample>& samples = report_.facts.samples;
-  std::erase_if(samples, [&](const ReportSample& earlier) { return earlier.step >= step; });  // written before the run was resumed
+  std::erase_if(samples, [&](const ReportSample& earlier) {
+    return earlier.step >= step;
+  });  // written before the run was resumed
   samples.push_back({step, text});
   write_file_atomically(folder_.sample(), text + "\n");
 }

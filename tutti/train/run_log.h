@@ -17,7 +17,8 @@ namespace tutti::train {
 
 class RunLog {
  public:
-  // Continues the logs in `folder` after `resumed_step`. What this start does not measure, the report shows as earlier starts have measured it.
+  // Continues the logs in `folder` after `resumed_step`. What this start does not measure, the report shows as earlier
+  // starts have measured it.
   RunLog(const RunFolder& folder, const Config& config, int64_t resumed_step, bool quiet);
 
   void step(const StepRecord& record);

@@ -8,8 +8,8 @@
 
 namespace tutti::train {
 
-// Builds the model without memory for its parameters, which forward will read in the configured dtype. UsageError for a model or
-// flavor that does not exist.
+// Builds the model without memory for its parameters, which forward will read in the configured dtype. UsageError for a
+// model or flavor that does not exist.
 std::unique_ptr<models::LanguageModel> build_model(const Config& config);
 // The options with which a run computes.
 models::ForwardOptions forward_options(const Config& config);

@@ -22,35 +22,40 @@ bool was_begun_by(const fs::path& run, const std::string& job) {
   return !job.empty() && fs::exists(run / kJobFile) && read_regular_file((run / kJobFile).string(), kLargestJob) == job;
 }
 
-std::string joined(const std::vector<std::string>& lines) {
-  return fmt::format("\n  {}", fmt::join(lines, "\n  "));
-}
+std::string joined(const std::vector<std::string>& lines) { return fmt::format("\n  {}", fmt::join(lines, "\n  ")); }
 
 // Chooses the newest whole checkpoint and says what it passes over. Returns its step, or -1.
 int64_t choose_checkpoint(const RunFolder& folder, std::vector<std::string>& notes) {
   for (const std::string& name : remove_unfinished(folder.checkpoints())) {
-    notes.push_back(fmt::format("removed {}, which was being written or deleted when an earlier start was killed", (folder.checkpoints() / name).string()));
+    notes.push_back(fmt::format("removed {}, which was being written or deleted when an earlier start was killed",
+                                (folder.checkpoints() / name).string()));
   }
   const std::optional<fs::path> newest = newest_checkpoint(folder.checkpoints());
   const int64_t step = newest ? *step_of(*newest) : -1;
   std::vector<std::string> skipped;
   for (const IncompleteCheckpoint& c : incomplete_checkpoints(folder.checkpoints())) {
-    if (*step_of(c.path) > step) skipped.push_back(fmt::format("{} is incomplete: {} missing", c.path.string(), fmt::join(c.missing, " and ")));
+    if (*step_of(c.path) > step)
+      skipped.push_back(fmt::format("{} is incomplete: {} missing", c.path.string(), fmt::join(c.missing, " and ")));
   }
-  TUTTI_CHECK_ENV(newest || skipped.empty(), "no checkpoint of the run {} is whole:{}\nput back the files, or use --fresh to move the old run aside",
-                  folder.path().string(), joined(skipped));
+  TUTTI_CHECK_ENV(
+      newest || skipped.empty(),
+      "no checkpoint of the run {} is whole:{}\nput back the files, or use --fresh to move the old run aside",
+      folder.path().string(), joined(skipped));
   for (const std::string& text : skipped) notes.push_back(fmt::format("skipped a checkpoint: {}", text));
   std::error_code none;
   if (!newest && fs::file_size(folder.metrics(), none) > 0 && !none) {
-    notes.push_back(fmt::format("{} has steps in metrics.jsonl but no checkpoint; it starts from the beginning", folder.path().string()));
+    notes.push_back(fmt::format("{} has steps in metrics.jsonl but no checkpoint; it starts from the beginning",
+                                folder.path().string()));
   }
   return step;
 }
 
 void check_settings(const RunStart& start, const Config& config, std::vector<std::string>& notes) {
   const SettingChanges changes = compare_settings(start.saved.inputs.settings, settings_of(config));
-  TUTTI_CHECK(changes.forbidden.empty(), "the run {} was started with other settings:{}\nuse another run.name, or --fresh to move the old run aside",
-              start.path.string(), joined(changes.forbidden));
+  TUTTI_CHECK(
+      changes.forbidden.empty(),
+      "the run {} was started with other settings:{}\nuse another run.name, or --fresh to move the old run aside",
+      start.path.string(), joined(changes.forbidden));
   for (const std::string& change : changes.told) {
     const bool without_effect = change.starts_with("checkpoint.initial_load_path");
     notes.push_back(without_effect ? fmt::format("{} has no effect: the run continues from its own weights", change)
@@ -63,9 +68,12 @@ std::string numerics_change(const RunStart& start, const Config& config) {
   const int then = start.saved.inputs.numerics_version;
   if (then == kNumericsVersion) return "";
   TUTTI_CHECK(config.numerics.changed == "continue",
-              "the run {} was computed by numerics.version {}, and this program has version {}: the last bits of its numbers would not be those of the "
-              "whole run by either; take the program it began with, or give --numerics.changed=continue to go on with other bits, or start another run "
-              "(run.name, or --fresh)", start.path.string(), then, kNumericsVersion);
+              "the run {} was computed by numerics.version {}, and this program has version {}: the last bits of its "
+              "numbers would not be those of the "
+              "whole run by either; take the program it began with, or give --numerics.changed=continue to go on with "
+              "other bits, or start another run "
+              "(run.name, or --fresh)",
+              start.path.string(), then, kNumericsVersion);
   return fmt::format("numerics.version was {} and is {}", then, kNumericsVersion);
 }
 
@@ -73,7 +81,9 @@ std::string numerics_change(const RunStart& start, const Config& config) {
 void check_inputs(const Config& config, RunStart& start, RunData& data) {
   const RunInputs& then = start.saved.inputs;
   const SpecChange tokenizer = compare_tokenizer_spec(*data.tokenizer, then.tokenizer, config.data.tokenizer);
-  TUTTI_CHECK(tokenizer.forbidden.empty(), "the run {} was started with another tokenizer:\n  {}\nuse another run.name, or --fresh to move the old run aside",
+  TUTTI_CHECK(tokenizer.forbidden.empty(),
+              "the run {} was started with another tokenizer:\n  {}\nuse another run.name, or --fresh to move the old "
+              "run aside",
               start.path.string(), tokenizer.forbidden);
   const std::string text = corpus_change(then.corpus, data.inputs.corpus);
   const std::string version = numerics_change(start, config);
@@ -82,13 +92,15 @@ void check_inputs(const Config& config, RunStart& start, RunData& data) {
     if (!change.empty()) changes.push_back(change);
   }
   TUTTI_CHECK(changes.empty() || config.data.changed == "continue",
-              "the run {} stands at step {} and its inputs changed since:{}\nput back what it was trained on; or give --data.changed=continue to go on "
+              "the run {} stands at step {} and its inputs changed since:{}\nput back what it was trained on; or give "
+              "--data.changed=continue to go on "
               "with the text as it is and the run's own tokenizer; or start another run (run.name, or --fresh)",
               start.path.string(), start.saved.step, joined(changes));
   if (!version.empty()) changes.push_back(version);
   for (const std::string& change : changes) {
     data.inputs.changes.push_back({start.saved.step, start.saved.next_row, displayable(change)});
-    start.notes.push_back(fmt::format("{}; continuing all the same from step {}, row {}", change, start.saved.step, start.saved.next_row));
+    start.notes.push_back(fmt::format("{}; continuing all the same from step {}, row {}", change, start.saved.step,
+                                      start.saved.next_row));
   }
   if (!tokenizer.changed.empty()) start.notes.push_back("the run keeps its own tokenizer");
   if (!tokenizer.told.empty()) start.notes.push_back(tokenizer.told);
@@ -96,7 +108,9 @@ void check_inputs(const Config& config, RunStart& start, RunData& data) {
   if (text.empty() && !files.empty()) start.notes.push_back(fmt::format("{}; its text gives the same rows", files));
 }
 
-TextSourceOptions text_options_of(const DataConfig& data) { return {.text_field = data.text_field, .reads_binary = data.binary == "read"}; }
+TextSourceOptions text_options_of(const DataConfig& data) {
+  return {.text_field = data.text_field, .reads_binary = data.binary == "read"};
+}
 
 }  // namespace
 
@@ -107,7 +121,9 @@ RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGr
     const bool is_of_job = fresh.is_restart && (fresh.job.empty() || was_begun_by(start.path, fresh.job));
     start.moves_aside = fresh.is_asked && !is_of_job;
     if (start.moves_aside || !fs::exists(start.path)) return;
-    if (fresh.is_asked) start.notes.push_back(fmt::format("--fresh was done when this job started first; {} goes on", start.path.string()));
+    if (fresh.is_asked)
+      start.notes.push_back(
+          fmt::format("--fresh was done when this job started first; {} goes on", start.path.string()));
     start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name);
     step = choose_checkpoint(*start.folder, start.notes);
     if (step < 0) return;
@@ -122,7 +138,9 @@ RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGr
 }
 
 RunStart rejoin_run(const Config& config, const std::string& state_json, comm::ProcessGroup* group) {
-  RunStart start{.path = fs::path(config.run.dir) / config.run.name, .saved = parse_state_json(state_json, "the memory of the job").train, .is_in_memory = true};
+  RunStart start{.path = fs::path(config.run.dir) / config.run.name,
+                 .saved = parse_state_json(state_json, "the memory of the job").train,
+                 .is_in_memory = true};
   on_first_rank(group, [&] {
     start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name);
     remove_unfinished(start.folder->checkpoints());  // of the rank that was lost
@@ -130,15 +148,22 @@ RunStart rejoin_run(const Config& config, const std::string& state_json, comm::P
   return start;
 }
 
-RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start, comm::ProcessGroup* group) {
-  std::unique_ptr<Tokenizer> tokenizer = start.continues() ? open_run_tokenizer(start.path, start.saved.inputs.tokenizer)
-                                                           : open_tokenizer(config.data.tokenizer, config.data.paths, cache_folder, text_options_of(config.data));
+RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start,
+                      comm::ProcessGroup* group) {
+  std::unique_ptr<Tokenizer> tokenizer =
+      start.continues()
+          ? open_run_tokenizer(start.path, start.saved.inputs.tokenizer)
+          : open_tokenizer(config.data.tokenizer, config.data.paths, cache_folder, text_options_of(config.data));
   TokenCorpus corpus = open_token_corpus(config.data.paths, *tokenizer, cache_folder, text_options_of(config.data));
-  RunInputs inputs{.settings = settings_of(config), .tokenizer = describe(*tokenizer, config.data.tokenizer), .corpus = describe(corpus),
+  RunInputs inputs{.settings = settings_of(config),
+                   .tokenizer = describe(*tokenizer, config.data.tokenizer),
+                   .corpus = describe(corpus),
                    .changes = start.saved.inputs.changes};
   std::string settings;
   for (const auto& [key, value] : inputs.settings) settings += fmt::format("{} = {}\n", key, value);
-  const NamedHash hashes[] = {{"the configuration", hash64(settings)}, {"the tokenizer", inputs.tokenizer.fingerprint}, {"the text", inputs.corpus.hash}};
+  const NamedHash hashes[] = {{"the configuration", hash64(settings)},
+                              {"the tokenizer", inputs.tokenizer.fingerprint},
+                              {"the text", inputs.corpus.hash}};
   check_equal_on_ranks(group, hashes);
   RunData data{std::move(tokenizer), std::move(corpus), std::move(inputs)};
   on_first_rank(group, [&] {
@@ -150,14 +175,16 @@ RunData open_run_data(const Config& config, const std::string& cache_folder, Run
 
 void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, const Tokenizer& tokenizer) {
   if (!start.folder) {
-    start.folder = std::make_unique<RunFolder>(config.run.dir, config.run.name, RunFolder::Options{.fresh = start.moves_aside});
+    start.folder =
+        std::make_unique<RunFolder>(config.run.dir, config.run.name, RunFolder::Options{.fresh = start.moves_aside});
     if (start.moves_aside && !fresh.job.empty()) write_file_atomically((start.path / kJobFile).string(), fresh.job);
-    TUTTI_CHECK_ENV(!newest_checkpoint(start.folder->checkpoints()), "another run wrote checkpoints to {} meanwhile; start again to continue it",
-                    start.path.string());
+    TUTTI_CHECK_ENV(!newest_checkpoint(start.folder->checkpoints()),
+                    "another run wrote checkpoints to {} meanwhile; start again to continue it", start.path.string());
   }
   write_file_atomically(start.folder->config().string(), to_toml(config));
   if (!start.continues()) save_run_tokenizer(start.path, tokenizer);
-  prune_checkpoints(start.folder->checkpoints(), config.checkpoint.keep_latest);  // an earlier start may have been killed before it did
+  prune_checkpoints(start.folder->checkpoints(),
+                    config.checkpoint.keep_latest);  // an earlier start may have been killed before it did
 }
 
 }  // namespace tutti::train

@@ -16,13 +16,13 @@
 namespace tutti::train {
 
 struct RunStart {
-  std::filesystem::path path;                       // the run folder
-  std::unique_ptr<RunFolder> folder;                // the lock; on rank 0, once there is something to write or to resume
+  std::filesystem::path path;         // the run folder
+  std::unique_ptr<RunFolder> folder;  // the lock; on rank 0, once there is something to write or to resume
   std::optional<std::filesystem::path> checkpoint;  // the checkpoint that the run resumes from, the same on all ranks
   TrainState saved;                                 // the state in that checkpoint
   std::vector<std::string> notes;                   // messages for the user, on rank 0
   bool moves_aside = false;                         // on rank 0: an old run, for this one begins anew
-  bool is_in_memory = false;                        // the run goes on from memory that has outlived a rank (survivors.h)
+  bool is_in_memory = false;  // the run goes on from memory that has outlived a rank (survivors.h)
 
   bool continues() const { return checkpoint.has_value() || is_in_memory; }
 };
@@ -31,7 +31,8 @@ struct RunStart {
 // when another run uses the folder, or none of its checkpoints is complete.
 RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGroup* group);
 
-// The run that the ranks of an earlier team have left in memory, with `state_json`, the state with which it started. All ranks call it.
+// The run that the ranks of an earlier team have left in memory, with `state_json`, the state with which it started.
+// All ranks call it.
 RunStart rejoin_run(const Config& config, const std::string& state_json, comm::ProcessGroup* group);
 
 // The text and the tokenizer of a start.
@@ -43,7 +44,8 @@ struct RunData {
 
 // Opens the data. All ranks call it. UsageError when ranks have other settings, tokenizers or text than rank 0, or when
 // the text or tokenizer of a resumed run has changed, unless data.changed is "continue".
-RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start, comm::ProcessGroup* group);
+RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start,
+                      comm::ProcessGroup* group);
 
 // Locks the folder if that has not been done yet, and writes configuration and tokenizer to it. Called by rank 0.
 void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, const Tokenizer& tokenizer);

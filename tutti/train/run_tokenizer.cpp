@@ -20,7 +20,9 @@ std::string marker_text(const std::optional<int32_t>& id) { return id ? fmt::for
 std::unique_ptr<Tokenizer> load(const fs::path& run, const TokenizerInput& saved) {
   if (saved.name == ByteTokenizer().name()) return std::make_unique<ByteTokenizer>();
   const fs::path file = run / kTokenizerFile;
-  TUTTI_CHECK_ENV(fs::exists(file), "{} is missing: the run was trained with the tokenizer {} that lay there; put it back", file.string(), saved.name);
+  TUTTI_CHECK_ENV(fs::exists(file),
+                  "{} is missing: the run was trained with the tokenizer {} that lay there; put it back", file.string(),
+                  saved.name);
   return BpeTokenizer::load(file.string());
 }
 
@@ -43,13 +45,16 @@ void copy_run_tokenizer(const fs::path& from, const fs::path& to) {
 std::unique_ptr<Tokenizer> open_run_tokenizer(const fs::path& run, const TokenizerInput& saved) {
   std::unique_ptr<Tokenizer> own = load(run, saved);
   const std::string place = (run / kTokenizerFile).string();
-  const auto check_marker = [&](const char* what, const std::optional<int32_t>& then, const std::optional<int32_t>& now) {
-    TUTTI_CHECK_ENV(then == now, "{} is not what the run was trained with: {} was {} and is {}; put it back, and {} beside it", place, what,
-                    marker_text(then), marker_text(now), kMarkerFile);
+  const auto check_marker = [&](const char* what, const std::optional<int32_t>& then,
+                                const std::optional<int32_t>& now) {
+    TUTTI_CHECK_ENV(then == now,
+                    "{} is not what the run was trained with: {} was {} and is {}; put it back, and {} beside it",
+                    place, what, marker_text(then), marker_text(now), kMarkerFile);
   };
   check_marker("BOS", saved.bos, own->bos_id());
   check_marker("EOS", saved.eos, own->eos_id());
-  TUTTI_CHECK_ENV(own->fingerprint() == saved.fingerprint, "{} is not what the run was trained with ({}, hash {:016x}): it is {}, hash {:016x}; put it back",
+  TUTTI_CHECK_ENV(own->fingerprint() == saved.fingerprint,
+                  "{} is not what the run was trained with ({}, hash {:016x}): it is {}, hash {:016x}; put it back",
                   place, saved.name, saved.fingerprint, own->name(), own->fingerprint());
   return own;
 }
@@ -58,10 +63,14 @@ SpecChange compare_tokenizer_spec(const Tokenizer& own, const TokenizerInput& sa
   const bool same_spec = describe(own, spec).spec == saved.spec;
   if (!names_tokenizer_file(spec)) {
     if (same_spec) return {};
-    return {.forbidden = fmt::format("data.tokenizer: {} -> {}", to_toml(saved.spec), to_toml(spec)), .changed = {}, .told = {}};
+    return {.forbidden = fmt::format("data.tokenizer: {} -> {}", to_toml(saved.spec), to_toml(spec)),
+            .changed = {},
+            .told = {}};
   }
   const fs::path file = fs::is_directory(spec) ? fs::path(spec) / kTokenizerFile : fs::path(spec);
-  if (same_spec && !fs::exists(file)) return {.forbidden = {}, .changed = {}, .told = fmt::format("the tokenizer {} is gone; the run's own is used", spec)};
+  if (same_spec && !fs::exists(file))
+    return {
+        .forbidden = {}, .changed = {}, .told = fmt::format("the tokenizer {} is gone; the run's own is used", spec)};
   const std::string difference = first_difference(own, *open_tokenizer(spec, {}, ""));
   if (difference.empty()) return {};
   return {.forbidden = {}, .changed = fmt::format("the tokenizer {} changed: {}", spec, difference), .told = {}};

@@ -1,5 +1,5 @@
-// The tokenizer of a run is stored in its folder as tokenizer.json and tokenizer_config.json, which names BOS and EOS; the byte
-// tokenizer needs no files. Resuming the run and generating text with it always use this tokenizer.
+// The tokenizer of a run is stored in its folder as tokenizer.json and tokenizer_config.json, which names BOS and EOS;
+// the byte tokenizer needs no files. Resuming the run and generating text with it always use this tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -14,11 +14,12 @@ namespace tutti::train {
 // Writes the tokenizer, replacing that of an earlier start.
 void save_run_tokenizer(const std::filesystem::path& run, const Tokenizer& tokenizer);
 
-// Puts the tokenizer of one run into the folder of another; nothing for the byte tokenizer. EnvironmentError when it cannot be written.
+// Puts the tokenizer of one run into the folder of another; nothing for the byte tokenizer. EnvironmentError when it
+// cannot be written.
 void copy_run_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// EnvironmentError when it is missing, or is not the one that `saved` describes because the files were changed. UsageError when
-// the files are not a valid tokenizer.
+// EnvironmentError when it is missing, or is not the one that `saved` describes because the files were changed.
+// UsageError when the files are not a valid tokenizer.
 std::unique_ptr<Tokenizer> open_run_tokenizer(const std::filesystem::path& run, const TokenizerInput& saved);
 
 // How data.tokenizer has changed since the run began with `own`.

@@ -43,12 +43,16 @@ int32_t draw(const float* logits, int64_t vocab, const SampleOptions& options, d
 }  // namespace
 
 SampleOptions sample_options(const Config& config) {
-  return {.max_tokens = config.validation.sample_tokens, .seed = static_cast<uint64_t>(config.training.seed),
-          .context = config.data.sequence_length, .forward = forward_options(config)};
+  return {.max_tokens = config.validation.sample_tokens,
+          .seed = static_cast<uint64_t>(config.training.seed),
+          .context = config.data.sequence_length,
+          .forward = forward_options(config)};
 }
 
-std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options) {
-  TUTTI_CHECK(options.temperature >= 0 && std::isfinite(options.temperature), "temperature is {}; expected 0 or more", options.temperature);
+std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt,
+                        const SampleOptions& options) {
+  TUTTI_CHECK(options.temperature >= 0 && std::isfinite(options.temperature), "temperature is {}; expected 0 or more",
+              options.temperature);
   NoGradScope no_grad;
   const nn::EvalScope evaluating(model);
   const DocumentFrame frame = document_frame(tokenizer);
@@ -60,8 +64,8 @@ std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer
     const Tensor logits = logits_of(model, context_of(std::span(tokens).last(seen)), options.forward, options.mesh);
     const int64_t vocab = logits.extent(1);
     const auto block = philox4x32({static_cast<uint32_t>(t), 0, 0, 0}, key);
-    const int32_t next = draw(logits.data<float>() + (logits.extent(0) - 1) * vocab, std::min(vocab, tokenizer.vocab_size()), options,
-                              block[0] * 0x1p-32);
+    const int32_t next = draw(logits.data<float>() + (logits.extent(0) - 1) * vocab,
+                              std::min(vocab, tokenizer.vocab_size()), options, block[0] * 0x1p-32);
     if (next == frame.end) break;
     tokens.push_back(next);
   }

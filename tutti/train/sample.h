@@ -20,9 +20,9 @@ struct SampleOptions {
   double temperature = 0.7;  // 0: always the most likely token
   int64_t top_k = 40;        // sample from the k most likely tokens; 0: all
   uint64_t seed = 1;
-  int64_t context = 256;     // the maximum number of tokens that the model sees
+  int64_t context = 256;  // the maximum number of tokens that the model sees
   models::ForwardOptions forward = {};
-  dist::Mesh mesh = {};      // of the ranks that divide the model (tensor_ranks.h), which make the same call
+  dist::Mesh mesh = {};  // of the ranks that divide the model (tensor_ranks.h), which make the same call
 };
 
 // The options with which a run samples its sample.txt.
@@ -30,6 +30,7 @@ SampleOptions sample_options(const Config& config);
 
 // Continues `prompt` token by token until the end of the document or max_tokens. Token t depends only on the model, the
 // prompt and (seed, t). The model is in evaluation mode meanwhile. Returns the prompt followed by its continuation.
-std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& options);
+std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt,
+                        const SampleOptions& options);
 
 }  // namespace tutti::train

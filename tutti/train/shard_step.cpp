@@ -8,14 +8,17 @@
 
 template <>
 struct tutti::graph::Fields<tutti::models::TokenBatch> {
-  static void visit(auto& batch, auto& visit) { visit(batch.tokens), visit(batch.positions), visit(batch.first_key), visit(batch.rows); }
+  static void visit(auto& batch, auto& visit) {
+    visit(batch.tokens), visit(batch.positions), visit(batch.first_key), visit(batch.rows);
+  }
 };
 
 namespace tutti::train {
 
-ShardStep::ShardStep(const models::LanguageModel& model, UseSink& sink, const models::ForwardOptions& forward, bool compiled, double activation_memory_budget, const dist::Mesh& mesh,
-                     bool async_products) {
-  const auto step = [&model, &sink, forward, mesh](const models::TokenBatch& batch, const Tensor& labels, const Tensor& scale) {
+ShardStep::ShardStep(const models::LanguageModel& model, UseSink& sink, const models::ForwardOptions& forward,
+                     bool compiled, double activation_memory_budget, const dist::Mesh& mesh, bool async_products) {
+  const auto step = [&model, &sink, forward, mesh](const models::TokenBatch& batch, const Tensor& labels,
+                                                   const Tensor& scale) {
     const Tensor losses = losses_of(model, batch, labels, forward, mesh);
     backward(losses, scale, {.sink = &sink});
     return detach(losses);
@@ -24,7 +27,9 @@ ShardStep::ShardStep(const models::LanguageModel& model, UseSink& sink, const mo
     run_ = step;
     return;
   }
-  const auto function = compile(step, {.name = "shard step", .activation_memory_budget = activation_memory_budget, .collectives = {.join_products = async_products}});
+  const auto function = compile(step, {.name = "shard step",
+                                       .activation_memory_budget = activation_memory_budget,
+                                       .collectives = {.join_products = async_products}});
   run_ = function;
   statistics_ = [function] { return function.statistics(); };
   explain_ = [function] { return function.explain(); };

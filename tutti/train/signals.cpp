@@ -21,7 +21,7 @@ void on_signal(int) {
 struct Handlers {
   std::mutex mutex;
   int users = 0;
-  struct sigaction old_int {}, old_term {};
+  struct sigaction old_int{}, old_term{};
 };
 
 Handlers& handlers() {
@@ -36,7 +36,7 @@ StopSignals::StopSignals() {
   const std::lock_guard lock(h.mutex);
   if (h.users++ > 0) return;
   seen = 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // a save in progress is not disturbed
   sigemptyset(&action.sa_mask);
@@ -52,8 +52,6 @@ StopSignals::~StopSignals() {
   sigaction(SIGTERM, &h.old_term, nullptr);
 }
 
-bool StopSignals::requested() const {
-  return seen.load() > 0;
-}
+bool StopSignals::requested() const { return seen.load() > 0; }
 
 }  // namespace tutti::train

@@ -6,9 +6,9 @@ namespace tutti::train {
 // Exit status of a run that ended because of a signal.
 constexpr int kInterruptedStatus = 130;
 
-// While an object lives, SIGINT and SIGTERM are handled so; when the last one is gone, as before the first. Any number of
-// threads may have one: ranks that are threads see the same signals.
-// Ranks of one run may see the signal at different steps: they agree (with a reduction) before they act on it.
+// While an object lives, SIGINT and SIGTERM are handled so; when the last one is gone, as before the first. Any number
+// of threads may have one: ranks that are threads see the same signals. Ranks of one run may see the signal at
+// different steps: they agree (with a reduction) before they act on it.
 class StopSignals {
  public:
   StopSignals();

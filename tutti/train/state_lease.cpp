@@ -14,7 +14,9 @@ namespace {
 
 Tensor stored_part(const Tensor& t) { return dist::is_dtensor(t) ? dist::part_of(t, "checkpoint").local : t; }
 
-size_t blocks_of(const Tensor& t) { return (static_cast<size_t>(t.nbytes()) + StateLease::kBlockBytes - 1) / StateLease::kBlockBytes; }
+size_t blocks_of(const Tensor& t) {
+  return (static_cast<size_t>(t.nbytes()) + StateLease::kBlockBytes - 1) / StateLease::kBlockBytes;
+}
 
 }  // namespace
 
@@ -23,7 +25,8 @@ StateLease::StateLease(const NamedTensors& tensors) {
   for (const auto& [name, t] : tensors) {
     const Tensor part = stored_part(t);
     const Tensor copy = Tensor::empty(part.extents(), part.dtype());
-    if (copy.nbytes() > 0) std::memset(copy.raw_data(), 0, static_cast<size_t>(copy.nbytes()));  // the pages are there when they are needed
+    if (copy.nbytes() > 0)
+      std::memset(copy.raw_data(), 0, static_cast<size_t>(copy.nbytes()));  // the pages are there when they are needed
     copies_.emplace_back(name, dist::is_dtensor(t) ? dist::wrap(copy, dist::spec_of(t), dist::mesh_of(t)) : copy);
     count_ += blocks_of(copy);
   }
@@ -31,13 +34,17 @@ StateLease::StateLease(const NamedTensors& tensors) {
 }
 
 void StateLease::begin(const NamedTensors& tensors) {
-  TUTTI_CHECK(std::all_of(blocks_.get(), blocks_.get() + count_, [](const Block& b) { return b.state.load() == copied; }), "StateLease: the lease before has not ended; complete() it");
-  TUTTI_CHECK(tensors.size() == copies_.size(), "StateLease: {} tensors; expected the {} of before", tensors.size(), copies_.size());
+  TUTTI_CHECK(
+      std::all_of(blocks_.get(), blocks_.get() + count_, [](const Block& b) { return b.state.load() == copied; }),
+      "StateLease: the lease before has not ended; complete() it");
+  TUTTI_CHECK(tensors.size() == copies_.size(), "StateLease: {} tensors; expected the {} of before", tensors.size(),
+              copies_.size());
   held_ = tensors;
   size_t b = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor from = stored_part(tensors[i].second), to = stored_part(copies_[i].second);
-    TUTTI_CHECK(from.extents() == to.extents() && from.dtype() == to.dtype(), "StateLease: '{}' is {}; expected {}", tensors[i].first, describe(from), describe(to));
+    TUTTI_CHECK(from.extents() == to.extents() && from.dtype() == to.dtype(), "StateLease: '{}' is {}; expected {}",
+                tensors[i].first, describe(from), describe(to));
     if (!from.is_contiguous()) {  // a part between those of others, which has no blocks
       const NoGradScope no_grad;
       copy_(to, from);

@@ -1,7 +1,9 @@
-// The values of tensors at one moment, copied while they are still read and, soon, changed: what a save in the background writes.
+// The values of tensors at one moment, copied while they are still read and, soon, changed: what a save in the
+// background writes.
 //
-// The copy takes blocks. A copier works from the front; whoever is about to change the tensors takes the blocks that it has not reached, from the end. So the tensors are
-// held only while somebody copies, and the memory of the copies is allocated and touched before.
+// The copy takes blocks. A copier works from the front; whoever is about to change the tensors takes the blocks that it
+// has not reached, from the end. So the tensors are held only while somebody copies, and the memory of the copies is
+// allocated and touched before.
 #pragma once
 
 #include <atomic>
@@ -22,14 +24,15 @@ class StateLease {
   // Memory for tensors of these sizes: of distributed ones, for the part that this rank stores.
   explicit StateLease(const NamedTensors& tensors);
 
-  // The values of now are to be copied. The tensors are those of the constructor, or of the same sizes, and must not change before all are copied. UsageError when the lease before was
-  // not completed, or for other tensors.
+  // The values of now are to be copied. The tensors are those of the constructor, or of the same sizes, and must not
+  // change before all are copied. UsageError when the lease before was not completed, or for other tensors.
   void begin(const NamedTensors& tensors);
   // Copies from the front until nothing is left that nobody copies. `delay`: before each block, for tests.
   void copy(std::chrono::microseconds delay = {});
   // Returns when all is copied. For the copier, which then reads the copies.
   void wait() const;
-  // Copies what nobody has copied, from the end, and returns when all is copied: the tensors may change. Returns how many blocks it has copied. Does nothing without a lease.
+  // Copies what nobody has copied, from the end, and returns when all is copied: the tensors may change. Returns how
+  // many blocks it has copied. Does nothing without a lease.
   size_t complete();
 
   size_t blocks() const { return count_; }

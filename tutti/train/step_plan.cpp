@@ -11,16 +11,16 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/comm_counter.h"
 #include "tutti/dist/dtensor.h"
+#include "tutti/nn/moe.h"
 #include "tutti/ops/chunked_loss/bound_error.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/fake.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/parallel/dispatch_counts.h"
+#include "tutti/parallel/expert_parallel.h"
 #include "tutti/parallel/gradient_buckets.h"
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/parallel/gradient_tree.h"
-#include "tutti/nn/moe.h"
-#include "tutti/parallel/expert_parallel.h"
 #include "tutti/parallel/tensor_parallel.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/size_class.h"
@@ -42,8 +42,11 @@ int64_t& of(RankMemory& memory, MemoryCategory category) { return memory.by_cate
 
 bool is_every_round(const Config& config) { return config.parallelism.data_parallel_schedule == "every_round"; }
 
-// Whether masters, optimizer state and reduced gradients lie in memory that outlives a rank, once per host (lasting_state.h).
-bool outlives_ranks(const Config& config, const StepPlan& plan) { return config.training.survive_rank_loss && plan.is_shared && plan.ranks > 1; }
+// Whether masters, optimizer state and reduced gradients lie in memory that outlives a rank, once per host
+// (lasting_state.h).
+bool outlives_ranks(const Config& config, const StepPlan& plan) {
+  return config.training.survive_rank_loss && plan.is_shared && plan.ranks > 1;
+}
 
 // The most nodes that the shards of any beginning of [begin, end) make.
 int64_t most_nodes(int64_t begin, int64_t end) {
@@ -91,11 +94,12 @@ int64_t StepPlan::host_bytes(int64_t count) const {
 }
 
 const RankMemory& StepPlan::largest() const {
-  return *std::max_element(of_ranks.begin(), of_ranks.end(), [](const RankMemory& a, const RankMemory& b) { return a.peak() < b.peak(); });
+  return *std::max_element(of_ranks.begin(), of_ranks.end(),
+                           [](const RankMemory& a, const RankMemory& b) { return a.peak() < b.peak(); });
 }
 
-// For one degree of tensor and expert parallelism. Sizes of parameters and gradients are those of the part that the first of these ranks has, which
-// is the largest.
+// For one degree of tensor and expert parallelism. Sizes of parameters and gradients are those of the part that the
+// first of these ranks has, which is the largest.
 struct StepPlanner::State {
   // Forward and backward of shards on one rank.
   struct Shards {
@@ -106,20 +110,23 @@ struct StepPlanner::State {
   struct PlannedParameter {
     Extents sizes;
     DType use_dtype;
-    int block;  // of the model, which fully_shard() takes by itself; -1: of none
+    int block;       // of the model, which fully_shard() takes by itself; -1: of none
     bool is_expert;  // which ranks divide already, so that fewer divide it further
   };
-  // Over how many data ranks a parameter is divided, the place of a rank among them, and how many ranks add its gradient; and among how many replicas what is stored of it
-  // is divided further.
+  // Over how many data ranks a parameter is divided, the place of a rank among them, and how many ranks add its
+  // gradient; and among how many replicas what is stored of it is divided further.
   struct Division {
     int64_t parts, index, adders, replicas = 1, replica = 0;
     int64_t stored_parts() const { return parts * replicas; }
   };
   Division division_of(const PlannedParameter& p, const StepPlan& plan, int64_t rank) const {
     const DataDegrees& d = plan.degrees;
-    Division made = p.is_expert ? Division{d.expert_shard(), rank % d.shard * d.tensor / d.expert % d.expert_shard(), d.expert_data()} : Division{d.shard, rank % d.shard, d.data()};
+    Division made = p.is_expert ? Division{d.expert_shard(), rank % d.shard * d.tensor / d.expert % d.expert_shard(),
+                                           d.expert_data()}
+                                : Division{d.shard, rank % d.shard, d.data()};
     if (config.parallelism.outer_dp_sharding_strategy != "optim" || made.parts == 1) return made;
-    const int64_t replicas = made.adders / made.parts, replica = p.is_expert ? rank * d.tensor / (made.parts * d.expert) : rank / d.shard;
+    const int64_t replicas = made.adders / made.parts,
+                  replica = p.is_expert ? rank * d.tensor / (made.parts * d.expert) : rank / d.shard;
     // Ranks that read one copy divide it, too.
     if (plan.is_shared) return {made.parts * replicas, replica * made.parts + made.index, made.adders};
     made.replicas = replicas, made.replica = replica;
@@ -138,7 +145,8 @@ struct StepPlanner::State {
   void divided(const std::function<void(models::LanguageModel& model, const dist::Mesh& mesh)>& fn) const;
   const Shards& shards(int64_t begin, int64_t end);
   Shards taken(models::LanguageModel& model, const dist::Mesh& mesh, int64_t begin, int64_t end) const;
-  void run(models::LanguageModel& model, const dist::Mesh& mesh, parallel::GradientTree& tree, int64_t begin, int64_t end) const;
+  void run(models::LanguageModel& model, const dist::Mesh& mesh, parallel::GradientTree& tree, int64_t begin,
+           int64_t end) const;
   int64_t evaluated_rows(const StepPlan& plan) const;
   int64_t receive_buffers(int64_t evaluated_rows);
   RankMemory memory(const StepPlan& plan, int64_t rank);
@@ -151,7 +159,7 @@ struct StepPlanner::State {
   const Config config;
   const int64_t tensor, expert;
   const int64_t threads;  // of a rank
-  const dist::Cut cut;  // of what data ranks divide
+  const dist::Cut cut;    // of what data ranks divide
   std::vector<PlannedParameter> parameters;
   double row_bytes = 0;  // of the rows of a token that go to experts and back, in forward and backward of all layers
   std::map<std::pair<int64_t, int64_t>, Shards> known;
@@ -159,34 +167,47 @@ struct StepPlanner::State {
 };
 
 StepPlanner::State::State(const Config& config)
-    : config(config), tensor(config.parallelism.tensor_parallel_degree), expert(config.parallelism.expert_parallel_degree),
-      threads(config.runtime.threads > 0 ? config.runtime.threads : ThreadPool::current().threads()), cut(tensor == 1 ? dist::Cut::chunk : dist::Cut::halving) {
+    : config(config),
+      tensor(config.parallelism.tensor_parallel_degree),
+      expert(config.parallelism.expert_parallel_degree),
+      threads(config.runtime.threads > 0 ? config.runtime.threads : ThreadPool::current().threads()),
+      cut(tensor == 1 ? dist::Cut::chunk : dist::Cut::halving) {
   const bool runs_again = config.activation_checkpoint.mode == "full";
   divided([&](models::LanguageModel& model, const dist::Mesh&) {
     for (const nn::NamedMoE& moe : nn::moe_layers(model)) {
       const nn::MoEOptions& o = moe.layer->options();
       const int64_t row = o.dim * itemsize(moe.layer->experts->w1.use_dtype());
-      row_bytes += static_cast<double>(o.router.top_k * exchanged_bytes(expert_exchange(config.parallelism), row, runs_again));
+      row_bytes +=
+          static_cast<double>(o.router.top_k * exchanged_bytes(expert_exchange(config.parallelism), row, runs_again));
     }
     std::vector<std::string> blocks, divided_already;
-    for (const nn::NamedMoE& moe : expert * tensor > 1 ? nn::moe_layers(model) : std::vector<nn::NamedMoE>()) divided_already.push_back(moe.name + ".experts.");
-    const auto starts = [](const std::string& name, const std::vector<std::string>& prefixes) { return std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& b) { return name.starts_with(b); }); };
+    for (const nn::NamedMoE& moe : expert* tensor > 1 ? nn::moe_layers(model) : std::vector<nn::NamedMoE>())
+      divided_already.push_back(moe.name + ".experts.");
+    const auto starts = [](const std::string& name, const std::vector<std::string>& prefixes) {
+      return std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& b) { return name.starts_with(b); });
+    };
     for (const nn::NamedModule& block : repeated_blocks(model)) blocks.push_back(block.name + ".");
     for (const nn::NamedParameter& p : model.named_parameters()) {
-      const auto block = std::find_if(blocks.begin(), blocks.end(), [&](const std::string& b) { return p.name.starts_with(b); });
-      parameters.push_back({p.parameter.stored().extents(), p.parameter.use_dtype(), block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin()), starts(p.name, divided_already)});
+      const auto block =
+          std::find_if(blocks.begin(), blocks.end(), [&](const std::string& b) { return p.name.starts_with(b); });
+      parameters.push_back({p.parameter.stored().extents(), p.parameter.use_dtype(),
+                            block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin()),
+                            starts(p.name, divided_already)});
     }
   });
 }
 
-// Calls fn with a model whose parameters are fake, and the mesh of tensor-parallel ranks or null; where ranks divide the model, as the first of them.
-void StepPlanner::State::divided(const std::function<void(models::LanguageModel& model, const dist::Mesh& mesh)>& fn) const {
+// Calls fn with a model whose parameters are fake, and the mesh of tensor-parallel ranks or null; where ranks divide
+// the model, as the first of them.
+void StepPlanner::State::divided(
+    const std::function<void(models::LanguageModel& model, const dist::Mesh& mesh)>& fn) const {
   const TokenGrainScope grain(config.numerics.token_grain);
   const auto model = build_model(config);
   for (const nn::NamedBuffer& buffer : model->named_buffers()) buffer.buffer.use();  // tables, which no op computes
   const auto fake_parameters = [&] {
     const FakeScope fake(threads);
-    for (const nn::NamedParameter& p : model->named_parameters()) p.parameter.set_master(fake.empty(p.parameter.sizes(), p.parameter.dtype()));
+    for (const nn::NamedParameter& p : model->named_parameters())
+      p.parameter.set_master(fake.empty(p.parameter.sizes(), p.parameter.dtype()));
   };
   if (tensor * expert == 1) {
     fake_parameters();
@@ -196,13 +217,17 @@ void StepPlanner::State::divided(const std::function<void(models::LanguageModel&
   comm::run_fake_rank(0, static_cast<int>(ranks), [&](comm::ProcessGroup&) {
     const TokenGrainScope here(config.numerics.token_grain);
     const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
-    const auto innermost = [&](int64_t degree, const char* name) { return dist::init_device_mesh("cpu", {ranks / degree, degree}, {.names = {"others", name}})->slice({name}); };
+    const auto innermost = [&](int64_t degree, const char* name) {
+      return dist::init_device_mesh("cpu", {ranks / degree, degree}, {.names = {"others", name}})->slice({name});
+    };
     const dist::Mesh experts = innermost(expert, "ep"), mesh = tensor > 1 ? innermost(tensor, "tp") : nullptr;
     fake_parameters();
     {
       const FakeScope fake(threads);
       parallel::expert_parallel(*model, experts, {.exchange = expert_exchange(config.parallelism)});
-      if (tensor > 1) parallel::parallelize_module(*model, mesh, model->tensor_parallel_plan(config.parallelism.enable_sequence_parallel));
+      if (tensor > 1)
+        parallel::parallelize_module(*model, mesh,
+                                     model->tensor_parallel_plan(config.parallelism.enable_sequence_parallel));
     }
     fn(*model, mesh);
   });
@@ -211,7 +236,9 @@ void StepPlanner::State::divided(const std::function<void(models::LanguageModel&
 const StepPlanner::State::Shards& StepPlanner::State::shards(int64_t begin, int64_t end) {
   const auto before = known.find({begin, end});
   if (before != known.end()) return before->second;
-  divided([&](models::LanguageModel& model, const dist::Mesh& mesh) { known.emplace(std::pair{begin, end}, taken(model, mesh, begin, end)); });
+  divided([&](models::LanguageModel& model, const dist::Mesh& mesh) {
+    known.emplace(std::pair{begin, end}, taken(model, mesh, begin, end));
+  });
   return known.at({begin, end});
 }
 
@@ -234,9 +261,11 @@ std::vector<Tensor> leaves_of(models::LanguageModel& model) {
 }  // namespace
 
 // Runs the program itself on fake tensors.
-void StepPlanner::State::run(models::LanguageModel& model, const dist::Mesh& mesh, parallel::GradientTree& tree, int64_t begin, int64_t end) const {
+void StepPlanner::State::run(models::LanguageModel& model, const dist::Mesh& mesh, parallel::GradientTree& tree,
+                             int64_t begin, int64_t end) const {
   const int64_t length = config.data.sequence_length;
-  const auto [batch, labels] = fake_rows(config.training.global_batch_tokens / config.numerics.virtual_shards / length, length);
+  const auto [batch, labels] =
+      fake_rows(config.training.global_batch_tokens / config.numerics.virtual_shards / length, length);
   const ShardStep step(model, tree, forward_options(config), false, 1.0, mesh);
   for (int64_t s = begin; s < end; ++s) {
     tree.begin(s);
@@ -251,14 +280,18 @@ int64_t StepPlanner::State::evaluated_rows(const StepPlan& plan) const {
   if (v.every == 0 || v.every >= config.training.steps) return 0;  // or after the last step
   if (v.steps < 0) return kRowsEvaluatedAtOnce;
   const DataDegrees& d = plan.degrees;
-  const int64_t rows = v.steps * config.training.global_batch_tokens / config.data.sequence_length, evaluators = std::min(d.data(), d.expert_data());
+  const int64_t rows = v.steps * config.training.global_batch_tokens / config.data.sequence_length,
+                evaluators = std::min(d.data(), d.expert_data());
   return std::min(kRowsEvaluatedAtOnce, (rows + evaluators - 1) / evaluators);
 }
 
-// The memory in which rows of tokens come from other ranks, in the dispatchers that keep it from one step to the next: that of training, and of evaluation.
+// The memory in which rows of tokens come from other ranks, in the dispatchers that keep it from one step to the next:
+// that of training, and of evaluation.
 int64_t StepPlanner::State::receive_buffers(int64_t rows) {
   const parallel::ExpertExchange exchange = expert_exchange(config.parallelism);
-  if (expert == 1 || (exchange != parallel::ExpertExchange::direct_store && exchange != parallel::ExpertExchange::gather_on_read)) return 0;
+  if (expert == 1 ||
+      (exchange != parallel::ExpertExchange::direct_store && exchange != parallel::ExpertExchange::gather_on_read))
+    return 0;
   const auto before = known_buffers.find(rows);
   if (before != known_buffers.end()) return before->second;
   divided([&](models::LanguageModel& model, const dist::Mesh& mesh) {
@@ -276,12 +309,14 @@ int64_t StepPlanner::State::receive_buffers(int64_t rows) {
   return known_buffers.at(rows);
 }
 
-StepPlanner::State::Shards StepPlanner::State::taken(models::LanguageModel& model, const dist::Mesh& mesh, int64_t begin, int64_t end) const {
+StepPlanner::State::Shards StepPlanner::State::taken(models::LanguageModel& model, const dist::Mesh& mesh,
+                                                     int64_t begin, int64_t end) const {
   const FakeScope fake(threads);
   const dist::CommCounter counter;
   parallel::GradientTree tree(leaves_of(model));
   run(model, mesh, tree, begin, end);
-  Shards made{.at_peak = fake.statistics().at_peak_by_category, .layout = tree.layout(), .tensor_bytes = counter.total().bytes};
+  Shards made{
+      .at_peak = fake.statistics().at_peak_by_category, .layout = tree.layout(), .tensor_bytes = counter.total().bytes};
   made.at_peak[static_cast<size_t>(MemoryCategory::parameters)] = 0;
   made.at_peak[static_cast<size_t>(MemoryCategory::workspace)] += config.training.loss_max_bytes;
   tree.clear();
@@ -298,7 +333,9 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
     const Division division = division_of(p, plan, rank);
     const int64_t shards = division.parts;
     if (lasts) {
-      masters += kF32 * numel_of(p.sizes) / plan.ranks + (!is_copied ? 0 : shards == 1 ? block_bytes(copy) : copy / shards);
+      masters += kF32 * numel_of(p.sizes) / plan.ranks + (!is_copied    ? 0
+                                                          : shards == 1 ? block_bytes(copy)
+                                                                        : copy / shards);
       continue;
     }
     if (shards == 1) {
@@ -318,9 +355,14 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
   const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
   const bool keeps_all = keepers == 1 || blocks.empty();
   const int64_t block = blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end());
-  const int64_t kept = keepers == plan.degrees.shard ? 0 : (std::accumulate(blocks.begin(), blocks.end(), int64_t{0}) - 2 * block) / keepers;  // of the blocks before
-  const int64_t brought = joined > 0 ? 0 : block / plan.degrees.shard;  // of a gather, unless that is the part which the rank has anyway
-  return masters + joined + (keeps_all ? pages : std::min(pages, root + 2 * block) + brought + std::max<int64_t>(kept, 0));
+  const int64_t kept =
+      keepers == plan.degrees.shard
+          ? 0
+          : (std::accumulate(blocks.begin(), blocks.end(), int64_t{0}) - 2 * block) / keepers;  // of the blocks before
+  const int64_t brought =
+      joined > 0 ? 0 : block / plan.degrees.shard;  // of a gather, unless that is the part which the rank has anyway
+  return masters + joined +
+         (keeps_all ? pages : std::min(pages, root + 2 * block) + brought + std::max<int64_t>(kept, 0));
 }
 
 // What gradients take while ranks exchange them.
@@ -333,21 +375,27 @@ int64_t StepPlanner::State::exchange_memory(const StepPlan& plan, int64_t rank) 
   const int64_t ranks = plan.degrees.data(), all_nodes = [&] {
     int64_t count = 0;
     for (int64_t r = 0; r < ranks && !is_every_round(config); ++r) {
-      const auto range = parallel::shards_of_rank(config.numerics.virtual_shards, static_cast<int>(r), static_cast<int>(ranks));
+      const auto range =
+          parallel::shards_of_rank(config.numerics.virtual_shards, static_cast<int>(r), static_cast<int>(ranks));
       count += std::ssize(comm::maximal_nodes(range.begin, range.end));
     }
     return is_every_round(config) ? ranks : count;
   }();
-  int64_t most = 0;  // beside the gradients that wait: what is copied together, what comes in, and what is finished of a large parameter
+  int64_t most = 0;  // beside the gradients that wait: what is copied together, what comes in, and what is finished of
+                     // a large parameter
   int64_t coming_in = 0;  // of one bucket
-  for (const parallel::GradientBucket& bucket : parallel::buckets_of(layout, parallel::Keepers(layout.size(), static_cast<int>(rank), static_cast<int>(ranks)))) {
+  for (const parallel::GradientBucket& bucket : parallel::buckets_of(
+           layout, parallel::Keepers(layout.size(), static_cast<int>(rank), static_cast<int>(ranks)))) {
     const int64_t bytes = kF32 * bucket.numel;
     const size_t first = bucket.parts[0].parameter;
-    const int64_t finished = bucket.is_large ? f32_block(layout[first][0]) / division_of(parameters[first], plan, rank).stored_parts() : bytes;
+    const int64_t finished =
+        bucket.is_large ? f32_block(layout[first][0]) / division_of(parameters[first], plan, rank).stored_parts()
+                        : bytes;
     coming_in = std::max(coming_in, (all_nodes * bytes + ranks - 1) / ranks);
     most = std::max(most, finished + (bucket.is_large ? 0 : nodes * bytes) + (all_nodes * bytes + ranks - 1) / ranks);
   }
-  const bool overlaps = config.parallelism.data_parallel_overlap == "backward" && config.numerics.virtual_shards >= 2 * ranks;
+  const bool overlaps =
+      config.parallelism.data_parallel_overlap == "backward" && config.numerics.virtual_shards >= 2 * ranks;
   return nodes * sets + most + (overlaps ? (config.parallelism.reduce_scatter_max_input_buffers - 1) * coming_in : 0);
 }
 
@@ -378,7 +426,8 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
     for (const PlannedParameter& p : parameters) {
       of(memory, MemoryCategory::optimizer) += moments * kF32 * numel_of(p.sizes) / plan.ranks;
       of(memory, MemoryCategory::gradients) += kF32 * numel_of(p.sizes) / plan.ranks;
-      if (config.checkpoint.async) of(memory, MemoryCategory::workspace) += (1 + moments) * f32_block(stored_sizes(p, division_of(p, plan, rank)));
+      if (config.checkpoint.async)
+        of(memory, MemoryCategory::workspace) += (1 + moments) * f32_block(stored_sizes(p, division_of(p, plan, rank)));
     }
     of(memory, MemoryCategory::workspace) += (1 + moments) * kF32 * kSurvivalBlock;  // what a block held before
     return memory;
@@ -386,12 +435,14 @@ RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
   for (const PlannedParameter& p : parameters) {
     const int64_t part = f32_block(stored_sizes(p, division_of(p, plan, rank)));
     of(memory, MemoryCategory::optimizer) += moments * part;
-    if (config.checkpoint.async) of(memory, MemoryCategory::workspace) += (1 + moments) * part;  // what is saved in the background
+    if (config.checkpoint.async)
+      of(memory, MemoryCategory::workspace) += (1 + moments) * part;  // what is saved in the background
   }
   return memory;
 }
 
-// By the rank that brings the most nodes. What others add and hand out is a slice of each gradient for every rank, or for every replica of a part.
+// By the rank that brings the most nodes. What others add and hand out is a slice of each gradient for every rank, or
+// for every replica of a part.
 double StepPlanner::State::sent_gradients(const StepPlan& plan) {
   if (plan.degrees.data() == 1 && plan.degrees.expert_data() == 1) return 0;
   const int64_t shards_in_all = config.numerics.virtual_shards;
@@ -399,35 +450,46 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
   const parallel::UseLayout& layout = shards(begin, end).layout;
   const auto ranks = static_cast<double>(plan.degrees.data());
   // Replicas in a tree over ranks add each use by itself, as all_reduce.
-  if (!is_every_round(config) && plan.degrees.shard == 1 && std::has_single_bit(static_cast<uint64_t>(plan.degrees.data()))) return 2 * static_cast<double>(dense_bytes(layout)) * (ranks - 1) / ranks;
+  if (!is_every_round(config) && plan.degrees.shard == 1 &&
+      std::has_single_bit(static_cast<uint64_t>(plan.degrees.data())))
+    return 2 * static_cast<double>(dense_bytes(layout)) * (ranks - 1) / ranks;
   int64_t nodes = (shards_in_all + plan.degrees.data() - 1) / plan.degrees.data();
   if (!is_every_round(config)) {
     nodes = 0;
-    for (const auto& of_rank : parallel::consecutive_shards(shards_in_all, static_cast<int>(plan.degrees.data()))) nodes = std::max(nodes, std::ssize(of_rank));
+    for (const auto& of_rank : parallel::consecutive_shards(shards_in_all, static_cast<int>(plan.degrees.data())))
+      nodes = std::max(nodes, std::ssize(of_rank));
   }
   double bytes = 0;
   for (size_t p = 0; p < layout.size(); ++p) {
     if (layout[p].empty()) continue;
     const Division division = division_of(parameters[p], plan, 0);
-    const auto adding = static_cast<double>(division.adders), parts = static_cast<double>(division.stored_parts()), keepers = adding / parts;
+    const auto adding = static_cast<double>(division.adders), parts = static_cast<double>(division.stored_parts()),
+               keepers = adding / parts;
     const double kept = static_cast<double>(kF32 * numel_of(layout[p][0])) / parts;
-    bytes += static_cast<double>(nodes * dense_bytes({layout[p]})) * (adding - 1) / adding + kept * (keepers - 1) / keepers;
+    bytes +=
+        static_cast<double>(nodes * dense_bytes({layout[p]})) * (adding - 1) / adding + kept * (keepers - 1) / keepers;
   }
   return bytes;
 }
 
-// Blocks that a rank gives back between forward and backward are gathered twice for each shard. For backward they come from those among which they were kept. What is in no block is read first and
-// last in forward, so it is gathered once: a step, or with `always` a shard. Experts that ranks divide already are groups of their own, of fewer ranks, which keep them whole or not at all
-// (shard_model.cpp). Once a step replicas that store pieces of a part bring them to each other.
+// Blocks that a rank gives back between forward and backward are gathered twice for each shard. For backward they come
+// from those among which they were kept. What is in no block is read first and last in forward, so it is gathered once:
+// a step, or with `always` a shard. Experts that ranks divide already are groups of their own, of fewer ranks, which
+// keep them whole or not at all (shard_model.cpp). Once a step replicas that store pieces of a part bring them to each
+// other.
 double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   if (plan.degrees.shard == 1 || plan.is_shared) return 0;
   const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
   const bool gives_root_back = config.parallelism.fsdp_reshard_after_forward == "always";
-  // The last group that is read before backward, which a compiled step does not give back: the last block, or its experts where they are a group.
+  // The last group that is read before backward, which a compiled step does not give back: the last block, or its
+  // experts where they are a group.
   int last = -1;
   for (const PlannedParameter& p : parameters) last = config.training.compile ? std::max(last, p.block) : last;
-  const bool ends_with_experts = std::any_of(parameters.begin(), parameters.end(), [&](const PlannedParameter& p) { return p.block == last && p.is_expert && division_of(p, plan, 0).parts > 1; });
-  const auto rounds = static_cast<double>((config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data());
+  const bool ends_with_experts = std::any_of(parameters.begin(), parameters.end(), [&](const PlannedParameter& p) {
+    return p.block == last && p.is_expert && division_of(p, plan, 0).parts > 1;
+  });
+  const auto rounds =
+      static_cast<double>((config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data());
   const auto of_others = [](int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); };
   double bytes = 0;
   for (const PlannedParameter& p : parameters) {
@@ -445,13 +507,17 @@ double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
 
 // Rows that go to experts are counted as if all experts had equally many.
 double StepPlanner::State::sent_activations(const StepPlan& plan) {
-  const auto rounds = static_cast<double>((config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data());
-  const auto tokens = static_cast<double>(config.training.global_batch_tokens / config.numerics.virtual_shards / tensor), ranks = static_cast<double>(expert);
+  const auto rounds =
+      static_cast<double>((config.numerics.virtual_shards + plan.degrees.data() - 1) / plan.degrees.data());
+  const auto tokens =
+                 static_cast<double>(config.training.global_batch_tokens / config.numerics.virtual_shards / tensor),
+             ranks = static_cast<double>(expert);
   return rounds * ((tensor > 1 ? shards(0, 1).tensor_bytes : 0) + tokens * row_bytes * (ranks - 1) / ranks);
 }
 
 // The bound with which all parts of the loss fit, where the first of them takes `least` bytes.
-int64_t StepPlanner::least_loss_bytes(Config config, int64_t least, int64_t ranks, DataDegrees degrees, bool is_shared) {
+int64_t StepPlanner::least_loss_bytes(Config config, int64_t least, int64_t ranks, DataDegrees degrees,
+                                      bool is_shared) {
   for (;;) {
     config.training.loss_max_bytes = least;
     try {
@@ -466,20 +532,25 @@ int64_t StepPlanner::least_loss_bytes(Config config, int64_t least, int64_t rank
 StepPlanner::StepPlanner(const Config& config) : config_(config) {}
 StepPlanner::~StepPlanner() = default;
 
-StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) { return plan(ranks, data_degrees(config_.parallelism, ranks), is_shared); }
+StepPlan StepPlanner::plan(int64_t ranks, bool is_shared) {
+  return plan(ranks, data_degrees(config_.parallelism, ranks), is_shared);
+}
 
 StepPlan StepPlanner::plan(int64_t ranks, DataDegrees degrees, bool is_shared) {
   try {
     return plan_within_bounds(ranks, degrees, is_shared);
   } catch (const chunked_loss::BoundError& error) {
-    throw UsageError(fmt::format("training.loss_max_bytes = {} is too small for virtual shards of {} tokens of model.flavor '{}'; set it to {} or more, or to 0 to compute the loss from all logits at once",
-                                 config_.training.loss_max_bytes, config_.training.global_batch_tokens / config_.numerics.virtual_shards, config_.model.flavor,
-                                 least_loss_bytes(config_, error.least_bytes(), ranks, degrees, is_shared)));
+    throw UsageError(fmt::format(
+        "training.loss_max_bytes = {} is too small for virtual shards of {} tokens of model.flavor '{}'; set it to {} "
+        "or more, or to 0 to compute the loss from all logits at once",
+        config_.training.loss_max_bytes, config_.training.global_batch_tokens / config_.numerics.virtual_shards,
+        config_.model.flavor, least_loss_bytes(config_, error.least_bytes(), ranks, degrees, is_shared)));
   }
 }
 
 StepPlan StepPlanner::plan_within_bounds(int64_t ranks, DataDegrees degrees, bool is_shared) {
-  TUTTI_CHECK(degrees.data() * degrees.tensor == ranks, "a plan of {} x {} data ranks of {} for {}", degrees.replicate, degrees.shard, degrees.tensor, ranks);
+  TUTTI_CHECK(degrees.data() * degrees.tensor == ranks, "a plan of {} x {} data ranks of {} for {}", degrees.replicate,
+              degrees.shard, degrees.tensor, ranks);
   parallel::shards_of_rank(config_.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
   if (degrees.shard > 1) copy_keepers(config_.parallelism, degrees.shard, is_shared);
   std::unique_ptr<State>& state = states_[{degrees.tensor, degrees.expert}];
@@ -511,10 +582,14 @@ void check_memory(const Config& config, int64_t ranks, int64_t local_ranks, bool
   const RankMemory& most = plan.largest();
   const auto part = [&](MemoryCategory category) { return gib(most.by_category[static_cast<size_t>(category)]); };
   throw UsageError(fmt::format(
-      "a step of {} rank{} of this host needs {:.1f} GiB, and there are {:.1f}: {:.1f} GiB a rank for parameters, {:.1f} for gradients, {:.1f} for the optimizer and {:.1f} for "
-      "activations (of virtual shards of {} tokens). Use a smaller model.flavor than '{}', more numerics.virtual_shards, or other degrees of parallelism; "
-      "`tutti plan CONFIG -n {} --all` compares them", local_ranks, local_ranks == 1 ? "" : "s", gib(needed), gib(available), part(MemoryCategory::parameters), part(MemoryCategory::gradients),
-      part(MemoryCategory::optimizer), part(MemoryCategory::activations), config.training.global_batch_tokens / config.numerics.virtual_shards, config.model.flavor, ranks));
+      "a step of {} rank{} of this host needs {:.1f} GiB, and there are {:.1f}: {:.1f} GiB a rank for parameters, "
+      "{:.1f} for gradients, {:.1f} for the optimizer and {:.1f} for "
+      "activations (of virtual shards of {} tokens). Use a smaller model.flavor than '{}', more "
+      "numerics.virtual_shards, or other degrees of parallelism; "
+      "`tutti plan CONFIG -n {} --all` compares them",
+      local_ranks, local_ranks == 1 ? "" : "s", gib(needed), gib(available), part(MemoryCategory::parameters),
+      part(MemoryCategory::gradients), part(MemoryCategory::optimizer), part(MemoryCategory::activations),
+      config.training.global_batch_tokens / config.numerics.virtual_shards, config.model.flavor, ranks));
 }
 
 }  // namespace tutti::train

@@ -16,12 +16,12 @@ class StepProfiler {
   // Writes folder/rank-<rank>.json.
   StepProfiler(const ProfilerConfig& config, const std::filesystem::path& folder, int rank);
 
-  // Call these around every step after this start of the run. before_step() starts the session before the first traced step;
-  // after_step() ends it after the last one and writes the file. Both return a message for the user, or "".
+  // Call these around every step after this start of the run. before_step() starts the session before the first traced
+  // step; after_step() ends it after the last one and writes the file. Both return a message for the user, or "".
   std::string before_step() noexcept;
   std::string after_step() noexcept;
-  // Call at the end of the run: ends a session that is still running. Returns a message if the run never reached the first traced
-  // step.
+  // Call at the end of the run: ends a session that is still running. Returns a message if the run never reached the
+  // first traced step.
   std::string finish() noexcept;
 
  private:

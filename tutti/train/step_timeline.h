@@ -7,8 +7,9 @@
 
 namespace tutti::train {
 
-// What a rank does for a while. Later kinds lie inside earlier ones. `exchange` is the time in calls that bring data from rank to rank or wait for other ranks
-// (runtime/trace/exchange_meter.h), but for what lies inside unshards and waits.
+// What a rank does for a while. Later kinds lie inside earlier ones. `exchange` is the time in calls that bring data
+// from rank to rank or wait for other ranks (runtime/trace/exchange_meter.h), but for what lies inside unshards and
+// waits.
 enum class StepSpanKind : uint8_t { forward_backward, reduce, optimizer, unshard, wait, exchange };
 inline constexpr int kNumStepSpanKinds = 6;
 std::string_view name_of(StepSpanKind kind);
@@ -20,9 +21,9 @@ struct StepSpan {
 };
 
 struct StepTimeline {
-  int64_t step = 0, ranks = 0;   // the first ranks of the run
-  std::vector<StepSpan> spans;   // by rank, kind and time
-  int64_t dropped = 0;           // spans that found no room
+  int64_t step = 0, ranks = 0;  // the first ranks of the run
+  std::vector<StepSpan> spans;  // by rank, kind and time
+  int64_t dropped = 0;          // spans that found no room
 };
 
 }  // namespace tutti::train

@@ -17,7 +17,8 @@ class StepTimelineRecorder {
   // `is_on` is the same on all ranks. Null: one rank.
   StepTimelineRecorder(bool is_on, comm::ProcessGroup* group) : group_(group), is_on_(is_on) {}
 
-  // Call these around every step that is computed, on all ranks and on the thread that computes it. after_step() gives the timeline after the recorded step, to all ranks; collective then.
+  // Call these around every step that is computed, on all ranks and on the thread that computes it. after_step() gives
+  // the timeline after the recorded step, to all ranks; collective then.
   void before_step() noexcept;
   std::optional<StepTimeline> after_step(int64_t step);
 

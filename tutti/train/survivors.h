@@ -1,7 +1,8 @@
 // Survivors: the ranks of a run that outlives one of them (docs/surviving.md), and this rank's place among them.
 //
-// The launcher says who works together: a team. When a rank is lost, the others leave what they were doing, form the next team, which has new groups,
-// and go on from the state in the job's memory. So does a replacement that the launcher has started.
+// The launcher says who works together: a team. When a rank is lost, the others leave what they were doing, form the
+// next team, which has new groups, and go on from the state in the job's memory. So does a replacement that the
+// launcher has started.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ struct Survivors {
   int rank = 0;
   std::unique_ptr<comm::Liveness> liveness;  // of the members
 
-  // Whether a member is gone: it has died, or the launcher has begun a team without it. A team with one more has lost nobody.
+  // Whether a member is gone: it has died, or the launcher has begun a team without it. A team with one more has lost
+  // nobody.
   bool has_lost_one() const;
   // Whether another team begins, because a member is gone or one joins.
   bool is_replaced() const { return job->team() != team; }
@@ -36,13 +38,13 @@ class TeamIsOver : public EnvironmentError {
 };
 
 struct SurvivorPlace {
-  int seat = 0;             // the rank's number on its host
-  int threads = 0;          // per rank; 0: the default
+  int seat = 0;     // the rank's number on its host
+  int threads = 0;  // per rank; 0: the default
   std::string transport = "";
 };
 
-// train(), by the ranks of a launcher that survives the loss of a rank; each calls it. Where there is no such launcher, UsageError that says what to
-// do. The losses, gradient norms and checkpoints have the bits of a run that loses nobody.
+// train(), by the ranks of a launcher that survives the loss of a rank; each calls it. Where there is no such launcher,
+// UsageError that says what to do. The losses, gradient norms and checkpoints have the bits of a run that loses nobody.
 TrainerResult train_with_survivors(const Config& config, const TrainerOptions& options, const SurvivorPlace& place);
 
 }  // namespace tutti::train

@@ -1,4 +1,5 @@
-// TeamStore: the store in which the ranks of a team meet (survivors.h). Whoever waits in it for a rank that is lost hears that the team is over.
+// TeamStore: the store in which the ranks of a team meet (survivors.h). Whoever waits in it for a rank that is lost
+// hears that the team is over.
 #pragma once
 
 #include <functional>
@@ -12,7 +13,8 @@ namespace tutti::train {
 class TeamStore final : public comm::PrefixStore {
  public:
   // Calls of a team that `is_over` throw TeamIsOver (survivors.h).
-  TeamStore(std::string prefix, std::shared_ptr<Store> store, std::function<bool()> is_over) : PrefixStore(std::move(prefix), std::move(store)), is_over_(std::move(is_over)) {}
+  TeamStore(std::string prefix, std::shared_ptr<Store> store, std::function<bool()> is_over)
+      : PrefixStore(std::move(prefix), std::move(store)), is_over_(std::move(is_over)) {}
 
   std::string get(std::string_view key, Timeout timeout = {}) override;
   bool check(const Keys& keys) override;

@@ -13,9 +13,12 @@
 namespace tutti::train {
 namespace {
 
-Tensor replicated(const Tensor& t, const dist::Mesh& mesh) { return dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); }
+Tensor replicated(const Tensor& t, const dist::Mesh& mesh) {
+  return dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1});
+}
 models::TokenBatch replicated(const models::TokenBatch& batch, const dist::Mesh& mesh) {
-  return {replicated(batch.tokens, mesh), replicated(batch.positions, mesh), replicated(batch.first_key, mesh), batch.rows};
+  return {replicated(batch.tokens, mesh), replicated(batch.positions, mesh), replicated(batch.first_key, mesh),
+          batch.rows};
 }
 
 }  // namespace
@@ -25,7 +28,8 @@ TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& 
   TensorRanks ranks;
   if (degrees.expert > 1 || (degrees.tensor > 1 && !nn::moe_layers(model).empty())) {
     const int64_t parts = degrees.expert_shard();
-    const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.expert_data() / parts, parts, degrees.expert}, {.names = {"dp_replicate", "efsdp", "ep"}});
+    const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.expert_data() / parts, parts, degrees.expert},
+                                                  {.names = {"dp_replicate", "efsdp", "ep"}});
     const dist::Mesh data = all->slice({"dp_replicate", "efsdp"});
     ranks.experts = all->slice({"ep"});
     ranks.expert_replicas = data->flatten("edp")->group();
@@ -33,7 +37,8 @@ TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& 
     parallel::expert_parallel(model, ranks.experts, {.exchange = expert_exchange(config)});
   }
   if (degrees.tensor > 1) {
-    const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard, degrees.tensor}, {.names = {"dp_replicate", "dp_shard", "tp"}});
+    const dist::Mesh all = dist::init_device_mesh("cpu", {degrees.replicate, degrees.shard, degrees.tensor},
+                                                  {.names = {"dp_replicate", "dp_shard", "tp"}});
     const dist::Mesh data = all->slice({"dp_replicate", "dp_shard"});
     ranks.mesh = all->slice({"tp"});
     ranks.data = data->flatten("dp")->group();
@@ -43,7 +48,8 @@ TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& 
   return ranks;
 }
 
-// Each of these leads the ranks that it needs: those that divide the model or those that divide its experts, of which one has the other.
+// Each of these leads the ranks that it needs: those that divide the model or those that divide its experts, of which
+// one has the other.
 comm::ProcessGroup* TensorRanks::evaluators(comm::ProcessGroup* group) const {
   comm::ProcessGroup* fewest = group;
   if (mesh != nullptr) fewest = data.get();
@@ -61,23 +67,29 @@ void check_tensor_parallel(const Config& config) {
   try {
     model->check_tensor_parallel(p.tensor_parallel_degree, cuts_tokens ? tokens : 0, config.numerics.token_grain);
   } catch (const UsageError& error) {
-    throw UsageError(fmt::format("parallelism.tensor_parallel_degree = {}: {}", p.tensor_parallel_degree, error.what()));
+    throw UsageError(
+        fmt::format("parallelism.tensor_parallel_degree = {}: {}", p.tensor_parallel_degree, error.what()));
   }
 }
 
 void check_expert_parallel(const Config& config) {
   const ParallelismConfig& p = config.parallelism;
-  const int64_t degree = p.expert_parallel_degree, shards = config.numerics.virtual_shards, tensor = p.tensor_parallel_degree;
+  const int64_t degree = p.expert_parallel_degree, shards = config.numerics.virtual_shards,
+                tensor = p.tensor_parallel_degree;
   if (degree == 1 && tensor == 1) return;
   if (degree > 1) check_expert_exchange(config);
   const std::unique_ptr<models::LanguageModel> model = build_model(config);
   const std::vector<nn::NamedMoE> layers = nn::moe_layers(*model);
   if (degree == 1 && layers.empty()) return;
-  const std::string key = degree > 1 ? fmt::format("parallelism.expert_parallel_degree = {}", degree) : fmt::format("parallelism.tensor_parallel_degree = {} with experts", tensor);
+  const std::string key = degree > 1 ? fmt::format("parallelism.expert_parallel_degree = {}", degree)
+                                     : fmt::format("parallelism.tensor_parallel_degree = {} with experts", tensor);
   const auto check = [&](bool is_so, const std::string& why) { TUTTI_CHECK(is_so, "{}: {}", key, why); };
   check(std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= shards * tensor,
-        fmt::format("expected a power of two up to the {} virtual shards{}, whose tree the gradients of experts follow", shards, tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ranks", tensor)));
-  check(p.data_parallel_schedule == "every_round", fmt::format("ranks that divide experts or their tokens run neighbouring shards at once; set parallelism.data_parallel_schedule = every_round, with the same numbers"));
+        fmt::format("expected a power of two up to the {} virtual shards{}, whose tree the gradients of experts follow",
+                    shards, tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ranks", tensor)));
+  check(p.data_parallel_schedule == "every_round",
+        fmt::format("ranks that divide experts or their tokens run neighbouring shards at once; set "
+                    "parallelism.data_parallel_schedule = every_round, with the same numbers"));
   check(!layers.empty(), fmt::format("the model {} {} has no experts", config.model.name, config.model.flavor));
   for (const nn::NamedMoE& layer : layers) {
     const int64_t experts = layer.layer->options().router.num_experts;
@@ -85,12 +97,14 @@ void check_expert_parallel(const Config& config) {
   }
 }
 
-Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& batch, const Tensor& labels, const models::ForwardOptions& options, const dist::Mesh& mesh) {
+Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& batch, const Tensor& labels,
+                 const models::ForwardOptions& options, const dist::Mesh& mesh) {
   if (mesh == nullptr) return model.losses(batch, labels, options);
   return dist::full_tensor(model.losses(replicated(batch, mesh), replicated(labels, mesh), options));
 }
 
-Tensor logits_of(const models::LanguageModel& model, const models::TokenBatch& batch, const models::ForwardOptions& options, const dist::Mesh& mesh) {
+Tensor logits_of(const models::LanguageModel& model, const models::TokenBatch& batch,
+                 const models::ForwardOptions& options, const dist::Mesh& mesh) {
   if (mesh == nullptr) return model.forward(batch, options);
   return dist::full_tensor(model.forward(replicated(batch, mesh), options));
 }

@@ -1,5 +1,5 @@
-#include "tutti/runtime/held_signal.h"
 #include "tutti/train/tensorboard.h"
+#include "tutti/runtime/held_signal.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -44,30 +44,25 @@ std::string varint(uint64_t value) {
 }
 
 enum Wire : uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
-std::string tag(uint32_t field, Wire wire) {
-  return varint(field << 3 | wire);
-}
+std::string tag(uint32_t field, Wire wire) { return varint(field << 3 | wire); }
 std::string text_field(uint32_t field, std::string_view text) {
   std::string bytes = tag(field, kLengthDelimited) + varint(text.size());
   return bytes.append(text);
 }
 
-// Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; SessionLog session_log = 7; }
-// Summary { repeated Value value = 1; }   Value { string tag = 1; float simple_value = 2; }
-// SessionLog { SessionStatus status = 1; }   SessionStatus { START = 1; }
-std::string wall_time_field(double wall_time) {
-  return tag(1, kFixed64) + bytes_of(wall_time);
-}
+// Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; SessionLog session_log =
+// 7; } Summary { repeated Value value = 1; }   Value { string tag = 1; float simple_value = 2; } SessionLog {
+// SessionStatus status = 1; }   SessionStatus { START = 1; }
+std::string wall_time_field(double wall_time) { return tag(1, kFixed64) + bytes_of(wall_time); }
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+double now_s() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 std::string step_field(int64_t step) { return tag(2, kVarint) + varint(static_cast<uint64_t>(step)); }
 
 constexpr std::string_view kEventFile = "events.out.tfevents.";
 
-// The seconds in the name of a new file, which is behind the names of all files there, even if two starts fall into one second or the clock was set back.
+// The seconds in the name of a new file, which is behind the names of all files there, even if two starts fall into one
+// second or the clock was set back.
 int64_t next_seconds(const std::filesystem::path& folder) {
   auto seconds = static_cast<int64_t>(now_s());
   std::error_code error;
@@ -90,9 +85,7 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-uint32_t masked_crc32c(std::string_view bytes) {
-  return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
-}
+uint32_t masked_crc32c(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8u; }
 
 std::string encode_scalars(double wall_time, int64_t step, const Scalars& scalars) {
   std::string summary;
@@ -142,13 +135,9 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder, int64_
   append(encode_session_start(now_s(), resumed_step + 1));
 }
 
-TensorboardWriter::~TensorboardWriter() {
-  close(fd_);
-}
+TensorboardWriter::~TensorboardWriter() { close(fd_); }
 
-void TensorboardWriter::write(int64_t step, const Scalars& scalars) {
-  append(encode_scalars(now_s(), step, scalars));
-}
+void TensorboardWriter::write(int64_t step, const Scalars& scalars) { append(encode_scalars(now_s(), step, scalars)); }
 
 void TensorboardWriter::append(std::string_view payload) {
   const HeldSignal held(SIGXFSZ);

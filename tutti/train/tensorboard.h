@@ -37,9 +37,10 @@ Scalars scalars_of(const StepRecord& record);
 // Used by one thread of rank 0. When write() returns, the events have been written to the operating system.
 class TensorboardWriter {
  public:
-  // Creates a file "events.out.tfevents.<seconds>.<host>.<pid>" in `folder`, which is created if necessary. A resumed run has one
-  // file per start. TensorBoard joins them in the order of their names, so the seconds are more than those of every file that is there. The
-  // file says that the steps after `resumed_step` begin here, so those that an interrupted start wrote after its checkpoint count once.
+  // Creates a file "events.out.tfevents.<seconds>.<host>.<pid>" in `folder`, which is created if necessary. A resumed
+  // run has one file per start. TensorBoard joins them in the order of their names, so the seconds are more than those
+  // of every file that is there. The file says that the steps after `resumed_step` begin here, so those that an
+  // interrupted start wrote after its checkpoint count once.
   TensorboardWriter(const std::filesystem::path& folder, int64_t resumed_step);
   ~TensorboardWriter();
   TensorboardWriter(const TensorboardWriter&) = delete;

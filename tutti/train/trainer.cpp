@@ -52,36 +52,57 @@ using Clock = std::chrono::steady_clock;
 
 double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& c, std::vector<nn::NamedParameter> parameters, optim::StateMemory memory) {
-  if (c.name == "sgd") return optim::make_sgd(std::move(parameters), optim::SgdOptions{.momentum = c.momentum, .weight_decay = c.weight_decay}, std::move(memory));
-  return optim::make_adamw(std::move(parameters),
-                           optim::AdamWOptions{.beta1 = c.beta1, .beta2 = c.beta2, .eps = c.eps, .weight_decay = c.weight_decay}, std::move(memory));
+std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& c, std::vector<nn::NamedParameter> parameters,
+                                                 optim::StateMemory memory) {
+  if (c.name == "sgd")
+    return optim::make_sgd(std::move(parameters),
+                           optim::SgdOptions{.momentum = c.momentum, .weight_decay = c.weight_decay},
+                           std::move(memory));
+  return optim::make_adamw(
+      std::move(parameters),
+      optim::AdamWOptions{.beta1 = c.beta1, .beta2 = c.beta2, .eps = c.eps, .weight_decay = c.weight_decay},
+      std::move(memory));
 }
 
 // The state of the run in memory that outlives a rank; null where no rank is survived.
-std::unique_ptr<LastingRun> make_lasting(const Config& config, const TrainerOptions& options, const nn::Module& model, const ExpertBalance& experts) {
-  return options.survivors == nullptr ? nullptr : std::make_unique<LastingRun>(*options.survivors, *options.group, config, model, experts.record({}).size());
+std::unique_ptr<LastingRun> make_lasting(const Config& config, const TrainerOptions& options, const nn::Module& model,
+                                         const ExpertBalance& experts) {
+  return options.survivors == nullptr ? nullptr
+                                      : std::make_unique<LastingRun>(*options.survivors, *options.group, config, model,
+                                                                     experts.record({}).size());
 }
 
 LrSchedule make_schedule(const Config& config) {
   const LrSchedulerConfig& c = config.lr_scheduler;
-  return LrSchedule({.warmup_steps = c.warmup_steps, .total_steps = config.training.steps,
+  return LrSchedule({.warmup_steps = c.warmup_steps,
+                     .total_steps = config.training.steps,
                      .decay_ratio = c.decay_ratio < 0 ? std::nullopt : std::optional(c.decay_ratio),
-                     .decay = parse_lr_decay(c.decay_type), .min_factor = c.min_lr_factor});
+                     .decay = parse_lr_decay(c.decay_type),
+                     .min_factor = c.min_lr_factor});
 }
 
 class Trainer {
  public:
   Trainer(const Config& config, const TrainerOptions& options, RunStart start, RunData data)
-      : config_(config), group_(options.group), rank_(group_ ? group_->rank() : 0), ranks_(group_ ? group_->size() : 1),
+      : config_(config),
+        group_(options.group),
+        rank_(group_ ? group_->rank() : 0),
+        ranks_(group_ ? group_->size() : 1),
         numerics_(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict),
-        grain_(config.numerics.token_grain), start_(std::move(start)), tokenizer_(std::move(data.tokenizer)),
+        grain_(config.numerics.token_grain),
+        start_(std::move(start)),
+        tokenizer_(std::move(data.tokenizer)),
         data_(std::move(data.corpus), *tokenizer_,
-              {.sequence_length = config.data.sequence_length, .validation_fraction = config.data.validation_fraction,
+              {.sequence_length = config.data.sequence_length,
+               .validation_fraction = config.data.validation_fraction,
                .seed = static_cast<uint64_t>(config.training.seed)}),
-        model_(build_model(config)), tensor_(divide_model(*model_, config.parallelism, group_)), data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
-        experts_(*model_, config.model.load_balance_coeff, group_), lasting_(make_lasting(config, options, *model_, experts_)),
-        sharded_(shard_model(*model_, config.parallelism, group_, tensor_, lasting_ ? lasting_->master_memory() : nullptr)),
+        model_(build_model(config)),
+        tensor_(divide_model(*model_, config.parallelism, group_)),
+        data_group_(tensor_.mesh != nullptr ? tensor_.data.get() : group_),
+        experts_(*model_, config.model.load_balance_coeff, group_),
+        lasting_(make_lasting(config, options, *model_, experts_)),
+        sharded_(
+            shard_model(*model_, config.parallelism, group_, tensor_, lasting_ ? lasting_->master_memory() : nullptr)),
         schedule_(make_schedule(config)),
         forward_(forward_options(config)) {
     TUTTI_CHECK(tokenizer_->vocab_size() <= model_->vocab_size(),
@@ -92,16 +113,22 @@ class Trainer {
     state_.seed = static_cast<uint64_t>(config.training.seed);
     seed_all(state_.seed);
     if (lasting_ && !sharded_) lasting_->share_masters(*model_);
-    optimizer_ = make_optimizer(config.optimizer, model_->named_parameters(), lasting_ ? lasting_->state_memory() : nullptr);
+    optimizer_ =
+        make_optimizer(config.optimizer, model_->named_parameters(), lasting_ ? lasting_->state_memory() : nullptr);
     if (!goes_on()) nn::initialize(*model_);
-    const parallel::ExpertShards::Ranks ranks{.all = data_group_, .experts = tensor_.experts, .tensor = tensor_.mesh == nullptr ? 1 : tensor_.mesh->size(), .replicas = tensor_.expert_replicas.get()};
-    shards_.emplace(config.numerics.virtual_shards, ranks, nn::leaves_of(optimizer_->parameters()), parallel::parse_schedule(config.parallelism.data_parallel_schedule),
+    const parallel::ExpertShards::Ranks ranks{.all = data_group_,
+                                              .experts = tensor_.experts,
+                                              .tensor = tensor_.mesh == nullptr ? 1 : tensor_.mesh->size(),
+                                              .replicas = tensor_.expert_replicas.get()};
+    shards_.emplace(config.numerics.virtual_shards, ranks, nn::leaves_of(optimizer_->parameters()),
+                    parallel::parse_schedule(config.parallelism.data_parallel_schedule),
                     parallel::parse_overlap(config.parallelism.data_parallel_overlap));
     shards_->set_reduce_scatter_max_input_buffers(config.parallelism.reduce_scatter_max_input_buffers);
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
-    shard_step_.emplace(*model_, *shards_->sink(), forward_, config.training.compile,
-                        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0, tensor_.mesh,
-                        config.parallelism.enable_async_tensor_parallel);
+    shard_step_.emplace(
+        *model_, *shards_->sink(), forward_, config.training.compile,
+        config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0,
+        tensor_.mesh, config.parallelism.enable_async_tensor_parallel);
     if (config.training.compile && !lasting_) optimizer_->compile();
     if (config.checkpoint.async) saver_.emplace(group_, *model_, *optimizer_);
     inputs_ = std::move(data.inputs);
@@ -133,7 +160,7 @@ class Trainer {
   std::unique_ptr<Tokenizer> tokenizer_;
   TokenDataset data_;
   std::unique_ptr<models::LanguageModel> model_;
-  const TensorRanks tensor_;         // where the model is divided over ranks
+  const TensorRanks tensor_;              // where the model is divided over ranks
   comm::ProcessGroup* const data_group_;  // the ranks that share the batch
   ExpertBalance experts_;
   const std::unique_ptr<LastingRun> lasting_;       // where the run outlives a rank
@@ -145,13 +172,13 @@ class Trainer {
   std::optional<parallel::ExpertShards> shards_;
   std::optional<ShardStep> shard_step_;
   std::optional<BackgroundSaver> saver_;  // with checkpoint.async
-  std::optional<StepFacts> unfinished_;  // a step of an earlier team that is committed, but neither logged nor saved
+  std::optional<StepFacts> unfinished_;   // a step of an earlier team that is committed, but neither logged nor saved
   std::vector<ExpertLoad> unfinished_loads_;  // of it
-  std::vector<LostRank> lost_;           // since the last step that is logged
-  size_t told_losses_ = 0;               // of the run, with those of lost_
+  std::vector<LostRank> lost_;                // since the last step that is logged
+  size_t told_losses_ = 0;                    // of the run, with those of lost_
   int64_t rows_per_shard_ = 0;
   TrainState state_;
-  RunInputs inputs_;  // of this start
+  RunInputs inputs_;         // of this start
   MemoryStatistics memory_;  // of the step with the highest peak
 };
 
@@ -179,7 +206,8 @@ int64_t Trainer::run_shards(int64_t first_row, double* data_ms) {
     const TraceSpan span(TraceCategory::annotation, "virtual shard");
     const DrawScope draws(state_.step + 1, shards_->mine()[i]);
     const Tensor labels = labels_of(shards[i]);
-    const Tensor losses = shard_step_->run(to_batch(shards[i]), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
+    const Tensor losses =
+        shard_step_->run(to_batch(shards[i]), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
     const ModuleScope module("gradients");
     shards_->add(losses);
   }
@@ -190,7 +218,8 @@ StepRecord Trainer::train_step() {
   const auto begin = Clock::now();
   if (lasting_) lasting_->note_beginning();
   StepRecord record{.step = state_.step + 1};
-  const TraceSpan span(TraceCategory::annotation, TraceRecorder::is_on() ? intern_trace_name(fmt::format("step {}", record.step)) : "");
+  const TraceSpan span(TraceCategory::annotation,
+                       TraceRecorder::is_on() ? intern_trace_name(fmt::format("step {}", record.step)) : "");
   const RankContext& rank = RankContext::current();
   RankContext::current().allocator().reset_peak();
   const ExchangeMeter exchanges;
@@ -210,9 +239,11 @@ StepRecord Trainer::train_step() {
 
   const PhaseScope phase(TracePhase::optimizer);
   const float norm = optim::norm_of(sums.squares);
-  TUTTI_CHECK_ENV(std::isfinite(loss) && std::isfinite(norm),
-                  "step {}: the loss is {} and the gradient norm {}; the parameters were not changed. Lower optimizer.lr, "
-                  "or lengthen lr_scheduler.warmup_steps", record.step, loss, norm);
+  TUTTI_CHECK_ENV(
+      std::isfinite(loss) && std::isfinite(norm),
+      "step {}: the loss is {} and the gradient norm {}; the parameters were not changed. Lower optimizer.lr, "
+      "or lengthen lr_scheduler.warmup_steps",
+      record.step, loss, norm);
   record.experts = experts_.finish_step();
   record.lr = config_.optimizer.lr * schedule_.factor(record.step);
   record.loss = loss;
@@ -220,9 +251,18 @@ StepRecord Trainer::train_step() {
   const double grad_scale = optim::clip_scale(norm, config_.training.max_norm);
   const int64_t rows = config_.numerics.virtual_shards * rows_per_shard_, tokens = rows * config_.data.sequence_length;
   if (lasting_) {
-    const StepFacts facts{.step = record.step, .next_row = state_.next_row + rows, .tokens_seen = state_.tokens_seen + tokens, .optimizer_steps = optimizer_->steps_taken() + 1,
-                          .lr = record.lr, .grad_scale = grad_scale, .loss = loss, .grad_norm = norm, .step_ms = milliseconds(Clock::now() - begin), .data_ms = record.data_ms,
-                          .comm_ms = record.comm_ms, .is_computed = 1};
+    const StepFacts facts{.step = record.step,
+                          .next_row = state_.next_row + rows,
+                          .tokens_seen = state_.tokens_seen + tokens,
+                          .optimizer_steps = optimizer_->steps_taken() + 1,
+                          .lr = record.lr,
+                          .grad_scale = grad_scale,
+                          .loss = loss,
+                          .grad_norm = norm,
+                          .step_ms = milliseconds(Clock::now() - begin),
+                          .data_ms = record.data_ms,
+                          .comm_ms = record.comm_ms,
+                          .is_computed = 1};
     const TraceSpan stepping(TraceCategory::annotation, "optimizer step");
     lasting_->step(sums.gradients, facts, *optimizer_, experts_.record(record.experts));
   } else {
@@ -264,14 +304,21 @@ void Trainer::finish_record(StepRecord& record, double seconds) {
 
 // The step was committed, but a rank was lost before its log was written.
 StepRecord Trainer::record_of(const StepFacts& facts) {
-  StepRecord record{.step = facts.step, .loss = static_cast<float>(facts.loss), .grad_norm = facts.grad_norm, .lr = facts.lr, .data_ms = facts.data_ms, .comm_ms = facts.comm_ms, .experts = unfinished_loads_};
+  StepRecord record{.step = facts.step,
+                    .loss = static_cast<float>(facts.loss),
+                    .grad_norm = facts.grad_norm,
+                    .lr = facts.lr,
+                    .data_ms = facts.data_ms,
+                    .comm_ms = facts.comm_ms,
+                    .experts = unfinished_loads_};
   finish_record(record, facts.step_ms / 1e3);
   return record;
 }
 
 double Trainer::validate() {
-  const int64_t rows = config_.validation.steps < 0 ? data_.validation_row_count()
-                                                    : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
+  const int64_t rows = config_.validation.steps < 0
+                           ? data_.validation_row_count()
+                           : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
   std::optional<parallel::UnshardedScope> whole;  // ranks read unequally often
   if (sharded_) whole.emplace(*sharded_);
   return bits_per_byte(*model_, data_, *tokenizer_, rows, forward_, tensor_.evaluators(group_), tensor_.mesh);
@@ -290,7 +337,8 @@ void Trainer::save(const std::filesystem::path& folder, RunLog* log) {
   }
 }
 
-// The step of the last checkpoint that was begun, if it was being written in the background when a rank was lost, and is not there; 0: none. The same on all ranks.
+// The step of the last checkpoint that was begun, if it was being written in the background when a rank was lost, and
+// is not there; 0: none. The same on all ranks.
 int64_t Trainer::missing_checkpoint() const {
   if (!saver_ || !goes_on()) return 0;
   const int64_t due = lasting_->begun_save();
@@ -328,7 +376,11 @@ void Trainer::load() {
     without_files.corpus.files.clear();
     TrainState left = state_;
     left.inputs = std::move(without_files);
-    lasting_->begin({.step = state_.step, .next_row = state_.next_row, .tokens_seen = state_.tokens_seen, .optimizer_steps = optimizer_->steps_taken()}, state_json_of({left, {}}), experts_.record({}));
+    lasting_->begin({.step = state_.step,
+                     .next_row = state_.next_row,
+                     .tokens_seen = state_.tokens_seen,
+                     .optimizer_steps = optimizer_->steps_taken()},
+                    state_json_of({left, {}}), experts_.record({}));
   }
 }
 
@@ -342,7 +394,8 @@ std::vector<RankMemoryBars> Trainer::memory_of_ranks(bool is_shared) const {
   std::vector<RankMemoryBars> ranks;
   for (size_t r = 0; r < static_cast<size_t>(ranks_); ++r) {
     ranks.push_back({.planned = plan.of_ranks[r % plan.of_ranks.size()].by_category});
-    std::copy_n(measured.begin() + static_cast<ptrdiff_t>(r * kNumMemoryCategories), kNumMemoryCategories, ranks.back().measured.begin());
+    std::copy_n(measured.begin() + static_cast<ptrdiff_t>(r * kNumMemoryCategories), kNumMemoryCategories,
+                ranks.back().measured.begin());
   }
   return ranks;
 }
@@ -350,12 +403,14 @@ std::vector<RankMemoryBars> Trainer::memory_of_ranks(bool is_shared) const {
 // What the run says first.
 std::string Trainer::beginning() {
   if (!start_.continues()) {
-    return fmt::format("training {} parameters on {} rank{}, {} training rows of {} tokens", model_->parameter_count(), ranks_,
-                       ranks_ == 1 ? "" : "s", data_.rows_per_epoch(), config_.data.sequence_length);
+    return fmt::format("training {} parameters on {} rank{}, {} training rows of {} tokens", model_->parameter_count(),
+                       ranks_, ranks_ == 1 ? "" : "s", data_.rows_per_epoch(), config_.data.sequence_length);
   }
-  if (goes_on()) return fmt::format("going on with {} rank{} from step {} in memory", ranks_, ranks_ == 1 ? "" : "s", state_.step);
+  if (goes_on())
+    return fmt::format("going on with {} rank{} from step {} in memory", ranks_, ranks_ == 1 ? "" : "s", state_.step);
   const DataCursor cursor = data_.cursor_at(state_.next_row);
-  return fmt::format("resuming {} from step {}, row {} of epoch {}", start_.path.string(), state_.step, cursor.row, cursor.epoch);
+  return fmt::format("resuming {} from step {}, row {} of epoch {}", start_.path.string(), state_.step, cursor.row,
+                     cursor.epoch);
 }
 
 TrainerResult Trainer::run(const TrainerOptions& options) {
@@ -368,21 +423,27 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
   std::optional<RunLog> log;
   if (rank_ == 0) {
     log.emplace(*start_.folder, config_, unfinished_ ? state_.step - 1 : state_.step, options.quiet);
-    if (start_.folder->moved_to()) log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
+    if (start_.folder->moved_to())
+      log->note(fmt::format("moved the old run to {}", start_.folder->moved_to()->string()));
     for (const std::string& note : start_.notes) log->warn(note);
     if (!goes_on()) log->note(describe(data_.corpus().counts()));
     log->note(beginning());
     for (const LostRank& lost : lost_)
-      log->warn(fmt::format("rank {} (pid {} on {}) was lost in step {}: {} rank{} on from step {}; {:.2f} s were lost", lost.rank, lost.pid, lost.host, lost.step, ranks_,
-                            ranks_ == 1 ? " goes" : "s go", state_.step, lost.seconds_lost));
-    if (sharded_ || tensor_.mesh != nullptr || tensor_.experts != nullptr) log->note(describe_mesh(*model_, sharded_, config_, ranks_));
+      log->warn(fmt::format("rank {} (pid {} on {}) was lost in step {}: {} rank{} on from step {}; {:.2f} s were lost",
+                            lost.rank, lost.pid, lost.host, lost.step, ranks_, ranks_ == 1 ? " goes" : "s go",
+                            state_.step, lost.seconds_lost));
+    if (sharded_ || tensor_.mesh != nullptr || tensor_.experts != nullptr)
+      log->note(describe_mesh(*model_, sharded_, config_, ranks_));
     if (!shards_->advice().empty()) log->note(shards_->advice());
     log->set_facts({{"model", fmt::format("{} {}", config_.model.name, config_.model.flavor)},
-                    {"parameters", std::to_string(model_->parameter_count())}, {"tokenizer", tokenizer_->name()},
-                    {"ranks", std::to_string(ranks_)}, {"mesh", mesh_name(data_degrees(config_.parallelism, ranks_))}});
+                    {"parameters", std::to_string(model_->parameter_count())},
+                    {"tokenizer", tokenizer_->name()},
+                    {"ranks", std::to_string(ranks_)},
+                    {"mesh", mesh_name(data_degrees(config_.parallelism, ranks_))}});
     if (config_.validation.every > 0) {
-      const int64_t rows = config_.validation.steps < 0 ? data_.validation_row_count()
-                                                        : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
+      const int64_t rows = config_.validation.steps < 0
+                               ? data_.validation_row_count()
+                               : config_.validation.steps * config_.numerics.virtual_shards * rows_per_shard_;
       const double order2 = order2_bits_per_byte(data_, *tokenizer_, rows);
       log->set_order2(order2);
       log->note(fmt::format("order-2 byte model: {:.4f} bits per byte on the held-out text", order2));
@@ -397,10 +458,17 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
   TrainerResult result{.step = state_.step};
   int64_t missing = missing_checkpoint();
   const auto replace_missing = [&] {
-    if (log) log->note(fmt::format("the checkpoint of step {} was lost with a rank that wrote it; step {} is saved in its place", missing, state_.step));
+    if (log)
+      log->note(
+          fmt::format("the checkpoint of step {} was lost with a rank that wrote it; step {} is saved in its place",
+                      missing, state_.step));
     missing = 0;
   };
-  int64_t saved = start_.checkpoint || (goes_on() && std::filesystem::exists(start_.path / "checkpoint" / fmt::format("step-{}", state_.step))) ? state_.step : -1;
+  int64_t saved =
+      start_.checkpoint ||
+              (goes_on() && std::filesystem::exists(start_.path / "checkpoint" / fmt::format("step-{}", state_.step)))
+          ? state_.step
+          : -1;
   const int64_t end = options.stop_at > 0 ? std::min(options.stop_at, config_.training.steps) : config_.training.steps;
   if (missing > 0 && !unfinished_) {  // else the step is logged first
     replace_missing();
@@ -432,7 +500,8 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     result.interrupted = news[0] > 0 && !ends;
     const bool replaces = missing > 0;
     if (replaces) replace_missing();
-    if (ends || result.interrupted || replaces || (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
+    if (ends || result.interrupted || replaces ||
+        (config_.checkpoint.every > 0 && state_.step % config_.checkpoint.every == 0)) {
       save(start_.path / "checkpoint", log ? &*log : nullptr);
       saved = state_.step;
     }
@@ -456,7 +525,8 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
     text = sample_text(*model_, *tokenizer_, config_.validation.sample_prompt, sampling);
   }
   const bool is_shared = !sharded_ || sharded_->is_shared();
-  std::vector<RankMemoryBars> ranks = config_.metrics.report ? memory_of_ranks(is_shared) : std::vector<RankMemoryBars>();
+  std::vector<RankMemoryBars> ranks =
+      config_.metrics.report ? memory_of_ranks(is_shared) : std::vector<RankMemoryBars>();
   if (log) {
     if (samples) {
       log->sample(state_.step, text);
@@ -474,7 +544,8 @@ TrainerResult Trainer::run(const TrainerOptions& options) {
       const Digests digests = read_state(start_.path / "checkpoint" / fmt::format("step-{}", saved)).digests;
       log->note(fmt::format("digest of the {} tensors of step {}: {}", digests.size(), saved, digest_of(digests)));
       if (saved < config_.training.steps)
-        log->note(fmt::format("stopped after step {}; the same command {}goes on from there", saved, result.interrupted ? "" : "without --stop-at "));
+        log->note(fmt::format("stopped after step {}; the same command {}goes on from there", saved,
+                              result.interrupted ? "" : "without --stop-at "));
     }
   }
   if (lasting_ && rank_ == 0) lasting_->note_over();
@@ -488,9 +559,13 @@ TrainerResult train(const Config& config, const TrainerOptions& options) {
   validate(config);
   // A wrong name, and what cannot fit, are said before the data is read.
   const std::string left = options.survivors == nullptr ? "" : options.survivors->job->text();
-  if (left.empty()) check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1, options.group == nullptr || parallel::shares_memory(*options.group), machine_memory());  // else the state has its memory
+  if (left.empty())
+    check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1,
+                 options.group == nullptr || parallel::shares_memory(*options.group),
+                 machine_memory());  // else the state has its memory
   if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
-  RunStart start = left.empty() ? find_run(config, options.fresh, options.group) : rejoin_run(config, left, options.group);
+  RunStart start =
+      left.empty() ? find_run(config, options.fresh, options.group) : rejoin_run(config, left, options.group);
   RunData data = open_run_data(config, options.cache_folder, start, options.group);
   if (start.is_in_memory) start.notes.clear();  // they were said when the run started
   return Trainer(config, options, std::move(start), std::move(data)).run(options);

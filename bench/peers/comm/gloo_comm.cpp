@@ -1,6 +1,5 @@
-// The collectives of `tutti bench comm` in libgloo's own algorithms over TCP on loopback, timed the same way. Forks its ranks; roots go
-// round.
-// g++ -O3 -std=c++17 gloo_comm.cpp -lgloo -o gloo_comm && ./gloo_comm RANKS 8,1024,...
+// The collectives of `tutti bench comm` in libgloo's own algorithms over TCP on loopback, timed the same way. Forks its
+// ranks; roots go round. g++ -O3 -std=c++17 gloo_comm.cpp -lgloo -o gloo_comm && ./gloo_comm RANKS 8,1024,...
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -34,22 +33,46 @@ static void run(int rank, int ranks, const std::vector<long>& sizes, const std::
       const size_t count = std::max(1L, bytes / 4), each = std::max<size_t>(1, count / ranks);
       std::vector<float> in(each * ranks + count, 0.0f), out(in.size(), 0.0f);
       int root = 0;
-      std::function<void()> call = [&] { gloo::BarrierOptions o(context); gloo::barrier(o); };
-      if (op == "all_reduce") call = [&] {
-        gloo::AllreduceOptions o(context);
-        o.setOutput(out.data(), count);
-        o.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
-        gloo::allreduce(o);
+      std::function<void()> call = [&] {
+        gloo::BarrierOptions o(context);
+        gloo::barrier(o);
       };
-      if (op == "all_gather") call = [&] { gloo::AllgatherOptions o(context); o.setInput(in.data(), each); o.setOutput(out.data(), each * ranks); gloo::allgather(o); };
-      if (op == "all_to_all") call = [&] { gloo::AlltoallOptions o(context); o.setInput(in.data(), each * ranks); o.setOutput(out.data(), each * ranks); gloo::alltoall(o); };
-      if (op == "broadcast") call = [&] { gloo::BroadcastOptions o(context); o.setOutput(out.data(), count); o.setRoot(root); gloo::broadcast(o); root = (root + 1) % ranks; };
+      if (op == "all_reduce")
+        call = [&] {
+          gloo::AllreduceOptions o(context);
+          o.setOutput(out.data(), count);
+          o.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
+          gloo::allreduce(o);
+        };
+      if (op == "all_gather")
+        call = [&] {
+          gloo::AllgatherOptions o(context);
+          o.setInput(in.data(), each);
+          o.setOutput(out.data(), each * ranks);
+          gloo::allgather(o);
+        };
+      if (op == "all_to_all")
+        call = [&] {
+          gloo::AlltoallOptions o(context);
+          o.setInput(in.data(), each * ranks);
+          o.setOutput(out.data(), each * ranks);
+          gloo::alltoall(o);
+        };
+      if (op == "broadcast")
+        call = [&] {
+          gloo::BroadcastOptions o(context);
+          o.setOutput(out.data(), count);
+          o.setRoot(root);
+          gloo::broadcast(o);
+          root = (root + 1) % ranks;
+        };
       const auto time_of = [&](long calls) {
         gloo::BarrierOptions barrier(context);
         gloo::barrier(barrier);
         const auto begin = std::chrono::steady_clock::now();
         for (long i = 0; i < calls; ++i) call();
-        return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / static_cast<double>(calls);
+        return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() /
+               static_cast<double>(calls);
       };
       // All ranks make the same number of calls, whatever each has measured.
       const long calls = bytes <= 32768 ? 20 : bytes <= (1 << 20) ? 5 : 1;
@@ -58,8 +81,9 @@ static void run(int rank, int ranks, const std::vector<long>& sizes, const std::
       for (int k = 0; k < 15; ++k) times.push_back(time_of(calls));
       std::sort(times.begin(), times.end());
       if (rank == 0) {
-        std::printf("{\"op\":\"%s\",\"bytes\":%ld,\"ranks\":%d,\"transport\":\"gloo\",\"min_us\":%.3f,\"median_us\":%.3f}\n", op.c_str(), bytes, ranks,
-                    times.front(), times[times.size() / 2]);
+        std::printf(
+            "{\"op\":\"%s\",\"bytes\":%ld,\"ranks\":%d,\"transport\":\"gloo\",\"min_us\":%.3f,\"median_us\":%.3f}\n",
+            op.c_str(), bytes, ranks, times.front(), times[times.size() / 2]);
         std::fflush(stdout);
       }
     }

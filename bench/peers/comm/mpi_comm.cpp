@@ -1,5 +1,6 @@
-// The collectives of `tutti bench comm` on an MPI, timed the same way: samples of about a millisecond between barriers, on
-// rank 0. Roots go round, so that none is calls ahead of its peers. Prints one JSON object per line, the first with the library's version.  mpicxx -O3 mpi_comm.cpp -o mpi_comm && mpirun -n 2 ./mpi_comm NAME 8,1024,...
+// The collectives of `tutti bench comm` on an MPI, timed the same way: samples of about a millisecond between barriers,
+// on rank 0. Roots go round, so that none is calls ahead of its peers. Prints one JSON object per line, the first with
+// the library's version.  mpicxx -O3 mpi_comm.cpp -o mpi_comm && mpirun -n 2 ./mpi_comm NAME 8,1024,...
 #include <mpi.h>
 
 #include <algorithm>
@@ -27,11 +28,19 @@ int main(int argc, char** argv) {
       std::vector<float> in(static_cast<size_t>(each) * ranks + count, 0.0f), out(in.size(), 0.0f);
       int root = 0;
       std::function<void()> call = [] { MPI_Barrier(MPI_COMM_WORLD); };
-      if (op == "all_reduce") call = [&] { MPI_Allreduce(MPI_IN_PLACE, out.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); };
-      if (op == "all_gather") call = [&] { MPI_Allgather(in.data(), each, MPI_FLOAT, out.data(), each, MPI_FLOAT, MPI_COMM_WORLD); };
-      if (op == "reduce_scatter") call = [&] { MPI_Reduce_scatter_block(in.data(), out.data(), each, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); };
-      if (op == "all_to_all") call = [&] { MPI_Alltoall(in.data(), each, MPI_FLOAT, out.data(), each, MPI_FLOAT, MPI_COMM_WORLD); };
-      if (op == "broadcast") call = [&] { MPI_Bcast(out.data(), count, MPI_FLOAT, root, MPI_COMM_WORLD); root = (root + 1) % ranks; };
+      if (op == "all_reduce")
+        call = [&] { MPI_Allreduce(MPI_IN_PLACE, out.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); };
+      if (op == "all_gather")
+        call = [&] { MPI_Allgather(in.data(), each, MPI_FLOAT, out.data(), each, MPI_FLOAT, MPI_COMM_WORLD); };
+      if (op == "reduce_scatter")
+        call = [&] { MPI_Reduce_scatter_block(in.data(), out.data(), each, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); };
+      if (op == "all_to_all")
+        call = [&] { MPI_Alltoall(in.data(), each, MPI_FLOAT, out.data(), each, MPI_FLOAT, MPI_COMM_WORLD); };
+      if (op == "broadcast")
+        call = [&] {
+          MPI_Bcast(out.data(), count, MPI_FLOAT, root, MPI_COMM_WORLD);
+          root = (root + 1) % ranks;
+        };
       const auto time_of = [&](long calls) {
         MPI_Barrier(MPI_COMM_WORLD);
         const double begin = MPI_Wtime();
@@ -47,8 +56,9 @@ int main(int argc, char** argv) {
       for (int k = 0; k < samples; ++k) times.push_back(time_of(calls));
       std::sort(times.begin(), times.end());
       if (rank == 0) {
-        std::printf("{\"op\":\"%s\",\"bytes\":%ld,\"ranks\":%d,\"transport\":\"%s\",\"min_us\":%.3f,\"median_us\":%.3f}\n", op.c_str(), bytes,
-                    ranks, argv[1], times.front(), times[times.size() / 2]);
+        std::printf(
+            "{\"op\":\"%s\",\"bytes\":%ld,\"ranks\":%d,\"transport\":\"%s\",\"min_us\":%.3f,\"median_us\":%.3f}\n",
+            op.c_str(), bytes, ranks, argv[1], times.front(), times[times.size() / 2]);
         std::fflush(stdout);
       }
     }

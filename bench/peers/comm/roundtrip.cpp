@@ -23,7 +23,8 @@ int main() {
   std::thread other([] {
     pin(1);
     for (int i = 0; i < kSamples * kTrips; ++i) {
-      while (ball.load(std::memory_order_acquire) != 1) {}
+      while (ball.load(std::memory_order_acquire) != 1) {
+      }
       ball.store(0, std::memory_order_release);
     }
   });
@@ -33,9 +34,11 @@ int main() {
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < kTrips; ++i) {
       ball.store(1, std::memory_order_release);
-      while (ball.load(std::memory_order_acquire) != 0) {}
+      while (ball.load(std::memory_order_acquire) != 0) {
+      }
     }
-    times.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count() / kTrips);
+    times.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count() /
+                    kTrips);
   }
   other.join();
   std::sort(times.begin(), times.end());

@@ -1,5 +1,6 @@
-// Kernels of ggml's CPU backend. Cases on stdin, answers on stdout (peer.h): ggml_kernels THREADS. A case is one graph, planned before the clock runs.
-// g++ -O3 -std=c++20 -I ROOT ggml_kernels.cpp -lggml-cpu -lggml-base -o ggml_kernels && echo "gemm 1024 1024 1024 f32 nk" | ./ggml_kernels 1
+// Kernels of ggml's CPU backend. Cases on stdin, answers on stdout (peer.h): ggml_kernels THREADS. A case is one graph,
+// planned before the clock runs. g++ -O3 -std=c++20 -I ROOT ggml_kernels.cpp -lggml-cpu -lggml-base -o ggml_kernels &&
+// echo "gemm 1024 1024 1024 f32 nk" | ./ggml_kernels 1
 #include <ggml-cpu.h>
 #include <ggml.h>
 
@@ -67,16 +68,19 @@ static std::optional<Answer> product(const Case& c, ggml_type type) {
   const long m = c.sizes[0], n = c.sizes[1], k = c.sizes[2];
   const Elements<T> a = random_elements<T>(m * k, 1), b = random_elements<T>(k * n, 2);
   Elements<float> activations(m * k);
-  std::transform(a.data(), a.data() + m * k, activations.data(), [](T v) { return static_cast<float>(static_cast<double>(v)); });
+  std::transform(a.data(), a.data() + m * k, activations.data(),
+                 [](T v) { return static_cast<float>(static_cast<double>(v)); });
   Graph graph;
-  ggml_tensor* y = ggml_mul_mat(graph.context(), graph.operand(type, {k, n}, b.data()), graph.operand(GGML_TYPE_F32, {k, m}, activations.data()));
+  ggml_tensor* y = ggml_mul_mat(graph.context(), graph.operand(type, {k, n}, b.data()),
+                                graph.operand(GGML_TYPE_F32, {k, m}, activations.data()));
   const Timing time = graph.time_of(y);
   return Answer{time, product_error(c, a, b, copy_of(y)), "mul_mat"};
 }
 
 static Answer of_rows(const Case& c) {
   const long columns = c.sizes.back();
-  const Elements<float> x = random_elements<float>(c.count(), 1), w = random_elements<float>(columns, 2), b = random_elements<float>(columns, 3);
+  const Elements<float> x = random_elements<float>(c.count(), 1), w = random_elements<float>(columns, 2),
+                        b = random_elements<float>(columns, 3);
   const Elements<float> other = random_elements<float>(c.count(), 2);
   Graph graph;
   ggml_context* g = graph.context();
@@ -87,8 +91,12 @@ static Answer of_rows(const Case& c) {
     y = ggml_soft_max(g, t);
     expected = [&](long i) { return softmax_of_row(x.data() + i / columns * columns, columns, i % columns); };
   } else if (c.op == "layer_norm") {
-    y = ggml_add(g, ggml_mul(g, ggml_norm(g, t, 1e-5f), graph.operand(GGML_TYPE_F32, {columns}, w.data())), graph.operand(GGML_TYPE_F32, {columns}, b.data()));
-    expected = [&](long i) { return normed_of_row(x.data() + i / columns * columns, columns, i % columns) * w.data()[i % columns] + b.data()[i % columns]; };
+    y = ggml_add(g, ggml_mul(g, ggml_norm(g, t, 1e-5f), graph.operand(GGML_TYPE_F32, {columns}, w.data())),
+                 graph.operand(GGML_TYPE_F32, {columns}, b.data()));
+    expected = [&](long i) {
+      return normed_of_row(x.data() + i / columns * columns, columns, i % columns) * w.data()[i % columns] +
+             b.data()[i % columns];
+    };
   } else if (c.op == "exp") {
     y = ggml_exp(g, t);
     expected = [&](long i) { return std::exp(static_cast<double>(x.data()[i])); };
@@ -102,21 +110,25 @@ static Answer of_rows(const Case& c) {
 
 static Answer attention(const Case& c) {
   const long heads = c.sizes[0] * c.sizes[1], length = c.sizes[2], dim = c.sizes[3];
-  const Elements<float> q = random_elements<float>(c.count(), 1), k = random_elements<float>(c.count(), 2), v = random_elements<float>(c.count(), 3);
+  const Elements<float> q = random_elements<float>(c.count(), 1), k = random_elements<float>(c.count(), 2),
+                        v = random_elements<float>(c.count(), 3);
   Elements<ggml_fp16_t> mask(length * length);
   const ggml_fp16_t hidden = ggml_fp32_to_fp16(-INFINITY);
   for (long i = 0; i < length; ++i) std::fill(mask.data() + i * length + i + 1, mask.data() + (i + 1) * length, hidden);
   Graph graph;
   const std::vector<int64_t> sizes{dim, length, c.sizes[1], c.sizes[0]};
   const auto operand = [&](const Elements<float>& x) { return graph.operand(GGML_TYPE_F32, sizes, x.data()); };
-  ggml_tensor* y = ggml_flash_attn_ext(graph.context(), operand(q), operand(k), operand(v), graph.operand(GGML_TYPE_F16, {length, length}, mask.data()),
+  ggml_tensor* y = ggml_flash_attn_ext(graph.context(), operand(q), operand(k), operand(v),
+                                       graph.operand(GGML_TYPE_F16, {length, length}, mask.data()),
                                        1 / std::sqrt(static_cast<float>(dim)), 0, 0);
   const Timing time = graph.time_of(y);
   const Elements<float> got = copy_of(y);  // [batch, length, heads, dim]
   double worst = 0;
   for (long head = 0; head < heads; head += 5) {
     for (long row = 0; row < length; row += 101) {
-      const auto at = [&](const Elements<float>& x, long position) { return x.data() + (head * length + position) * dim; };
+      const auto at = [&](const Elements<float>& x, long position) {
+        return x.data() + (head * length + position) * dim;
+      };
       std::vector<double> want(dim, 0.0);
       double total = 0;
       for (long key = 0; key <= row; ++key) {
@@ -127,24 +139,29 @@ static Answer attention(const Case& c) {
         for (long e = 0; e < dim; ++e) want[e] += weight * at(v, key)[e];
       }
       const float* result = got.data() + ((head / c.sizes[1] * length + row) * c.sizes[1] + head % c.sizes[1]) * dim;
-      for (long e = 0; e < dim; ++e) worst = std::max(worst, std::abs(want[e] / total - result[e]) / (1e-5 * (1 + std::abs(want[e] / total))));
+      for (long e = 0; e < dim; ++e)
+        worst = std::max(worst, std::abs(want[e] / total - result[e]) / (1e-5 * (1 + std::abs(want[e] / total))));
     }
   }
   return {time, worst, "flash_attn_ext"};
 }
 
 static Answer adamw(const Case& c) {
-  const Elements<float> p = random_elements<float>(c.count(), 1), g = random_elements<float>(c.count(), 2), zeros(c.count());
-  const float numbers[7] = {1e-6f, 0.9f, 0.999f, 1e-8f, 0.01f, 10.0f, 1000.0f};  // rate, betas, eps, decay, and what the moments are scaled with
+  const Elements<float> p = random_elements<float>(c.count(), 1), g = random_elements<float>(c.count(), 2),
+                        zeros(c.count());
+  const float numbers[7] = {1e-6f, 0.9f,  0.999f, 1e-8f,
+                            0.01f, 10.0f, 1000.0f};  // rate, betas, eps, decay, and what the moments are scaled with
   Graph graph;
   const auto operand = [&](const Elements<float>& x) { return graph.operand(GGML_TYPE_F32, {c.count()}, x.data()); };
   ggml_tensor* parameter = operand(p);
   ggml_set_param(parameter);
   ggml_tensor* gradient = operand(g);
-  ggml_tensor* step = ggml_opt_step_adamw(graph.context(), parameter, gradient, operand(zeros), operand(zeros), graph.operand(GGML_TYPE_F32, {7}, numbers));
+  ggml_tensor* step = ggml_opt_step_adamw(graph.context(), parameter, gradient, operand(zeros), operand(zeros),
+                                          graph.operand(GGML_TYPE_F32, {7}, numbers));
   const Timing time = graph.time_of(step);
   const Elements<float> updated = copy_of(parameter);
-  const bool finite = std::all_of(updated.data(), updated.data() + updated.size(), [](float v) { return std::isfinite(v); });
+  const bool finite =
+      std::all_of(updated.data(), updated.data() + updated.size(), [](float v) { return std::isfinite(v); });
   return {time, finite ? 0.0 : INFINITY, "opt_step_adamw"};
 }
 
@@ -164,7 +181,9 @@ int main(int, char** argv) {
   ggml_threadpool_params params = ggml_threadpool_params_default(threads);
   pool = ggml_threadpool_new(&params);
   const std::string isa = ggml_cpu_has_avx512() ? "AVX-512" : ggml_cpu_has_avx2() ? "AVX2" : "less than AVX2";
-  const int status = serve(ggml_version(), isa + (ggml_cpu_has_llamafile() ? " with its tiled products" : " without its tiled products"), run);
+  const int status =
+      serve(ggml_version(),
+            isa + (ggml_cpu_has_llamafile() ? " with its tiled products" : " without its tiled products"), run);
   ggml_threadpool_free(pool);
   return status;
 }

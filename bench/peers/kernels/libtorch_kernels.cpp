@@ -1,5 +1,6 @@
-// Kernels of PyTorch called from C++, where small calls cost what the library costs and no interpreter. Cases on stdin, answers on stdout (peer.h), without
-// gradients; it links the libtorch of the pip package (programs.py, build_libtorch()). libtorch_kernels THREADS
+// Kernels of PyTorch called from C++, where small calls cost what the library costs and no interpreter. Cases on stdin,
+// answers on stdout (peer.h), without gradients; it links the libtorch of the pip package (programs.py,
+// build_libtorch()). libtorch_kernels THREADS
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>

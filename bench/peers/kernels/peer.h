@@ -1,5 +1,6 @@
-// The code that the programs of this folder share. Each reads cases from its input, one a line ("gemm 1024 1024 1024 f32 kn"), runs them with the clock of
-// `tutti bench` and answers with one JSON object a line; results are compared with loops in double precision.
+// The code that the programs of this folder share. Each reads cases from its input, one a line ("gemm 1024 1024 1024
+// f32 kn"), runs them with the clock of `tutti bench` and answers with one JSON object a line; results are compared
+// with loops in double precision.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +21,8 @@
 
 namespace tutti::bench::peers {
 
-// The words of a case: "OP SIZES... DTYPE [LAYOUT]". Layouts of a product's B: kn; nk, the weight of a linear layer; packed, nk brought into
-// the library's own order before the clock runs.
+// The words of a case: "OP SIZES... DTYPE [LAYOUT]". Layouts of a product's B: kn; nk, the weight of a linear layer;
+// packed, nk brought into the library's own order before the clock runs.
 struct Case {
   std::string op, dtype, layout;
   std::vector<long> sizes;
@@ -58,9 +59,9 @@ inline int serve(const std::string& version, const std::string& isa, const Runne
   for (std::string line; std::getline(std::cin, line);) {
     try {
       if (const std::optional<Answer> a = run(parse(line)))
-        std::printf("{\"min_us\":%.4f,\"median_us\":%.4f,\"error\":%.3g,\"kernel\":\"%s\"}\n", a->time.min_us, a->time.median_us, a->error, a->kernel.c_str());
-      else
-        std::printf("{\"missing\":\"no such operation\"}\n");
+        std::printf("{\"min_us\":%.4f,\"median_us\":%.4f,\"error\":%.3g,\"kernel\":\"%s\"}\n", a->time.min_us,
+                    a->time.median_us, a->error, a->kernel.c_str());
+      else std::printf("{\"missing\":\"no such operation\"}\n");
     } catch (const std::exception& e) {
       std::printf("{\"missing\":\"%s\"}\n", e.what());
     }
@@ -73,7 +74,8 @@ inline int serve(const std::string& version, const std::string& isa, const Runne
 template <class T>
 class Elements {
  public:
-  explicit Elements(long count) : memory_(static_cast<T*>(std::aligned_alloc(4096, (count * sizeof(T) + 4095) / 4096 * 4096))), count_(count) {
+  explicit Elements(long count)
+      : memory_(static_cast<T*>(std::aligned_alloc(4096, (count * sizeof(T) + 4095) / 4096 * 4096))), count_(count) {
     if (!memory_) throw std::runtime_error("no memory for the operands");
     std::fill_n(memory_.get(), count, T{});
   }
@@ -104,8 +106,8 @@ struct BFloat16 {
   }
 };
 
-// Floats in [-1, 1), the same in every run. Integers of 7 bits: AVX2 sums pairs of products of 8 bits in 16 with saturation, which is what oneDNN
-// uses there, so its results are right for such weights only.
+// Floats in [-1, 1), the same in every run. Integers of 7 bits: AVX2 sums pairs of products of 8 bits in 16 with
+// saturation, which is what oneDNN uses there, so its results are right for such weights only.
 template <class T>
 Elements<T> random_elements(long count, uint64_t state) {
   Elements<T> out(count);
@@ -118,8 +120,8 @@ Elements<T> random_elements(long count, uint64_t state) {
   return out;
 }
 
-// Checks 61 elements of C = A B: how far they are from the sum in double precision, against a millionth of the sum of absolute values and, where C is
-// narrower than 32 bits, one part in 128 of it.
+// Checks 61 elements of C = A B: how far they are from the sum in double precision, against a millionth of the sum of
+// absolute values and, where C is narrower than 32 bits, one part in 128 of it.
 template <class T, class Sum>
 double product_error(const Case& c, const Elements<T>& a, const Elements<T>& b, const Elements<Sum>& result) {
   const long m = c.sizes[0], n = c.sizes[1], k = c.sizes[2];
@@ -128,17 +130,20 @@ double product_error(const Case& c, const Elements<T>& a, const Elements<T>& b, 
     const long row = e / n, column = e % n;
     double sum = 0, absolute = 0;
     for (long i = 0; i < k; ++i) {
-      const double term = static_cast<double>(a.data()[row * k + i]) * static_cast<double>(b.data()[c.layout == "kn" ? i * n + column : column * k + i]);
+      const double term = static_cast<double>(a.data()[row * k + i]) *
+                          static_cast<double>(b.data()[c.layout == "kn" ? i * n + column : column * k + i]);
       sum += term;
       absolute += std::abs(term);
     }
-    worst = std::max(worst, std::abs(sum - static_cast<double>(result.data()[e])) / (1e-6 * absolute + (sizeof(Sum) < 4 ? std::abs(sum) / 128 : 0)));
+    worst = std::max(worst, std::abs(sum - static_cast<double>(result.data()[e])) /
+                                (1e-6 * absolute + (sizeof(Sum) < 4 ? std::abs(sum) / 128 : 0)));
   }
   return worst;
 }
 
 // The same of functions of elements: `expected(i)`, against ten parts in a million of 1 and of itself.
-inline double pointwise_error(const Elements<float>& result, const std::function<double(long)>& expected, double floor = 1) {
+inline double pointwise_error(const Elements<float>& result, const std::function<double(long)>& expected,
+                              double floor = 1) {
   double worst = 0;
   for (long i = 0; i < result.size(); i += std::max(result.size() / 1009, 1L)) {
     const double want = expected(i);
@@ -157,10 +162,13 @@ inline double softmax_of_row(const float* row, long columns, long column) {
 inline double normed_of_row(const float* row, long columns, long column) {
   double sum = 0, squares = 0;
   for (long i = 0; i < columns; ++i) sum += row[i], squares += static_cast<double>(row[i]) * row[i];
-  const double mean = sum / static_cast<double>(columns), variance = squares / static_cast<double>(columns) - mean * mean;
+  const double mean = sum / static_cast<double>(columns),
+               variance = squares / static_cast<double>(columns) - mean * mean;
   return (row[column] - mean) / std::sqrt(variance + 1e-5);
 }
 
-inline double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+inline double gelu_tanh(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
 
 }  // namespace tutti::bench::peers

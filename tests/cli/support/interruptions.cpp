@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kTrain =
-    "train run.toml --quiet --run.name=run --training.steps=12 --checkpoint.every=2 --checkpoint.keep_latest=2 --validation.every=2 "
+    "train run.toml --quiet --run.name=run --training.steps=12 --checkpoint.every=2 --checkpoint.keep_latest=2 "
+    "--validation.every=2 "
     "--validation.steps=-1 --validation.sample_tokens=80 -n {}";
 constexpr int64_t kSteps = 12;
 constexpr int kMostPerRun = 8;
@@ -83,7 +84,8 @@ class Interrupter {
     const Output last = work.tutti(fmt::format(kTrain, ranks));
     if (last.status != 0) fail(fmt::format("a start on {} ranks failed: {}", ranks, last.err));
     if (last.err.find("incomplete") != std::string::npos) fail("a kill left an incomplete checkpoint: " + last.err);
-    if (outcome_of(work) != expected_) fail("the finished run differs:\n" + first_difference(outcome_of(work), expected_));
+    if (outcome_of(work) != expected_)
+      fail("the finished run differs:\n" + first_difference(outcome_of(work), expected_));
   }
 
   // Returns whether the run came to its end before the blow.
@@ -91,7 +93,8 @@ class Interrupter {
     const int ranks = 1 << draw(3);
     const auto moment = static_cast<Moment>(draw(std::size(kMoments)));
     const auto blow = static_cast<Blow>(draw(std::size(kBlows)));
-    history_ += fmt::format("{} on {} ranks at {}; ", kBlows[static_cast<int>(blow)], ranks, kMoments[static_cast<int>(moment)]);
+    history_ += fmt::format("{} on {} ranks at {}; ", kBlows[static_cast<int>(blow)], ranks,
+                            kMoments[static_cast<int>(moment)]);
     const int pid = work.start(fmt::format(kTrain, ranks));
     int status = 0;
     const auto ended = [&] { return waitpid(pid, &status, WNOHANG) == pid; };
@@ -99,15 +102,31 @@ class Interrupter {
     const auto come = [&](const auto& condition, const char* what) {
       if (!over) wait_until([&] { return (over = ended()) || condition(); }, what);
     };
-    come([&, begin = Clock::now(), delay = std::chrono::microseconds(draw(400'000))] { return moment != Moment::start || Clock::now() - begin > delay; }, "a start");
+    come(
+        [&, begin = Clock::now(), delay = std::chrono::microseconds(draw(400'000))] {
+          return moment != Moment::start || Clock::now() - begin > delay;
+        },
+        "a start");
     const size_t lines_before = lines_of(work);
     const size_t line = lines_before + static_cast<size_t>(draw(6));
     const fs::path checkpoints = work.folder() / "runs/run/checkpoint";
-    if (moment == Moment::step) come([&] { return lines_of(work) >= line || is_there(checkpoints / fmt::format("step-{}", kSteps)); }, "a step");
-    if (moment == Moment::validation) come([&] { return (lines_of(work) % 2 == 1 && lines_of(work) >= line) || is_there(checkpoints / fmt::format("step-{}", kSteps)); }, "a validation");
+    if (moment == Moment::step)
+      come([&] { return lines_of(work) >= line || is_there(checkpoints / fmt::format("step-{}", kSteps)); }, "a step");
+    if (moment == Moment::validation)
+      come(
+          [&] {
+            return (lines_of(work) % 2 == 1 && lines_of(work) >= line) ||
+                   is_there(checkpoints / fmt::format("step-{}", kSteps));
+          },
+          "a validation");
     if (moment == Moment::save) come([&] { return is_saving(checkpoints); }, "a save");
-    if (moment == Moment::sample) come([&] { return is_there(checkpoints / fmt::format("step-{}", kSteps)); }, "the last save");
-    come([&, begin = Clock::now(), delay = std::chrono::microseconds(draw(moment == Moment::save ? 2'000 : 30'000))] { return Clock::now() - begin > delay; }, "the moment");
+    if (moment == Moment::sample)
+      come([&] { return is_there(checkpoints / fmt::format("step-{}", kSteps)); }, "the last save");
+    come(
+        [&, begin = Clock::now(), delay = std::chrono::microseconds(draw(moment == Moment::save ? 2'000 : 30'000))] {
+          return Clock::now() - begin > delay;
+        },
+        "the moment");
     if (!over) {
       strike(pid, ranks, blow);
       ++done_;
@@ -118,8 +137,10 @@ class Interrupter {
     wait_until([&] { return is_free(work.folder() / "runs/run/.lock"); }, "the lock of the run");
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     const bool stopped = blow != Blow::kill_rank && blow != Blow::kill_launcher;
-    if (stopped && code != 0 && code != 130 && code != 143) fail(fmt::format("a stopped start ended with status {}: {}", code, work.read("err.txt")));
-    if (!stopped && code != 0 && code != 137) fail(fmt::format("a killed start ended with status {}: {}", code, work.read("err.txt")));
+    if (stopped && code != 0 && code != 130 && code != 143)
+      fail(fmt::format("a stopped start ended with status {}: {}", code, work.read("err.txt")));
+    if (!stopped && code != 0 && code != 137)
+      fail(fmt::format("a killed start ended with status {}: {}", code, work.read("err.txt")));
     return code == 0;
   }
 
@@ -135,7 +156,8 @@ class Interrupter {
 
   void check_checkpoints(const Workplace& work) {
     const fs::path folder = work.folder() / "runs/run/checkpoint";
-    for (const train::IncompleteCheckpoint& c : train::incomplete_checkpoints(folder)) fail(c.path.string() + " is incomplete");
+    for (const train::IncompleteCheckpoint& c : train::incomplete_checkpoints(folder))
+      fail(c.path.string() + " is incomplete");
     for (const fs::path& path : train::list_checkpoints(folder)) {
       try {
         train::verify_checkpoint(path);
@@ -170,9 +192,11 @@ class Interrupter {
     return free;
   }
   static std::string first_difference(const std::string& found, const std::string& expected) {
-    size_t place = static_cast<size_t>(std::mismatch(found.begin(), found.end(), expected.begin(), expected.end()).first - found.begin());
+    size_t place = static_cast<size_t>(
+        std::mismatch(found.begin(), found.end(), expected.begin(), expected.end()).first - found.begin());
     place = place < 100 ? 0 : place - 100;
-    return fmt::format("found    ...{}\nexpected ...{}", found.substr(std::min(place, found.size()), 300), expected.substr(std::min(place, expected.size()), 300));
+    return fmt::format("found    ...{}\nexpected ...{}", found.substr(std::min(place, found.size()), 300),
+                       expected.substr(std::min(place, expected.size()), 300));
   }
 
   std::mt19937_64 random_;

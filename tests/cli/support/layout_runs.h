@@ -21,7 +21,8 @@ struct LayoutRuns : testing::Test {
   int start(const std::string& name, const std::string& more) const;
   // Losses, gradient norms, validation, sample, and the bytes of the last checkpoint.
   void expect_equal_runs(const std::string& a, const std::string& b) {
-    for (const char* key : {"loss_hex", "grad_norm_hex"}) EXPECT_EQ(work.metric(a, key), work.metric(b, key)) << b << " " << key;
+    for (const char* key : {"loss_hex", "grad_norm_hex"})
+      EXPECT_EQ(work.metric(a, key), work.metric(b, key)) << b << " " << key;
     const auto validated = [&](const std::string& run) {
       const std::string lines = work.read("runs/" + run + "/metrics.jsonl"), key = "\"val_bits_per_byte\":";
       const size_t at = lines.rfind(key);

@@ -14,8 +14,9 @@ struct LossReport {
 
 enum class LossLayout { replicas, shards };
 
-// Loses ranks of `count` runs, of replicas (DP4) or of shards (FSDP4): one rank, two one after the other, two at once, or three of the four; with or
-// without replacements; eager or compiled; f32 or bf16; saved in the background or not; with experts or without. Each run must end well, with the tensors, losses, validations and text of the run that loses
+// Loses ranks of `count` runs, of replicas (DP4) or of shards (FSDP4): one rank, two one after the other, two at once,
+// or three of the four; with or without replacements; eager or compiled; f32 or bf16; saved in the background or not;
+// with experts or without. Each run must end well, with the tensors, losses, validations and text of the run that loses
 // nobody. Equal seeds choose equal moments, as far as the machine keeps time.
 LossReport lose_ranks(LossLayout layout, uint64_t seed, int count);
 

@@ -23,7 +23,9 @@ std::string read_file(const fs::path& path) {
   return text.str();
 }
 
-int status_of(int wait_status) { return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status); }
+int status_of(int wait_status) {
+  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+}
 
 int spawn_shell(const std::string& command) {
   const char* argv[] = {"bash", "-c", command.c_str(), nullptr};
@@ -53,8 +55,10 @@ fs::path Workplace::write(const std::string& name, const std::string& contents) 
 std::string Workplace::read(const std::string& name) const { return read_file(folder_ / name); }
 
 Output Workplace::tutti(const std::string& arguments, const std::string& shell) const {
-  const std::string command = "cd '" + folder_.string() + "'; export OMPI_MCA_orte_tmpdir_base=\"$PWD\" TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR "/test-cache; " + shell +
-                              " exec " TUTTI_BINARY_DIR "/tutti " + arguments + " > out.txt 2> err.txt";
+  const std::string command = "cd '" + folder_.string() +
+                              "'; export OMPI_MCA_orte_tmpdir_base=\"$PWD\" TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR
+                              "/test-cache; " +
+                              shell + " exec " TUTTI_BINARY_DIR "/tutti " + arguments + " > out.txt 2> err.txt";
   Output output;
   output.status = wait(spawn_shell(command));
   output.out = read("out.txt");
@@ -63,8 +67,9 @@ Output Workplace::tutti(const std::string& arguments, const std::string& shell) 
 }
 
 int Workplace::start(const std::string& arguments, const std::string& shell) const {
-  return spawn_shell("cd '" + folder_.string() + "'; export OMPI_MCA_orte_tmpdir_base=\"$PWD\" TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR "/test-cache; " + shell + " exec " TUTTI_BINARY_DIR
-                     "/tutti " + arguments + " > out.txt 2> err.txt");
+  return spawn_shell("cd '" + folder_.string() +
+                     "'; export OMPI_MCA_orte_tmpdir_base=\"$PWD\" TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR "/test-cache; " +
+                     shell + " exec " TUTTI_BINARY_DIR "/tutti " + arguments + " > out.txt 2> err.txt");
 }
 
 int Workplace::wait(int pid) {
@@ -100,8 +105,9 @@ std::string Workplace::digest(const std::string& run) const {
 }
 
 std::string synthetic_corpus(uint64_t seed, int documents) {
-  static const char* const words[] = {"the", "a", "river", "stone", "old", "bright", "word", "means", "that", "which", "small", "light", "of", "and",
-                                      "in", "to", "used", "made", "house", "sound", "bird", "water", "slow", "turns", "under", "over"};
+  static const char* const words[] = {"the",   "a",     "river", "stone", "old",  "bright", "word",  "means", "that",
+                                      "which", "small", "light", "of",    "and",  "in",     "to",    "used",  "made",
+                                      "house", "sound", "bird",  "water", "slow", "turns",  "under", "over"};
   uint64_t state = seed;
   const auto next = [&](uint64_t n) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -111,7 +117,8 @@ std::string synthetic_corpus(uint64_t seed, int documents) {
   for (int d = 0; d < documents; ++d) {
     std::string text;
     for (uint64_t sentence = 3 + next(5); sentence > 0; --sentence) {
-      for (uint64_t n = 4 + next(9); n > 0; --n) text += std::string(words[next(std::size(words))]) + (n == 1 ? ". " : " ");
+      for (uint64_t n = 4 + next(9); n > 0; --n)
+        text += std::string(words[next(std::size(words))]) + (n == 1 ? ". " : " ");
     }
     corpus += nlohmann::json{{"text", text}}.dump() + "\n";
   }

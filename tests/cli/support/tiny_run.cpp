@@ -52,12 +52,14 @@ void write_tiny_run(const Workplace& work) {
     model.added_tokens.push_back({id, marker, true});
   }
   work.write("tokenizer/tokenizer.json", io::tokenizer_json_of(model));
-  work.write("tokenizer/tokenizer_config.json", R"({"bos_token": "<|begin|>", "eos_token": {"content": "<|end|>", "lstrip": false}})");
+  work.write("tokenizer/tokenizer_config.json",
+             R"({"bos_token": "<|begin|>", "eos_token": {"content": "<|end|>", "lstrip": false}})");
 }
 
 std::string outcome_of(const Workplace& work, const std::string& run) {
   std::string text;
-  for (const train::DigestedTensor& tensor : train::digest_checkpoint(work.folder() / run)) text += fmt::format("{} {}\n", tensor.name, tensor.digest);
+  for (const train::DigestedTensor& tensor : train::digest_checkpoint(work.folder() / run))
+    text += fmt::format("{} {}\n", tensor.name, tensor.digest);
   std::istringstream lines(work.read(run + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     const nlohmann::json record = nlohmann::json::parse(line);

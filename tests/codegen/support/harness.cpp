@@ -56,7 +56,8 @@ void Buffer::set(int64_t i, double value) { store_from_double(at(i), dtype_, val
 
 bool Buffer::guards_intact() const {
   for (int64_t k = 0; k < kGuard; ++k) {
-    if (bytes_[static_cast<size_t>(k)] != kGuardByte || bytes_[bytes_.size() - 1 - static_cast<size_t>(k)] != kGuardByte)
+    if (bytes_[static_cast<size_t>(k)] != kGuardByte ||
+        bytes_[bytes_.size() - 1 - static_cast<size_t>(k)] != kGuardByte)
       return false;
   }
   return true;
@@ -70,12 +71,30 @@ uint64_t mix(uint64_t x) {
 }
 
 void fill_with_variety(Buffer& buffer, uint64_t seed) {
-  static constexpr double kSpecial[] = {0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 3.0, 1e-40, -1e-40, 5e-324, 65504.0, 448.0, 464.0,
-                                        470.0, 1e38, -3e38, INFINITY, -INFINITY, NAN, 2147483648.0, -2147483649.0,
-                                        9.3e18, -9.3e18, 1e300, 0x1p-9, 0x1.8p-10, 0x1p-24, 0x1.8p-25, 255.5};
-  static constexpr int64_t kInteger[] = {0, 1, -1, 2, -2, 3, 7, -7, 127, -128, 128, 255, 32767, -32768, 2147483647,
-                                         -2147483647 - 1, std::numeric_limits<int64_t>::max(),
-                                         std::numeric_limits<int64_t>::min(), 10, -10};
+  static constexpr double kSpecial[] = {
+      0.0,          -0.0,          1.0,    -1.0,    0.5,   2.0,    -2.0,      3.0,      1e-40,     -1e-40,
+      5e-324,       65504.0,       448.0,  464.0,   470.0, 1e38,   -3e38,     INFINITY, -INFINITY, NAN,
+      2147483648.0, -2147483649.0, 9.3e18, -9.3e18, 1e300, 0x1p-9, 0x1.8p-10, 0x1p-24,  0x1.8p-25, 255.5};
+  static constexpr int64_t kInteger[] = {0,
+                                         1,
+                                         -1,
+                                         2,
+                                         -2,
+                                         3,
+                                         7,
+                                         -7,
+                                         127,
+                                         -128,
+                                         128,
+                                         255,
+                                         32767,
+                                         -32768,
+                                         2147483647,
+                                         -2147483647 - 1,
+                                         std::numeric_limits<int64_t>::max(),
+                                         std::numeric_limits<int64_t>::min(),
+                                         10,
+                                         -10};
   for (int64_t i = 0; i < buffer.count(); ++i) {
     const uint64_t r = mix(seed * 1000003 + static_cast<uint64_t>(i));
     if (is_floating(buffer.dtype())) {
@@ -94,7 +113,9 @@ void fill_moderate(Buffer& buffer, uint64_t seed) {
   for (int64_t i = 0; i < buffer.count(); ++i) {
     const uint64_t r = mix(seed * 1000003 + static_cast<uint64_t>(i));
     if (is_floating(buffer.dtype())) buffer.set(i, (static_cast<double>(r >> 11) * 0x1p-53 - 0.5) * 16);
-    else store_from_int64(buffer.at(i), buffer.dtype(), static_cast<int64_t>(r % 17) - (buffer.dtype() == DType::u8 ? 0 : 8));
+    else
+      store_from_int64(buffer.at(i), buffer.dtype(),
+                       static_cast<int64_t>(r % 17) - (buffer.dtype() == DType::u8 ? 0 : 8));
   }
 }
 

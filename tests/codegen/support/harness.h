@@ -23,7 +23,7 @@ class Buffer {
   const void* at(int64_t i) const { return bytes_.data() + kGuard + i * itemsize(dtype_); }
   uint64_t bits(int64_t i) const;
   void set_bits(int64_t i, uint64_t bits);
-  ScalarValue value(int64_t i) const;           // in the compute dtype
+  ScalarValue value(int64_t i) const;  // in the compute dtype
   void set(int64_t i, const ScalarValue& value);
   void set(int64_t i, double value);
   bool guards_intact() const;

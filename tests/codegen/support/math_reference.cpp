@@ -14,12 +14,8 @@ namespace tutti::codegen::testing {
 
 namespace {
 
-long double sigmoid(long double x) {
-  return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
-}
-double sigmoid_quick(double x) {
-  return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
-}
+long double sigmoid(long double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
+double sigmoid_quick(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 
 // Threads measure at once, and lgamma writes a global.
 long double log_gamma(long double x) {
@@ -35,11 +31,10 @@ double log_gamma_quick(double x) {
 long double erfcx(long double x) {
   if (x < 100) return std::exp(x * x) * std::erfc(x);
   const long double w = 0.5L / x / x;  // in this order, for large x
-  return (1 - w * (1 - 3 * w * (1 - 5 * w * (1 - 7 * w * (1 - 9 * w))))) / x * 0.56418958354775628694807945156077L;  // 1 / sqrt(pi)
+  return (1 - w * (1 - 3 * w * (1 - 5 * w * (1 - 7 * w * (1 - 9 * w))))) / x *
+         0.56418958354775628694807945156077L;  // 1 / sqrt(pi)
 }
-double erfcx_quick(double x) {
-  return static_cast<double>(erfcx(x));
-}
+double erfcx_quick(double x) { return static_cast<double>(erfcx(x)); }
 
 // Halley's iteration on erf (small results) or erfc, from the leading term of the tail.
 long double erfinv(long double x) {
@@ -56,9 +51,7 @@ long double erfinv(long double x) {
   }
   return std::copysign(y, x);
 }
-double erfinv_quick(double x) {
-  return static_cast<double>(erfinv(x));
-}
+double erfinv_quick(double x) { return static_cast<double>(erfinv(x)); }
 
 // The overloads of <cmath>, as plain functions.
 #define TUTTI_MATH_CASE(name, f32, f64)                                                 \
@@ -125,20 +118,12 @@ KernelSpec one_op(ScalarOp op, DType dtype, Lanes lanes) {
 
 }  // namespace
 
-std::span<const MathCase> math_cases() {
-  return kCases;
-}
+std::span<const MathCase> math_cases() { return kCases; }
 
-const MathCase& math_case(ScalarOp op) {
-  return *std::ranges::find(kCases, op, &MathCase::op);
-}
+const MathCase& math_case(ScalarOp op) { return *std::ranges::find(kCases, op, &MathCase::op); }
 
-double ulp_distance(float got, long double want) {
-  return distance(got, want);
-}
-double ulp_distance(double got, long double want) {
-  return distance(got, want);
-}
+double ulp_distance(float got, long double want) { return distance(got, want); }
+double ulp_distance(double got, long double want) { return distance(got, want); }
 
 template <class T>
 MathSample<T> math_sample(ScalarOp op, int64_t count, uint64_t seed) {
@@ -160,10 +145,8 @@ MathSample<T> math_sample(ScalarOp op, int64_t count, uint64_t seed) {
     return (static_cast<double>(random() >> 11) * 0x1p-52 - 1.0) * half_width;
   };
   const auto pattern = [&] {
-    if constexpr (sizeof(T) == 4)
-      return std::bit_cast<float>(static_cast<uint32_t>(random()));
-    else
-      return std::bit_cast<double>(random());
+    if constexpr (sizeof(T) == 4) return std::bit_cast<float>(static_cast<uint32_t>(random()));
+    else return std::bit_cast<double>(random());
   };
   while (static_cast<int64_t>(sample.x.size()) < count) {
     const uint64_t kind = random() % 16;

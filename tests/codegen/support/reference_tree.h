@@ -21,7 +21,8 @@ struct ReferenceTree {
   S leaf_of(int64_t start, int64_t count) const {
     std::array<S, 16> lanes;
     lanes.fill(identity);
-    for (int64_t i = 0; i < count; ++i) lanes[static_cast<size_t>(i % 16)] = combine(lanes[static_cast<size_t>(i % 16)], element(start + i));
+    for (int64_t i = 0; i < count; ++i)
+      lanes[static_cast<size_t>(i % 16)] = combine(lanes[static_cast<size_t>(i % 16)], element(start + i));
     for (size_t half = 8; half > 0; half /= 2) {
       for (size_t j = 0; j < half; ++j) lanes[j] = combine(lanes[j], lanes[j + half]);
     }

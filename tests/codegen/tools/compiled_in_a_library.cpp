@@ -1,4 +1,5 @@
-// A library that others load, with Tutti inside: what a plugin of Python or of another program is. It computes something that no kernel exists for.
+// A library that others load, with Tutti inside: what a plugin of Python or of another program is. It computes
+// something that no kernel exists for.
 #include "tutti/core/error.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"

@@ -68,26 +68,40 @@ int outcome() {
 
 DType dtype_of_type(int type) {
   switch (type) {
-    case NcclApi::kI8: return DType::i8;
-    case NcclApi::kU8: return DType::u8;
-    case NcclApi::kI32: return DType::i32;
-    case NcclApi::kI64: return DType::i64;
-    case NcclApi::kF16: return DType::f16;
-    case NcclApi::kF32: return DType::f32;
-    case NcclApi::kF64: return DType::f64;
-    case NcclApi::kBF16: return DType::bf16;
-    case NcclApi::kF8E4M3: return DType::f8e4m3fn;
-    default: return DType::f8e5m2;
+    case NcclApi::kI8:
+      return DType::i8;
+    case NcclApi::kU8:
+      return DType::u8;
+    case NcclApi::kI32:
+      return DType::i32;
+    case NcclApi::kI64:
+      return DType::i64;
+    case NcclApi::kF16:
+      return DType::f16;
+    case NcclApi::kF32:
+      return DType::f32;
+    case NcclApi::kF64:
+      return DType::f64;
+    case NcclApi::kBF16:
+      return DType::bf16;
+    case NcclApi::kF8E4M3:
+      return DType::f8e4m3fn;
+    default:
+      return DType::f8e5m2;
   }
 }
 
 template <class T>
 T combine(int op, T a, T b) {
   switch (op) {
-    case NcclApi::kProduct: return a * b;
-    case NcclApi::kMax: return a > b ? a : b;
-    case NcclApi::kMin: return a < b ? a : b;
-    default: return a + b;
+    case NcclApi::kProduct:
+      return a * b;
+    case NcclApi::kMax:
+      return a > b ? a : b;
+    case NcclApi::kMin:
+      return a < b ? a : b;
+    default:
+      return a + b;
   }
 }
 
@@ -99,7 +113,8 @@ void reduce_element(const std::vector<const Op*>& ops, const Op& mine, size_t e,
     double value = 0;
     for (size_t r = 0; r < ops.size(); ++r) {
       double x = tutti::load_as_double(at(ops[r]), dtype);
-      if (ops[r]->scaled) x = dtype == DType::f64 ? x * ops[r]->factor : static_cast<float>(x) * static_cast<float>(ops[r]->factor);
+      if (ops[r]->scaled)
+        x = dtype == DType::f64 ? x * ops[r]->factor : static_cast<float>(x) * static_cast<float>(ops[r]->factor);
       value = r == 0 ? x : combine(mine.op, value, x);
     }
     if (mine.op == NcclApi::kAvg) value /= static_cast<double>(ops.size());
@@ -111,9 +126,10 @@ void reduce_element(const std::vector<const Op*>& ops, const Op& mine, size_t e,
   for (size_t r = 0; r < ops.size(); ++r) {
     const int64_t x = tutti::load_as_int64(at(ops[r]), dtype);
     wrapped += static_cast<uint64_t>(x);
-    value = r == 0 ? x : mine.op == NcclApi::kMax || mine.op == NcclApi::kMin
-                             ? combine(mine.op, value, x)
-                             : static_cast<int64_t>(static_cast<uint64_t>(value) * static_cast<uint64_t>(x));
+    value = r == 0 ? x
+            : mine.op == NcclApi::kMax || mine.op == NcclApi::kMin
+                ? combine(mine.op, value, x)
+                : static_cast<int64_t>(static_cast<uint64_t>(value) * static_cast<uint64_t>(x));
   }
   if (mine.op == NcclApi::kSum) value = static_cast<int64_t>(wrapped);
   if (mine.op == NcclApi::kAvg) value = static_cast<int64_t>(wrapped) / static_cast<int64_t>(ops.size());
@@ -160,7 +176,8 @@ void collective(Rank& me, const Op& op, int64_t number) {
     return;
   }
   bool alike = true;
-  for (const Op* other : step.ops) alike &= other->kind == op.kind && other->count == op.count && other->type == op.type;
+  for (const Op* other : step.ops)
+    alike &= other->kind == op.kind && other->count == op.count && other->type == op.type;
   if (!alike) me.error = kInvalidUsage;
   lock.unlock();
   const std::vector<char> result = alike ? compute(step.ops, me.rank) : std::vector<char>();
@@ -183,7 +200,8 @@ void receive(Rank& me, const Op& op) {
   box.pop_front();
 }
 
-// A launch that the stream comes to after an abort does nothing, and an abort waits for one that runs: their buffers may go.
+// A launch that the stream comes to after an abort does nothing, and an abort waits for one that runs: their buffers
+// may go.
 void run(const std::shared_ptr<Rank>& me, const std::vector<Op>& ops, int64_t number) {
   {
     const std::lock_guard lock(me->world->mutex);
@@ -311,9 +329,9 @@ int ncclCommAbort(NcclComm* comm) {
 }
 int ncclCommGetAsyncError(NcclComm* comm, int* result) {
   std::lock_guard lock(comm->rank->world->mutex);
-  *result = comm->rank->error != 0                                  ? comm->rank->error.load()
+  *result = comm->rank->error != 0                                ? comm->rank->error.load()
             : comm->rank->world->joined < comm->rank->world->size ? int{NcclApi::kInProgress}
-                                                                    : int{NcclApi::kSuccess};
+                                                                  : int{NcclApi::kSuccess};
   return NcclApi::kSuccess;
 }
 const char* ncclGetErrorString(int result) { return result == NcclApi::kRemoteError ? "remote error" : "fake error"; }
@@ -332,16 +350,19 @@ int ncclRedOpDestroy(int op, NcclComm* comm) {
 int ncclAllReduce(const void* input, void* output, size_t count, int type, int op, NcclComm* comm, CudaStream* stream) {
   return add(comm, stream, {Kind::all_reduce, chars(input), chars(output), count, type, op, 0});
 }
-int ncclBroadcast(const void* input, void* output, size_t count, int type, int root, NcclComm* comm, CudaStream* stream) {
+int ncclBroadcast(const void* input, void* output, size_t count, int type, int root, NcclComm* comm,
+                  CudaStream* stream) {
   return add(comm, stream, {Kind::broadcast, chars(input), chars(output), count, type, -1, root});
 }
-int ncclReduce(const void* input, void* output, size_t count, int type, int op, int root, NcclComm* comm, CudaStream* stream) {
+int ncclReduce(const void* input, void* output, size_t count, int type, int op, int root, NcclComm* comm,
+               CudaStream* stream) {
   return add(comm, stream, {Kind::reduce, chars(input), chars(output), count, type, op, root});
 }
 int ncclAllGather(const void* input, void* output, size_t count, int type, NcclComm* comm, CudaStream* stream) {
   return add(comm, stream, {Kind::all_gather, chars(input), chars(output), count, type, -1, 0});
 }
-int ncclReduceScatter(const void* input, void* output, size_t count, int type, int op, NcclComm* comm, CudaStream* stream) {
+int ncclReduceScatter(const void* input, void* output, size_t count, int type, int op, NcclComm* comm,
+                      CudaStream* stream) {
   return add(comm, stream, {Kind::reduce_scatter, chars(input), chars(output), count, type, op, 0});
 }
 int ncclSend(const void* data, size_t count, int type, int peer, NcclComm* comm, CudaStream* stream) {

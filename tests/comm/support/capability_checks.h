@@ -5,8 +5,8 @@
 
 namespace tutti::comm {
 
-// Every kind, dtype and reduce op; every rank calls it and throws when can() was wrong. `with_peers`: the transport can see
-// that the ranks' sizes differ.
+// Every kind, dtype and reduce op; every rank calls it and throws when can() was wrong. `with_peers`: the transport can
+// see that the ranks' sizes differ.
 void check_capabilities(ProcessGroup& group, bool with_peers);
 
 }  // namespace tutti::comm

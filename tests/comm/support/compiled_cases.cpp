@@ -35,7 +35,8 @@ void reduced_gathered_and_exchanged(ProcessGroup& group) {
   TUTTI_CHECK(WorkRegistry::current().unwaited() == 0, "{} works left", WorkRegistry::current().unwaited());
 }
 
-// A stage of a pipeline: receives two messages in the order opposite to that in which they are sent, computes, sends on.
+// A stage of a pipeline: receives two messages in the order opposite to that in which they are sent, computes, sends
+// on.
 void pipeline_stage_with_reversed_tags(ProcessGroup& group) {
   const auto first = [&](const Tensor& x) {
     const Tensor a = isend(exp(x), 1, group, 5), b = isend(tanh(x), 1, group, 6);
@@ -62,7 +63,8 @@ void batches_of_messages_keep_their_members(ProcessGroup& group) {
   const int next = (group.rank() + 1) % 3, before = (group.rank() + 2) % 3;
   const auto fn = [&](const Tensor& x) {
     const Tensor y = mul(x, x);
-    const PointToPoint messages[] = {{Kind::irecv, x, before, 2}, {Kind::isend, y, next, 1}, {Kind::isend, x, next, 2}, {Kind::irecv, y, before, 1}};
+    const PointToPoint messages[] = {
+        {Kind::irecv, x, before, 2}, {Kind::isend, y, next, 1}, {Kind::isend, x, next, 2}, {Kind::irecv, y, before, 1}};
     const std::vector<Tensor> out = batch_isend_irecv(messages, group);
     return sub(out[3], out[0]);
   };
@@ -97,7 +99,8 @@ void equal_calls_stay_two_calls_and_unused_ones_are_made(ProcessGroup& group) {
   });
   f(values({4}, group.rank(), 1));
   const CompileStatistics s = f.statistics();
-  TUTTI_CHECK(s.last.calls == 3 && s.last.merged == 0 && s.last.unused == 0, "{} calls, {} merged, {} unused", s.last.calls, s.last.merged, s.last.unused);
+  TUTTI_CHECK(s.last.calls == 3 && s.last.merged == 0 && s.last.unused == 0, "{} calls, {} merged, {} unused",
+              s.last.calls, s.last.merged, s.last.unused);
 }
 
 // Equal parts, and rows that rank p sends to rank q: p + q.
@@ -106,7 +109,8 @@ void all_to_all_with_and_without_splits(ProcessGroup& group) {
   int64_t rows = 0;
   for (int p = 0; p < group.size(); ++p) splits.push_back(group.rank() + p), rows += splits.back();
   const auto fn = [&](const Tensor& x, const Tensor& y) {
-    return std::vector<Tensor>{mul(all_to_all_single(exp(x), group), 2.0), tanh(all_to_all_single(mul(y, 3.0), splits, splits, group))};
+    return std::vector<Tensor>{mul(all_to_all_single(exp(x), group), 2.0),
+                               tanh(all_to_all_single(mul(y, 3.0), splits, splits, group))};
   };
   const auto f = compile(fn, {.name = "all_to_all"});
   for (uint64_t seed = 1; seed < 4; ++seed) {
@@ -131,7 +135,8 @@ void permutation_of_ranks(ProcessGroup& group) {
 void coalesced(ProcessGroup& group) {
   const auto fn = [&](const Tensor& x, const Tensor& y) {
     const Tensor inputs[] = {exp(x), mul(y, 2.0)};
-    const std::vector<Tensor> sums = all_reduce_coalesced(inputs, "sum", group), all = all_gather_single_coalesced(inputs, group);
+    const std::vector<Tensor> sums = all_reduce_coalesced(inputs, "sum", group),
+                              all = all_gather_single_coalesced(inputs, group);
     const std::vector<Tensor> parts = reduce_scatter_single_coalesced(all, "avg", group);
     return std::vector<Tensor>{add(sums[0], parts[0]), sub(parts[1], sums[1]), all[0], all[1]};
   };

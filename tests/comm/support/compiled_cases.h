@@ -10,7 +10,7 @@ namespace tutti::comm::functional {
 
 struct CompiledCase {
   const char* name;
-  std::vector<int> ranks;      // sizes of groups for which it is written
+  std::vector<int> ranks;        // sizes of groups for which it is written
   void (*check)(ProcessGroup&);  // collective; throws what goes wrong
 };
 const std::vector<CompiledCase>& compiled_cases();

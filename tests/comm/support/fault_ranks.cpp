@@ -34,8 +34,8 @@ std::string class_of(const std::exception& error) {
   return "std::exception";
 }
 
-// A folder for what the ranks say, and for the dumps of their flight recorders, which stay small: groups that have ended
-// are remembered until the last of their calls has left the ring.
+// A folder for what the ranks say, and for the dumps of their flight recorders, which stay small: groups that have
+// ended are remembered until the last of their calls has left the ring.
 class Folder {
  public:
   Folder() : path_(fresh_path("tutti-faults")) {
@@ -55,7 +55,8 @@ class Folder {
     for (int r = 0; r < kFaultRanks; ++r) {
       std::ifstream file(path_of(path_, r));
       std::map<std::string, std::string> said;
-      for (std::string line; std::getline(file, line);) said[line.substr(0, line.find('='))] = line.substr(line.find('=') + 1);
+      for (std::string line; std::getline(file, line);)
+        said[line.substr(0, line.find('='))] = line.substr(line.find('=') + 1);
       played.ranks.emplace_back(std::move(said));
     }
     return played;
@@ -65,14 +66,17 @@ class Folder {
   const std::string path_;
 };
 
-Played play_with_processes(const std::string& transport, const std::string& scenario, const std::string& argument, const std::string& mpirun_flags) {
+Played play_with_processes(const std::string& transport, const std::string& scenario, const std::string& argument,
+                           const std::string& mpirun_flags) {
   const Folder folder;
   TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = ""});
-  const std::string program = fmt::format("{}/fault_program {} {} '{}' {} {}", TUTTI_BINARY_DIR, transport, scenario, argument, folder.path(), server.port());
+  const std::string program = fmt::format("{}/fault_program {} {} '{}' {} {}", TUTTI_BINARY_DIR, transport, scenario,
+                                          argument, folder.path(), server.port());
   std::string command;
   if (transport == "mpi") {
     const char* root = geteuid() == 0 ? "--allow-run-as-root" : "";  // which must say that it means it
-    command = fmt::format("timeout {} mpirun {} --oversubscribe {} -n {} {}", kLimit.count(), root, mpirun_flags, kFaultRanks, program);
+    command = fmt::format("timeout {} mpirun {} --oversubscribe {} -n {} {}", kLimit.count(), root, mpirun_flags,
+                          kFaultRanks, program);
   } else {
     for (int r = 0; r < kFaultRanks; ++r) command += fmt::format("timeout {} {} {} & ", kLimit.count(), program, r);
     command = fmt::format("({}wait)", command);
@@ -84,7 +88,8 @@ Played play_with_processes(const std::string& transport, const std::string& scen
 constexpr const char* kGoOn = "--enable-recovery";
 bool mpirun_goes_on() {
   static const bool does = run_command(fmt::format("timeout 60 mpirun {} --oversubscribe {} -n 1 true",
-                                                   geteuid() == 0 ? "--allow-run-as-root" : "", kGoOn)).exit_code == 0;
+                                                   geteuid() == 0 ? "--allow-run-as-root" : "", kGoOn))
+                               .exit_code == 0;
   return does;
 }
 
@@ -138,17 +143,22 @@ Played play_over(const std::string& transport, const std::string& scenario, cons
   return folder.read(output);
 }
 
-Played play_under_plain_mpirun(const std::string& scenario, const std::string& argument) { return play_with_processes("mpi", scenario, argument, ""); }
+Played play_under_plain_mpirun(const std::string& scenario, const std::string& argument) {
+  return play_with_processes("mpi", scenario, argument, "");
+}
 
-void play_as_process(const std::string& transport, const std::string& scenario, const std::string& argument, const std::string& folder, int port,
-                     int rank) {
+void play_as_process(const std::string& transport, const std::string& scenario, const std::string& argument,
+                     const std::string& folder, int port, int rank) {
   if (transport == "hier") setenv("TUTTI_HOST_ID", fmt::format("host {}", rank / 2).c_str(), 1);
   setenv("TUTTI_TRANSPORT", transport.c_str(), 1);  // of the groups that scenarios make, too: the best one would be shm
   RankContext context({.rank = rank, .world_size = kFaultRanks, .threads = 1});
   const RankContext::Scope scope(context);
   const auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .job_key = ""});
-  const auto world = init_process_group({.store = store, .rank = rank, .world_size = kFaultRanks,
-                                         .group = {.name = "0", .transport = transport, .timeout = std::chrono::minutes(1)}});
+  const auto world =
+      init_process_group({.store = store,
+                          .rank = rank,
+                          .world_size = kFaultRanks,
+                          .group = {.name = "0", .transport = transport, .timeout = std::chrono::minutes(1)}});
   FaultRank self(*world, argument, folder);
   play(scenario, self);
   destroy_process_group();
@@ -161,12 +171,15 @@ const std::vector<MissingRow>& missing_rows() {
         {"threads", "shrink", "SIGKILL ends the process, and with it all ranks"},
         {"threads", "death while made", "SIGKILL ends the process, and with it all ranks"},
         {"threads", "death with the store", "SIGKILL ends the process, and with it all ranks"},
-        {"mpi", "death while made", "every rank makes its side of a group on its own: a death is noticed in the first call, as in any"},
-        {"mpi", "death with the store", "every rank makes its side of a group on its own: a death is noticed in the first call, as in any"},
+        {"mpi", "death while made",
+         "every rank makes its side of a group on its own: a death is noticed in the first call, as in any"},
+        {"mpi", "death with the store",
+         "every rank makes its side of a group on its own: a death is noticed in the first call, as in any"},
         {"hier", "death with the store", "on other hosts nobody knows more than that the store is gone"},
     };
     if (!mpirun_goes_on()) {
-      for (const char* row : {"death", "shrink"}) missing.push_back({"mpi", row, "this mpirun has no flag --enable-recovery: it ends all ranks with the first"});
+      for (const char* row : {"death", "shrink"})
+        missing.push_back({"mpi", row, "this mpirun has no flag --enable-recovery: it ends all ranks with the first"});
     }
     return missing;
   }();

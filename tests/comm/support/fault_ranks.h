@@ -1,5 +1,5 @@
-// Scenarios in which ranks die, leave or come late, played over any transport: by threads of the test, by processes that
-// the test starts, or by those of mpirun (tools/fault_program.cpp).
+// Scenarios in which ranks die, leave or come late, played over any transport: by threads of the test, by processes
+// that the test starts, or by those of mpirun (tools/fault_program.cpp).
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,8 @@ class FaultRank {
   const std::string argument;
   // Tells the test; what a rank said before it is killed arrives.
   void say(const std::string& key, const std::string& value) const;
-  // Says which class of error `call` throws (`<key>.class`, "" when none), its text, and how long the call took (`.ms`).
+  // Says which class of error `call` throws (`<key>.class`, "" when none), its text, and how long the call took
+  // (`.ms`).
   void say_outcome(const std::string& key, const std::function<void()>& call) const;
 
  private:
@@ -54,10 +55,11 @@ Played play_over(const std::string& transport, const std::string& scenario, cons
 Played play_under_plain_mpirun(const std::string& scenario, const std::string& argument);
 
 // What the program of a rank does: joins the world whose store is served at `port`, and plays.
-void play_as_process(const std::string& transport, const std::string& scenario, const std::string& argument, const std::string& folder, int port,
-                     int rank);
+void play_as_process(const std::string& transport, const std::string& scenario, const std::string& argument,
+                     const std::string& folder, int port, int rank);
 
-// The rows of the scenario "deadlines", in which the last rank does not come: the call, and the milliseconds it is given.
+// The rows of the scenario "deadlines", in which the last rank does not come: the call, and the milliseconds it is
+// given.
 struct Deadline {
   std::string row;
   double ms;

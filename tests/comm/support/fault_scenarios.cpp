@@ -35,12 +35,15 @@ void death(FaultRank& rank) {
   int kind = 0, victim = 0, delay = 0;
   int64_t count = 0;
   std::istringstream(rank.argument) >> kind >> count >> victim >> delay;
-  const SampleCall call = sample_call(rank.world, static_cast<Kind>(kind), {.count = count, .root = rank.world.size() - 1});
+  const SampleCall call =
+      sample_call(rank.world, static_cast<Kind>(kind), {.count = count, .root = rank.world.size() - 1});
   std::jthread killer;
-  // The window from the death to the error is the transport's: kernels that add are compiled here, and connections made.
+  // The window from the death to the error is the transport's: kernels that add are compiled here, and connections
+  // made.
   call.make();
   rank.say_outcome("call", [&] {
-    rank.world.barrier();  // the victim must not die while others still make the group; a rank that is late here hears of the death
+    rank.world.barrier();  // the victim must not die while others still make the group; a rank that is late here hears
+                           // of the death
     if (rank.world.rank() == victim) {
       killer = std::jthread([&] {
         std::this_thread::sleep_for(std::chrono::microseconds(delay));
@@ -82,18 +85,22 @@ void add_kinds(std::vector<DeadlineRow>& rows) {
   for (const Kind kind : all_kinds()) {
     if (!waits_for_all(kind)) continue;
     rows.push_back({std::string(name_of(kind)), 100ms, [kind](ProcessGroup& g, milliseconds t) {
-      g.set_timeout(t);
-      sample_call(g, kind).make();
-    }});
+                      g.set_timeout(t);
+                      sample_call(g, kind).make();
+                    }});
   }
 }
 
 std::vector<DeadlineRow> make_deadline_rows() {
   std::vector<DeadlineRow> rows = {
-      {"a longer all_reduce", 600ms, [](ProcessGroup& g, milliseconds t) { g.all_reduce(Tensor::of<float>({1, 2}), {}, {.timeout = t}); }},
-      {"recv", 100ms, [](ProcessGroup& g, milliseconds t) { g.recv(Tensor::of<float>({1, 2}), kFaultRanks - 1, 0, {.timeout = t}); }},
-      {"send", 100ms, [](ProcessGroup& g, milliseconds t) { g.send(Tensor::empty({4 << 20}), kFaultRanks - 1, 0, {.timeout = t}); }},
-      {"batch_isend_irecv", 100ms, [](ProcessGroup& g, milliseconds t) {
+      {"a longer all_reduce", 600ms,
+       [](ProcessGroup& g, milliseconds t) { g.all_reduce(Tensor::of<float>({1, 2}), {}, {.timeout = t}); }},
+      {"recv", 100ms,
+       [](ProcessGroup& g, milliseconds t) { g.recv(Tensor::of<float>({1, 2}), kFaultRanks - 1, 0, {.timeout = t}); }},
+      {"send", 100ms,
+       [](ProcessGroup& g, milliseconds t) { g.send(Tensor::empty({4 << 20}), kFaultRanks - 1, 0, {.timeout = t}); }},
+      {"batch_isend_irecv", 100ms,
+       [](ProcessGroup& g, milliseconds t) {
          const PointToPoint receive{PointToPoint::Kind::irecv, Tensor::of<float>({1, 2}), kFaultRanks - 1, 0};
          g.batch_isend_irecv({&receive, 1}, {.timeout = t});
        }},
@@ -115,9 +122,9 @@ const std::vector<DeadlineRow>& deadline_rows() {
   return rows;
 }
 
-// The last rank does not come. On a machine that does much else a rank may get its turn late whatever the code does. So a
-// thread that only sleeps until the deadline tells how late it was woken (`<row>.sleeper`), which is allowed in addition,
-// and a row that was late all the same is played again, up to so many times.
+// The last rank does not come. On a machine that does much else a rank may get its turn late whatever the code does. So
+// a thread that only sleeps until the deadline tells how late it was woken (`<row>.sleeper`), which is allowed in
+// addition, and a row that was late all the same is played again, up to so many times.
 constexpr int kAttempts = 12;
 
 void meet_deadlines(FaultRank& rank) {
@@ -130,7 +137,9 @@ void meet_deadlines(FaultRank& rank) {
       int64_t was_late = 0;
       if (!is_late_one) {
         const auto start = std::chrono::steady_clock::now();
-        const auto since_start = [&] { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count(); };
+        const auto since_start = [&] {
+          return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+        };
         double slept = 0;
         std::thread sleeper([&] {
           std::this_thread::sleep_until(start + row.timeout);
@@ -169,7 +178,8 @@ int64_t allocated_bytes() {
     const size_t at = info.rfind(type);
     return at == std::string_view::npos ? 0 : std::stoll(std::string(info.substr(info.find("size=\"", at) + 6, 20)));
   };
-  const int64_t bytes = last("<system type=\"current\"") + last("<total type=\"mmap\"") - last("<total type=\"fast\"") - last("<total type=\"rest\"");
+  const int64_t bytes = last("<system type=\"current\"") + last("<total type=\"mmap\"") - last("<total type=\"fast\"") -
+                        last("<total type=\"rest\"");
   free(text);
   return bytes;
 }
@@ -286,7 +296,8 @@ std::vector<Deadline> deadlines() {
 
 void play(const std::string& scenario, FaultRank& rank) {
   static const std::map<std::string, void (*)(FaultRank&)> scenarios = {
-      {"death", death}, {"leave", leave}, {"deadlines", meet_deadlines}, {"drop", drop}, {"monitored", monitored}, {"mute", mute}, {"shrink", shrink}};
+      {"death", death}, {"leave", leave},  {"deadlines", meet_deadlines}, {"drop", drop}, {"monitored", monitored},
+      {"mute", mute},   {"shrink", shrink}};
   std::vector<std::string> names;
   for (const auto& [name, function] : scenarios) names.push_back(name);
   const auto found = scenarios.find(scenario);

@@ -56,7 +56,8 @@ void expect_refused(const std::string& name, const std::function<void()>& call) 
     call();
   } catch (const UsageError& error) {
     const std::string text = error.what();
-    require(text.find(fmt::format("belongs to process {}, and this is its fork()ed child {}", getppid(), getpid())) != std::string::npos,
+    require(text.find(fmt::format("belongs to process {}, and this is its fork()ed child {}", getppid(), getpid())) !=
+                std::string::npos,
             fmt::format("{} says: {}", name, text));
     return;
   }
@@ -67,8 +68,8 @@ void expect_refused(const std::string& name, const std::function<void()>& call) 
 struct Inherited {
   ProcessGroup* group;
   Tensor sent, received;
-  std::optional<Work> pending;           // a receive that no rank has answered yet
-  Tensor functional;                     // the result of a collective that nobody has waited for
+  std::optional<Work> pending;              // a receive that no rank has answered yet
+  Tensor functional;                        // the result of a collective that nobody has waited for
   std::unique_ptr<SymmetricBuffer> buffer;  // where the group has a store and its ranks share memory
 };
 
@@ -128,7 +129,12 @@ void make_own_world() {
 }  // namespace
 
 void check_forked_child(ProcessGroup& group) {
-  Inherited own{.group = &group, .sent = full({4}, 1.0 + group.rank()), .received = zeros({4}), .pending = {}, .functional = {}, .buffer = {}};
+  Inherited own{.group = &group,
+                .sent = full({4}, 1.0 + group.rank()),
+                .received = zeros({4}),
+                .pending = {},
+                .functional = {},
+                .buffer = {}};
   const int last = group.size() - 1;
   group.all_reduce(own.sent);
   if (group.rank() == 0) own.pending = group.irecv(own.received, last);

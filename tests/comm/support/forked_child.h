@@ -5,8 +5,9 @@
 
 namespace tutti::comm {
 
-// Every rank of `group` calls it. Rank 0 forks children, which try all calls, drop what they have inherited and make groups of their own; then the
-// ranks go on. Throws std::runtime_error where a call is carried out in a child, or disturbs the ranks.
+// Every rank of `group` calls it. Rank 0 forks children, which try all calls, drop what they have inherited and make
+// groups of their own; then the ranks go on. Throws std::runtime_error where a call is carried out in a child, or
+// disturbs the ranks.
 void check_forked_child(ProcessGroup& group);
 
 }  // namespace tutti::comm

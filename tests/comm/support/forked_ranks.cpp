@@ -26,14 +26,15 @@ namespace tutti::comm {
 
 namespace {
 
-// A copy of the process has only the thread that forks; a lock that another one held at that moment stays held in it for ever.
-// The kernel lists a thread for a moment after it was joined, so the count is given time to fall.
+// A copy of the process has only the thread that forks; a lock that another one held at that moment stays held in it
+// for ever. The kernel lists a thread for a moment after it was joined, so the count is given time to fall.
 void expect_one_thread() {
   // ThreadSanitizer keeps a thread of its own.
 #ifndef __SANITIZE_THREAD__
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   for (;;) {
-    const auto threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+    const auto threads =
+        std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
     if (threads == 1) return;
     TUTTI_CHECK(std::chrono::steady_clock::now() < deadline,
                 "ranks are forked by a process of {} threads; start the others in ForkOptions::before_start", threads);
@@ -81,27 +82,31 @@ std::vector<ForkedResult> fork_processes(int count, const std::function<void(int
   std::vector<ForkedResult> results(static_cast<size_t>(count));
   for (size_t r = 0; r < results.size(); ++r) {
     char buffer[1024];
-    for (ssize_t got; (got = read(pipes[r], buffer, sizeof buffer)) > 0;) results[r].error.append(buffer, static_cast<size_t>(got));
+    for (ssize_t got; (got = read(pipes[r], buffer, sizeof buffer)) > 0;)
+      results[r].error.append(buffer, static_cast<size_t>(got));
     close(pipes[r]);
     waitpid(pids[r], &results[r].wait_status, 0);
   }
   return results;
 }
 
-std::vector<ForkedResult> run_forked(int ranks, const std::function<void(ProcessGroup&)>& fn, const ForkOptions& options) {
+std::vector<ForkedResult> run_forked(int ranks, const std::function<void(ProcessGroup&)>& fn,
+                                     const ForkOptions& options) {
   const auto segment = Segment::create(ranks, options.slot_bytes);
   const auto rank_main = [&](int rank) {
     std::vector<int> everyone;
     for (int q = 0; q < ranks; ++q) everyone.push_back(q);
     ProcessGroup group("0", "forked", rank, everyone, nullptr);
     auto transport = std::make_unique<ShmTransport>(segment, rank, ShmOptions{});
-    group.set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(std::move(transport), GroupLabel{"0"}, options.timeout));
+    group.set_backend(DeviceKind::cpu,
+                      std::make_shared<TransportBackend>(std::move(transport), GroupLabel{"0"}, options.timeout));
     fn(group);
   };
   return fork_processes(ranks, rank_main, options, [&](int rank, pid_t pid) { segment->area(rank).pid.store(pid); });
 }
 
-std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessGroup&)>& fn, const ForkOptions& options) {
+std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessGroup&)>& fn,
+                                    const ForkOptions& options) {
   std::shared_ptr<TcpStoreServer> server;
   int ports[2];
   TUTTI_CHECK_ENV(pipe(ports) == 0, "no pipe for the port of the store");
@@ -110,7 +115,9 @@ std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessG
   own.before_start = [&] {
     server = serve_store({.bind_address = "127.0.0.1", .job_key = ""});
     const std::vector<int> port(static_cast<size_t>(ranks), server->port());
-    TUTTI_CHECK_ENV(write(writer.get(), port.data(), port.size() * sizeof(int)) == static_cast<ssize_t>(port.size() * sizeof(int)), "no pipe");
+    TUTTI_CHECK_ENV(
+        write(writer.get(), port.data(), port.size() * sizeof(int)) == static_cast<ssize_t>(port.size() * sizeof(int)),
+        "no pipe");
     if (options.before_start) options.before_start();
   };
   const auto rank_main = [&](int rank) {
@@ -120,8 +127,11 @@ std::vector<ForkedResult> run_world(int ranks, const std::function<void(ProcessG
     int port = 0;
     TUTTI_CHECK_ENV(read(reader.get(), &port, sizeof port) == sizeof port, "no pipe");
     const auto store = connect_store({.port = port, .job_key = ""});
-    const auto world = init_process_group(
-        {.store = store, .rank = rank, .world_size = ranks, .group = {.name = "0", .transport = options.transport, .timeout = options.timeout}});
+    const auto world =
+        init_process_group({.store = store,
+                            .rank = rank,
+                            .world_size = ranks,
+                            .group = {.name = "0", .transport = options.transport, .timeout = options.timeout}});
     fn(*world);
     destroy_process_group();
   };

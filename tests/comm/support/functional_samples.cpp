@@ -14,10 +14,13 @@ Tensor marked(int rank, const Extents& sizes, DType dtype) {
 std::vector<double> values(const Tensor& t) { return facets::values(wait_tensor(t), t.extents()); }
 
 void expect_same(const Tensor& actual, const Tensor& expected) {
-  TUTTI_CHECK(actual.extents() == expected.extents() && actual.dtype() == expected.dtype(), "{} is not {}", describe(actual), describe(expected));
+  TUTTI_CHECK(actual.extents() == expected.extents() && actual.dtype() == expected.dtype(), "{} is not {}",
+              describe(actual), describe(expected));
   TUTTI_CHECK(values(actual) == values(expected), "{} is not {}", to_string(actual), to_string(expected));
 }
 
-std::string bytes_of(const Tensor& t) { return {static_cast<const char*>(t.storage()->data()), static_cast<size_t>(t.storage()->nbytes())}; }
+std::string bytes_of(const Tensor& t) {
+  return {static_cast<const char*>(t.storage()->data()), static_cast<size_t>(t.storage()->nbytes())};
+}
 
 }  // namespace tutti::comm::functional

@@ -29,10 +29,10 @@ std::string refusal_of(Fn fn) {
   return "no UsageError";
 }
 
-#define EXPECT_REFUSED(text, ...)                                                                       \
-  do {                                                                                                  \
-    const std::string message = refusal_of([&] { __VA_ARGS__; });                                       \
-    TUTTI_CHECK(message.find(text) != std::string::npos, "'{}' does not say '{}'", message, text);      \
+#define EXPECT_REFUSED(text, ...)                                                                  \
+  do {                                                                                             \
+    const std::string message = refusal_of([&] { __VA_ARGS__; });                                  \
+    TUTTI_CHECK(message.find(text) != std::string::npos, "'{}' does not say '{}'", message, text); \
   } while (false)
 
 }  // namespace tutti::comm::functional

@@ -20,7 +20,8 @@ struct Disagreement {
 const std::vector<Disagreement>& disagreements();
 void PrintTo(const Disagreement& d, std::ostream* out);
 
-// Collective over a world of 3 ranks. Throws unless all are refused within seconds, twice, and groups are made afterwards.
+// Collective over a world of 3 ranks. Throws unless all are refused within seconds, twice, and groups are made
+// afterwards.
 void check_disagreement(ProcessGroup& world, const Disagreement& d);
 // Makes groups in several ways and uses them.
 void expect_groups(ProcessGroup& world);

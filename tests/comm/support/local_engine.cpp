@@ -78,7 +78,9 @@ class LocalNetwork::Engine final : public MessageEngine {
   int rank_;
 };
 
-std::unique_ptr<MessageEngine> LocalNetwork::engine(int rank) { return std::make_unique<Engine>(shared_from_this(), rank); }
+std::unique_ptr<MessageEngine> LocalNetwork::engine(int rank) {
+  return std::make_unique<Engine>(shared_from_this(), rank);
+}
 
 void LocalNetwork::lose(int rank, std::string why) {
   const std::lock_guard lock(mutex_);

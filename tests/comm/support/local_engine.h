@@ -22,8 +22,8 @@ class LocalNetwork : public std::enable_shared_from_this<LocalNetwork> {
   // Puts any bytes into the queue of `to`, as if `from` had sent them.
   void forge(int from, int to, std::vector<std::byte> bytes);
 
-  int64_t packets() const;       // sent so far
-  int64_t most_bytes() const;    // that waited at one rank at one time
+  int64_t packets() const;     // sent so far
+  int64_t most_bytes() const;  // that waited at one rank at one time
 
  private:
   class Engine;

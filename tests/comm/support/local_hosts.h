@@ -16,7 +16,8 @@ namespace tutti::comm {
 // The transport between hosts, which counts the bytes that rounds offer.
 class CountedTransport final : public MessageTransport {
  public:
-  CountedTransport(std::unique_ptr<MessageEngine> engine, std::string group, std::shared_ptr<std::atomic<int64_t>> bytes)
+  CountedTransport(std::unique_ptr<MessageEngine> engine, std::string group,
+                   std::shared_ptr<std::atomic<int64_t>> bytes)
       : MessageTransport(std::move(engine), std::move(group)), bytes_(std::move(bytes)) {}
   void start(const CallRecord& call, int64_t step, const Exchange& exchange, Receiver& receiver) override {
     for (int p = 0; p < size(); ++p) *bytes_ += exchange.offer_to(p).bytes;
@@ -41,14 +42,17 @@ struct Hosts {
       const int host = hosts[static_cast<size_t>(rank)];
       const auto inner_rank = static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank, host));
       auto inner = std::make_unique<MessageTransport>(inside[static_cast<size_t>(host)]->engine(inner_rank), "inside");
-      return std::make_unique<HierTransport>(std::move(inner), std::make_unique<CountedTransport>(all->engine(rank), "test", bytes_between), hosts, "test");
+      return std::make_unique<HierTransport>(
+          std::move(inner), std::make_unique<CountedTransport>(all->engine(rank), "test", bytes_between), hosts,
+          "test");
     };
   }
   int size() const { return static_cast<int>(hosts.size()); }
   std::vector<int> hosts;
   std::shared_ptr<LocalNetwork> all;
   std::vector<std::shared_ptr<LocalNetwork>> inside;
-  std::shared_ptr<std::atomic<int64_t>> bytes_between = std::make_shared<std::atomic<int64_t>>(0);  // offered between hosts, by all ranks
+  std::shared_ptr<std::atomic<int64_t>> bytes_between =
+      std::make_shared<std::atomic<int64_t>>(0);  // offered between hosts, by all ranks
 };
 
 }  // namespace tutti::comm

@@ -20,12 +20,9 @@ struct Ends {
   int64_t sent_more = 0;  // elements beyond the receiver's
 };
 constexpr Ends kEnds[] = {
-    {"the dtypes differ", DType::f32, DType::i32},
-    {"the dtypes differ", DType::i64, DType::f64},
-    {"the dtypes differ", DType::bf16, DType::f16},
-    {"the dtypes differ", DType::f32, DType::f64},
-    {"the lengths differ", DType::f32, DType::f32, 1},
-    {"the lengths differ", DType::u8, DType::u8, -1},
+    {"the dtypes differ", DType::f32, DType::i32},     {"the dtypes differ", DType::i64, DType::f64},
+    {"the dtypes differ", DType::bf16, DType::f16},    {"the dtypes differ", DType::f32, DType::f64},
+    {"the lengths differ", DType::f32, DType::f32, 1}, {"the lengths differ", DType::u8, DType::u8, -1},
 };
 
 std::string refusal_of(const std::function<void()>& call) {
@@ -38,8 +35,10 @@ std::string refusal_of(const std::function<void()>& call) {
 }
 
 void expect_refusal(const std::string& text, const Ends& ends, uint32_t tag) {
-  for (const std::string& part : {fmt::format("rank {} refuses the message with tag {} from rank {}", kReceiver, tag, kSender), std::string(ends.field),
-                                  fmt::format("of {}, rank {} receives", name_of(ends.sent), kReceiver), fmt::format("of {}", name_of(ends.received))}) {
+  for (const std::string& part :
+       {fmt::format("rank {} refuses the message with tag {} from rank {}", kReceiver, tag, kSender),
+        std::string(ends.field), fmt::format("of {}, rank {} receives", name_of(ends.sent), kReceiver),
+        fmt::format("of {}", name_of(ends.received))}) {
     TUTTI_CHECK(text.find(part) != std::string::npos, "'{}' is not in '{}'", part, text);
   }
 }
@@ -57,8 +56,10 @@ void expect_working(ProcessGroup& group) {
 
 using Call = std::function<void(ProcessGroup&, const Tensor&, uint32_t tag)>;
 
-// The sender's call ends with the refusal or, when it has ended before, the next message that it posts, which is sent all the same.
-void check_pair(ProcessGroup& group, const Ends& ends, int64_t count, bool receive_first, const Call& send, const Call& receive) {
+// The sender's call ends with the refusal or, when it has ended before, the next message that it posts, which is sent
+// all the same.
+void check_pair(ProcessGroup& group, const Ends& ends, int64_t count, bool receive_first, const Call& send,
+                const Call& receive) {
   const uint32_t tag = receive_first ? 5 : 6;
   const Tensor out = Tensor::empty({count + ends.sent_more}, ends.sent), in = Tensor::empty({count}, ends.received);
   std::fill_n(static_cast<char*>(in.raw_data()), in.nbytes(), '\x11');
@@ -86,7 +87,8 @@ void check_pair(ProcessGroup& group, const Ends& ends, int64_t count, bool recei
   if (group.rank() == kSender) {
     const std::string late = refusal_of([&] { group.send(Tensor::of<float>({7}), kReceiver, 9); });
     TUTTI_CHECK(text.empty() != late.empty(), "refused twice or never: '{}', '{}'", text, late);
-    TUTTI_CHECK(late.empty() || (late.find("send(f32 [1], peer 2, tag 9), was carried out") != std::string::npos && late.find("(message #") != std::string::npos),
+    TUTTI_CHECK(late.empty() || (late.find("send(f32 [1], peer 2, tag 9), was carried out") != std::string::npos &&
+                                 late.find("(message #") != std::string::npos),
                 "{}", late);
     text += late;
   } else if (group.rank() == kReceiver) {
@@ -95,20 +97,24 @@ void check_pair(ProcessGroup& group, const Ends& ends, int64_t count, bool recei
     TUTTI_CHECK(seven.item() == 7, "{} arrived", seven.item());
   }
   if (group.rank() != 1) expect_refusal(text, ends, tag);
-  for (int64_t i = 0; i < in.nbytes(); ++i) TUTTI_CHECK(static_cast<char*>(in.raw_data())[i] == '\x11', "byte {} was written", i);
+  for (int64_t i = 0; i < in.nbytes(); ++i)
+    TUTTI_CHECK(static_cast<char*>(in.raw_data())[i] == '\x11', "byte {} was written", i);
   expect_working(group);
 }
 
 // Both wait for the other's answer in the same call, or in the next.
 void check_answers(ProcessGroup& group, int64_t count) {
   const Ends& ends = kEnds[0];
-  const Tensor out = Tensor::empty({count}, ends.sent), in = Tensor::empty({count}, ends.received), answer = Tensor::empty({100'000});
+  const Tensor out = Tensor::empty({count}, ends.sent), in = Tensor::empty({count}, ends.received),
+               answer = Tensor::empty({100'000});
   const auto batch = [&](std::initializer_list<PointToPoint> operations) {
     group.batch_isend_irecv(std::vector<PointToPoint>(operations)).wait();
   };
   std::string text;
-  if (group.rank() == kSender) text = refusal_of([&] { batch({{Kind::isend, out, kReceiver, 1}, {Kind::irecv, answer, kReceiver, 2}}); });
-  if (group.rank() == kReceiver) text = refusal_of([&] { batch({{Kind::irecv, in, kSender, 1}, {Kind::isend, answer, kSender, 2}}); });
+  if (group.rank() == kSender)
+    text = refusal_of([&] { batch({{Kind::isend, out, kReceiver, 1}, {Kind::irecv, answer, kReceiver, 2}}); });
+  if (group.rank() == kReceiver)
+    text = refusal_of([&] { batch({{Kind::irecv, in, kSender, 1}, {Kind::isend, answer, kSender, 2}}); });
   if (group.rank() != 1) expect_refusal(text, ends, 1);
   group.barrier();
   if (group.rank() == kSender) {
@@ -157,7 +163,9 @@ void check_late(ProcessGroup& group) {
   send_refused(40);
   if (group.rank() == kSender) {
     const std::string text = refusal_of([&] { group.send(word, kReceiver, 12); });
-    TUTTI_CHECK(count_of(text, "refuses the message") == 40 || text.find("further messages from rank 0") != std::string::npos, "{}", text);
+    TUTTI_CHECK(
+        count_of(text, "refuses the message") == 40 || text.find("further messages from rank 0") != std::string::npos,
+        "{}", text);
   }
   if (group.rank() == kReceiver) group.recv(word, kSender, 12);
   group.barrier();
@@ -189,11 +197,15 @@ void check_bytes(ProcessGroup& group) {
   if (group.rank() == 1) {
     const Tensor size = Tensor::of<int64_t>({0});
     text = refusal_of([&] { group.recv(size, kSender, 8); });
-    TUTTI_CHECK(text.find("the lengths differ: rank 0 sends 2 elements of i64, rank 1 receives 1 of i64") != std::string::npos, "{}", text);
+    TUTTI_CHECK(
+        text.find("the lengths differ: rank 0 sends 2 elements of i64, rank 1 receives 1 of i64") != std::string::npos,
+        "{}", text);
   }
   if (group.rank() == kReceiver) {
     text = refusal_of([&] { group.recv_bytes(kSender, 8); });
-    TUTTI_CHECK(text.find("the lengths differ: rank 0 sends 1 elements of i64, rank 2 receives 2 of i64") != std::string::npos, "{}", text);
+    TUTTI_CHECK(
+        text.find("the lengths differ: rank 0 sends 1 elements of i64, rank 2 receives 2 of i64") != std::string::npos,
+        "{}", text);
   }
   group.barrier();
 }
@@ -202,24 +214,23 @@ void check_bytes(ProcessGroup& group) {
 
 void check_message_agreement(ProcessGroup& group) {
   const auto begin = std::chrono::steady_clock::now();
-  const Call sends[] = {
-      [](ProcessGroup& g, const Tensor& t, uint32_t tag) { g.send(t, kReceiver, tag); },
-      [](ProcessGroup& g, const Tensor& t, uint32_t tag) { g.isend(t, kReceiver, tag).wait(); },
-      [](ProcessGroup& g, const Tensor& t, uint32_t tag) {
-        const PointToPoint operation{Kind::isend, t, kReceiver, tag};
-        g.batch_isend_irecv({&operation, 1}).wait();
-      }};
-  const Call receives[] = {
-      [](ProcessGroup& g, const Tensor& t, uint32_t tag) { g.recv(t, kSender, tag); },
-      [](ProcessGroup& g, const Tensor& t, uint32_t tag) { g.irecv(t, kSender, tag).wait(); },
-      [](ProcessGroup& g, const Tensor& t, uint32_t tag) {
-        const PointToPoint operation{Kind::irecv, t, kSender, tag};
-        g.batch_isend_irecv({&operation, 1}).wait();
-      }};
+  const Call sends[] = {[](ProcessGroup& g, const Tensor& t, uint32_t tag) { g.send(t, kReceiver, tag); },
+                        [](ProcessGroup& g, const Tensor& t, uint32_t tag) { g.isend(t, kReceiver, tag).wait(); },
+                        [](ProcessGroup& g, const Tensor& t, uint32_t tag) {
+                          const PointToPoint operation{Kind::isend, t, kReceiver, tag};
+                          g.batch_isend_irecv({&operation, 1}).wait();
+                        }};
+  const Call receives[] = {[](ProcessGroup& g, const Tensor& t, uint32_t tag) { g.recv(t, kSender, tag); },
+                           [](ProcessGroup& g, const Tensor& t, uint32_t tag) { g.irecv(t, kSender, tag).wait(); },
+                           [](ProcessGroup& g, const Tensor& t, uint32_t tag) {
+                             const PointToPoint operation{Kind::irecv, t, kSender, tag};
+                             g.batch_isend_irecv({&operation, 1}).wait();
+                           }};
   for (const int64_t count : kSizes) {
     for (const Ends& ends : kEnds) {
       for (size_t style = 0; style < std::size(sends); ++style) {
-        for (const bool receive_first : {false, true}) check_pair(group, ends, count, receive_first, sends[style], receives[style]);
+        for (const bool receive_first : {false, true})
+          check_pair(group, ends, count, receive_first, sends[style], receives[style]);
       }
     }
     check_answers(group, count);
@@ -227,7 +238,8 @@ void check_message_agreement(ProcessGroup& group) {
   check_late(group);
   check_bytes(group);
   const auto time = std::chrono::steady_clock::now() - begin;
-  TUTTI_CHECK(time < std::chrono::seconds(60), "the refusals took {} ms", std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+  TUTTI_CHECK(time < std::chrono::seconds(60), "the refusals took {} ms",
+              std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
 }
 
 }  // namespace tutti::comm

@@ -24,8 +24,8 @@ struct Mismatch {
 const std::vector<Mismatch>& mismatches();
 void PrintTo(const Mismatch& mismatch, std::ostream* out);
 
-// Collective over 3 ranks, several times: an error on all of them that names two ranks and the field, no byte written, and a group that
-// goes on. Throws what goes wrong.
+// Collective over 3 ranks, several times: an error on all of them that names two ranks and the field, no byte written,
+// and a group that goes on. Throws what goes wrong.
 void check_mismatch(ProcessGroup& group, const Mismatch& mismatch);
 
 }  // namespace tutti::comm

@@ -48,14 +48,16 @@ Tensor filled(int rank, DType dtype, int64_t n, const std::function<double(int64
   const auto size = static_cast<size_t>(itemsize(dtype));
   auto* data = new std::vector<char>(static_cast<size_t>(n) * size);
   for (int64_t i = 0; i < n; ++i) store_from_double(data->data() + static_cast<size_t>(i) * size, dtype, value(i));
-  return Tensor::from_memory(data->data(), {n}, dtype, [data] { delete data; }, {DeviceKind::cuda, static_cast<int16_t>(rank)});
+  return Tensor::from_memory(data->data(), {n}, dtype, [data] { delete data; },
+                             {DeviceKind::cuda, static_cast<int16_t>(rank)});
 }
 
 double value_at(const Tensor& t, int64_t i) {
   return load_as_double(static_cast<const char*>(t.raw_data()) + i * itemsize(t.dtype()), t.dtype());
 }
 
-void with_nccl_ranks(int size, const std::function<void(NcclBackend&)>& body, const std::function<void(NcclOptions&)>& configure) {
+void with_nccl_ranks(int size, const std::function<void(NcclBackend&)>& body,
+                     const std::function<void(NcclOptions&)>& configure) {
   static std::atomic<int> next_group{0};
   const auto store = std::make_shared<HashStore>();
   const std::string group = "g" + std::to_string(next_group++);
@@ -64,9 +66,14 @@ void with_nccl_ranks(int size, const std::function<void(NcclBackend&)>& body, co
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        NcclOptions options{.group = group, .store = store, .rank = rank, .size = size,
-                            .device = {DeviceKind::cuda, static_cast<int16_t>(rank)}, .timeout = std::chrono::seconds(60),
-                            .nccl = fake_nccl(), .gpu = fake_gpu()};
+        NcclOptions options{.group = group,
+                            .store = store,
+                            .rank = rank,
+                            .size = size,
+                            .device = {DeviceKind::cuda, static_cast<int16_t>(rank)},
+                            .timeout = std::chrono::seconds(60),
+                            .nccl = fake_nccl(),
+                            .gpu = fake_gpu()};
         configure(options);
         NcclBackend backend(options);
         body(backend);

@@ -21,7 +21,8 @@ void break_nccl_rank(int rank, int result);
 template <class T>
 Tensor on_gpu(int rank, const std::vector<T>& values, const Extents& sizes) {
   auto* data = new std::vector<T>(values);
-  return Tensor::from_memory(data->data(), sizes, dtype_of<T>, [data] { delete data; }, {DeviceKind::cuda, static_cast<int16_t>(rank)});
+  return Tensor::from_memory(data->data(), sizes, dtype_of<T>, [data] { delete data; },
+                             {DeviceKind::cuda, static_cast<int16_t>(rank)});
 }
 template <class T>
 Tensor on_gpu(int rank, const std::vector<T>& values) {
@@ -36,7 +37,8 @@ std::vector<T> values_of(const Tensor& t) {
 double value_at(const Tensor& t, int64_t i);
 
 // Runs `body` on every rank. Failures of a rank are rethrown here, the first one.
-void with_nccl_ranks(int size, const std::function<void(NcclBackend&)>& body,
-                     const std::function<void(NcclOptions&)>& configure = [](NcclOptions&) {});
+void with_nccl_ranks(
+    int size, const std::function<void(NcclBackend&)>& body,
+    const std::function<void(NcclOptions&)>& configure = [](NcclOptions&) {});
 
 }  // namespace tutti::comm::testing

@@ -32,7 +32,9 @@ bool plain_tree(int64_t begin, int64_t end, int64_t present, int64_t i, float* s
 
 std::vector<float> plain_tree_sums(int64_t shards, int64_t numel) {
   std::vector<float> sums(static_cast<size_t>(numel));
-  for (int64_t i = 0; i < numel; ++i) plain_tree(0, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(shards))), shards, i, &sums[static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < numel; ++i)
+    plain_tree(0, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(shards))), shards, i,
+               &sums[static_cast<size_t>(i)]);
   return sums;
 }
 
@@ -63,7 +65,8 @@ std::vector<float> reduced(ProcessGroup& group, const NodePlan& plan, int64_t nu
 void check_reduced_nodes(ProcessGroup& group) {
   const int ranks = group.size();
   for (const int64_t numel : {0, 1, 4099, 60'000}) {
-    TUTTI_CHECK(reduced(group, consecutive_nodes(8, ranks), numel) == plain_tree_sums(8, numel), "rank {}: other bits with {} elements", group.rank(), numel);
+    TUTTI_CHECK(reduced(group, consecutive_nodes(8, ranks), numel) == plain_tree_sums(8, numel),
+                "rank {}: other bits with {} elements", group.rank(), numel);
   }
   // Equal sizes, other shards: only the plans tell.
   NodePlan plan{{{0, 1}}, {{1, 2}}, {{2, 3}}};
@@ -77,18 +80,23 @@ void check_reduced_nodes(ProcessGroup& group) {
   } catch (const UsageError& error) {
     text = error.what();
   }
-  TUTTI_CHECK(text.find("the plans (agreement keys) differ: rank 0 called all_to_all") != std::string::npos && text.find("rank 1 called") != std::string::npos,
+  TUTTI_CHECK(text.find("the plans (agreement keys) differ: rank 0 called all_to_all") != std::string::npos &&
+                  text.find("rank 1 called") != std::string::npos,
               "rank {}: '{}'", group.rank(), text);
-  for (int64_t i = 0; i < 99; ++i) TUTTI_CHECK(output.data<float>()[i] == node_values({0, 1}, 99).data<float>()[i], "element {} was written", i);
+  for (int64_t i = 0; i < 99; ++i)
+    TUTTI_CHECK(output.data<float>()[i] == node_values({0, 1}, 99).data<float>()[i], "element {} was written", i);
   // One rank's own mistake is told to all.
   text.clear();
   try {
-    all_reduce_nodes(group, output, group.rank() == 2 ? std::vector<Tensor>() : std::vector{output}, {{{0, 1}}, {{1, 2}}, {{2, 3}}});
+    all_reduce_nodes(group, output, group.rank() == 2 ? std::vector<Tensor>() : std::vector{output},
+                     {{{0, 1}}, {{1, 2}}, {{2, 3}}});
   } catch (const UsageError& error) {
     text = error.what();
   }
-  TUTTI_CHECK(text.find("reduce_nodes: rank 2 gives 0 tensors; the plan expects 1 of it") != std::string::npos, "rank {}: '{}'", group.rank(), text);
-  TUTTI_CHECK(reduced(group, consecutive_nodes(8, ranks), 7) == plain_tree_sums(8, 7), "rank {}: other bits afterwards", group.rank());
+  TUTTI_CHECK(text.find("reduce_nodes: rank 2 gives 0 tensors; the plan expects 1 of it") != std::string::npos,
+              "rank {}: '{}'", group.rank(), text);
+  TUTTI_CHECK(reduced(group, consecutive_nodes(8, ranks), 7) == plain_tree_sums(8, 7), "rank {}: other bits afterwards",
+              group.rank());
 }
 
 }  // namespace tutti::comm

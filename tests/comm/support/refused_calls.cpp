@@ -16,7 +16,9 @@ constexpr const char* kFaults[] = {"undefined tensor", "indivisible size", "bad 
 
 // The last tensor is undefined. False: there is none.
 bool leave_undefined(SampleArguments& a) {
-  std::vector<Tensor>& list = !a.output_lists.empty() ? a.output_lists.back() : !a.inputs.empty() ? a.inputs : a.outputs;
+  std::vector<Tensor>& list = !a.output_lists.empty() ? a.output_lists.back()
+                              : !a.inputs.empty()     ? a.inputs
+                                                      : a.outputs;
   if (list.empty()) return false;
   list.back() = Tensor();
   return true;
@@ -41,9 +43,11 @@ bool make_indivisible(const CollectiveDef& def, SampleArguments& a) {
 std::function<void()> wrong_call(ProcessGroup& group, Kind kind, Fault fault) {
   const CollectiveDef& def = definition(kind);
   const SampleCall call = sample_call(group, kind, {.root = fault == Fault::bad_root ? kNoRoot : 0});
-  const bool is_wrong = fault == Fault::bad_root ? def.is_rooted
-                                                 : call.arguments != nullptr && (fault == Fault::undefined ? leave_undefined(*call.arguments)
-                                                                                                         : make_indivisible(def, *call.arguments));
+  const bool is_wrong =
+      fault == Fault::bad_root
+          ? def.is_rooted
+          : call.arguments != nullptr &&
+                (fault == Fault::undefined ? leave_undefined(*call.arguments) : make_indivisible(def, *call.arguments));
   return is_wrong ? call.make : nullptr;
 }
 
@@ -62,9 +66,11 @@ void check_refused_call(ProcessGroup& group, Kind kind, Fault fault) {
   const std::function<void()> wrong = wrong_call(group, kind, fault);
   const uint64_t before = checksum(right.outputs);
   const std::string text = usage_error_of(is_odd ? wrong : right.make);
-  const std::string what = fmt::format("rank {}, {} with {}", group.rank(), name_of(kind), kFaults[static_cast<int>(fault)]);
+  const std::string what =
+      fmt::format("rank {}, {} with {}", group.rank(), name_of(kind), kFaults[static_cast<int>(fault)]);
   TUTTI_CHECK(!text.empty(), "{}: nothing was thrown", what);
-  const bool is_told = text.find("rank 1 refused its call") != std::string::npos && text.find(group.name()) != std::string::npos;
+  const bool is_told =
+      text.find("rank 1 refused its call") != std::string::npos && text.find(group.name()) != std::string::npos;
   TUTTI_CHECK(is_told != is_odd, "{}: {}", what, text);
   TUTTI_CHECK(checksum(right.outputs) == before, "{}: an output was written", what);
   const Tensor one = Tensor::of<float>({1});

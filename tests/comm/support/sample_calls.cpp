@@ -18,7 +18,11 @@ constexpr std::chrono::milliseconds kMonitored = std::chrono::seconds(20);
 class Sampler {
  public:
   Sampler(ProcessGroup& group, const CollectiveDef& def, const SampleOptions& options)
-      : group_(group), def_(def), o_(options), me_(group.rank()), n_(group.size()),
+      : group_(group),
+        def_(def),
+        o_(options),
+        me_(group.rank()),
+        n_(group.size()),
         extra_(options.uneven || def.uneven_of != nullptr || def.has_splits ? 1 : 0) {}
 
   SampleCall make(Kind kind) {
@@ -44,7 +48,9 @@ class Sampler {
 
   // `scale` of 0 stands for tensors of one element.
   void add_part(SampleArguments& a, int64_t scale) {
-    const auto size = [&](int rank) { return scale == 0 ? 1 + extra_ * rank * (def_.evenness == Evenness::equal ? 0 : 1) : scale * own(rank); };
+    const auto size = [&](int rank) {
+      return scale == 0 ? 1 + extra_ * rank * (def_.evenness == Evenness::equal ? 0 : 1) : scale * own(rank);
+    };
     if (def_.in_place != InPlace::no) {
       const bool is_read_only = !writes_outputs(def_, {.kind = kind_of(def_), .root = o_.root}, me_);
       a.outputs.push_back(is_read_only ? in(size(me_)) : out(size(me_)));
@@ -67,7 +73,8 @@ class Sampler {
     };
     std::vector<Tensor> list;
     const bool lists = def_.each != nullptr && def_.outputs == Given::list;
-    add(def_.outputs, lists ? list : a.outputs, def_.evenness != Evenness::equal, [&](int64_t count) { return out(count); });
+    add(def_.outputs, lists ? list : a.outputs, def_.evenness != Evenness::equal,
+        [&](int64_t count) { return out(count); });
     add(def_.inputs, a.inputs, def_.evenness == Evenness::listed, [&](int64_t count) { return in(count); });
     if (lists) a.output_lists.push_back(std::move(list));
   }
@@ -89,8 +96,14 @@ class Sampler {
     }
     call_.arguments = a;
     call_.make = [g = &group_, a, kind, o = o_] {
-      g->run({.kind = kind, .outputs = a->outputs, .inputs = a->inputs, .root = o.root, .reduce = o.op, .output_splits = a->output_splits,
-              .input_splits = a->input_splits, .output_lists = a->output_lists});
+      g->run({.kind = kind,
+              .outputs = a->outputs,
+              .inputs = a->inputs,
+              .root = o.root,
+              .reduce = o.op,
+              .output_splits = a->output_splits,
+              .input_splits = a->input_splits,
+              .output_lists = a->output_lists});
     };
   }
 
@@ -102,7 +115,8 @@ class Sampler {
         {Kind::gather_bytes, [g = &group_, o, text] { g->gather_bytes(text, o.root); }},
         {Kind::broadcast_bytes, [g = &group_, o, text] { g->broadcast_bytes(text, o.root); }},
         {Kind::all_gather_bytes, [g = &group_, text] { g->all_gather_bytes(text); }},
-        {Kind::scatter_bytes, [g = &group_, o, parts = std::vector(static_cast<size_t>(n_), text)] { g->scatter_bytes(parts, o.root); }},
+        {Kind::scatter_bytes,
+         [g = &group_, o, parts = std::vector(static_cast<size_t>(n_), text)] { g->scatter_bytes(parts, o.root); }},
     };
     for (const auto& [of, call] : calls) {
       if (of == kind) call_.make = call;
@@ -125,7 +139,8 @@ class Sampler {
       return;
     }
     call_.make = [g, next, previous, from = in(own(me_)), to = out(own(previous))] {
-      const PointToPoint operations[] = {{PointToPoint::Kind::irecv, to, previous, 4}, {PointToPoint::Kind::isend, from, next, 4}};
+      const PointToPoint operations[] = {{PointToPoint::Kind::irecv, to, previous, 4},
+                                         {PointToPoint::Kind::isend, from, next, 4}};
       g->batch_isend_irecv(operations).wait();
     };
   }
@@ -140,7 +155,9 @@ class Sampler {
 
 }  // namespace
 
-SampleCall sample_call(ProcessGroup& group, CollectiveKind kind, const SampleOptions& options) { return Sampler(group, definition(kind), options).make(kind); }
+SampleCall sample_call(ProcessGroup& group, CollectiveKind kind, const SampleOptions& options) {
+  return Sampler(group, definition(kind), options).make(kind);
+}
 
 std::vector<CollectiveKind> all_kinds() {
   std::vector<CollectiveKind> kinds;

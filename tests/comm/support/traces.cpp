@@ -25,7 +25,8 @@ std::vector<std::string> lines_with(const char* path, const std::string& part) {
 std::vector<std::string> names_in(const char* folder) {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -51,7 +52,8 @@ Traces look_for_traces() {
   for (const std::string& name : names_in("/dev/shm")) {
     if (name.find("tutti") != std::string::npos) traces.files.push_back(name);
   }
-  for (const std::string& line : lines_with("/proc/net/unix", "@tutti")) traces.sockets.push_back(line.substr(line.find('@')));
+  for (const std::string& line : lines_with("/proc/net/unix", "@tutti"))
+    traces.sockets.push_back(line.substr(line.find('@')));
   std::sort(traces.sockets.begin(), traces.sockets.end());
   siginfo_t info{};
   traces.children = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
@@ -66,7 +68,8 @@ std::string left_behind(const Traces& before) {
     files = look == 0 ? now.files : common(files, now.files);
     sockets = look == 0 ? now.sockets : common(sockets, now.sockets);
     text = "";
-    if (now.descriptors > before.descriptors) text += fmt::format("{} descriptors; ", now.descriptors - before.descriptors);
+    if (now.descriptors > before.descriptors)
+      text += fmt::format("{} descriptors; ", now.descriptors - before.descriptors);
     if (now.segments > before.segments) text += fmt::format("{} mapped segments; ", now.segments - before.segments);
     for (const std::string& name : new_ones(before.files, files)) text += fmt::format("file {}; ", name);
     for (const std::string& name : new_ones(before.sockets, sockets)) text += fmt::format("socket {}; ", name);

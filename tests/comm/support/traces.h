@@ -15,7 +15,8 @@ struct Traces {
   bool children = false;             // this process has any
 };
 Traces look_for_traces();
-// What is there now, was not before, and stays for two seconds (other jobs of this host come and go); "" when nothing is.
+// What is there now, was not before, and stays for two seconds (other jobs of this host come and go); "" when nothing
+// is.
 std::string left_behind(const Traces& before);
 
 }  // namespace tutti::comm

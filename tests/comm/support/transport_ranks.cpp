@@ -37,7 +37,8 @@ void KeepingReceiver::receive(std::span<const Arrival> from) {
   if (from.size() != takes_.size()) throw std::logic_error("a receiver got arrivals of another number of ranks");
   for (size_t p = 0; p < from.size(); ++p) {
     const Arrival& a = from[p];
-    if (together_ && (a.bytes != from[0].bytes || a.offset != from[0].offset)) throw std::logic_error("equal offers came in unequal parts");
+    if (together_ && (a.bytes != from[0].bytes || a.offset != from[0].offset))
+      throw std::logic_error("equal offers came in unequal parts");
     if (a.bytes == 0) continue;
     if (a.offset != static_cast<int64_t>(got[p].size())) throw std::logic_error("parts out of order");
     if (a.offset % 64 != 0) throw std::logic_error("a part begins at no multiple of 64");
@@ -91,7 +92,8 @@ CallRecord tensor_call(int64_t sequence, int64_t numel) {
   return call;
 }
 
-void exchange_and_check(Transport& transport, CallRecord call, const std::vector<std::vector<int64_t>>& sizes, int64_t step) {
+void exchange_and_check(Transport& transport, CallRecord call, const std::vector<std::vector<int64_t>>& sizes,
+                        int64_t step) {
   const int me = transport.rank(), world = transport.size();
   std::vector<std::vector<std::byte>> outgoing;
   std::vector<ConstBlock> offers;
@@ -108,7 +110,8 @@ void exchange_and_check(Transport& transport, CallRecord call, const std::vector
   for (int p = 0; p < world; ++p) {
     const auto& got = receiver.got[static_cast<size_t>(p)];
     if (got != bytes_for(p, me, takes[static_cast<size_t>(p)])) {
-      throw std::logic_error(fmt::format("rank {} got wrong bytes from rank {}: {} of {}", me, p, got.size(), takes[static_cast<size_t>(p)]));
+      throw std::logic_error(fmt::format("rank {} got wrong bytes from rank {}: {} of {}", me, p, got.size(),
+                                         takes[static_cast<size_t>(p)]));
     }
   }
 }
@@ -122,7 +125,8 @@ void exchange_one_block(Transport& transport, CallRecord call, int64_t bytes) {
   transport.start(call, 0, exchange, receiver);
   finish_round(transport);
   for (int p = 0; p < transport.size(); ++p) {
-    if (receiver.got[static_cast<size_t>(p)] != bytes_for(p, 0, bytes)) throw std::logic_error(fmt::format("rank {} got wrong bytes from rank {}", me, p));
+    if (receiver.got[static_cast<size_t>(p)] != bytes_for(p, 0, bytes))
+      throw std::logic_error(fmt::format("rank {} got wrong bytes from rank {}", me, p));
   }
 }
 
@@ -160,11 +164,16 @@ void check_rounds(Transport& transport, uint64_t seed, int rounds, int64_t large
   const auto world = static_cast<size_t>(transport.size());
   const auto any_size = [&]() -> int64_t {
     switch (random() % 6) {
-      case 0: return 0;
-      case 1: return static_cast<int64_t>(random() % 100);
-      case 2: return 64 * static_cast<int64_t>(random() % 100);
-      case 3: return (16 << 10) + static_cast<int64_t>(random() % 3) - 1;
-      default: return static_cast<int64_t>(random() % static_cast<uint64_t>(largest + 1));
+      case 0:
+        return 0;
+      case 1:
+        return static_cast<int64_t>(random() % 100);
+      case 2:
+        return 64 * static_cast<int64_t>(random() % 100);
+      case 3:
+        return (16 << 10) + static_cast<int64_t>(random() % 3) - 1;
+      default:
+        return static_cast<int64_t>(random() % static_cast<uint64_t>(largest + 1));
     }
   };
   int64_t sequence = 0;
@@ -220,7 +229,8 @@ void check_messages(Transport& transport, uint64_t seed) {
   std::vector<Message*> all;
   const auto add = [&](bool is_send, int peer, int index) {
     const int64_t bytes = sizes[static_cast<size_t>(index)];
-    memory.push_back(is_send ? bytes_for(me, peer * 100 + index, bytes) : std::vector<std::byte>(static_cast<size_t>(bytes)));
+    memory.push_back(is_send ? bytes_for(me, peer * 100 + index, bytes)
+                             : std::vector<std::byte>(static_cast<size_t>(bytes)));
     messages.push_back(std::make_unique<Message>());
     Message& m = *messages.back();
     m.is_send = is_send;

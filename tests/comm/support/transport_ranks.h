@@ -38,7 +38,8 @@ void finish_round(Transport& transport);
 void finish_messages(Transport& transport, std::vector<Message*> messages);
 
 // sizes[from][to], the whole table known to every rank. A round in which all is exchanged and compared.
-void exchange_and_check(Transport& transport, CallRecord call, const std::vector<std::vector<int64_t>>& sizes, int64_t step = 0);
+void exchange_and_check(Transport& transport, CallRecord call, const std::vector<std::vector<int64_t>>& sizes,
+                        int64_t step = 0);
 // Every rank offers all peers one block of `bytes`.
 void exchange_one_block(Transport& transport, CallRecord call, int64_t bytes);
 

@@ -19,7 +19,8 @@ std::vector<std::string> world_transports() {
 void run_over(const std::string& transport, int ranks, const std::function<void(ProcessGroup&)>& fn) {
   if (transport == "threads") return run_ranks(ranks, fn);
   const auto results = run_world(ranks, fn, {.transport = transport});
-  for (size_t r = 0; r < results.size(); ++r) EXPECT_TRUE(results[r].succeeded()) << transport << ", rank " << r << ": " << results[r].error;
+  for (size_t r = 0; r < results.size(); ++r)
+    EXPECT_TRUE(results[r].succeeded()) << transport << ", rank " << r << ": " << results[r].error;
 }
 
 }  // namespace tutti::comm

@@ -7,7 +7,9 @@
 #include "tests/comm/support/fault_ranks.h"
 
 int main(int argc, char** argv) {
-  const char* number = argc > 6 ? argv[6] : std::getenv("OMPI_COMM_WORLD_RANK") ? std::getenv("OMPI_COMM_WORLD_RANK") : std::getenv("PMI_RANK");
+  const char* number = argc > 6                              ? argv[6]
+                       : std::getenv("OMPI_COMM_WORLD_RANK") ? std::getenv("OMPI_COMM_WORLD_RANK")
+                                                             : std::getenv("PMI_RANK");
   if (argc < 6 || number == nullptr) return 2;
   try {
     tutti::comm::play_as_process(argv[1], argv[2], argv[3], argv[4], std::atoi(argv[5]), std::atoi(number));

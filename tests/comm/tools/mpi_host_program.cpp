@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
     check_rounds(*t, 9, 10, 500'000);
     // The program's own messages are not taken by Tutti.
     int token = rank;
-    MPI_Sendrecv_replace(&token, 1, MPI_INT, (rank + 1) % size, 0, (rank + size - 1) % size, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv_replace(&token, 1, MPI_INT, (rank + 1) % size, 0, (rank + size - 1) % size, MPI_ANY_TAG,
+                         MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     if (token != (rank + size - 1) % size) throw std::runtime_error("the program's own message was lost");
   } catch (const std::exception& error) {
     std::printf("rank %d: %s\n", rank, error.what());

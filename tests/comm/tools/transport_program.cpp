@@ -43,7 +43,8 @@ int number_of(std::initializer_list<const char*> names) {
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + 1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
 void require(bool condition, const std::string& what) {
@@ -95,8 +96,13 @@ void check_compiled(ProcessGroup& group) {
 
 Check check_named(std::string_view what) {
   static const std::map<std::string_view, Check> checks = {
-      {"can", check_can}, {"messages", check_message_agreement}, {"refusals", check_refused_calls}, {"nodes", check_reduced_nodes}, {"mismatches", check_mismatches},
-      {"compiled", check_compiled}, {"child", check_forked_child},
+      {"can", check_can},
+      {"messages", check_message_agreement},
+      {"refusals", check_refused_calls},
+      {"nodes", check_reduced_nodes},
+      {"mismatches", check_mismatches},
+      {"compiled", check_compiled},
+      {"child", check_forked_child},
   };
   const auto found = checks.find(what);
   return found == checks.end() ? nullptr : found->second;
@@ -104,7 +110,8 @@ Check check_named(std::string_view what) {
 
 void check(const std::string& transport, const GroupSeat& seat, Check check) {
   const auto group = std::make_shared<ProcessGroup>(seat.name, seat.key, seat.rank, everyone(seat), nullptr);
-  group->set_backend(DeviceKind::cpu, std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
+  group->set_backend(DeviceKind::cpu,
+                     std::make_shared<TransportBackend>(make_transport(transport, seat), GroupLabel{seat.name}));
   check(*group);
 }
 
@@ -131,13 +138,15 @@ void run(const std::string& transport, std::string_view what, const GroupSeat& s
     exchange_one_block(*t, barrier_call(1), 0);
     double before = cpu_seconds();
     std::this_thread::sleep_for(1s);
-    require(cpu_seconds() - before < 0.25, fmt::format("{} s of processor time in a second of rest", cpu_seconds() - before));
+    require(cpu_seconds() - before < 0.25,
+            fmt::format("{} s of processor time in a second of rest", cpu_seconds() - before));
     exchange_one_block(*t, barrier_call(2), 0);
     // The others wait a second for rank 0.
     before = cpu_seconds();
     if (seat.rank == 0) std::this_thread::sleep_for(1s);
     exchange_one_block(*t, barrier_call(3), 0);
-    require(cpu_seconds() - before < 0.5, fmt::format("{} s of processor time in a second of waiting", cpu_seconds() - before));
+    require(cpu_seconds() - before < 0.5,
+            fmt::format("{} s of processor time in a second of waiting", cpu_seconds() - before));
   } else {
     throw UsageError(fmt::format("unknown: {}", what));
   }

@@ -12,11 +12,16 @@ namespace {
 // One unit in the last place, relative.
 double last_place(DType dtype) {
   switch (dtype) {
-    case DType::bf16: return 0x1p-7;
-    case DType::f16: return 0x1p-10;
-    case DType::f8e4m3fn: return 0x1p-3;
-    case DType::f8e5m2: return 0x1p-2;
-    default: return 0;
+    case DType::bf16:
+      return 0x1p-7;
+    case DType::f16:
+      return 0x1p-10;
+    case DType::f8e4m3fn:
+      return 0x1p-3;
+    case DType::f8e5m2:
+      return 0x1p-2;
+    default:
+      return 0;
   }
 }
 

@@ -9,7 +9,8 @@ int main() {
     for (const Sample& sample : op->samples()) {
       const std::vector<Tensor> outputs = tutti::testing::run_op(*op, sample);
       for (size_t k = 0; k < outputs.size(); ++k) {
-        std::puts(fmt::format("{} {} {} {:016x}", op->name, sample.name, k, tutti::testing::hash_of(outputs[k])).c_str());
+        std::puts(
+            fmt::format("{} {} {} {:016x}", op->name, sample.name, k, tutti::testing::hash_of(outputs[k])).c_str());
       }
     }
   }

@@ -73,8 +73,9 @@ const std::vector<SharedFunction>& shared_functions() {
     return SharedFunction{name, fn, *new Compiled<Tensor (*)(const Tensor&)>(fn, options)};
   };
   // They live as long as the process.
-  static const std::vector<SharedFunction>& all = *new std::vector<SharedFunction>{make("scaled_twice", scaled_twice), make("softmax_of_rows", softmax_of_rows),
-                                                                                   make("written_inside", written_inside), make("mean_square", mean_square)};
+  static const std::vector<SharedFunction>& all =
+      *new std::vector<SharedFunction>{make("scaled_twice", scaled_twice), make("softmax_of_rows", softmax_of_rows),
+                                       make("written_inside", written_inside), make("mean_square", mean_square)};
   return all;
 }
 
@@ -90,7 +91,8 @@ struct Call {
 
 struct Pair {
   Tensor plain, spread;
-  // A view whose elements had to move: it cannot be written, nor read once the tensor that it shows has been written. The plain one shares its memory.
+  // A view whose elements had to move: it cannot be written, nor read once the tensor that it shows has been written.
+  // The plain one shares its memory.
   bool is_copy = false;
   uint32_t version = 0;  // of the plain one when the view was taken
   bool is_stale() const { return is_copy && plain.version() != version; }
@@ -103,13 +105,15 @@ bool is_refused_as_old(const Tensor& copy) {
 // What a write may be refused for that plain tensors take.
 bool is_known_refusal(const std::string& said) {
   static const std::vector<const char*> known = {"no row of its sharding rule", "overlap", "are the same memory"};
-  return std::any_of(known.begin(), known.end(), [&](const char* reason) { return said.find(reason) != std::string::npos; });
+  return std::any_of(known.begin(), known.end(),
+                     [&](const char* reason) { return said.find(reason) != std::string::npos; });
 }
 
 // Part of a program on one rank.
 class Program {
  public:
-  Program(const Mesh& mesh, uint64_t seed, ProgramCounts& counts) : mesh_(mesh), draws_(seed), seed_(seed), counts_(counts) {}
+  Program(const Mesh& mesh, uint64_t seed, ProgramCounts& counts)
+      : mesh_(mesh), draws_(seed), seed_(seed), counts_(counts) {}
 
   void run() {
     const int64_t tensors = 2 + draws_.below(2), calls = 4 + draws_.below(8);
@@ -141,10 +145,12 @@ class Program {
   LayoutOptions any_layout() { return {.order = {}, .cut = draws_.one_in(3) ? Cut::chunk : Cut::halving}; }
 
   void add_tensor() {
-    static const std::vector<DType> dtypes = {DType::f32, DType::f32, DType::f32, DType::f32, DType::bf16, DType::f64, DType::i64};
+    static const std::vector<DType> dtypes = {DType::f32,  DType::f32, DType::f32, DType::f32,
+                                              DType::bf16, DType::f64, DType::i64};
     const Extents sizes = any_sizes();
     const DType dtype = draws_.of(dtypes);
-    const Tensor plain = dtype == DType::i64 ? cast(sample(sizes, DType::f32, draws_.random()()), dtype) : sample(sizes, dtype, draws_.random()());
+    const Tensor plain = dtype == DType::i64 ? cast(sample(sizes, DType::f32, draws_.random()()), dtype)
+                                             : sample(sizes, dtype, draws_.random()());
     const Placements placements = any_placements(sizes);
     const LayoutOptions layout = any_layout();
     Tensor spread = distribute_tensor(plain, mesh_, placements, {.layout = layout, .src_data_rank = -1});
@@ -191,7 +197,8 @@ class Program {
         shape[shape.size() - 1] = shape[shape.size() - 1].value() * sizes[d];
         continue;
       }
-      if (has_room && sizes[d] > 1 && sizes[d] % 2 == 0 && draws_.one_in(2)) shape.push_back(2), shape.push_back(sizes[d] / 2);
+      if (has_room && sizes[d] > 1 && sizes[d] % 2 == 0 && draws_.one_in(2))
+        shape.push_back(2), shape.push_back(sizes[d] / 2);
       else shape.push_back(sizes[d]);
       if (draws_.one_in(6) && shape.ndim() + static_cast<int>(sizes.size() - d) <= kMaxDims) shape.push_back(1);
     }
@@ -199,20 +206,25 @@ class Program {
   }
 
   Call any_view(const Tensor& x) {
-    const int64_t d = any_dim(x), n = x.ndim() == 0 ? 0 : x.extent(d), begin = draws_.below(n + 1), length = draws_.below(n - begin + 1);
+    const int64_t d = any_dim(x), n = x.ndim() == 0 ? 0 : x.extent(d), begin = draws_.below(n + 1),
+                  length = draws_.below(n - begin + 1);
     const auto view_call = [](std::string name, std::function<Tensor(const Tensor&)> fn) {
       return Call{Kind::view, std::move(name), [fn = std::move(fn)](const Tensor& t, const Tensor&) { return fn(t); }};
     };
     if (x.ndim() > 0) {
       switch (draws_.below(9)) {
-        case 0: return view_call(fmt::format("narrow(dim {}, {}, {})", d, begin, length), [=](const Tensor& t) { return narrow(t, d, begin, length); });
+        case 0:
+          return view_call(fmt::format("narrow(dim {}, {}, {})", d, begin, length),
+                           [=](const Tensor& t) { return narrow(t, d, begin, length); });
         case 1: {
           const int64_t step = 1 + draws_.below(3);
-          return view_call(fmt::format("slice(dim {}, {}, {}, {})", d, begin, n, step), [=](const Tensor& t) { return slice(t, d, begin, n, step); });
+          return view_call(fmt::format("slice(dim {}, {}, {}, {})", d, begin, n, step),
+                           [=](const Tensor& t) { return slice(t, d, begin, n, step); });
         }
         case 2:
           if (n == 0) break;
-          return view_call(fmt::format("select(dim {}, {})", d, begin % n), [=](const Tensor& t) { return select(t, d, begin % n); });
+          return view_call(fmt::format("select(dim {}, {})", d, begin % n),
+                           [=](const Tensor& t) { return select(t, d, begin % n); });
         case 3: {
           const int64_t e = any_dim(x);
           return view_call(fmt::format("transpose({}, {})", d, e), [=](const Tensor& t) { return transpose(t, d, e); });
@@ -224,15 +236,19 @@ class Program {
         case 5: {
           if (n == 0) break;
           const int64_t size = 1 + draws_.below(n), step = 1 + draws_.below(2);
-          return view_call(fmt::format("unfold(dim {}, {}, {})", d, size, step), [=](const Tensor& t) { return unfold(t, d, size, step); });
+          return view_call(fmt::format("unfold(dim {}, {}, {})", d, size, step),
+                           [=](const Tensor& t) { return unfold(t, d, size, step); });
         }
         case 6: {
           const int64_t e = any_dim(x);
           if (e == d) break;
-          return view_call(fmt::format("diagonal({}, {})", d, e), [=](const Tensor& t) { return diagonal(t, 0, d, e); });
+          return view_call(fmt::format("diagonal({}, {})", d, e),
+                           [=](const Tensor& t) { return diagonal(t, 0, d, e); });
         }
-        case 7: return view_call("squeeze()", [](const Tensor& t) { return squeeze(t); });
-        default: break;
+        case 7:
+          return view_call("squeeze()", [](const Tensor& t) { return squeeze(t); });
+        default:
+          break;
       }
     }
     if (draws_.one_in(2)) {
@@ -254,7 +270,8 @@ class Program {
       const Extents other = alive_[i].plain.extents();
       bool fits = other.ndim() <= sizes.ndim();
       for (int d = 1; fits && d <= other.ndim(); ++d) {
-        const int64_t a = other[static_cast<size_t>(other.ndim() - d)], b = sizes[static_cast<size_t>(sizes.ndim() - d)];
+        const int64_t a = other[static_cast<size_t>(other.ndim() - d)],
+                      b = sizes[static_cast<size_t>(sizes.ndim() - d)];
         fits = a == b || a == 1;
       }
       if (fits) fitting.push_back(static_cast<int>(i));
@@ -272,16 +289,29 @@ class Program {
     };
     if (other >= 0 && (is_floating(x.dtype()) || !is_floating(alive_[static_cast<size_t>(other)].plain.dtype()))) {
       switch (draws_.below(3)) {
-        case 0: return write_call("add_", [](const Tensor& t, const Tensor& y) { return add_(t, y); }, other);
-        case 1: return write_call("mul_", [](const Tensor& t, const Tensor& y) { return mul_(t, y); }, other);
-        default: return write_call("copy_", [](const Tensor& t, const Tensor& y) { return copy_(t, y); }, other);
+        case 0:
+          return write_call("add_", [](const Tensor& t, const Tensor& y) { return add_(t, y); }, other);
+        case 1:
+          return write_call("mul_", [](const Tensor& t, const Tensor& y) { return mul_(t, y); }, other);
+        default:
+          return write_call("copy_", [](const Tensor& t, const Tensor& y) { return copy_(t, y); }, other);
       }
     }
     switch (draws_.below(4)) {
-      case 0: return write_call(fmt::format("add_({})", scalar.to_string()), [=](const Tensor& t, const Tensor&) { return add_(t, scalar); }, -1);
-      case 1: return write_call(fmt::format("mul_({})", scalar.to_string()), [=](const Tensor& t, const Tensor&) { return mul_(t, scalar); }, -1);
-      case 2: return write_call(fmt::format("fill_({})", scalar.to_string()), [=](const Tensor& t, const Tensor&) { return fill_(t, scalar); }, -1);
-      default: return write_call("zero_", [](const Tensor& t, const Tensor&) { return zero_(t); }, -1);
+      case 0:
+        return write_call(
+            fmt::format("add_({})", scalar.to_string()),
+            [=](const Tensor& t, const Tensor&) { return add_(t, scalar); }, -1);
+      case 1:
+        return write_call(
+            fmt::format("mul_({})", scalar.to_string()),
+            [=](const Tensor& t, const Tensor&) { return mul_(t, scalar); }, -1);
+      case 2:
+        return write_call(
+            fmt::format("fill_({})", scalar.to_string()),
+            [=](const Tensor& t, const Tensor&) { return fill_(t, scalar); }, -1);
+      default:
+        return write_call("zero_", [](const Tensor& t, const Tensor&) { return zero_(t); }, -1);
     }
   }
 
@@ -293,14 +323,24 @@ class Program {
     const bool keepdim = draws_.one_in(2);
     const int64_t d = any_dim(x);
     switch (draws_.below(17)) {
-      case 0: return of_one(fmt::format("sum({}, {})", dims, keepdim), [=](const Tensor& t) { return sum(t, {.dims = dims, .keepdim = keepdim}); });
-      case 1: return of_one(fmt::format("amax({}, {})", dims, keepdim), [=](const Tensor& t) { return amax(t, {.dims = dims, .keepdim = keepdim}); });
-      case 2: return of_one(fmt::format("amin({}, {})", dims, keepdim), [=](const Tensor& t) { return amin(t, {.dims = dims, .keepdim = keepdim}); });
-      case 3: return of_one(fmt::format("any({}, {})", dims, keepdim), [=](const Tensor& t) { return any(t, {.dims = dims, .keepdim = keepdim}); });
-      case 4: return of_one(fmt::format("flip({})", dims), [=](const Tensor& t) { return flip(t, dims); });
+      case 0:
+        return of_one(fmt::format("sum({}, {})", dims, keepdim),
+                      [=](const Tensor& t) { return sum(t, {.dims = dims, .keepdim = keepdim}); });
+      case 1:
+        return of_one(fmt::format("amax({}, {})", dims, keepdim),
+                      [=](const Tensor& t) { return amax(t, {.dims = dims, .keepdim = keepdim}); });
+      case 2:
+        return of_one(fmt::format("amin({}, {})", dims, keepdim),
+                      [=](const Tensor& t) { return amin(t, {.dims = dims, .keepdim = keepdim}); });
+      case 3:
+        return of_one(fmt::format("any({}, {})", dims, keepdim),
+                      [=](const Tensor& t) { return any(t, {.dims = dims, .keepdim = keepdim}); });
+      case 4:
+        return of_one(fmt::format("flip({})", dims), [=](const Tensor& t) { return flip(t, dims); });
       case 5:
         if (!is_floating(x.dtype())) break;
-        return of_one(fmt::format("mean({}, {})", dims, keepdim), [=](const Tensor& t) { return mean(t, {.dims = dims, .keepdim = keepdim}); });
+        return of_one(fmt::format("mean({}, {})", dims, keepdim),
+                      [=](const Tensor& t) { return mean(t, {.dims = dims, .keepdim = keepdim}); });
       case 6:
         if (!is_floating(x.dtype()) || x.ndim() == 0) break;
         return of_one(fmt::format("softmax({})", d), [=](const Tensor& t) { return softmax(t, d); });
@@ -309,18 +349,23 @@ class Program {
         return of_one(fmt::format("cumsum({})", d), [=](const Tensor& t) { return cumsum(t, d); });
       case 8:
         if (x.ndim() == 0) break;
-        return of_one(fmt::format("argsort({}, {})", d, keepdim), [=](const Tensor& t) { return argsort(t, d, keepdim); });
+        return of_one(fmt::format("argsort({}, {})", d, keepdim),
+                      [=](const Tensor& t) { return argsort(t, d, keepdim); });
       case 9: {
         const int other = broadcasting_to(x.extents());
         if (other < 0) break;
         const bool adds = draws_.one_in(2);
-        return Call{.kind = Kind::pure, .name = adds ? "add" : "mul", .run = [=](const Tensor& t, const Tensor& y) { return adds ? add(t, y) : mul(t, y); }, .second = other};
+        return Call{.kind = Kind::pure,
+                    .name = adds ? "add" : "mul",
+                    .run = [=](const Tensor& t, const Tensor& y) { return adds ? add(t, y) : mul(t, y); },
+                    .second = other};
       }
       case 10: {
         if (x.ndim() == 0) break;
         const bool stacks = draws_.one_in(3);
         const int64_t at = stacks ? draws_.below(x.ndim() + 1) : d;
-        return of_one(fmt::format("{}({})", stacks ? "stack" : "cat", at), [=](const Tensor& t) { return stacks ? stack({t, t}, at) : cat({t, t, t}, at); });
+        return of_one(fmt::format("{}({})", stacks ? "stack" : "cat", at),
+                      [=](const Tensor& t) { return stacks ? stack({t, t}, at) : cat({t, t, t}, at); });
       }
       case 11:
         if (x.ndim() == 0) break;
@@ -338,18 +383,25 @@ class Program {
       case 15: {
         if (!is_floating(x.dtype()) || x.ndim() == 0 || x.extent(0) == 0) break;
         const SharedFunction& fn = draws_.of(shared_functions());
-        return {.kind = Kind::pure, .name = fmt::format("compiled {}", fn.name), .run = [&fn](const Tensor& t, const Tensor&) { return fn.eager(t); },
-                .on_mesh = [&fn](const Tensor& t, const Tensor&) { return fn.compiled(t); }, .writes_inside = fn.eager == written_inside};
+        return {.kind = Kind::pure,
+                .name = fmt::format("compiled {}", fn.name),
+                .run = [&fn](const Tensor& t, const Tensor&) { return fn.eager(t); },
+                .on_mesh = [&fn](const Tensor& t, const Tensor&) { return fn.compiled(t); },
+                .writes_inside = fn.eager == written_inside};
       }
       case 16: {
         const Placements placements = any_placements(x.extents());
-        return {.kind = Kind::pure, .name = fmt::format("redistribute to {}", to_string(placements)), .run = [](const Tensor& t, const Tensor&) { return clone(t); },
-                .on_mesh = [placements](const Tensor& t, const Tensor&) {
-                  const Tensor moved = redistribute(t, placements);
-                  return moved.is_same(t) ? clone(t) : moved;  // it had that layout
-                }};
+        return {.kind = Kind::pure,
+                .name = fmt::format("redistribute to {}", to_string(placements)),
+                .run = [](const Tensor& t, const Tensor&) { return clone(t); },
+                .on_mesh =
+                    [placements](const Tensor& t, const Tensor&) {
+                      const Tensor moved = redistribute(t, placements);
+                      return moved.is_same(t) ? clone(t) : moved;  // it had that layout
+                    }};
       }
-      default: break;
+      default:
+        break;
     }
     return of_one("clone", [](const Tensor& t) { return clone(t); });
   }
@@ -360,9 +412,11 @@ class Program {
     const int64_t kind = draws_.below(10);
     const Call call = kind < 3 ? any_view(x.plain) : kind < 6 ? any_write(x.plain) : any_pure(x.plain);
     const Pair y = call.second < 0 ? Pair{} : alive_[static_cast<size_t>(call.second)];
-    text_ += fmt::format("  {} = {}(t{}{})\n", call.kind == Kind::write ? fmt::format("t{}", at) : fmt::format("t{}", alive_.size()), call.name, at,
-                         call.second < 0 ? "" : fmt::format(", t{}", call.second));
-    const bool reads_stale = x.is_stale() || (call.second >= 0 && y.is_stale()), is_forbidden = reads_stale || (call.kind == Kind::write && x.is_copy);
+    text_ += fmt::format("  {} = {}(t{}{})\n",
+                         call.kind == Kind::write ? fmt::format("t{}", at) : fmt::format("t{}", alive_.size()),
+                         call.name, at, call.second < 0 ? "" : fmt::format(", t{}", call.second));
+    const bool reads_stale = x.is_stale() || (call.second >= 0 && y.is_stale()),
+               is_forbidden = reads_stale || (call.kind == Kind::write && x.is_copy);
     ++counts_.calls;
     counts_.writes += call.kind == Kind::write;
     Tensor spread;
@@ -383,23 +437,27 @@ class Program {
       }
     }
     if (!refusal.empty()) {
-      const bool is_legal = is_forbidden || call.writes_inside || (call.kind == Kind::write ? is_known_refusal(refusal) : !plain.defined());
+      const bool is_legal = is_forbidden || call.writes_inside ||
+                            (call.kind == Kind::write ? is_known_refusal(refusal) : !plain.defined());
       if (!is_legal) fail("refused: " + refusal);
       ++counts_.refused;
       text_ += "    refused: " + refusal.substr(0, refusal.find('\n')) + "\n";
     } else if (is_forbidden) {
       // A view of the whole of it may be taken, such as squeeze() of no dims, and is as old.
-      if (call.kind != Kind::view || !is_refused_as_old(spread)) fail(reads_stale ? "a copy of what has been written since was read" : "a copy was written");
+      if (call.kind != Kind::view || !is_refused_as_old(spread))
+        fail(reads_stale ? "a copy of what has been written since was read" : "a copy was written");
     } else if (call.kind != Kind::write) {
       bool is_copy = false;
       if (call.kind == Kind::view) {
-        // A reshape of plain tensors that no strides express becomes a tensor of its own, and so does what only some ranks had to copy.
+        // A reshape of plain tensors that no strides express becomes a tensor of its own, and so does what only some
+        // ranks had to copy.
         const int64_t copies = on_how_many(part_of(spread, "a test").copied != nullptr);
         const bool is_own = plain.storage().get() != x.plain.storage().get() || (copies > 0 && copies < mesh_->size());
         if (is_own) plain = clone(plain), spread = clone(spread);
         else is_copy = copies > 0;
       }
-      if (call.kind == Kind::pure && plain.storage().get() == x.plain.storage().get()) fail("the result is the operand");
+      if (call.kind == Kind::pure && plain.storage().get() == x.plain.storage().get())
+        fail("the result is the operand");
       alive_.push_back({plain, spread, is_copy, plain.version()});
       text_.insert(text_.size() - 1, fmt::format(": {}{}", spec_of(spread).to_string(), is_copy ? ", a copy" : ""));
     }
@@ -433,14 +491,16 @@ class Program {
         found = difference(full_tensor(p.spread), p.plain);
       } else {
         const LayoutOptions layout{.order = spec.order(), .cut = spec.cut()};
-        found = difference(to_local(p.spread), to_local(distribute_tensor(p.plain, mesh_, spec.placements(), {.layout = layout, .src_data_rank = -1})));
+        found = difference(to_local(p.spread), to_local(distribute_tensor(p.plain, mesh_, spec.placements(),
+                                                                          {.layout = layout, .src_data_rank = -1})));
       }
       if (!found.empty()) fail(fmt::format("t{}, {}, after {}: {}", i, spec.to_string(), after, found));
     }
   }
 
   [[noreturn]] void fail(const std::string& why) const {
-    throw std::logic_error(fmt::format("seed {} on {}, place {}: {}\n{}", seed_, mesh_->to_string(), mesh_->rank(), why, text_));
+    throw std::logic_error(
+        fmt::format("seed {} on {}, place {}: {}\n{}", seed_, mesh_->to_string(), mesh_->rank(), why, text_));
   }
 
   const Mesh mesh_;
@@ -454,7 +514,8 @@ class Program {
 }  // namespace
 
 std::string first_difference_on_meshes(uint64_t first, int64_t count, ProgramCounts* counts) {
-  static const std::vector<std::vector<int64_t>> shapes = {{2}, {3}, {2, 1}, {2, 2}, {1, 2}, {4}, {3, 2}, {1}, {5}, {2, 1, 2}, {1, 3, 1}, {7}};
+  static const std::vector<std::vector<int64_t>> shapes = {{2},    {3}, {2, 1}, {2, 2},    {1, 2},    {4},
+                                                           {3, 2}, {1}, {5},    {2, 1, 2}, {1, 3, 1}, {7}};
   const codegen::ContractionLeafForTests leaf(2);
   ProgramCounts all;
   // One set of ranks runs several programs, so that what they keep meets calls of other programs.
@@ -464,7 +525,8 @@ std::string first_difference_on_meshes(uint64_t first, int64_t count, ProgramCou
     try {
       on_mesh(shape, [&](const Mesh& mesh) {
         ProgramCounts own;
-        for (int64_t i = begin; i < std::min(begin + kProgramsOfRanks, count); ++i, ++own.programs) Program(mesh, first + static_cast<uint64_t>(i), own).run();
+        for (int64_t i = begin; i < std::min(begin + kProgramsOfRanks, count); ++i, ++own.programs)
+          Program(mesh, first + static_cast<uint64_t>(i), own).run();
         if (mesh->rank() != mesh->ranks()[0]) return;
         all.programs += own.programs, all.calls += own.calls, all.writes += own.writes, all.refused += own.refused;
       });

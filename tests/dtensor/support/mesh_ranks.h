@@ -22,8 +22,10 @@ inline int64_t ranks_of(const std::vector<int64_t>& shape) {
 }
 
 // Runs fn on as many ranks as the mesh has. A failed expectation or exception of any rank fails the test.
-inline void on_mesh(const std::vector<int64_t>& shape, const std::function<void(const Mesh&)>& fn, const MeshOptions& options = {}) {
-  comm::run_ranks(static_cast<int>(ranks_of(shape)), [&](comm::ProcessGroup&) { fn(init_device_mesh("cpu", shape, options)); });
+inline void on_mesh(const std::vector<int64_t>& shape, const std::function<void(const Mesh&)>& fn,
+                    const MeshOptions& options = {}) {
+  comm::run_ranks(static_cast<int>(ranks_of(shape)),
+                  [&](comm::ProcessGroup&) { fn(init_device_mesh("cpu", shape, options)); });
 }
 
 // Throws unless `difference` is "": a rank that only returned would leave the others waiting for it.
@@ -41,8 +43,9 @@ std::string difference(const Tensor& a, const Tensor& b);
 }  // namespace tutti::dist
 
 // The statement throws a UsageError whose text has this part.
-#define EXPECT_USAGE_ERROR(statement, part)                                                                     \
-  do {                                                                                                          \
-    const std::string said_ = tutti::message_of([&] { static_cast<void>(statement); });                         \
-    EXPECT_NE(said_.find(part), std::string::npos) << #statement " says\n'" << said_ << "', which lacks '" << (part) << "'"; \
+#define EXPECT_USAGE_ERROR(statement, part)                                             \
+  do {                                                                                  \
+    const std::string said_ = tutti::message_of([&] { static_cast<void>(statement); }); \
+    EXPECT_NE(said_.find(part), std::string::npos)                                      \
+        << #statement " says\n'" << said_ << "', which lacks '" << (part) << "'";       \
   } while (0)

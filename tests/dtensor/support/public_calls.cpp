@@ -10,7 +10,9 @@ using List = std::vector<Tensor>;
 
 Tensor of(const Extents& sizes, uint64_t seed = 1) { return sample(sizes, DType::f32, seed); }
 Tensor positive(const Extents& sizes, uint64_t seed = 1) { return add(abs(sample(sizes, DType::f32, seed)), 1.0); }
-Tensor ids(const std::vector<int64_t>& values, const Extents& sizes) { return reshape(Tensor::of<int64_t>(values), to_shape(sizes)); }
+Tensor ids(const std::vector<int64_t>& values, const Extents& sizes) {
+  return reshape(Tensor::of<int64_t>(values), to_shape(sizes));
+}
 Tensor i8(const Extents& sizes) { return cast(mul(of(sizes), 4.0), DType::i8); }
 Tensor mask(const Extents& sizes) { return gt(of(sizes, 9), 0.0); }
 
@@ -48,24 +50,76 @@ class Calls {
 };
 
 void add_pointwise(Calls& c) {
-  const Tensor x = of({4, 6}), y = of({4, 6}, 2), p = positive({4, 6}), unit = truediv(of({4, 6}), 4.0), whole = ids({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {4, 3});
-  const std::pair<const char*, Calls::Unary> smooth[] = {{"relu", relu}, {"silu", silu}, {"abs", abs}, {"neg", neg}, {"sign", sign}, {"ceil", ceil}, {"floor", floor}, {"trunc", trunc},
-      {"round", round}, {"exp", exp}, {"exp2", exp2}, {"expm1", expm1}, {"sin", sin}, {"cos", cos}, {"tan", tan}, {"atan", atan}, {"sinh", sinh}, {"cosh", cosh}, {"tanh", tanh},
-      {"asinh", asinh}, {"erf", erf}, {"sigmoid", sigmoid}, {"signbit", signbit}, {"logical_not", logical_not}, {"isnan", isnan}, {"isinf", isinf},
-      {"zeros_like", zeros_like}, {"ones_like", ones_like}, {"clone", clone}, {"contiguous", contiguous}, {"t", t}};
+  const Tensor x = of({4, 6}), y = of({4, 6}, 2), p = positive({4, 6}), unit = truediv(of({4, 6}), 4.0),
+               whole = ids({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {4, 3});
+  const std::pair<const char*, Calls::Unary> smooth[] = {{"relu", relu},
+                                                         {"silu", silu},
+                                                         {"abs", abs},
+                                                         {"neg", neg},
+                                                         {"sign", sign},
+                                                         {"ceil", ceil},
+                                                         {"floor", floor},
+                                                         {"trunc", trunc},
+                                                         {"round", round},
+                                                         {"exp", exp},
+                                                         {"exp2", exp2},
+                                                         {"expm1", expm1},
+                                                         {"sin", sin},
+                                                         {"cos", cos},
+                                                         {"tan", tan},
+                                                         {"atan", atan},
+                                                         {"sinh", sinh},
+                                                         {"cosh", cosh},
+                                                         {"tanh", tanh},
+                                                         {"asinh", asinh},
+                                                         {"erf", erf},
+                                                         {"sigmoid", sigmoid},
+                                                         {"signbit", signbit},
+                                                         {"logical_not", logical_not},
+                                                         {"isnan", isnan},
+                                                         {"isinf", isinf},
+                                                         {"zeros_like", zeros_like},
+                                                         {"ones_like", ones_like},
+                                                         {"clone", clone},
+                                                         {"contiguous", contiguous},
+                                                         {"t", t}};
   for (const auto& [name, fn] : smooth) c.unary(name, fn, x);
-  const std::pair<const char*, Calls::Unary> of_positive[] = {{"log", log}, {"log2", log2}, {"log10", log10}, {"log1p", log1p}, {"sqrt", sqrt}, {"rsqrt", rsqrt}, {"reciprocal", reciprocal}, {"acosh", acosh}};
+  const std::pair<const char*, Calls::Unary> of_positive[] = {
+      {"log", log},   {"log2", log2},   {"log10", log10},           {"log1p", log1p},
+      {"sqrt", sqrt}, {"rsqrt", rsqrt}, {"reciprocal", reciprocal}, {"acosh", acosh}};
   for (const auto& [name, fn] : of_positive) c.unary(name, fn, p);
-  const std::pair<const char*, Calls::Unary> of_unit[] = {{"asin", asin}, {"acos", acos}, {"atanh", atanh}, {"erfinv", erfinv}};
+  const std::pair<const char*, Calls::Unary> of_unit[] = {
+      {"asin", asin}, {"acos", acos}, {"atanh", atanh}, {"erfinv", erfinv}};
   for (const auto& [name, fn] : of_unit) c.unary(name, fn, unit);
   c.unary("bitwise_not", bitwise_not, whole);
   c.unary("lgamma", lgamma, p);
-  const std::pair<const char*, Calls::Binary> of_two[] = {{"add", add}, {"sub", sub}, {"mul", mul}, {"truediv", truediv}, {"floordiv", floordiv}, {"truncdiv", truncdiv}, {"remainder", remainder},
-      {"fmod", fmod}, {"maximum", maximum}, {"minimum", minimum}, {"fmax", fmax}, {"fmin", fmin}, {"atan2", atan2}, {"copysign", copysign}, {"nextafter", nextafter}, {"eq", eq}, {"ne", ne},
-      {"lt", lt}, {"le", le}, {"gt", gt}, {"ge", ge}, {"swiglu", swiglu}, {"expand_as", expand_as}};
+  const std::pair<const char*, Calls::Binary> of_two[] = {{"add", add},
+                                                          {"sub", sub},
+                                                          {"mul", mul},
+                                                          {"truediv", truediv},
+                                                          {"floordiv", floordiv},
+                                                          {"truncdiv", truncdiv},
+                                                          {"remainder", remainder},
+                                                          {"fmod", fmod},
+                                                          {"maximum", maximum},
+                                                          {"minimum", minimum},
+                                                          {"fmax", fmax},
+                                                          {"fmin", fmin},
+                                                          {"atan2", atan2},
+                                                          {"copysign", copysign},
+                                                          {"nextafter", nextafter},
+                                                          {"eq", eq},
+                                                          {"ne", ne},
+                                                          {"lt", lt},
+                                                          {"le", le},
+                                                          {"gt", gt},
+                                                          {"ge", ge},
+                                                          {"swiglu", swiglu},
+                                                          {"expand_as", expand_as}};
   for (const auto& [name, fn] : of_two) c.binary(name, fn, x, y);
   c.binary("pow", pow, p, y);
-  const std::pair<const char*, Calls::Binary> of_integers[] = {{"bit_and", bit_and}, {"bit_or", bit_or}, {"bit_xor", bit_xor}, {"shl", shl}, {"shr", shr}};
+  const std::pair<const char*, Calls::Binary> of_integers[] = {
+      {"bit_and", bit_and}, {"bit_or", bit_or}, {"bit_xor", bit_xor}, {"shl", shl}, {"shr", shr}};
   for (const auto& [name, fn] : of_integers) c.binary(name, fn, whole, remainder(whole, 5));
   c.add_call("gelu", {x}, [](const List& l) { return gelu(l[0]); });
   c.add_call("gelu tanh", {x}, [](const List& l) { return gelu(l[0], GeluForm::tanh); });
@@ -76,7 +130,8 @@ void add_pointwise(Calls& c) {
   c.add_call("full_like", {x}, [](const List& l) { return full_like(l[0], 3.0); });
   c.add_call("full_beside", {x}, [](const List& l) { return full_beside(l[0], {3, 5}, 2.0, DType::f32); });
   c.add_call("where", {mask({4, 6}), x, y}, [](const List& l) { return where(l[0], l[1], l[2]); });
-  c.add_call("where number", {mask({4, 6}), x}, [](const List& l) { return List{where(l[0], l[1], 2.0), where(l[0], 2.0, l[1])}; });
+  c.add_call("where number", {mask({4, 6}), x},
+             [](const List& l) { return List{where(l[0], l[1], 2.0), where(l[0], 2.0, l[1])}; });
   c.add_call("masked_fill", {x, mask({4, 6})}, [](const List& l) { return masked_fill(l[0], l[1], 2.0); });
   c.add_call("dropout", {x}, [](const List& l) { return dropout(l[0], 0.5, random_key("drop")); });
   c.add_call("add_in_order", {x, y, p}, [](const List& l) { return add_in_order(l); });
@@ -167,40 +222,57 @@ void add_products(Calls& c) {
   c.add_call("matmul batch", {of({2, 4, 6}), of({2, 6, 3}, 2)}, [](const List& l) { return matmul(l[0], l[1]); });
   c.add_call("bmm", {of({2, 4, 6}), of({2, 6, 3}, 2)}, [](const List& l) { return bmm(l[0], l[1]); });
   c.add_call("linear", {a, w}, [](const List& l) { return linear(l[0], l[1]); });
-  c.add_call("matmul_sum", {a, a, b, of({6, 8}, 5)}, [](const List& l) { return matmul_sum(std::span(l).first(2), std::span(l).subspan(2)); });
+  c.add_call("matmul_sum", {a, a, b, of({6, 8}, 5)},
+             [](const List& l) { return matmul_sum(std::span(l).first(2), std::span(l).subspan(2)); });
   c.writing("matmul_into", {of({4, 8}), a, b}, 1, [](const List& l) { matmul_into(l[0], l[1], l[2]); });
   c.refused("take to_local() for the part of this rank");  // it is below autograd and wrappers, as matmul_sum_into
-  c.writing("matmul_sum_into", {of({4, 8}), a, b}, 1, [](const List& l) { matmul_sum_into(l[0], std::span(l).subspan(1, 1), std::span(l).subspan(2)); });
+  c.writing("matmul_sum_into", {of({4, 8}), a, b}, 1,
+            [](const List& l) { matmul_sum_into(l[0], std::span(l).subspan(1, 1), std::span(l).subspan(2)); });
   c.refused("take to_local() for the part of this rank");
-  c.add_call("einsum", {a, b}, [](const List& l) { return List{einsum("ab,bc->ac", l[0], l[1]), einsum("ab->b", l[0])}; });
+  c.add_call("einsum", {a, b},
+             [](const List& l) { return List{einsum("ab,bc->ac", l[0], l[1]), einsum("ab->b", l[0])}; });
   c.add_call("int_mm", {i8({4, 6}), i8({6, 8})}, [](const List& l) { return int_mm(l[0], l[1]); });
   c.add_call("pack_weight", {w}, [](const List& l) { return pack_weight(l[0]); });
   c.add_call("packed_linear", {a, pack_weight(w)}, [](const List& l) { return packed_linear(l[0], l[1], 8); });
-  c.add_call("grouped_mm", {a, of({3, 6, 5}, 2), ids({1, 1, 4}, {3})}, [](const List& l) { return grouped_mm(l[0], l[1], l[2]); });
-  c.add_call("grouped_mm equal", {of({3, 4, 6}), of({3, 6, 5}, 2)}, [](const List& l) { return grouped_mm(l[0], l[1]); });
+  c.add_call("grouped_mm", {a, of({3, 6, 5}, 2), ids({1, 1, 4}, {3})},
+             [](const List& l) { return grouped_mm(l[0], l[1], l[2]); });
+  c.add_call("grouped_mm equal", {of({3, 4, 6}), of({3, 6, 5}, 2)},
+             [](const List& l) { return grouped_mm(l[0], l[1]); });
   c.add_call("grouped_mm positions", {a, of({3, 6, 5}, 2), ids({1, 1, 4}, {3}), ids({3, 0, 1, 2}, {4})},
              [](const List& l) { return grouped_mm(l[0], l[1], l[2], {.positions = l[3], .position_count = 4}); });
   const Tensor expert_ids = ids({0, 2, 1, 0, 2, 1, 2, 0}, {4, 2});
-  c.add_call("sort_slots", {expert_ids}, [](const List& l) { return List{sort_slots(l[0]).slot_of_row, sort_slots(l[0]).row_of_slot}; });
+  c.add_call("sort_slots", {expert_ids},
+             [](const List& l) { return List{sort_slots(l[0]).slot_of_row, sort_slots(l[0]).row_of_slot}; });
   c.add_call("dispatch_rows", {a, expert_ids}, [](const List& l) { return dispatch_rows(l[0], sort_slots(l[1])); });
-  c.add_call("combine_rows", {of({8, 6}), expert_ids, of({4, 2}, 2)}, [](const List& l) { return combine_rows(l[0], sort_slots(l[1]), l[2]); });
-  c.add_call("combine_rows alone", {of({8, 6}), expert_ids}, [](const List& l) { return combine_rows(l[0], sort_slots(l[1])); });
+  c.add_call("combine_rows", {of({8, 6}), expert_ids, of({4, 2}, 2)},
+             [](const List& l) { return combine_rows(l[0], sort_slots(l[1]), l[2]); });
+  c.add_call("combine_rows alone", {of({8, 6}), expert_ids},
+             [](const List& l) { return combine_rows(l[0], sort_slots(l[1])); });
   const RopeTable angles = rope_table(4, 6, 1e4);
   c.add_call("rope", {of({4, 2, 6}), angles.cos, angles.sin}, [](const List& l) { return rope(l[0], l[1], l[2]); });
 }
 
 void add_windows(Calls& c) {
   const Tensor line = of({2, 4, 12}), plane = of({2, 4, 6, 6}), space = of({2, 4, 4, 4, 4}), bias = of({6}, 4);
-  c.add_call("conv1d", {line, of({6, 4, 3}, 2), bias}, [](const List& l) { return List{conv1d(l[0], l[1], l[2]), conv1d(l[0], l[1])}; });
+  c.add_call("conv1d", {line, of({6, 4, 3}, 2), bias},
+             [](const List& l) { return List{conv1d(l[0], l[1], l[2]), conv1d(l[0], l[1])}; });
   c.add_call("conv2d", {plane, of({6, 4, 3, 3}, 2), bias}, [](const List& l) { return conv2d(l[0], l[1], l[2]); });
   c.add_call("conv3d", {space, of({6, 4, 2, 2, 2}, 2), bias}, [](const List& l) { return conv3d(l[0], l[1], l[2]); });
-  c.add_call("conv_transpose1d", {line, of({4, 6, 3}, 2), bias}, [](const List& l) { return conv_transpose1d(l[0], l[1], l[2]); });
-  c.add_call("conv_transpose2d", {plane, of({4, 6, 2, 2}, 2)}, [](const List& l) { return conv_transpose2d(l[0], l[1]); });
-  c.add_call("conv_transpose3d", {space, of({4, 6, 2, 2, 2}, 2)}, [](const List& l) { return conv_transpose3d(l[0], l[1]); });
-  c.add_call("convolution_input_gradient", {of({2, 6, 10}), of({6, 4, 3}, 2)}, [](const List& l) { return convolution_input_gradient(l[0], l[1], {12}); });
-  c.add_call("convolution_weight_gradient", {of({2, 6, 10}), line}, [](const List& l) { return convolution_weight_gradient(l[0], l[1], {3}); });
-  c.add_call("add_channel_bias", {line, of({4}, 2)}, [](const List& l) { return add_channel_bias("test", l[0], l[1]); });
-  c.add_call("avg_pool1d", {line}, [](const List& l) { return avg_pool1d(l[0], {.kernel = {3}, .padding = {1}, .count_include_pad = false}); });
+  c.add_call("conv_transpose1d", {line, of({4, 6, 3}, 2), bias},
+             [](const List& l) { return conv_transpose1d(l[0], l[1], l[2]); });
+  c.add_call("conv_transpose2d", {plane, of({4, 6, 2, 2}, 2)},
+             [](const List& l) { return conv_transpose2d(l[0], l[1]); });
+  c.add_call("conv_transpose3d", {space, of({4, 6, 2, 2, 2}, 2)},
+             [](const List& l) { return conv_transpose3d(l[0], l[1]); });
+  c.add_call("convolution_input_gradient", {of({2, 6, 10}), of({6, 4, 3}, 2)},
+             [](const List& l) { return convolution_input_gradient(l[0], l[1], {12}); });
+  c.add_call("convolution_weight_gradient", {of({2, 6, 10}), line},
+             [](const List& l) { return convolution_weight_gradient(l[0], l[1], {3}); });
+  c.add_call("add_channel_bias", {line, of({4}, 2)},
+             [](const List& l) { return add_channel_bias("test", l[0], l[1]); });
+  c.add_call("avg_pool1d", {line}, [](const List& l) {
+    return avg_pool1d(l[0], {.kernel = {3}, .padding = {1}, .count_include_pad = false});
+  });
   c.add_call("avg_pool2d", {plane}, [](const List& l) { return avg_pool2d(l[0], {.kernel = {2}}); });
   c.add_call("avg_pool3d", {space}, [](const List& l) { return avg_pool3d(l[0], {.kernel = {2}}); });
   c.add_call("adaptive_avg_pool1d", {line}, [](const List& l) { return adaptive_avg_pool1d(l[0], {5}); });
@@ -210,56 +282,79 @@ void add_windows(Calls& c) {
   c.add_call("max_pool1d", {line}, [](const List& l) { return max_pool1d(l[0], {.kernel = {3}, .padding = {1}}); });
   c.add_call("max_pool2d", {plane}, [](const List& l) { return max_pool2d(l[0], {.kernel = {2}}); });
   c.add_call("max_pool3d", {space}, [](const List& l) { return max_pool3d(l[0], {.kernel = {2}}); });
-  c.add_call("max_pool1d_with_indices", {line}, [=](const List& l) { return both(max_pool1d_with_indices(l[0], {.kernel = {3}})); });
-  c.add_call("max_pool2d_with_indices", {plane}, [=](const List& l) { return both(max_pool2d_with_indices(l[0], {.kernel = {2}})); });
-  c.add_call("max_pool3d_with_indices", {space}, [=](const List& l) { return both(max_pool3d_with_indices(l[0], {.kernel = {2}})); });
+  c.add_call("max_pool1d_with_indices", {line},
+             [=](const List& l) { return both(max_pool1d_with_indices(l[0], {.kernel = {3}})); });
+  c.add_call("max_pool2d_with_indices", {plane},
+             [=](const List& l) { return both(max_pool2d_with_indices(l[0], {.kernel = {2}})); });
+  c.add_call("max_pool3d_with_indices", {space},
+             [=](const List& l) { return both(max_pool3d_with_indices(l[0], {.kernel = {2}})); });
   c.add_call("adaptive_max_pool1d", {line}, [](const List& l) { return adaptive_max_pool1d(l[0], {5}); });
   c.add_call("adaptive_max_pool2d", {plane}, [](const List& l) { return adaptive_max_pool2d(l[0], {4}); });
   c.add_call("adaptive_max_pool3d", {space}, [](const List& l) { return adaptive_max_pool3d(l[0], {3}); });
-  c.add_call("adaptive_max_pool1d_with_indices", {line}, [=](const List& l) { return both(adaptive_max_pool1d_with_indices(l[0], {5})); });
-  c.add_call("adaptive_max_pool2d_with_indices", {plane}, [=](const List& l) { return both(adaptive_max_pool2d_with_indices(l[0], {4})); });
-  c.add_call("adaptive_max_pool3d_with_indices", {space}, [=](const List& l) { return both(adaptive_max_pool3d_with_indices(l[0], {3})); });
-  c.add_call("max_unpool", {of({2, 4, 3}), ids({0, 2, 4, 1, 3, 5, 0, 2, 4, 1, 3, 5, 0, 2, 4, 1, 3, 5, 0, 2, 4, 1, 3, 5}, {2, 4, 3})}, [](const List& l) { return max_unpool(l[0], l[1], {6}); });
+  c.add_call("adaptive_max_pool1d_with_indices", {line},
+             [=](const List& l) { return both(adaptive_max_pool1d_with_indices(l[0], {5})); });
+  c.add_call("adaptive_max_pool2d_with_indices", {plane},
+             [=](const List& l) { return both(adaptive_max_pool2d_with_indices(l[0], {4})); });
+  c.add_call("adaptive_max_pool3d_with_indices", {space},
+             [=](const List& l) { return both(adaptive_max_pool3d_with_indices(l[0], {3})); });
+  c.add_call("max_unpool",
+             {of({2, 4, 3}), ids({0, 2, 4, 1, 3, 5, 0, 2, 4, 1, 3, 5, 0, 2, 4, 1, 3, 5, 0, 2, 4, 1, 3, 5}, {2, 4, 3})},
+             [](const List& l) { return max_unpool(l[0], l[1], {6}); });
 }
 
 void add_lookups(Calls& c) {
-  const Tensor table = of({8, 6}), rows = ids({1, 7, 0, 3, 3, 2}, {2, 3}), flat = ids({1, 7, 0, 3, 3, 2}, {6}), offsets = ids({0, 2, 2}, {3});
-  c.add_call("gather", {table, ids({1, 0, 3, 2, 5, 4, 3, 3, 0, 1, 2, 4}, {2, 6})}, [](const List& l) { return gather(l[0], 0, l[1]); });
+  const Tensor table = of({8, 6}), rows = ids({1, 7, 0, 3, 3, 2}, {2, 3}), flat = ids({1, 7, 0, 3, 3, 2}, {6}),
+               offsets = ids({0, 2, 2}, {3});
+  c.add_call("gather", {table, ids({1, 0, 3, 2, 5, 4, 3, 3, 0, 1, 2, 4}, {2, 6})},
+             [](const List& l) { return gather(l[0], 0, l[1]); });
   c.add_call("index_select", {table, flat}, [](const List& l) { return index_select(l[0], 0, l[1]); });
-  c.add_call("scatter", {table, ids({1, 0, 3, 2, 5, 4}, {1, 6}), of({1, 6}, 2)}, [](const List& l) { return scatter(l[0], 0, l[1], l[2]); });
-  c.add_call("scatter_add", {table, ids({1, 0, 1, 2, 5, 4}, {1, 6}), of({1, 6}, 2)}, [](const List& l) { return scatter_add(l[0], 0, l[1], l[2]); });
+  c.add_call("scatter", {table, ids({1, 0, 3, 2, 5, 4}, {1, 6}), of({1, 6}, 2)},
+             [](const List& l) { return scatter(l[0], 0, l[1], l[2]); });
+  c.add_call("scatter_add", {table, ids({1, 0, 1, 2, 5, 4}, {1, 6}), of({1, 6}, 2)},
+             [](const List& l) { return scatter_add(l[0], 0, l[1], l[2]); });
   c.add_call("embedding", {table, rows}, [](const List& l) { return embedding(l[0], l[1], 3); });
   c.add_call("embedding nothing", {table, ids({}, {0})}, [](const List& l) { return embedding(l[0], l[1]); });
-  c.add_call("embedding_backward", {of({2, 3, 6}), rows}, [](const List& l) { return embedding_backward(l[0], l[1], 8); });
+  c.add_call("embedding_backward", {of({2, 3, 6}), rows},
+             [](const List& l) { return embedding_backward(l[0], l[1], 8); });
   const auto of_rows = [](const RowGradients& r) { return List{r.rows, r.values, r.count}; };
-  c.add_call("embedding_row_gradients", {of({2, 3, 6}), rows}, [=](const List& l) { return of_rows(embedding_row_gradients(l[0], l[1], 8)); });
+  c.add_call("embedding_row_gradients", {of({2, 3, 6}), rows},
+             [=](const List& l) { return of_rows(embedding_row_gradients(l[0], l[1], 8)); });
   c.add_call("add_row_gradients", {of({2, 3, 6}), rows}, [=](const List& l) {
     const RowGradients uses[] = {embedding_row_gradients(l[0], l[1], 8), embedding_row_gradients(neg(l[0]), l[1], 8)};
     return of_rows(add_row_gradients(uses, 8));
   });
   for (const auto& [name, mode] : {std::pair("sum", BagMode::sum), {"mean", BagMode::mean}, {"max", BagMode::max}}) {
-    c.add_call(fmt::format("embedding_bag {}", name), {table, flat, offsets}, [m = mode](const List& l) { return embedding_bag(l[0], l[1], l[2], {.mode = m, .padding_idx = 3}); });
-    c.add_call(fmt::format("embedding_bag of equal bags {}", name), {table, rows}, [m = mode](const List& l) { return embedding_bag(l[0], l[1], {.mode = m}); });
+    c.add_call(fmt::format("embedding_bag {}", name), {table, flat, offsets},
+               [m = mode](const List& l) { return embedding_bag(l[0], l[1], l[2], {.mode = m, .padding_idx = 3}); });
+    c.add_call(fmt::format("embedding_bag of equal bags {}", name), {table, rows},
+               [m = mode](const List& l) { return embedding_bag(l[0], l[1], {.mode = m}); });
   }
-  c.add_call("embedding_bag weighted", {table, rows, of({2, 3}, 5)}, [](const List& l) { return embedding_bag(l[0], l[1], {.per_sample_weights = l[2]}); });
-  c.add_call("embedding_bag one", {table, flat, ids({0}, {1})}, [](const List& l) { return embedding_bag(l[0], l[1], l[2]); });
+  c.add_call("embedding_bag weighted", {table, rows, of({2, 3}, 5)},
+             [](const List& l) { return embedding_bag(l[0], l[1], {.per_sample_weights = l[2]}); });
+  c.add_call("embedding_bag one", {table, flat, ids({0}, {1})},
+             [](const List& l) { return embedding_bag(l[0], l[1], l[2]); });
   c.add_call("embedding_bag_with_entries", {table, flat, offsets}, [](const List& l) {
     const BagResult r = embedding_bag_with_entries(l[0], l[1], l[2], {.mode = BagMode::max});
     return List{r.pooled, r.chosen};
   });
-  c.add_call("embedding_bag_backward", {of({3, 6}), flat, offsets}, [](const List& l) { return embedding_bag_backward(l[0], l[1], l[2], 8); });
-  c.add_call("embedding_bag_row_gradients", {of({3, 6}), flat, offsets}, [=](const List& l) { return of_rows(embedding_bag_row_gradients(l[0], l[1], l[2], 8)); });
-  c.add_call("embedding_bag_weights_backward", {of({3, 6}), table, flat, offsets}, [](const List& l) { return embedding_bag_weights_backward(l[0], l[1], l[2], l[3]); });
+  c.add_call("embedding_bag_backward", {of({3, 6}), flat, offsets},
+             [](const List& l) { return embedding_bag_backward(l[0], l[1], l[2], 8); });
+  c.add_call("embedding_bag_row_gradients", {of({3, 6}), flat, offsets},
+             [=](const List& l) { return of_rows(embedding_bag_row_gradients(l[0], l[1], l[2], 8)); });
+  c.add_call("embedding_bag_weights_backward", {of({3, 6}), table, flat, offsets},
+             [](const List& l) { return embedding_bag_weights_backward(l[0], l[1], l[2], l[3]); });
   c.add_call("nonzero", {table}, [](const List& l) { return nonzero(l[0]); });
   c.add_call("nonzero_static", {table}, [](const List& l) { return nonzero_static(l[0], 9); });
   c.add_call("masked_select", {table, mask({8, 6})}, [](const List& l) { return masked_select(l[0], l[1]); });
 }
 
 void add_losses(Calls& c) {
-  const Tensor x = of({5, 6}), w = of({8, 6}, 2), labels = ids({1, 7, -100, 3, 2}, {5}), bias = of({8}, 3), logits = of({5, 8}, 4);
+  const Tensor x = of({5, 6}), w = of({8, 6}, 2), labels = ids({1, 7, -100, 3, 2}, {5}), bias = of({8}, 3),
+               logits = of({5, 8}, 4);
   const auto good = ids({1, 7, 0, 3, 2}, {5});
   c.add_call("cross_entropy", {logits, labels}, [](const List& l) { return cross_entropy(l[0], l[1]); });
-  c.add_call("linear_cross_entropy", {x, w, labels}, [](const List& l) { return linear_cross_entropy(l[0], l[1], l[2]); });
+  c.add_call("linear_cross_entropy", {x, w, labels},
+             [](const List& l) { return linear_cross_entropy(l[0], l[1], l[2]); });
   using Options = LinearCrossEntropyOptions;
   const auto with = [&](const char* name, List more, auto set) {
     List operands{x, w, labels};
@@ -272,23 +367,34 @@ void add_losses(Calls& c) {
   };
   with("of rows", {}, [](Options& o, const List&) { o.reduction = LossReduction::none; });
   with("with a bias", {bias}, [](Options& o, const List& l) { o.bias = l[3]; });
-  with("with weights of classes", {positive({8})}, [](Options& o, const List& l) { o.class_weight = l[3].defined() ? contiguous(l[3]) : l[3]; });
+  with("with weights of classes", {positive({8})},
+       [](Options& o, const List& l) { o.class_weight = l[3].defined() ? contiguous(l[3]) : l[3]; });
   with("with weights of rows", {positive({5})}, [](Options& o, const List& l) { o.row_weight = l[3]; });
   with("smoothed", {}, [](Options& o, const List&) { o.label_smoothing = 0.1, o.z_loss = 1e-3, o.softcap = 5; });
   with("with gradients in forward", {}, [](Options& o, const List&) { o.gradients = LossGradients::in_forward; });
-  with("with gradients in forward, summed, with a bias", {bias}, [](Options& o, const List& l) { o.gradients = LossGradients::in_forward, o.bias = l[3], o.reduction = LossReduction::sum; });
-  with("with gradients in forward and weights of rows", {positive({5})}, [](Options& o, const List& l) { o.gradients = LossGradients::in_forward, o.row_weight = l[3]; });
-  c.add_call("linear_cross_entropy of probabilities", {x, w, softmax(of({5, 8}), -1)}, [](const List& l) { return linear_cross_entropy(l[0], l[1], l[2]); });
+  with("with gradients in forward, summed, with a bias", {bias}, [](Options& o, const List& l) {
+    o.gradients = LossGradients::in_forward, o.bias = l[3], o.reduction = LossReduction::sum;
+  });
+  with("with gradients in forward and weights of rows", {positive({5})},
+       [](Options& o, const List& l) { o.gradients = LossGradients::in_forward, o.row_weight = l[3]; });
+  c.add_call("linear_cross_entropy of probabilities", {x, w, softmax(of({5, 8}), -1)},
+             [](const List& l) { return linear_cross_entropy(l[0], l[1], l[2]); });
   const auto statistics = [](const ClassStatistics& s) { return List{s.maximum, s.rest, s.target}; };
-  c.add_call("class_statistics", {logits, good}, [=](const List& l) { return statistics(class_statistics(l[0], l[1], 0)); });
-  c.add_call("cross_entropy_of", {logits, good}, [](const List& l) { return cross_entropy_of(class_statistics(l[0], l[1], 0), l[1]); });
-  c.add_call("cross_entropy_shard_backward", {logits, positive({5}), good}, [](const List& l) { return cross_entropy_shard_backward(l[0], l[1], l[2], class_statistics(l[0], l[2], 0), 0); });
+  c.add_call("class_statistics", {logits, good},
+             [=](const List& l) { return statistics(class_statistics(l[0], l[1], 0)); });
+  c.add_call("cross_entropy_of", {logits, good},
+             [](const List& l) { return cross_entropy_of(class_statistics(l[0], l[1], 0), l[1]); });
+  c.add_call("cross_entropy_shard_backward", {logits, positive({5}), good}, [](const List& l) {
+    return cross_entropy_shard_backward(l[0], l[1], l[2], class_statistics(l[0], l[2], 0), 0);
+  });
   c.add_call("combine of classes", {logits, of({5, 8}, 6), good}, [=](const List& l) {
     return statistics(combine(class_statistics(l[0], l[2], 0), class_statistics(l[1], l[2], 8)));
   });
-  c.add_call("linear_class_statistics", {x, w, good}, [=](const List& l) { return statistics(linear_class_statistics(l[0], l[1], l[2], 0)); });
+  c.add_call("linear_class_statistics", {x, w, good},
+             [=](const List& l) { return statistics(linear_class_statistics(l[0], l[1], l[2], 0)); });
   c.add_call("linear_cross_entropy_shard_backward", {x, w, positive({5}), good}, [](const List& l) {
-    const LinearShardGradients g = linear_cross_entropy_shard_backward(l[0], l[1], l[2], l[3], linear_class_statistics(l[0], l[1], l[3], 0), 0);
+    const LinearShardGradients g =
+        linear_cross_entropy_shard_backward(l[0], l[1], l[2], l[3], linear_class_statistics(l[0], l[1], l[3], 0), 0);
     return List{g.input, g.weight};
   });
 }
@@ -308,7 +414,8 @@ void add_attention(Calls& c) {
   with(" causal", {}, [](SdpaOptions& o, const List&) { o.causal = true; });
   with(" in a window", {}, [](SdpaOptions& o, const List&) { o.causal = true, o.window = 2; });
   with(" of lengths", {ids({2, 4}, {2})}, [](SdpaOptions& o, const List& l) { o.lengths = l[3]; });
-  with(" of documents", {ids({0, 0, 2, 2, 0, 0, 0, 3}, {2, 4})}, [](SdpaOptions& o, const List& l) { o.causal = true, o.first_key = l[3]; });
+  with(" of documents", {ids({0, 0, 2, 2, 0, 0, 0, 3}, {2, 4})},
+       [](SdpaOptions& o, const List& l) { o.causal = true, o.first_key = l[3]; });
   with(" masked", {mask({2, 4, 4, 4})}, [](SdpaOptions& o, const List& l) { o.mask = l[3]; });
   const auto of_partial = [](const SdpaPartial& p) { return List{p.maximum, p.sum, p.output}; };
   c.add_call("sdpa_with_logsumexp", {q, k, v}, [](const List& l) {
@@ -316,7 +423,9 @@ void add_attention(Calls& c) {
     return List{r.output, r.logsumexp};
   });
   c.add_call("sdpa_partial", {q, k, v}, [=](const List& l) { return of_partial(sdpa_partial(l[0], l[1], l[2])); });
-  c.add_call("combine of keys", {q, k, v}, [=](const List& l) { return of_partial(combine(sdpa_partial(l[0], l[1], l[2]), sdpa_partial(l[0], l[2], l[1]))); });
+  c.add_call("combine of keys", {q, k, v}, [=](const List& l) {
+    return of_partial(combine(sdpa_partial(l[0], l[1], l[2]), sdpa_partial(l[0], l[2], l[1])));
+  });
   c.add_call("sdpa_of", {q, k, v}, [](const List& l) {
     const SdpaResult r = sdpa_of(sdpa_partial(l[0], l[1], l[2]), DType::f32);
     return List{r.output, r.logsumexp};
@@ -328,25 +437,33 @@ void add_attention(Calls& c) {
 }
 
 void add_steps(Calls& c) {
-  const Tensor w = of({8, 6}), g = of({8, 6}, 2), m = of({8, 6}, 3), v = positive({8, 6}, 4), rows = ids({1, 7, 3}, {3});
-  c.writing("adamw_step_", {w, m, v, g}, 3, [](const List& l) { adamw_step_(l[0], l[3], l[1], l[2], {.lr = 1e-2, .step = 3}); });
+  const Tensor w = of({8, 6}), g = of({8, 6}, 2), m = of({8, 6}, 3), v = positive({8, 6}, 4),
+               rows = ids({1, 7, 3}, {3});
+  c.writing("adamw_step_", {w, m, v, g}, 3,
+            [](const List& l) { adamw_step_(l[0], l[3], l[1], l[2], {.lr = 1e-2, .step = 3}); });
   c.writing("adamw_step_ of numbers", {w, m, v, g}, 3, [](const List& l) {
     AdamWNumbers numbers;
     numbers.set({.lr = 1e-2, .step = 3});
     adamw_step_(l[0], l[3], l[1], l[2], numbers, {.lr = 1e-2, .step = 3});
   });
-  c.writing("sgd_step_", {w, m, g}, 2, [](const List& l) { sgd_step_(l[0], l[2], l[1], {.lr = 1e-2, .momentum = 0.9}); });
+  c.writing("sgd_step_", {w, m, g}, 2,
+            [](const List& l) { sgd_step_(l[0], l[2], l[1], {.lr = 1e-2, .momentum = 0.9}); });
   c.writing("sgd_step_ of numbers", {w, m, g}, 2, [](const List& l) {
     SgdNumbers numbers;
     numbers.set({.lr = 1e-2, .momentum = 0.9});
     sgd_step_(l[0], l[2], l[1], numbers, {.lr = 1e-2, .momentum = 0.9});
   });
-  const auto gradients = [](const Tensor& of_rows, const Tensor& at) { return embedding_row_gradients(of_rows, at, 8); };
-  c.writing("sgd_rows_step_", {w, of({3, 6}, 5), rows}, 1, [=](const List& l) { sgd_rows_step_(l[0], gradients(l[1], l[2]), {.lr = 1e-2}); });
+  const auto gradients = [](const Tensor& of_rows, const Tensor& at) {
+    return embedding_row_gradients(of_rows, at, 8);
+  };
+  c.writing("sgd_rows_step_", {w, of({3, 6}, 5), rows}, 1,
+            [=](const List& l) { sgd_rows_step_(l[0], gradients(l[1], l[2]), {.lr = 1e-2}); });
   c.refused_of_divided("no row of its sharding rule");
-  c.writing("adagrad_rows_step_", {w, positive({8}), of({3, 6}, 5), rows}, 2, [=](const List& l) { adagrad_rows_step_(l[0], l[1], gradients(l[2], l[3]), {.lr = 1e-2}); });
+  c.writing("adagrad_rows_step_", {w, positive({8}), of({3, 6}, 5), rows}, 2,
+            [=](const List& l) { adagrad_rows_step_(l[0], l[1], gradients(l[2], l[3]), {.lr = 1e-2}); });
   c.refused_of_divided("no row of its sharding rule");
-  c.writing("adamw_rows_step_", {w, m, v, of({3, 6}, 5), rows}, 3, [=](const List& l) { adamw_rows_step_(l[0], l[1], l[2], gradients(l[3], l[4]), {.lr = 1e-2, .step = 3}); });
+  c.writing("adamw_rows_step_", {w, m, v, of({3, 6}, 5), rows}, 3,
+            [=](const List& l) { adamw_rows_step_(l[0], l[1], l[2], gradients(l[3], l[4]), {.lr = 1e-2, .step = 3}); });
   c.refused_of_divided("no row of its sharding rule");
 }
 
@@ -355,7 +472,8 @@ void add_steps(Calls& c) {
 const std::vector<PublicCall>& public_calls() {
   static const auto& calls = *new Calls([] {
     Calls c;
-    add_pointwise(c), add_views(c), add_reductions(c), add_products(c), add_windows(c), add_lookups(c), add_losses(c), add_attention(c), add_steps(c);
+    add_pointwise(c), add_views(c), add_reductions(c), add_products(c), add_windows(c), add_lookups(c), add_losses(c),
+        add_attention(c), add_steps(c);
     return c;
   }());
   return calls.all;

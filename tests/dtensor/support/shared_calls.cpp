@@ -25,8 +25,10 @@ Expected on_one_rank(const SharedFunction& f, int64_t rows) {
   return e;
 }
 
-void check_call(const Mesh& mesh, const SharedFunction& f, const Placements& layout, int64_t rows, const Expected& e, const std::string& about) {
-  const Tensor a = requires_grad_(on_ranks(mesh, shared_first(rows), layout)), b = requires_grad_(on_ranks(mesh, shared_second(rows), layout));
+void check_call(const Mesh& mesh, const SharedFunction& f, const Placements& layout, int64_t rows, const Expected& e,
+                const std::string& about) {
+  const Tensor a = requires_grad_(on_ranks(mesh, shared_first(rows), layout)),
+               b = requires_grad_(on_ranks(mesh, shared_second(rows), layout));
   const Tensor y = f.fn(a, b);
   require_whole(y, e.y, about);
   if (!requires_grad(y)) return;
@@ -43,9 +45,13 @@ std::vector<Placements> layouts_on(const Mesh& mesh) {
 }
 
 Tensor shared_first(int64_t rows) { return sample({rows, 6}, DType::f32, static_cast<uint64_t>(rows)); }
-Tensor shared_second(int64_t rows) { return softmax(sample({rows, 6}, DType::f32, 100 + static_cast<uint64_t>(rows)), -1); }
+Tensor shared_second(int64_t rows) {
+  return softmax(sample({rows, 6}, DType::f32, 100 + static_cast<uint64_t>(rows)), -1);
+}
 
-Tensor on_ranks(const Mesh& mesh, const Tensor& whole, Placements placements) { return distribute_tensor(whole, mesh, std::move(placements), {.src_data_rank = -1}); }
+Tensor on_ranks(const Mesh& mesh, const Tensor& whole, Placements placements) {
+  return distribute_tensor(whole, mesh, std::move(placements), {.src_data_rank = -1});
+}
 
 void require_whole(const Tensor& t, const Tensor& whole, const std::string& about) {
   if (t.defined() != whole.defined()) throw std::logic_error("one is undefined; " + about);
@@ -61,7 +67,8 @@ void check_shared(const std::vector<int64_t>& shape, const std::vector<SharedFun
         [&](const Mesh& mesh) {
           for (const Placements& layout : layouts_on(mesh)) {
             for (const int64_t rows : kSharedRows) {
-              const std::string about = fmt::format("{} of {} rows as {} on {}", f.name, rows, to_string(layout), mesh->to_string());
+              const std::string about =
+                  fmt::format("{} of {} rows as {} on {}", f.name, rows, to_string(layout), mesh->to_string());
               try {
                 check_call(mesh, f, layout, rows, expected.at(rows), about);
               } catch (const Error& error) {

@@ -1,4 +1,5 @@
-// Calls of functions that ranks share because they are threads of one process, in many layouts and sizes, compared with one rank.
+// Calls of functions that ranks share because they are threads of one process, in many layouts and sizes, compared with
+// one rank.
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,8 @@ inline constexpr int64_t kSharedRows[] = {2, 5, 3, 8, 5, 1, 7};
 struct SharedFunction {
   std::string name;
   std::function<Tensor(const Tensor&, const Tensor&)> fn;
-  std::function<Tensor(const Tensor&, const Tensor&)> eager = nullptr;  // what it must equal on one rank; null: fn itself
+  std::function<Tensor(const Tensor&, const Tensor&)> eager =
+      nullptr;  // what it must equal on one rank; null: fn itself
 };
 
 std::vector<Placements> layouts_on(const Mesh& mesh);
@@ -31,8 +33,8 @@ Tensor on_ranks(const Mesh& mesh, const Tensor& whole, Placements placements);
 // Throws unless the elements of `t`, distributed or not, are those of `whole`.
 void require_whole(const Tensor& t, const Tensor& whole, const std::string& about);
 
-// Calls every function in every layout and size, on ranks that share it with each other and with those that came before, and compares results and
-// gradients of both operands with those of one rank.
+// Calls every function in every layout and size, on ranks that share it with each other and with those that came
+// before, and compares results and gradients of both operands with those of one rank.
 void check_shared(const std::vector<int64_t>& mesh, const std::vector<SharedFunction>& all);
 
 }  // namespace tutti::dist

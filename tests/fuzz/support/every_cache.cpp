@@ -38,13 +38,15 @@ std::string choice_of(const fs::path& folder, const std::string& fresh) {
   return fresh;
 }
 
-// A text file that looks the same to a cache whatever stands in it: path, size, inode and all times stay, that of the inode's
-// change too, because memory that is shared with a file of tmpfs is written without the file system's knowledge.
+// A text file that looks the same to a cache whatever stands in it: path, size, inode and all times stay, that of the
+// inode's change too, because memory that is shared with a file of tmpfs is written without the file system's
+// knowledge.
 class TextFile {
  public:
   TextFile() : path_("/dev/shm/tutti-test-XXXXXX") {
     const int descriptor = mkstemp(path_.data());
-    TUTTI_CHECK_ENV(descriptor >= 0 && ftruncate(descriptor, kNbytes) == 0 && fchmod(descriptor, 0644) == 0, "cannot make {}", path_);
+    TUTTI_CHECK_ENV(descriptor >= 0 && ftruncate(descriptor, kNbytes) == 0 && fchmod(descriptor, 0644) == 0,
+                    "cannot make {}", path_);
     text_ = static_cast<char*>(mmap(nullptr, kNbytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0));
     close(descriptor);
     TUTTI_CHECK_ENV(text_ != MAP_FAILED, "cannot map {}", path_);

@@ -36,7 +36,8 @@ std::string with_length(const std::string& header) {
 
 void read_checkpoint(const TemporaryFolder& folder) { train::verify_checkpoint(folder / "step-1"); }
 void write_tensors_of_checkpoint(const TemporaryFolder& folder) {
-  for (const char* name : {"step-1/model.safetensors", "step-1/optimizer.safetensors"}) folder.write(name, std::string(8, '\0').replace(0, 1, "\2") + "{}");
+  for (const char* name : {"step-1/model.safetensors", "step-1/optimizer.safetensors"})
+    folder.write(name, std::string(8, '\0').replace(0, 1, "\2") + "{}");
 }
 
 std::string flight_dump() {
@@ -57,10 +58,12 @@ constexpr const char* kTrace =
 constexpr const char* kMetrics =
     R"({"step":2,"loss":2.625,"loss_hex":"0x1.5p+1","grad_norm":0.2,"grad_norm_hex":"0x1.9p-3","lr":0.0003,"tokens_seen":16384,"tokens_per_s":12345.5,)"
     R"("tflops":0.25,"mfu":null,"step_ms":650,"data_ms":1.5,"comm_ms":20,"memory_peak_bytes":123456789,"product_flops":25000000000,"sent_bytes":4096,"val_bits_per_byte":2.5})";
-constexpr const char* kNode = R"({"host": "b", "join-ms": 300000, "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""})";
+constexpr const char* kNode =
+    R"({"host": "b", "join-ms": 300000, "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""})";
 constexpr const char* kPlan =
     R"({"nodes": [{"host": "b", "join-ms": 300000, "local": 1, "max-restarts": 0, "nnodes": "2", "node": 1, "pid": 12, "run-id": ""}], "master-port": 1235, "port": 1234, "run-id": "none"})";
-constexpr const char* kNews = R"({"cause": 1, "interrupted": false, "kind": 0, "lines": ["last", "words"], "node": 0, "number": 0, "status": 139, "text": "it died"})";
+constexpr const char* kNews =
+    R"({"cause": 1, "interrupted": false, "kind": 0, "lines": ["last", "words"], "node": 0, "number": 0, "status": 139, "text": "it died"})";
 
 comm::LaunchOptions launcher(int node, int port) {
   return {.nodes = {.min_nodes = 2, .max_nodes = 2, .node_rank = node, .host = "127.0.0.1", .port = port}};
@@ -73,10 +76,13 @@ void read_node(const TemporaryFolder&, const std::string& text) {
   int calls = 0;
   comm::NodeMeeting::Plan plan;
   // Asked once before there is a store.
-  meeting.meet(0, 2, [&] {
-    if (++calls == 2) meeting.connect()->set("0/node/000001", text);
-    return calls < 1000;
-  }, plan);
+  meeting.meet(
+      0, 2,
+      [&] {
+        if (++calls == 2) meeting.connect()->set("0/node/000001", text);
+        return calls < 1000;
+      },
+      plan);
 }
 
 // Node 1 finds `text` where node 0 leaves the plan.
@@ -107,13 +113,17 @@ void read_news(const TemporaryFolder&, const std::string& text) {
   }
 }
 
-JsonReader of_file(std::string name, std::string file, std::string good, std::function<void(const TemporaryFolder&)> read,
-                   std::function<std::string(const std::string&)> bytes_of = [](const std::string& text) { return text; }) {
-  return {.name = std::move(name), .file = file, .good = std::move(good),
-          .read = [=](const TemporaryFolder& folder, const std::string& text) {
-            folder.write(file, bytes_of(text));
-            read(folder);
-          },
+JsonReader of_file(
+    std::string name, std::string file, std::string good, std::function<void(const TemporaryFolder&)> read,
+    std::function<std::string(const std::string&)> bytes_of = [](const std::string& text) { return text; }) {
+  return {.name = std::move(name),
+          .file = file,
+          .good = std::move(good),
+          .read =
+              [=](const TemporaryFolder& folder, const std::string& text) {
+                folder.write(file, bytes_of(text));
+                read(folder);
+              },
           .read_file = read};
 }
 
@@ -123,32 +133,47 @@ std::string as_line(const std::string& text) { return text + "\n"; }
 
 const std::vector<JsonReader>& every_json_reader() {
   static const std::vector<JsonReader> all = {
-      of_file("Tokenizer", "tokenizer.json", tokenizer_json(), [](const TemporaryFolder& f) { BpeTokenizer::load(f / "tokenizer.json"); }),
-      of_file("TokenizerConfig", "tokenizer_config.json", R"({"bos_token": null, "eos_token": {"content": "<|endoftext|>"}})",
+      of_file("Tokenizer", "tokenizer.json", tokenizer_json(),
+              [](const TemporaryFolder& f) { BpeTokenizer::load(f / "tokenizer.json"); }),
+      of_file("TokenizerConfig", "tokenizer_config.json",
+              R"({"bos_token": null, "eos_token": {"content": "<|endoftext|>"}})",
               [](const TemporaryFolder& f) {
                 f.write("tokenizer.json", tokenizer_json());
                 BpeTokenizer::load(f / "tokenizer.json");
               }),
-      of_file("Documents", "data.jsonl", R"({"text": "a lark", "more": [1, {"a": null}]})",
-              [](const TemporaryFolder& f) { read_documents(std::vector<std::string>{f / "data.jsonl"}); }, as_line),
-      of_file("Safetensors", "model.safetensors", R"({"__metadata__": {"format": "pt"}, "w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
-              [](const TemporaryFolder& f) { SafetensorsFile(f / "model.safetensors"); }, with_length),
+      of_file(
+          "Documents", "data.jsonl", R"({"text": "a lark", "more": [1, {"a": null}]})",
+          [](const TemporaryFolder& f) { read_documents(std::vector<std::string>{f / "data.jsonl"}); }, as_line),
+      of_file(
+          "Safetensors", "model.safetensors",
+          R"({"__metadata__": {"format": "pt"}, "w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
+          [](const TemporaryFolder& f) { SafetensorsFile(f / "model.safetensors"); }, with_length),
       of_file("Checkpoint", "step-1/state.json",
-              train::state_json_of({.train = {.step = 1, .tokens_seen = 2, .next_row = 3, .optimizer_steps = 1, .seed = 42}}),
+              train::state_json_of(
+                  {.train = {.step = 1, .tokens_seen = 2, .next_row = 3, .optimizer_steps = 1, .seed = 42}}),
               [](const TemporaryFolder& f) {
                 write_tensors_of_checkpoint(f);
                 read_checkpoint(f);
               }),
-      of_file("Metrics", "metrics.jsonl", kMetrics, [](const TemporaryFolder& f) { train::read_metrics(f / "metrics.jsonl"); }, as_line),
+      of_file(
+          "Metrics", "metrics.jsonl", kMetrics,
+          [](const TemporaryFolder& f) { train::read_metrics(f / "metrics.jsonl"); }, as_line),
       of_file("ReportFacts", "report.json",
-              train::to_json({.memory = {{"peak", "1 MiB"}}, .ranks = {{}}, .timeline = train::StepTimeline{.step = 2, .ranks = 1, .spans = {{0, train::StepSpanKind::wait, 0.5, 1}}, .dropped = 0}, .samples = {{2, "a lark"}}}),
+              train::to_json(
+                  {.memory = {{"peak", "1 MiB"}},
+                   .ranks = {{}},
+                   .timeline =
+                       train::StepTimeline{
+                           .step = 2, .ranks = 1, .spans = {{0, train::StepSpanKind::wait, 0.5, 1}}, .dropped = 0},
+                   .samples = {{2, "a lark"}}}),
               [](const TemporaryFolder& f) { train::read_report_facts(f / "report.json"); }),
       of_file("Trace", "rank-0.json", kTrace,
               [](const TemporaryFolder& f) {
                 const std::string file = f / "rank-0.json";
                 merge_traces(f / "merged.json", {&file, 1});
               }),
-      of_file("FlightDump", "flight_1", flight_dump(), [](const TemporaryFolder& f) { comm::read_flight_dump_file(f / "flight_1"); }),
+      of_file("FlightDump", "flight_1", flight_dump(),
+              [](const TemporaryFolder& f) { comm::read_flight_dump_file(f / "flight_1"); }),
       {.name = "Node", .file = "store key '0/node/000001'", .good = kNode, .read = read_node, .subject = "node "},
       {.name = "Plan", .file = "store key '0/plan'", .good = kPlan, .read = read_plan, .subject = "node "},
       {.name = "News", .file = "store key '0/news/1'", .good = kNews, .read = read_news}};

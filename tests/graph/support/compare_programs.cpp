@@ -13,27 +13,32 @@ namespace {
 
 const CompileOptions kSegments{.on_break = CompileOptions::OnBreak::segment};
 
-// What differs, "" when nothing does. The compiled function is called twice on fresh arguments, then on larger ones, for
-// which it becomes a family of sizes unless it reads.
-std::string difference(const Program& program, const CompileOptions& options, CompileStatistics* statistics = nullptr, int64_t* failures = nullptr) {
+// What differs, "" when nothing does. The compiled function is called twice on fresh arguments, then on larger ones,
+// for which it becomes a family of sizes unless it reads.
+std::string difference(const Program& program, const CompileOptions& options, CompileStatistics* statistics = nullptr,
+                       int64_t* failures = nullptr) {
   const bool reads = options.on_break == CompileOptions::OnBreak::segment;
-  const auto function = compile([&](const std::vector<Tensor>& arguments) { return run_program(program, arguments, reads); }, options);
+  const auto function =
+      compile([&](const std::vector<Tensor>& arguments) { return run_program(program, arguments, reads); }, options);
   for (int call = 0; call < (reads ? 3 : 6); ++call) {
     const int64_t growth = std::max(call - 1, 0);
     const std::vector<Tensor> eager = arguments_of(program, growth), given = arguments_of(program, growth);
     const Outcome wanted = outcome_of(static_cast<uint64_t>(call), [&] { return run_program(program, eager, reads); });
     const Outcome made = outcome_of(static_cast<uint64_t>(call), [&] { return function(given); });
-    if (made.error != wanted.error) return fmt::format("call {} threw \"{}\", expected \"{}\"", call, made.error, wanted.error);
+    if (made.error != wanted.error)
+      return fmt::format("call {} threw \"{}\", expected \"{}\"", call, made.error, wanted.error);
     if (failures != nullptr) *failures += !made.error.empty();
     const std::vector<Tensor>&got = made.made, &expected = wanted.made;
     if (got.size() != expected.size()) return fmt::format("{} results, expected {}", got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i) {
       if (!same_but_for_nans(got[i], expected[i]))
-        return fmt::format("call {}: tensor {} is\n{}\nexpected\n{}", call, i, to_string(got[i]), to_string(expected[i]));
+        return fmt::format("call {}: tensor {} is\n{}\nexpected\n{}", call, i, to_string(got[i]),
+                           to_string(expected[i]));
     }
     for (size_t i = 0; i < given.size(); ++i) {
       if (!same_but_for_nans(given[i], eager[i]))
-        return fmt::format("call {}: argument {} became\n{}\nexpected\n{}", call, i, to_string(given[i]), to_string(eager[i]));
+        return fmt::format("call {}: argument {} became\n{}\nexpected\n{}", call, i, to_string(given[i]),
+                           to_string(eager[i]));
     }
   }
   if (statistics != nullptr) *statistics = function.statistics();
@@ -77,26 +82,31 @@ std::string gradient_difference(const Program& program, const CompileOptions& op
   const Outcome eager = outcome_of(1, [&] { return gradients_of(total_of(program, arguments, reads), leaves); });
   if (!eager.error.empty()) return "";
   const std::vector<Tensor>& expected = eager.made;
-  const auto inside = compile([&](const std::vector<Tensor>& a) { return gradients_of(total_of(program, a, reads), leaves_of(a)); }, options);
+  const auto inside = compile(
+      [&](const std::vector<Tensor>& a) { return gradients_of(total_of(program, a, reads), leaves_of(a)); }, options);
   const auto outside = compile([&](const std::vector<Tensor>& a) { return total_of(program, a, reads); }, options);
   const auto compare = [&](const char* what, const Outcome& outcome) -> std::string {
     if (!outcome.error.empty()) return fmt::format("{} threw {}", what, outcome.error);
     const std::vector<Tensor>& got = outcome.made;
-    if (got.size() != expected.size()) return fmt::format("{}: {} results, expected {}", what, got.size(), expected.size());
+    if (got.size() != expected.size())
+      return fmt::format("{}: {} results, expected {}", what, got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i) {
-      if (got[i].defined() != expected[i].defined()) return fmt::format("{}: gradient {} is {}defined", what, i, got[i].defined() ? "" : "not ");
+      if (got[i].defined() != expected[i].defined())
+        return fmt::format("{}: gradient {} is {}defined", what, i, got[i].defined() ? "" : "not ");
       if (got[i].defined() && !same_but_for_nans(got[i], expected[i]))
         return fmt::format("{}: gradient {} is\n{}\nexpected\n{}", what, i, to_string(got[i]), to_string(expected[i]));
     }
     return "";
   };
   const std::string difference = compare("backward inside", outcome_of(1, [&] { return inside(arguments); }));
-  return difference.empty() ? compare("backward outside", outcome_of(1, [&] { return gradients_of(outside(arguments), leaves); })) : difference;
+  return difference.empty()
+             ? compare("backward outside", outcome_of(1, [&] { return gradients_of(outside(arguments), leaves); }))
+             : difference;
 }
 
-// One result of several is used, a float that the program makes. Left out are programs of which some result has no gradient:
-// a compiled function says so when it is compiled; and those with floats of several dtypes, whose cotangents are summed in
-// the widest of those that are there.
+// One result of several is used, a float that the program makes. Left out are programs of which some result has no
+// gradient: a compiled function says so when it is compiled; and those with floats of several dtypes, whose cotangents
+// are summed in the widest of those that are there.
 std::string partial_difference(const Program& program) {
   const std::vector<Tensor> arguments = arguments_of(program);
   const std::vector<Tensor> leaves = leaves_of(arguments);
@@ -105,7 +115,8 @@ std::string partial_difference(const Program& program) {
     for (Tensor& t : pool) t = is_floating(t.dtype()) ? mul(t, 1.0) : clone(t);
     pool = run_program(program, pool);
     std::vector<Tensor> floats;
-    std::copy_if(pool.begin() + static_cast<std::ptrdiff_t>(given.size()), pool.end(), std::back_inserter(floats), [](const Tensor& t) { return is_floating(t.dtype()); });
+    std::copy_if(pool.begin() + static_cast<std::ptrdiff_t>(given.size()), pool.end(), std::back_inserter(floats),
+                 [](const Tensor& t) { return is_floating(t.dtype()); });
     return floats;
   };
   const auto gradients = [&](const std::vector<Tensor>& results) {
@@ -127,11 +138,13 @@ std::string partial_difference(const Program& program) {
   for (int call = 0; call < 2; ++call) {
     const Outcome got = outcome_of(1, [&] { return gradients(function(arguments)); });
     if (!got.error.empty()) return fmt::format("call {} threw {}", call, got.error);
-    if (got.made.size() != eager.made.size()) return fmt::format("{} gradients, expected {}", got.made.size(), eager.made.size());
+    if (got.made.size() != eager.made.size())
+      return fmt::format("{} gradients, expected {}", got.made.size(), eager.made.size());
     for (size_t i = 0; i < eager.made.size(); ++i) {
       const Tensor &g = got.made[i], &e = eager.made[i];
       if (g.defined() != e.defined()) return fmt::format("gradient {} is {}defined", i, g.defined() ? "" : "not ");
-      if (g.defined() && !same_but_for_nans(g, e)) return fmt::format("gradient {} is\n{}\nexpected\n{}", i, to_string(g), to_string(e));
+      if (g.defined() && !same_but_for_nans(g, e))
+        return fmt::format("gradient {} is\n{}\nexpected\n{}", i, to_string(g), to_string(e));
     }
   }
   return "";

@@ -23,6 +23,8 @@ std::string error_of(Fn fn) {
   return "";
 }
 
-inline void expect_part(const std::string& text, const std::string& part) { EXPECT_NE(text.find(part), std::string::npos) << text; }
+inline void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
 
 }  // namespace tutti::graph_test

@@ -26,7 +26,9 @@ struct Held {
 
   explicit Held(const Program& program) {
     const std::vector<Tensor> like = arguments_of(program);
-    const auto fresh = [&](uint64_t seed, const Tensor& t) { return values(t.extents(), program.seed + seed, t.dtype()); };
+    const auto fresh = [&](uint64_t seed, const Tensor& t) {
+      return values(t.extents(), program.seed + seed, t.dtype());
+    };
     list.reserve(16);
     variable = fresh(1, like[0]);
     list = {fresh(2, like[2]), values({}, program.seed + 3), fresh(4, like[1])};
@@ -53,12 +55,25 @@ struct Held {
     constexpr DType dtypes[] = {DType::f32, DType::f64, DType::bf16, DType::i64};
     Tensor& t = at(n);
     switch (random() % (unseen ? 12 : 10)) {
-      case 0: case 1: t = values(t.extents(), value, t.dtype()); break;
-      case 2: t = values(t.extents(), value, dtypes[m % 4]); break;
-      case 3: t = values({1 + static_cast<int64_t>(m % 3)}, value, t.dtype()); break;
-      case 4: std::swap(t, at(m)); break;
-      case 5: fill_(t, 1); break;  // in place
-      case 6: shared = std::make_shared<Tensor>(values(shared->extents(), value)); break;
+      case 0:
+      case 1:
+        t = values(t.extents(), value, t.dtype());
+        break;
+      case 2:
+        t = values(t.extents(), value, dtypes[m % 4]);
+        break;
+      case 3:
+        t = values({1 + static_cast<int64_t>(m % 3)}, value, t.dtype());
+        break;
+      case 4:
+        std::swap(t, at(m));
+        break;
+      case 5:
+        fill_(t, 1);
+        break;  // in place
+      case 6:
+        shared = std::make_shared<Tensor>(values(shared->extents(), value));
+        break;
       case 7: {  // moves all elements
         std::vector<Tensor> moved;
         moved.reserve(16);
@@ -68,10 +83,17 @@ struct Held {
         list = std::move(moved);
         break;
       }
-      case 8: t = Tensor(t); break;     // what it was
-      case 9: break;
-      case 10: list.push_back(values({1}, value)); break;
-      default: pointer = pointer == &variable ? &list[0] : &variable; break;
+      case 8:
+        t = Tensor(t);
+        break;  // what it was
+      case 9:
+        break;
+      case 10:
+        list.push_back(values({1}, value));
+        break;
+      default:
+        pointer = pointer == &variable ? &list[0] : &variable;
+        break;
     }
     if (list.size() > 8) list.resize(4);
   }
@@ -85,11 +107,14 @@ struct Difference {
 Difference difference(const Program& program, const CompileOptions& options) {
   const bool reads = options.on_break == CompileOptions::OnBreak::segment;
   Held held(program), eager_held(program);
-  const auto function = compile([&](const std::vector<Tensor>& arguments) { return run_program(program, held.with(arguments), reads); }, options);
-  const auto differs = [](const char* what, const std::vector<Tensor>& got, const std::vector<Tensor>& expected) -> std::string {
+  const auto function = compile(
+      [&](const std::vector<Tensor>& arguments) { return run_program(program, held.with(arguments), reads); }, options);
+  const auto differs = [](const char* what, const std::vector<Tensor>& got,
+                          const std::vector<Tensor>& expected) -> std::string {
     if (got.size() != expected.size()) return fmt::format("{} {}, expected {}", got.size(), what, expected.size());
     for (size_t i = 0; i < got.size(); ++i) {
-      if (!same_but_for_nans(got[i], expected[i])) return fmt::format("{} {} is\n{}\nexpected\n{}", what, i, to_string(got[i]), to_string(expected[i]));
+      if (!same_but_for_nans(got[i], expected[i]))
+        return fmt::format("{} {} is\n{}\nexpected\n{}", what, i, to_string(got[i]), to_string(expected[i]));
     }
     return "";
   };
@@ -110,7 +135,8 @@ Difference difference(const Program& program, const CompileOptions& options) {
 
 }  // namespace
 
-std::string first_difference_when_held_are_replaced(uint64_t first, uint64_t count, CompileOptions options, int64_t* compiles) {
+std::string first_difference_when_held_are_replaced(uint64_t first, uint64_t count, CompileOptions options,
+                                                    int64_t* compiles) {
   options.on_limit = CompileOptions::OnLimit::forget;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const Program program = make_program(seed);

@@ -8,7 +8,8 @@ namespace tutti::graph_test {
 namespace {
 
 // A copy, unless the first element is large: then its kernel throws, which none of its facets says.
-const OpDef kMoody{.name = "moody", .num_inputs = 1,
+const OpDef kMoody{.name = "moody",
+                   .num_inputs = 1,
                    .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); },
                    .gradient = {.vjp = [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = c.grads[0]; }},
                    .kernel =
@@ -33,7 +34,8 @@ std::function<Tensor()> risky_call(uint32_t op, const Tensor& x, const Tensor& y
   switch (op % 8) {
     case 0:
     case 1: {
-      const Tensor a = cast(x, DType::i64), b = safe ? add(mul(integers_of(y, false, 0), 2), 1) : integers_of(y, false, 0);
+      const Tensor a = cast(x, DType::i64),
+                   b = safe ? add(mul(integers_of(y, false, 0), 2), 1) : integers_of(y, false, 0);
       broadcast_shapes(a.sizes(), b.sizes(), "risky");
       return [=] { return op % 8 == 0 ? floordiv(a, b) : remainder(a, b); };
     }

@@ -9,7 +9,9 @@
 
 namespace tutti::graph_test {
 
-inline Tensor values(const Extents& sizes, uint64_t seed, DType dtype = DType::f32) { return facets::sample_tensor(seed, sizes, dtype); }
+inline Tensor values(const Extents& sizes, uint64_t seed, DType dtype = DType::f32) {
+  return facets::sample_tensor(seed, sizes, dtype);
+}
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || !(a.extents() == b.extents())) return false;

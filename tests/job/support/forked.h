@@ -11,9 +11,10 @@
 
 namespace tutti::comm {
 
-// Runs fn(number) in `count` processes and returns their wait statuses: 0 where it returned, exit status 1 where it threw. `started` runs here after
-// each start.
-inline std::vector<int> run_in_processes(int count, const std::function<void(int)>& fn, const std::function<void(int, pid_t)>& started = {}) {
+// Runs fn(number) in `count` processes and returns their wait statuses: 0 where it returned, exit status 1 where it
+// threw. `started` runs here after each start.
+inline std::vector<int> run_in_processes(int count, const std::function<void(int)>& fn,
+                                         const std::function<void(int, pid_t)>& started = {}) {
   std::vector<pid_t> pids;
   for (int i = 0; i < count; ++i) {
     const pid_t pid = fork();

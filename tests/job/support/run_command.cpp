@@ -32,7 +32,8 @@ CommandResult run_command(const std::string& command) {
 std::string fresh_path(const std::string& stem) {
   static std::atomic<int> counter = 0;
   const char* folder = std::getenv("TMPDIR");
-  return std::string(folder ? folder : "/tmp") + "/" + stem + "." + std::to_string(getpid()) + "." + std::to_string(counter++);
+  return std::string(folder ? folder : "/tmp") + "/" + stem + "." + std::to_string(getpid()) + "." +
+         std::to_string(counter++);
 }
 
 }  // namespace tutti::comm

@@ -51,6 +51,8 @@ Tensor Axis::from_next(const Tensor& x) const {
 
 Tensor Axis::send_next(const Tensor& x) const { return functional::isend(x, rank_ + 1, group_); }
 
-Tensor Axis::receive_previous(const Tensor& like) const { return functional::wait_tensor(functional::irecv(like, rank_ - 1, group_)); }
+Tensor Axis::receive_previous(const Tensor& like) const {
+  return functional::wait_tensor(functional::irecv(like, rank_ - 1, group_));
+}
 
 }  // namespace tutti::layouts

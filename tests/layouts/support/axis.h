@@ -1,7 +1,7 @@
 // The ranks along one mesh axis, and the functional collectives that they run.
 //
-// Results have arrived when a call returns, so that their memory may be read directly. Reductions add in f32 in rank order by
-// halving (numerics contract, N4). Gradients are those of the functional collectives.
+// Results have arrived when a call returns, so that their memory may be read directly. Reductions add in f32 in rank
+// order by halving (numerics contract, N4). Gradients are those of the functional collectives.
 #pragma once
 
 #include <memory>
@@ -33,13 +33,14 @@ class Axis {
   Tensor all_gather(const Tensor& x) const;
   // The tensors of all ranks, without history.
   std::vector<Tensor> gather_each(const Tensor& x) const;
-  // sent[r] rows go to rank r; the result holds the received[r] rows of rank 0, 1, ... The gradient is the exchange the other way.
+  // sent[r] rows go to rank r; the result holds the received[r] rows of rank 0, 1, ... The gradient is the exchange the
+  // other way.
   Tensor all_to_all(const Tensor& x, const std::vector<int64_t>& sent, const std::vector<int64_t>& received) const;
   // The tensor of the next rank in the ring.
   Tensor from_next(const Tensor& x) const;
 
-  // Messages to the neighbour stages of a pipeline. The backward of the token that send_next() returns brings the cotangent of x, which
-  // the backward of the received tensor sends.
+  // Messages to the neighbour stages of a pipeline. The backward of the token that send_next() returns brings the
+  // cotangent of x, which the backward of the received tensor sends.
   Tensor send_next(const Tensor& x) const;
   Tensor receive_previous(const Tensor& like) const;
 

@@ -28,19 +28,22 @@ std::string hex(float value) { return fmt::format("{:08x} ({})", std::bit_cast<u
 
 // "" when equal in every bit, else a line with the first difference.
 std::string difference(const std::string& what, std::span<const float> expected, std::span<const float> actual) {
-  if (expected.size() != actual.size()) return fmt::format("{}: {} elements, expected {}\n", what, actual.size(), expected.size());
+  if (expected.size() != actual.size())
+    return fmt::format("{}: {} elements, expected {}\n", what, actual.size(), expected.size());
   size_t different = 0, first = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     if (std::memcmp(&expected[i], &actual[i], sizeof(float)) == 0) continue;
     if (different++ == 0) first = i;
   }
   if (different == 0) return "";
-  return fmt::format("{}: {} of {} elements differ, the first is {}: {}, expected {}\n", what, different, expected.size(), first,
-                     hex(actual[first]), hex(expected[first]));
+  return fmt::format("{}: {} of {} elements differ, the first is {}: {}, expected {}\n", what, different,
+                     expected.size(), first, hex(actual[first]), hex(expected[first]));
 }
 
 std::string difference(const std::string& what, const Tensor& expected, const Tensor& actual) {
-  const auto elements = [](const Tensor& dense) { return std::span(dense.data<float>(), static_cast<size_t>(dense.numel())); };
+  const auto elements = [](const Tensor& dense) {
+    return std::span(dense.data<float>(), static_cast<size_t>(dense.numel()));
+  };
   const Tensor a = to_contiguous(expected), b = to_contiguous(actual);
   return difference(what, elements(a), elements(b));
 }
@@ -52,7 +55,8 @@ std::string differing_bits(const RankRecord& one, const RankRecord& rank) {
     text += difference(fmt::format("loss of step {}", step), {&expected.loss, 1}, {&actual.loss, 1});
     text += difference(fmt::format("gradient norm of step {}", step), {&expected.norm, 1}, {&actual.norm, 1});
     for (const auto& [name, grad] : actual.grads)
-      text += difference(fmt::format("gradient of {} in step {}", name, step), piece_of(expected.grads.at(name), rank.pieces.at(name)), grad);
+      text += difference(fmt::format("gradient of {} in step {}", name, step),
+                         piece_of(expected.grads.at(name), rank.pieces.at(name)), grad);
   }
   for (const auto& [name, weight] : rank.weights)
     text += difference("weight " + name, piece_of(one.weights.at(name), rank.pieces.at(name)), weight);
@@ -82,7 +86,8 @@ std::string excess(const ModelConfig& config, const RankRecord& one, const RankR
   const double most = 1.25 * parameters + 64.0 * static_cast<double>(rank.weights.size());
   at_most("parameter bytes", static_cast<double>(u.parameter_bytes), most);
   at_most("optimizer bytes", static_cast<double>(u.optimizer_bytes), 2 * most);
-  at_most("parameter bytes at the peak", static_cast<double>(u.peak_parameter_bytes()), shares.parameters_at_peak * whole);
+  at_most("parameter bytes at the peak", static_cast<double>(u.peak_parameter_bytes()),
+          shares.parameters_at_peak * whole);
   // What experts get depends on the tokens; all else is known from sizes.
   if (config.experts > 0) return text;
   planned("operations", u.flops, u.planned_flops);
@@ -91,8 +96,9 @@ std::string excess(const ModelConfig& config, const RankRecord& one, const RankR
 }
 
 std::string usage_line(const Usage& u) {
-  std::string line = fmt::format("{:.3f} MFLOP (plan {:.3f}), wire {:.0f} B (plan {:.0f}), parameters {} B (plan {}), at peak", u.flops * 1e-6,
-                                 u.planned_flops * 1e-6, u.wire_bytes, u.planned_wire_bytes, u.parameter_bytes, u.planned_parameter_bytes);
+  std::string line = fmt::format(
+      "{:.3f} MFLOP (plan {:.3f}), wire {:.0f} B (plan {:.0f}), parameters {} B (plan {}), at peak", u.flops * 1e-6,
+      u.planned_flops * 1e-6, u.wire_bytes, u.planned_wire_bytes, u.parameter_bytes, u.planned_parameter_bytes);
   for (int c = 0; c < kNumMemoryCategories; ++c) {
     const int64_t bytes = u.memory.at_peak_by_category[static_cast<size_t>(c)];
     if (bytes > 0) line += fmt::format(" {} {}", name_of(static_cast<MemoryCategory>(c)), bytes);
@@ -102,16 +108,18 @@ std::string usage_line(const Usage& u) {
 
 }  // namespace
 
-std::string differences(const std::string& transport, const RankRecord& one, const ModelConfig& config, const RunConfig& run,
-                        const Layout& layout, const Shares& shares) {
+std::string differences(const std::string& transport, const RankRecord& one, const ModelConfig& config,
+                        const RunConfig& run, const Layout& layout, const Shares& shares) {
   return failures_of_ranks(transport, layout.ranks(), [&](comm::ProcessGroup& world) {
     const RankRecord mine = train_rank(config, run, layout, world);
     std::string wrong = differing_bits(one, mine) + excess(config, one, mine, shares);
     double flops[] = {mine.usage.flops, mine.usage.planned_flops};
     world.all_reduce_values<double>(flops);
-    if (!(std::abs(flops[0] - flops[1]) <= 1e-6 * flops[1])) wrong += fmt::format("operations of all ranks: {}, planned {}\n", flops[0], flops[1]);
+    if (!(std::abs(flops[0] - flops[1]) <= 1e-6 * flops[1]))
+      wrong += fmt::format("operations of all ranks: {}, planned {}\n", flops[0], flops[1]);
     // Rank 0 talks for all.
-    const std::vector<std::string> lines = world.gather_bytes(usage_line(mine.usage), 0), findings = world.gather_bytes(wrong, 0);
+    const std::vector<std::string> lines = world.gather_bytes(usage_line(mine.usage), 0),
+                                   findings = world.gather_bytes(wrong, 0);
     if (world.rank() != 0) return;
     std::string text;
     for (size_t r = 0; r < lines.size(); ++r) {
@@ -128,10 +136,13 @@ void check_layout(ModelConfig config, const RunConfig& run, const Layout& layout
     config.compute = compute;
     const RankRecord one = run_one_rank(config, run);
     for (const std::string& transport : transports()) {
-      // In bf16 ranks send f32 as well: partial sums. So one of the dtypes is enough for processes, which take longer to start.
+      // In bf16 ranks send f32 as well: partial sums. So one of the dtypes is enough for processes, which take longer
+      // to start.
       if (transport != "threads" && (compute == DType::f32 || layout.ranks() == 1)) continue;
-      const std::string title = fmt::format("{} {}, {} over {}", config.experts ? "moe" : "dense", name_of(compute), layout.name(), transport);
-      fmt::print("{}\n  one rank: {:.3f} MFLOP, {:.0f} parameter bytes\n", title, one.usage.flops * 1e-6, parameter_bytes(one));
+      const std::string title = fmt::format("{} {}, {} over {}", config.experts ? "moe" : "dense", name_of(compute),
+                                            layout.name(), transport);
+      fmt::print("{}\n  one rank: {:.3f} MFLOP, {:.0f} parameter bytes\n", title, one.usage.flops * 1e-6,
+                 parameter_bytes(one));
       EXPECT_EQ(differences(transport, one, config, run, layout, shares), "") << title;
     }
   }

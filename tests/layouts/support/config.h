@@ -16,8 +16,8 @@ namespace tutti::layouts {
 
 struct ModelConfig {
   int64_t layers = 2, dim = 41, heads = 4, kv_heads = 2, head_dim = 10, inner = 53, vocab = 131;
-  bool tied = true;           // embedding and head are two uses of one table
-  int64_t experts = 0;        // 0: dense
+  bool tied = true;     // embedding and head are two uses of one table
+  int64_t experts = 0;  // 0: dense
   int64_t active_experts = 2;
   double eps = 1e-6, rope_theta = 1e4;
   DType compute = DType::f32;
@@ -42,8 +42,8 @@ struct TinyLeaves {
 // Degrees of the mesh axes, outermost first. Ranks are numbered with tp fastest.
 struct Layout {
   int pp = 1, dp = 1, fsdp = 1, cp = 1, tp = 1;
-  int ep = 1;              // experts spread over this many neighbours of the data axis (dp, fsdp)
-  bool sequence = false;   // tokens cut over tp outside of the tensor parallel regions
+  int ep = 1;             // experts spread over this many neighbours of the data axis (dp, fsdp)
+  bool sequence = false;  // tokens cut over tp outside of the tensor parallel regions
   // Rank-major: a rank owns neighbouring shards and reduces once per step; else every microbatch reduces over ranks.
   bool rank_major = false;
   bool checkpoint = false;           // blocks are computed again in backward, and their parameters gathered again

@@ -50,7 +50,8 @@ Tensor ExpertExchange::dispatch(const Tensor& x_TD) const {
   return permuted_rows(place_.ep.all_to_all(rows_of_slots(x_TD, active_, slots_), sent_, received_), expert_major_);
 }
 
-Tensor ExpertExchange::run_experts(const Tensor& rows, const std::function<ExpertWeights(int64_t expert)>& weights) const {
+Tensor ExpertExchange::run_experts(const Tensor& rows,
+                                   const std::function<ExpertWeights(int64_t expert)>& weights) const {
   std::vector<Tensor> outputs;
   int64_t begin = 0;
   for (int64_t e = first_expert_; e < end_expert_; ++e) {
@@ -64,7 +65,8 @@ Tensor ExpertExchange::run_experts(const Tensor& rows, const std::function<Exper
 
 Tensor ExpertExchange::bring_back(const Tensor& outputs) const {
   std::vector<int64_t> by_rank(expert_major_.size()), row_of_slot(slots_.size());
-  for (size_t i = 0; i < expert_major_.size(); ++i) by_rank[static_cast<size_t>(expert_major_[i])] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < expert_major_.size(); ++i)
+    by_rank[static_cast<size_t>(expert_major_[i])] = static_cast<int64_t>(i);
   for (size_t i = 0; i < slots_.size(); ++i) row_of_slot[static_cast<size_t>(slots_[i])] = static_cast<int64_t>(i);
   return permuted_rows(place_.ep.all_to_all(permuted_rows(outputs, by_rank), received_, sent_), row_of_slot);
 }

@@ -24,8 +24,10 @@ struct FunctionNode final : autograd::Node {
 
 }  // namespace
 
-Tensor function(const char* name, const std::vector<Tensor>& inputs, const std::function<Tensor()>& forward, Backward backward) {
-  const bool recorded = is_grad_enabled() && std::ranges::any_of(inputs, [](const Tensor& t) { return requires_grad(t); });
+Tensor function(const char* name, const std::vector<Tensor>& inputs, const std::function<Tensor()>& forward,
+                Backward backward) {
+  const bool recorded =
+      is_grad_enabled() && std::ranges::any_of(inputs, [](const Tensor& t) { return requires_grad(t); });
   if (!recorded) return detach(forward());
   auto node = std::make_shared<FunctionNode>(name, std::move(backward));
   node->order = autograd::next_order();
@@ -40,8 +42,9 @@ Tensor function(const char* name, const std::vector<Tensor>& inputs, const std::
 }
 
 Tensor with_cotangent(const Tensor& x, std::function<Tensor(const Tensor&)> change) {
-  return function("with_cotangent", {x}, [&] { return x; },
-                  [change = std::move(change)](const Tensor& g) -> std::vector<Tensor> { return {change(g)}; });
+  return function(
+      "with_cotangent", {x}, [&] { return x; },
+      [change = std::move(change)](const Tensor& g) -> std::vector<Tensor> { return {change(g)}; });
 }
 
 Tensor with_rounded_cotangent(const Tensor& x) {

@@ -13,7 +13,8 @@ namespace tutti::layouts {
 using Backward = std::function<std::vector<Tensor>(const Tensor& cotangent)>;
 
 // Calls `forward` unrecorded and marks its result as a function of `inputs`, whose cotangents `backward` gives.
-Tensor function(const char* name, const std::vector<Tensor>& inputs, const std::function<Tensor()>& forward, Backward backward);
+Tensor function(const char* name, const std::vector<Tensor>& inputs, const std::function<Tensor()>& forward,
+                Backward backward);
 
 // x itself, whose cotangent passes through `change`, which may give it other sizes and another dtype.
 Tensor with_cotangent(const Tensor& x, std::function<Tensor(const Tensor&)> change);

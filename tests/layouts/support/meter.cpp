@@ -16,12 +16,15 @@ thread_local Meter* current_meter = nullptr;
 
 double flops_of(const OpCall& call) {
   const std::string_view name = call.op.name;
-  return name == "matmul" || name == "sdpa" || name == "sdpa_partial" || name == "sdpa_backward" ? cost_of(call).flops : 0;
+  return name == "matmul" || name == "sdpa" || name == "sdpa_partial" || name == "sdpa_backward" ? cost_of(call).flops
+                                                                                                 : 0;
 }
 
-// The cost facet, but what is sent row by row is counted as the splits say, and a received message as what it is: nothing sent.
+// The cost facet, but what is sent row by row is counted as the splits say, and a received message as what it is:
+// nothing sent.
 double wire_bytes_of(const OpCall& call) {
-  if (std::ranges::find(functional::ops(), &call.op) == functional::ops().end() || &call.op == &functional::kIrecv) return 0;
+  if (std::ranges::find(functional::ops(), &call.op) == functional::ops().end() || &call.op == &functional::kIrecv)
+    return 0;
   if (&call.op != &functional::kAllToAllVSingle) return cost_of(call).bytes;
   const Tensor& x = call[0];
   const Tensor& splits = call[2];

@@ -1,5 +1,6 @@
-// Counts what really runs on a rank, forward and backward, as a dispatch stage above eager execution: the floating-point
-// operations of matrix products and attention calls, and the bytes that functional collectives and messages send.
+// Counts what really runs on a rank, forward and backward, as a dispatch stage above eager execution: the
+// floating-point operations of matrix products and attention calls, and the bytes that functional collectives and
+// messages send.
 #pragma once
 
 #include "tutti/ops/engine/dispatch.h"

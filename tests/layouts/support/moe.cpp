@@ -32,8 +32,8 @@ Tensor sum_of_slots(const Tensor& slots, int64_t active, DType dtype) {
 Tensor shard_gradient(const Tensor& grad, const Tensor& x, const std::vector<int32_t>& ranges) {
   const int64_t F = grad.extent(1), D = x.extent(1), R = x.extent(0);
   const Tensor g = to_contiguous(grad), rows = to_contiguous(x), dw = Tensor::empty({F, D});
-  codegen::gemm(F, D, R, {g.raw_data(), g.dtype(), 1, F}, {rows.raw_data(), rows.dtype(), D, 1}, {dw.raw_data(), DType::f32, D},
-                codegen::ContractionTree::ranges(ranges));
+  codegen::gemm(F, D, R, {g.raw_data(), g.dtype(), 1, F}, {rows.raw_data(), rows.dtype(), D, 1},
+                {dw.raw_data(), DType::f32, D}, codegen::ContractionTree::ranges(ranges));
   if (Meter* meter = Meter::current()) meter->add_flops(2.0 * static_cast<double>(F * D * R));
   return dw;
 }
@@ -51,7 +51,9 @@ Tensor weight_gradient(const Tensor& grad, const Tensor& x, const TokenRanges& c
 
 }  // namespace
 
-Tensor index_tensor(std::span<const int64_t> values) { return Tensor::of(std::vector<int64_t>(values.begin(), values.end())); }
+Tensor index_tensor(std::span<const int64_t> values) {
+  return Tensor::of(std::vector<int64_t>(values.begin(), values.end()));
+}
 
 Routing route(const ModelConfig& config, const Tensor& x_TD, const Tensor& router_ED) {
   const Tensor logits = matmul(cast(x_TD, DType::f32), transpose(router_ED, 0, 1));
@@ -73,7 +75,9 @@ Tensor rows_of_slots(const Tensor& x_TD, int64_t active, const std::vector<int64
   const DType dtype = x_TD.dtype();
   return function(
       "rows_of_slots", {x_TD}, [&] { return index_select(x_TD, 0, index_tensor(tokens)); },
-      [=](const Tensor& g) -> std::vector<Tensor> { return {sum_of_slots(index_select(g, 0, index_tensor(row_of_slot)), active, dtype)}; });
+      [=](const Tensor& g) -> std::vector<Tensor> {
+        return {sum_of_slots(index_select(g, 0, index_tensor(row_of_slot)), active, dtype)};
+      });
 }
 
 Tensor permuted_rows(const Tensor& x, const std::vector<int64_t>& order) {

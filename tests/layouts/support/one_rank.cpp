@@ -22,8 +22,8 @@
 #include "tutti/ops/rope.h"
 #include "tutti/ops/slice.h"
 #include "tutti/optim/grad_norm.h"
-#include "tutti/runtime/rank_context.h"
 #include "tutti/parallel/shards.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::layouts {
 namespace {
@@ -31,9 +31,13 @@ namespace {
 class OneRank {
  public:
   OneRank(const ModelConfig& config, const RunConfig& run)
-      : c_(config), run_(run), positions_(canonical_positions(run)), natural_(positions_.size()),
+      : c_(config),
+        run_(run),
+        positions_(canonical_positions(run)),
+        natural_(positions_.size()),
         rope_(rope_table(run.tokens, config.head_dim, config.rope_theta)) {
-    for (size_t i = 0; i < positions_.size(); ++i) natural_[static_cast<size_t>(positions_[i])] = static_cast<int64_t>(i);
+    for (size_t i = 0; i < positions_.size(); ++i)
+      natural_[static_cast<size_t>(positions_[i])] = static_cast<int64_t>(i);
     for (const ParameterSpec& spec : parameter_specs(config)) {
       names_.push_back(spec.name);
       weights_[spec.name] = requires_grad_(initial_value(spec));
@@ -42,7 +46,8 @@ class OneRank {
 
   // The loss of each token of a virtual shard, in canonical order.
   Tensor losses(const std::vector<int32_t>& tokens, const std::vector<int32_t>& labels) const {
-    const Tensor cos = index_select(rope_.cos, 0, index_tensor(positions_)), sin = index_select(rope_.sin, 0, index_tensor(positions_));
+    const Tensor cos = index_select(rope_.cos, 0, index_tensor(positions_)),
+                 sin = index_select(rope_.sin, 0, index_tensor(positions_));
     Tensor x = embedding(used("embedding"), in_order(tokens));
     for (int64_t i = 0; i < c_.layers; ++i) x = block(fmt::format("layers.{}.", i), x, cos, sin);
     x = rms_norm(x, used("norm"), c_.eps);
@@ -54,7 +59,8 @@ class OneRank {
     RankRecord record;
     Meter meter;
     std::map<std::string, std::pair<Tensor, Tensor>> moments;
-    for (const auto& name : names_) moments[name] = {zeros_like(detach(weights_[name])), zeros_like(detach(weights_[name]))};
+    for (const auto& name : names_)
+      moments[name] = {zeros_like(detach(weights_[name])), zeros_like(detach(weights_[name]))};
     for (int64_t step = 0; step < run_.steps; ++step) {
       const Batch batch = batch_of_step(c_, run_, step);
       ExactSum loss(ExactTerm::value);
@@ -68,7 +74,9 @@ class OneRank {
         backward(losses_T, full_like(detach(losses_T), 1.0 / static_cast<double>(batch.valid)), {.sink = &tree});
         tree.end();
       }
-      const std::vector<Tensor> grads = parallel::reduce_gradients(tree.take(), parallel::consecutive_shards(run_.shards, 1), nullptr, parallel::Keepers(parameters.size(), 0, 1));
+      const std::vector<Tensor> grads =
+          parallel::reduce_gradients(tree.take(), parallel::consecutive_shards(run_.shards, 1), nullptr,
+                                     parallel::Keepers(parameters.size(), 0, 1));
       StepRecord result;
       result.loss = static_cast<float>(loss.value() / static_cast<double>(batch.valid));
       result.norm = optim::norm_of(optim::square_sum(grads));
@@ -95,7 +103,8 @@ class OneRank {
     return Tensor::of(ordered);
   }
 
-  Tensor heads_of(const std::string& layer, const char* which, const Tensor& n_TD, int64_t heads, const Tensor& cos, const Tensor& sin) const {
+  Tensor heads_of(const std::string& layer, const char* which, const Tensor& n_TD, int64_t heads, const Tensor& cos,
+                  const Tensor& sin) const {
     const Tensor x_THE = reshape(linear(n_TD, used(layer + which)), {run_.tokens, heads, c_.head_dim});
     const Tensor weight = expand(used(layer + which + "_norm"), {heads, c_.head_dim});
     return rope(rms_norm(x_THE, weight, c_.eps), cos, sin);
@@ -109,7 +118,8 @@ class OneRank {
     // Keys lie in the order of their positions, queries in canonical order.
     const auto keys = [&](const Tensor& t) { return reshape(permuted_rows(t, natural_), {1, T, c_.kv_heads, E}); };
     std::vector<int32_t> last(positions_.begin(), positions_.end());
-    const Tensor attended = sdpa(reshape(q, {1, T, c_.heads, E}), keys(k), keys(v), {.last_key = Tensor::of(last, {1, T})});
+    const Tensor attended =
+        sdpa(reshape(q, {1, T, c_.heads, E}), keys(k), keys(v), {.last_key = Tensor::of(last, {1, T})});
     const Tensor h = add(x, linear(reshape(attended, {T, c_.heads * E}), used(layer + "o")));
     const Tensor m = rms_norm(h, used(layer + "post_norm"), c_.eps);
     return add(h, c_.experts == 0 ? dense(layer, m) : moe(layer, m));

@@ -19,7 +19,10 @@
 namespace tutti::layouts {
 
 ParallelModel::ParallelModel(const ModelConfig& config, const RunConfig& run, const Place& place)
-    : c_(config), run_(run), place_(place), positions_(canonical_positions(run)),
+    : c_(config),
+      run_(run),
+      place_(place),
+      positions_(canonical_positions(run)),
       rope_(rope_table(run.tokens, config.head_dim, config.rope_theta)) {
   const TreeCut layers = tree_cut(c_.layers, 1, place.pp.rank(), place.pp.size(), "layers over pipeline stages");
   first_layer_ = static_cast<int>(layers.begin);
@@ -40,7 +43,9 @@ bool ParallelModel::holds(const ParameterSpec& spec) const {
 
 Tensor ParallelModel::used(const std::string& name) const { return cast(parameter(name), c_.compute); }
 
-TreeCut ParallelModel::vocabulary_part() const { return tp_part(parameter_specs(c_)[0], place_.tp.rank(), place_.tp.size()); }
+TreeCut ParallelModel::vocabulary_part() const {
+  return tp_part(parameter_specs(c_)[0], place_.tp.rank(), place_.tp.size());
+}
 
 std::vector<int32_t> ParallelModel::in_order(const std::vector<int32_t>& values) const {
   std::vector<int32_t> ordered;
@@ -49,24 +54,32 @@ std::vector<int32_t> ParallelModel::in_order(const std::vector<int32_t>& values)
   return ordered;
 }
 
-Tensor ParallelModel::forward(const Tensor& x_TD, const std::vector<int32_t>& tokens, const std::vector<int32_t>& labels) const {
-  const Tensor at = index_tensor(std::span(positions_).subspan(static_cast<size_t>(place_.context_part.begin),
-                                                               static_cast<size_t>(place_.context_part.size())));
+Tensor ParallelModel::forward(const Tensor& x_TD, const std::vector<int32_t>& tokens,
+                              const std::vector<int32_t>& labels) const {
+  const Tensor at = index_tensor(
+      std::span(positions_)
+          .subspan(static_cast<size_t>(place_.context_part.begin), static_cast<size_t>(place_.context_part.size())));
   const Angles angles{index_select(rope_.cos, 0, at), index_select(rope_.sin, 0, at)};
   Tensor x = x_TD;
-  if (place_.first_stage()) x = vocabulary_parallel_embedding(place_, used("embedding"), in_order(tokens), vocabulary_part());
+  if (place_.first_stage())
+    x = vocabulary_parallel_embedding(place_, used("embedding"), in_order(tokens), vocabulary_part());
   for (int i = first_layer_; i < end_layer_; ++i) {
-    const auto run = [this, i, angles](std::span<const Tensor> inputs) { return block(fmt::format("layers.{}.", i), inputs[0], angles); };
+    const auto run = [this, i, angles](std::span<const Tensor> inputs) {
+      return block(fmt::format("layers.{}.", i), inputs[0], angles);
+    };
     x = place_.layout.checkpoint ? checkpoint(run, std::span(&x, 1)) : run(std::span(&x, 1));
   }
   if (!place_.last_stage()) return x;
   x = rms_norm(x, used("norm"), c_.eps);
-  const Tensor logits = column_parallel(place_, x, all_tokens(place_, x), used(c_.tied ? "embedding" : "head"), DType::f32);
+  const Tensor logits =
+      column_parallel(place_, x, all_tokens(place_, x), used(c_.tied ? "embedding" : "head"), DType::f32);
   return vocabulary_parallel_loss(place_, logits, in_order(labels), vocabulary_part());
 }
 
-Tensor ParallelModel::heads_of(const std::string& layer, const char* which, const Tensor& n, const Tensor& n_all, const Angles& angles) const {
-  const Tensor x_THE = reshape(column_parallel(place_, n, n_all, used(layer + which), c_.compute), {n_all.size(0), -1, c_.head_dim});
+Tensor ParallelModel::heads_of(const std::string& layer, const char* which, const Tensor& n, const Tensor& n_all,
+                               const Angles& angles) const {
+  const Tensor x_THE =
+      reshape(column_parallel(place_, n, n_all, used(layer + which), c_.compute), {n_all.size(0), -1, c_.head_dim});
   // Tokens of all context parallel ranks are summed per head before heads are summed.
   const Tensor weight = with_cotangent(expand(used(layer + which + "_norm"), {x_THE.size(1), c_.head_dim}),
                                        [this](const Tensor& g) { return place_.cp.all_reduce(g); });
@@ -76,7 +89,8 @@ Tensor ParallelModel::heads_of(const std::string& layer, const char* which, cons
 Tensor ParallelModel::block(const std::string& layer, const Tensor& x, const Angles& angles) const {
   const Tensor n = rms_norm(x, used(layer + "input_norm"), c_.eps), n_all = all_tokens(place_, n);
   const Tensor q = heads_of(layer, "q", n, n_all, angles), k = heads_of(layer, "k", n, n_all, angles);
-  const Tensor v = reshape(column_parallel(place_, n, n_all, used(layer + "v"), c_.compute), {n_all.size(0), -1, c_.head_dim});
+  const Tensor v =
+      reshape(column_parallel(place_, n, n_all, used(layer + "v"), c_.compute), {n_all.size(0), -1, c_.head_dim});
   const Tensor attended = place_.layout.ring ? ring_attention(place_, q, k, v, positions_)
                                              : context_parallel_attention(place_, q, k, v, positions_);
   const Tensor h = add(x, row_parallel(place_, reshape(attended, {n_all.size(0), -1}), used(layer + "o")));

@@ -34,7 +34,8 @@ class ParallelModel {
   Tensor used(const std::string& name) const;
   TreeCut vocabulary_part() const;
   std::vector<int32_t> in_order(const std::vector<int32_t>& values) const;
-  Tensor heads_of(const std::string& layer, const char* which, const Tensor& n, const Tensor& n_all, const Angles& angles) const;
+  Tensor heads_of(const std::string& layer, const char* which, const Tensor& n, const Tensor& n_all,
+                  const Angles& angles) const;
   Tensor block(const std::string& layer, const Tensor& x, const Angles& angles) const;
   Tensor dense(const std::string& layer, const Tensor& m) const;
   Tensor moe(const std::string& layer, const Tensor& m) const;

@@ -23,7 +23,8 @@ Tensor reduced(const Place& place, Tensor partial) {
   return place.layout.sequence ? place.tp.reduce_scatter(partial) : place.tp.all_reduce(partial);
 }
 
-// The same, rounded to `dtype`. All ranks of tp have one loss and so one cotangent, which a functional all_reduce would add up.
+// The same, rounded to `dtype`. All ranks of tp have one loss and so one cotangent, which a functional all_reduce would
+// add up.
 Tensor summed_over_tp(const Place& place, const Tensor& partial, DType dtype) {
   return function(
       "summed_over_tp", {partial}, [&] { return cast(reduced(place, detach(partial)), dtype); },
@@ -55,7 +56,8 @@ Tensor row_parallel(const Place& place, const Tensor& x_TF, const Tensor& w_DF) 
   return summed_over_tp(place, matmul(x_TF, transpose(w_DF, 0, 1), {.out_dtype = DType::f32}), x_TF.dtype());
 }
 
-Tensor vocabulary_parallel_embedding(const Place& place, const Tensor& table_VD, const std::vector<int32_t>& tokens, const TreeCut& part) {
+Tensor vocabulary_parallel_embedding(const Place& place, const Tensor& table_VD, const std::vector<int32_t>& tokens,
+                                     const TreeCut& part) {
   // Tokens of other ranks look up one more row, the identity of the sum.
   std::vector<int32_t> rows;
   for (const int32_t token : tokens)
@@ -65,7 +67,8 @@ Tensor vocabulary_parallel_embedding(const Place& place, const Tensor& table_VD,
   return summed_over_tp(place, cast(found, DType::f32), table_VD.dtype());
 }
 
-Tensor vocabulary_parallel_loss(const Place& place, const Tensor& logits_TV, const std::vector<int32_t>& labels, const TreeCut& part) {
+Tensor vocabulary_parallel_loss(const Place& place, const Tensor& logits_TV, const std::vector<int32_t>& labels,
+                                const TreeCut& part) {
   const Tensor targets = Tensor::of(labels);
   ClassStatistics all;
   {
@@ -73,7 +76,8 @@ Tensor vocabulary_parallel_loss(const Place& place, const Tensor& logits_TV, con
     const ClassStatistics mine = class_statistics(detach(logits_TV), targets, part.begin);
     std::vector<ClassStatistics> nodes;
     for (const Tensor& packed : place.tp.gather_each(stack({mine.maximum, mine.rest, mine.target}, 0)))
-      nodes.push_back({contiguous(select(packed, 0, 0)), contiguous(select(packed, 0, 1)), contiguous(select(packed, 0, 2))});
+      nodes.push_back(
+          {contiguous(select(packed, 0, 0)), contiguous(select(packed, 0, 1)), contiguous(select(packed, 0, 2))});
     for (; nodes.size() > 1; nodes.resize(nodes.size() / 2)) {
       for (size_t i = 0; i < nodes.size() / 2; ++i) nodes[i] = combine(nodes[2 * i], nodes[2 * i + 1]);
     }
@@ -95,9 +99,12 @@ Tensor context_parallel_attention(const Place& place, const Tensor& q_THE, const
   const auto batched = [](const Tensor& t) { return reshape(t, {1, t.size(0), t.size(1), t.size(2)}); };
   const auto rows = [](const Tensor& t) { return reshape(t, {t.size(1), t.size(2), t.size(3)}); };
   // Keys of all ranks in the order of their positions. Their gradients are f32 until the ranks have added them.
-  const auto keys = [&](const Tensor& t) { return permuted_rows(place.cp.all_gather(with_rounded_cotangent(t)), natural); };
+  const auto keys = [&](const Tensor& t) {
+    return permuted_rows(place.cp.all_gather(with_rounded_cotangent(t)), natural);
+  };
   std::vector<int32_t> last;
-  for (int64_t i = place.context_part.begin; i < place.context_part.end; ++i) last.push_back(static_cast<int32_t>(positions[static_cast<size_t>(i)]));
+  for (int64_t i = place.context_part.begin; i < place.context_part.end; ++i)
+    last.push_back(static_cast<int32_t>(positions[static_cast<size_t>(i)]));
   const SdpaOptions options{.last_key = Tensor::of(last, {1, mine})};
 
   const Tensor k_all = keys(k_TKE), v_all = keys(v_TKE);

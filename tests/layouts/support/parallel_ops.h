@@ -1,7 +1,7 @@
 // The places where a hand-placed split meets communication, each a function with its gradient.
 //
-// Partial sums stay f32 until the ranks have added them by halving, and are rounded once (N4). Gradients of a value that
-// several column-parallel products read are reduced product by product (N9).
+// Partial sums stay f32 until the ranks have added them by halving, and are rounded once (N4). Gradients of a value
+// that several column-parallel products read are reduced product by product (N9).
 #pragma once
 
 #include <vector>
@@ -19,9 +19,11 @@ Tensor column_parallel(const Place& place, const Tensor& x_TD, const Tensor& x_a
 Tensor row_parallel(const Place& place, const Tensor& x_TF, const Tensor& w_DF);
 
 // Rows of a table whose rows [part) this rank holds, for all tokens; result: this rank's tokens.
-Tensor vocabulary_parallel_embedding(const Place& place, const Tensor& table_VD, const std::vector<int32_t>& tokens, const TreeCut& part);
+Tensor vocabulary_parallel_embedding(const Place& place, const Tensor& table_VD, const std::vector<int32_t>& tokens,
+                                     const TreeCut& part);
 // Loss of all tokens from this rank's columns [part) of the logits.
-Tensor vocabulary_parallel_loss(const Place& place, const Tensor& logits_TV, const std::vector<int32_t>& labels, const TreeCut& part);
+Tensor vocabulary_parallel_loss(const Place& place, const Tensor& logits_TV, const std::vector<int32_t>& labels,
+                                const TreeCut& part);
 
 // Causal attention of this rank's queries over the keys of all context parallel ranks; everything in canonical order.
 // `positions` are those of all tokens of the shard. Shapes: q [T, H, E], k and v [T, K, E] -> [T, H, E].

@@ -16,8 +16,8 @@
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
 #include "tutti/optim/grad_norm.h"
-#include "tutti/runtime/rank_context.h"
 #include "tutti/parallel/shards.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::layouts {
 namespace {
@@ -37,7 +37,9 @@ class RankRun {
   RankRun(const ModelConfig& config, const RunConfig& run, const Layout& layout, comm::ProcessGroup& world)
       : c_(config), run_(run), world_(world), place_(world, layout, run), model_(config, run, place_) {
     for (const ParameterSpec& spec : model_.specs()) hold(spec);
-    model_.parameter = [this](const std::string& name) { return use_of(*std::ranges::find(held_, name, [](const Held& h) { return h.spec.name; })); };
+    model_.parameter = [this](const std::string& name) {
+      return use_of(*std::ranges::find(held_, name, [](const Held& h) { return h.spec.name; }));
+    };
   }
 
   RankRecord train() {
@@ -52,7 +54,9 @@ class RankRun {
     usage.flops = meter.flops();
     usage.wire_bytes = meter.wire_bytes();
     usage.memory = RankContext::current().allocator().statistics();
-    const auto at_rest = [&](MemoryCategory category) { return usage.memory.current_by_category[static_cast<size_t>(category)]; };
+    const auto at_rest = [&](MemoryCategory category) {
+      return usage.memory.current_by_category[static_cast<size_t>(category)];
+    };
     usage.parameter_bytes = at_rest(MemoryCategory::parameters);
     usage.optimizer_bytes = at_rest(MemoryCategory::optimizer);
     for (const Held& h : held_) usage.planned_parameter_bytes += h.master.nbytes();
@@ -63,7 +67,13 @@ class RankRun {
 
  private:
   void hold(const ParameterSpec& spec) {
-    Held h{.spec = spec, .piece = {}, .local_sizes = spec.sizes, .master = {}, .m = {}, .v = {}, .storage = place_.storage_axis(spec.expert >= 0)};
+    Held h{.spec = spec,
+           .piece = {},
+           .local_sizes = spec.sizes,
+           .master = {},
+           .m = {},
+           .v = {},
+           .storage = place_.storage_axis(spec.expert >= 0)};
     Tensor local = initial_value(spec);
     if (spec.tp_dim >= 0) {
       h.piece.tp_dim = spec.tp_dim;
@@ -88,8 +98,8 @@ class RankRun {
     held_.push_back(h);
   }
 
-  // The parameter for one use. Its gradient is reduced at once, from the lowest level of the tree up, which is the end of this
-  // function first: within the microbatch, over the ranks that share the storage, over replicas.
+  // The parameter for one use. Its gradient is reduced at once, from the lowest level of the tree up, which is the end
+  // of this function first: within the microbatch, over the ranks that share the storage, over replicas.
   Tensor use_of(const Held& h) const {
     const MemoryCategoryScope category(MemoryCategory::parameters);
     Tensor p = with_cotangent(h.leaf, [this, &h](const Tensor& g) { return over_replicas(h, g); });
@@ -124,8 +134,9 @@ class RankRun {
 
   int64_t shard_of(int64_t microbatch) const {
     const int64_t ranks = place_.data.size();
-    return place_.layout.rank_major ? parallel::shards_of_rank(run_.shards, place_.data.rank(), static_cast<int>(ranks)).begin + microbatch
-                                    : microbatch * ranks + place_.data.rank();
+    return place_.layout.rank_major
+               ? parallel::shards_of_rank(run_.shards, place_.data.rank(), static_cast<int>(ranks)).begin + microbatch
+               : microbatch * ranks + place_.data.rank();
   }
 
   Microbatch forward(int64_t microbatch, const Batch& batch, ExactSum& loss) {
@@ -177,8 +188,12 @@ class RankRun {
   std::vector<Tensor> finish(parallel::GradientTree& tree) {
     const int64_t ranks = place_.data.size();
     const bool is_over_ranks = place_.layout.rank_major;
-    const comm::NodePlan plan = is_over_ranks ? parallel::consecutive_shards(run_.shards, static_cast<int>(ranks)) : parallel::consecutive_shards(run_.shards / ranks, 1);
-    std::vector<Tensor> grads = parallel::reduce_gradients(tree.take(), plan, is_over_ranks ? &world_ : nullptr, is_over_ranks ? parallel::Keepers(held_.size(), world_.rank(), world_.size()) : parallel::Keepers(held_.size(), 0, 1));
+    const comm::NodePlan plan = is_over_ranks ? parallel::consecutive_shards(run_.shards, static_cast<int>(ranks))
+                                              : parallel::consecutive_shards(run_.shards / ranks, 1);
+    std::vector<Tensor> grads =
+        parallel::reduce_gradients(tree.take(), plan, is_over_ranks ? &world_ : nullptr,
+                                   is_over_ranks ? parallel::Keepers(held_.size(), world_.rank(), world_.size())
+                                                 : parallel::Keepers(held_.size(), 0, 1));
     // The two uses of a tied table lie on the first and the last stage; they are added last, in forward order.
     for (size_t p = 0; p < held_.size(); ++p) {
       if (held_[p].spec.layer >= 0 || place_.pp.size() == 1 || !c_.tied) continue;
@@ -225,7 +240,8 @@ class RankRun {
     for (size_t p = 0; p < held_.size(); ++p) {
       const Held& h = held_[p];
       result.grads[h.spec.name] = to_contiguous(grads[p]);
-      adamw_step_(h.master, reshape(result.grads[h.spec.name], {-1}), h.m, h.v, {.lr = run_.lr, .step = step + 1, .grad_scale = scale});
+      adamw_step_(h.master, reshape(result.grads[h.spec.name], {-1}), h.m, h.v,
+                  {.lr = run_.lr, .step = step + 1, .grad_scale = scale});
     }
     return result;
   }
@@ -241,7 +257,8 @@ class RankRun {
 
 }  // namespace
 
-RankRecord train_rank(const ModelConfig& config, const RunConfig& run, const Layout& layout, comm::ProcessGroup& world) {
+RankRecord train_rank(const ModelConfig& config, const RunConfig& run, const Layout& layout,
+                      comm::ProcessGroup& world) {
   RankContext::current().set_threads(1);
   return RankRun(config, run, layout, world).train();
 }

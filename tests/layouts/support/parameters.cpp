@@ -69,7 +69,8 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& c) {
     }
   }
   specs.push_back({.name = "norm", .sizes = {c.dim}, .layer = last, .sums_tokens_of_sequence = true});
-  if (!c.tied) specs.push_back({.name = "head", .sizes = {c.vocab, c.dim}, .layer = last, .tp_dim = 0, .tp_leaf = classes});
+  if (!c.tied)
+    specs.push_back({.name = "head", .sizes = {c.vocab, c.dim}, .layer = last, .tp_dim = 0, .tp_leaf = classes});
   return specs;
 }
 
@@ -77,7 +78,8 @@ Tensor initial_value(const ParameterSpec& spec) {
   const bool norm = spec.sizes.size() == 1;
   const Tensor value = Tensor::empty(spec.sizes);
   Uniform uniform(hash64(spec.name.data(), spec.name.size(), 0));
-  for (int64_t i = 0; i < value.numel(); ++i) value.data<float>()[i] = norm ? 1.0f + 0.25f * uniform() : 0.2f * uniform();
+  for (int64_t i = 0; i < value.numel(); ++i)
+    value.data<float>()[i] = norm ? 1.0f + 0.25f * uniform() : 0.2f * uniform();
   return value;
 }
 
@@ -88,10 +90,12 @@ TreeCut tp_part(const ParameterSpec& spec, int rank, int ranks) {
   const TreeCut part{units.begin * spec.tp_unit, units.end * spec.tp_unit};
   // The sum over the heads' elements must have a border where the heads are cut.
   const TreeCut border = tree_cut(size, codegen::contraction_leaf(), rank, ranks, spec.name);
-  TUTTI_CHECK(part.begin == border.begin && part.end == border.end,
-              "{}: {} heads over {} ranks are cut at element {}, the sum over all {} elements at {}; use a number of heads "
-              "that the ranks divide", spec.name, size / spec.tp_unit, ranks, part.begin == border.begin ? part.end : part.begin, size,
-              part.begin == border.begin ? border.end : border.begin);
+  TUTTI_CHECK(
+      part.begin == border.begin && part.end == border.end,
+      "{}: {} heads over {} ranks are cut at element {}, the sum over all {} elements at {}; use a number of heads "
+      "that the ranks divide",
+      spec.name, size / spec.tp_unit, ranks, part.begin == border.begin ? part.end : part.begin, size,
+      part.begin == border.begin ? border.end : border.begin);
   return part;
 }
 
@@ -110,7 +114,8 @@ Batch batch_of_step(const ModelConfig& config, const RunConfig& run, int64_t ste
     for (int64_t t = 0; t < run.tokens; ++t) {
       tokens.push_back(static_cast<int32_t>(uniform.below(config.vocab)));
       const bool ignored = uniform.below(7) == 0;
-      labels.push_back(ignored ? static_cast<int32_t>(kIgnoreLabel) : static_cast<int32_t>(uniform.below(config.vocab)));
+      labels.push_back(ignored ? static_cast<int32_t>(kIgnoreLabel)
+                               : static_cast<int32_t>(uniform.below(config.vocab)));
       batch.valid += !ignored;
     }
     batch.tokens.push_back(tokens);

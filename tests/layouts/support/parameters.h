@@ -14,11 +14,11 @@ namespace tutti::layouts {
 struct ParameterSpec {
   std::string name;
   Extents sizes;
-  int layer = -1;      // -1: embedding; `layers`: what follows the last block
-  int expert = -1;     // -1: not of an expert
-  int tp_dim = -1;     // dim cut over tp
-  int64_t tp_unit = 1; // elements that stay together in a cut: a head
-  int64_t tp_leaf = 1; // leaf of the sums over that dim, in units
+  int layer = -1;       // -1: embedding; `layers`: what follows the last block
+  int expert = -1;      // -1: not of an expert
+  int tp_dim = -1;      // dim cut over tp
+  int64_t tp_unit = 1;  // elements that stay together in a cut: a head
+  int64_t tp_leaf = 1;  // leaf of the sums over that dim, in units
   // Every rank of tp has a part of the gradient although it holds the whole parameter: its heads or its tokens.
   bool partial_over_heads = false;
   bool sums_tokens_of_sequence = false;

@@ -17,7 +17,12 @@ struct Coordinates {
 
 Coordinates coordinates_of(const Layout& l, int rank) {
   const int data = rank / (l.tp * l.cp) % l.data();
-  return {.tp = rank % l.tp, .cp = rank / l.tp % l.cp, .fsdp = data % l.fsdp, .dp = data / l.fsdp, .pp = rank / (l.tp * l.cp * l.data()), .data = data};
+  return {.tp = rank % l.tp,
+          .cp = rank / l.tp % l.cp,
+          .fsdp = data % l.fsdp,
+          .dp = data / l.fsdp,
+          .pp = rank / (l.tp * l.cp * l.data()),
+          .data = data};
 }
 
 }  // namespace
@@ -26,11 +31,15 @@ Place::Place(comm::ProcessGroup& world, const Layout& l, const RunConfig& run) :
   TUTTI_CHECK_EQ(world.size(), l.ranks(), "layout {}: ranks", l.name());
   const Coordinates mine = coordinates_of(l, world.rank());
   parallel::shards_of_rank(run.shards, mine.data, l.data());  // refuses more ranks than shards
-  TUTTI_CHECK(run.shards % l.data() == 0, "{} data ranks do not hold equal subtrees of {} shards", l.data(), run.shards);
-  TUTTI_CHECK(l.cp == 1 || run.balance % l.cp == 0, "context parallelism over {} ranks needs a token order of at least {} "
-              "head-tail pairs; this run has {}", l.cp, l.cp, run.balance);
+  TUTTI_CHECK(run.shards % l.data() == 0, "{} data ranks do not hold equal subtrees of {} shards", l.data(),
+              run.shards);
+  TUTTI_CHECK(l.cp == 1 || run.balance % l.cp == 0,
+              "context parallelism over {} ranks needs a token order of at least {} "
+              "head-tail pairs; this run has {}",
+              l.cp, l.cp, run.balance);
   context_part = tree_cut(run.tokens, token_grain(), mine.cp, l.cp, "tokens over context parallel ranks");
-  sequence_part = tree_cut(context_part.size(), token_grain(), l.sequence ? mine.tp : 0, l.sequence ? l.tp : 1, "tokens over sequence parallel ranks");
+  sequence_part = tree_cut(context_part.size(), token_grain(), l.sequence ? mine.tp : 0, l.sequence ? l.tp : 1,
+                           "tokens over sequence parallel ranks");
   sequence_part.begin += context_part.begin;
   sequence_part.end += context_part.begin;
 

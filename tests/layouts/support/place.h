@@ -8,7 +8,8 @@
 namespace tutti::layouts {
 
 struct Place {
-  // Makes the groups of all axes. UsageError, before that, when the layout cuts shards or tokens anywhere but on a border.
+  // Makes the groups of all axes. UsageError, before that, when the layout cuts shards or tokens anywhere but on a
+  // border.
   Place(comm::ProcessGroup& world, const Layout& layout, const RunConfig& run);
 
   Layout layout;
@@ -29,7 +30,8 @@ struct Place {
   bool last_stage() const { return pp.rank() + 1 == pp.size(); }
 };
 
-// The flat elements of a parameter that a rank stores. Storage may be cut anywhere (N11): into equal parts, the last ones shorter.
+// The flat elements of a parameter that a rank stores. Storage may be cut anywhere (N11): into equal parts, the last
+// ones shorter.
 int64_t largest_storage_part(int64_t numel, int ranks);
 TreeCut storage_part(int64_t numel, int rank, int ranks);
 

@@ -19,15 +19,18 @@ int layers_of_stage(const ModelConfig& config, const Place& place) {
   return static_cast<int>(tree_cut(config.layers, 1, place.pp.rank(), place.pp.size(), "layers").size());
 }
 
-// Bytes per element sent: of a sum that everybody gets, of one where everybody gets a part, of a gather of `n` bytes each.
+// Bytes per element sent: of a sum that everybody gets, of one where everybody gets a part, of a gather of `n` bytes
+// each.
 double all_reduce(const Axis& a, double n) { return 2 * (a.size() - 1.0) / a.size() * n; }
 double reduce_scatter(const Axis& a, double n) { return (a.size() - 1.0) / a.size() * n; }
 double gather(const Axis& a, double n) { return (a.size() - 1.0) * n; }
 
 }  // namespace
 
-double planned_flops(const ModelConfig& c, const RunConfig& run, const Place& place, const std::vector<ParameterSpec>& held) {
-  const double tokens = static_cast<double>(place.context_part.size()), local = static_cast<double>(place.local_tokens());
+double planned_flops(const ModelConfig& c, const RunConfig& run, const Place& place,
+                     const std::vector<ParameterSpec>& held) {
+  const double tokens = static_cast<double>(place.context_part.size()),
+               local = static_cast<double>(place.local_tokens());
   double per_shard = 0;
   for (const ParameterSpec& spec : held) {
     if (spec.sizes.size() < 2) continue;
@@ -35,19 +38,23 @@ double planned_flops(const ModelConfig& c, const RunConfig& run, const Place& pl
     if (table_only) continue;
     // A product of t tokens with a weight of n elements: 2 t n forward, twice that backward.
     double rows = spec.tp_dim >= 0 ? tokens : local;
-    if (spec.expert >= 0) rows = local * static_cast<double>(c.active_experts * place.ep.size()) / static_cast<double>(c.experts);
+    if (spec.expert >= 0)
+      rows = local * static_cast<double>(c.active_experts * place.ep.size()) / static_cast<double>(c.experts);
     const bool twice = place.layout.checkpoint && spec.layer >= 0 && spec.layer < c.layers;
     per_shard += (twice ? 8 : 6) * rows * local_numel(place, spec);
   }
   const double heads = static_cast<double>(c.heads) / place.tp.size();
   const double pairs = tokens * static_cast<double>(run.tokens);
-  per_shard += layers_of_stage(c, place) * 2.0 * ((place.layout.checkpoint ? 4 : 2) + 5) * heads * pairs * static_cast<double>(c.head_dim);
+  per_shard += layers_of_stage(c, place) * 2.0 * ((place.layout.checkpoint ? 4 : 2) + 5) * heads * pairs *
+               static_cast<double>(c.head_dim);
   return per_shard * shards_of_rank(run, place);
 }
 
-double planned_wire_bytes(const ModelConfig& c, const RunConfig& run, const Place& place, const std::vector<ParameterSpec>& held) {
+double planned_wire_bytes(const ModelConfig& c, const RunConfig& run, const Place& place,
+                          const std::vector<ParameterSpec>& held) {
   const bool sequence = place.layout.sequence;
-  const double tokens = static_cast<double>(place.context_part.size()), local = static_cast<double>(place.local_tokens());
+  const double tokens = static_cast<double>(place.context_part.size()),
+               local = static_cast<double>(place.local_tokens());
   const double item = static_cast<double>(itemsize(c.compute)), D = static_cast<double>(c.dim);
   // A partial sum over tp of all tokens, and the tokens of all sequence parts; of D features.
   const double sum_f32 = sequence ? reduce_scatter(place.tp, tokens * D * 4) : all_reduce(place.tp, tokens * D * 4);
@@ -58,16 +65,20 @@ double planned_wire_bytes(const ModelConfig& c, const RunConfig& run, const Plac
   // Forward: gather before and sum after attention (and the dense feed-forward). Backward: one sum per column-parallel
   // product, a gather of the cotangent per row-parallel one.
   const double regions = dense ? 2 : 1;
-  double per_shard = layers * (forwards * regions * (tokens_once + sum_f32) + regions * tokens_once + (dense ? 5 : 3) * sum_f32);
+  double per_shard =
+      layers * (forwards * regions * (tokens_once + sum_f32) + regions * tokens_once + (dense ? 5 : 3) * sum_f32);
   if (place.first_stage()) per_shard += sum_f32 + tokens_once;
   if (place.last_stage()) per_shard += tokens_once + sum_f32 + gather(place.tp, 3 * tokens * 4);
   const double kv = tokens * static_cast<double>(c.kv_heads) / place.tp.size() * static_cast<double>(c.head_dim);
-  per_shard += layers * 2 * (forwards * gather(place.cp, kv * item) + reduce_scatter(place.cp, kv * place.cp.size() * 4));
+  per_shard +=
+      layers * 2 * (forwards * gather(place.cp, kv * item) + reduce_scatter(place.cp, kv * place.cp.size() * 4));
   if (!place.last_stage()) per_shard += local * D * item;
   if (!place.first_stage()) per_shard += local * D * 4;  // cotangents are sent in f32
-  if (!dense && place.ep.size() > 1) {  // rows there and back, forward and backward; two numbers per row and one per rank
+  if (!dense &&
+      place.ep.size() > 1) {  // rows there and back, forward and backward; two numbers per row and one per rank
     const double rows = local * static_cast<double>(c.active_experts) * (place.ep.size() - 1) / place.ep.size();
-    per_shard += layers * (rows * (forwards * (2 * D * item + 2 * 8) + 2 * D * item) + forwards * (place.ep.size() - 1) * 8);
+    per_shard +=
+        layers * (rows * (forwards * (2 * D * item + 2 * 8) + 2 * D * item) + forwards * (place.ep.size() - 1) * 8);
   }
   double per_step = 0;
   for (const ParameterSpec& spec : held) {
@@ -77,7 +88,8 @@ double planned_wire_bytes(const ModelConfig& c, const RunConfig& run, const Plac
     const double shards_in_gradient = spec.expert >= 0 ? place.ep.size() : 1;
     double each = 0;
     if (spec.partial_over_heads) {  // per head over cp, then heads over tp
-      const double heads = static_cast<double>(spec.name.find("q_norm") != std::string::npos ? c.heads : c.kv_heads) / place.tp.size();
+      const double heads =
+          static_cast<double>(spec.name.find("q_norm") != std::string::npos ? c.heads : c.kv_heads) / place.tp.size();
       each += all_reduce(place.tp, bytes) + all_reduce(place.cp, heads * bytes);
     } else {
       each += (tokens_over_tp ? all_reduce(place.tp, bytes) : 0) + all_reduce(place.cp, bytes);

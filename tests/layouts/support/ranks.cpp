@@ -19,7 +19,8 @@ std::vector<std::string> transports() {
   return names;
 }
 
-std::string failures_of_ranks(const std::string& transport, int ranks, const std::function<void(comm::ProcessGroup&)>& fn) {
+std::string failures_of_ranks(const std::string& transport, int ranks,
+                              const std::function<void(comm::ProcessGroup&)>& fn) {
   if (transport == "threads") {
     try {
       comm::run_ranks(ranks, fn);

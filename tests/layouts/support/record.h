@@ -22,7 +22,9 @@ struct Usage {
   int64_t parameter_bytes = 0, planned_parameter_bytes = 0;  // at rest
   int64_t optimizer_bytes = 0;
   MemoryStatistics memory;
-  int64_t peak_parameter_bytes() const { return memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::parameters)]; }
+  int64_t peak_parameter_bytes() const {
+    return memory.at_peak_by_category[static_cast<size_t>(MemoryCategory::parameters)];
+  }
 };
 
 struct RankRecord {

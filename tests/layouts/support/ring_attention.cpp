@@ -39,7 +39,8 @@ Tensor added(std::span<const Tensor> terms) {
   return add(added(terms.first(left)), added(terms.subspan(left)));
 }
 
-// Nodes of N10's tree over blocks of keys, which is anchored at key 0 and aligned: block a is the first of a node of 2^k blocks where 2^k divides a.
+// Nodes of N10's tree over blocks of keys, which is anchored at key 0 and aligned: block a is the first of a node of
+// 2^k blocks where 2^k divides a.
 struct KeyNode {
   int64_t begin, blocks;
   auto operator<=>(const KeyNode&) const = default;
@@ -90,9 +91,12 @@ Tensor ring_attention(const Place& place, const Tensor& q_THE, const Tensor& k_T
   // Tokens of a chunk; every rank holds the same number of chunks, whatever the order is configured for.
   int64_t length = 1;
   while (length < mine && positions[static_cast<size_t>(length)] == positions[0] + length) ++length;
-  // Borders of chunks are those of blocks, which the softmax takes apart (N10), and nodes of the sum over keys in the gradient of the queries (N3).
+  // Borders of chunks are those of blocks, which the softmax takes apart (N10), and nodes of the sum over keys in the
+  // gradient of the queries (N3).
   const int64_t block = key_block();
-  TUTTI_CHECK(length % block == 0, "keys over chunks of a ring: {} keys in chunks of {}, and blocks have {}; the most chunks are {}", all, length, block, all / block);
+  TUTTI_CHECK(length % block == 0,
+              "keys over chunks of a ring: {} keys in chunks of {}, and blocks have {}; the most chunks are {}", all,
+              length, block, all / block);
   tree_cut(all, codegen::contraction_leaf(), 0, static_cast<int>(all / length), "keys over chunks of a ring");
   const std::vector<Visit> order = visits(place, positions, mine, length);
   const size_t chunks = order.size();
@@ -124,7 +128,8 @@ Tensor ring_attention(const Place& place, const Tensor& q_THE, const Tensor& k_T
       const int64_t first = v.chunk * length;
       for (const KeyNode& node : aligned_nodes(first / block, (first + length) / block)) {
         const int64_t begin = node.begin * block, local = v.local + begin - first, count = node.blocks * block;
-        tree.add_node(node, sdpa_partial(q, batched(narrow(keys[owner], 0, local, count)), batched(narrow(values[owner], 0, local, count)), options_for(begin)));
+        tree.add_node(node, sdpa_partial(q, batched(narrow(keys[owner], 0, local, count)),
+                                         batched(narrow(values[owner], 0, local, count)), options_for(begin)));
       }
     }
     result = sdpa_of(tree.whole(all / block), q.dtype());
@@ -135,15 +140,19 @@ Tensor ring_attention(const Place& place, const Tensor& q_THE, const Tensor& k_T
         std::vector<Tensor> dq(chunks), dk(chunks), dv(chunks);
         for (size_t i = 0; i < chunks; ++i) {
           const Visit& v = order[i];
-          const size_t owner = static_cast<size_t>(v.owner), at = static_cast<size_t>((v.owner * mine + v.local) / length);
+          const size_t owner = static_cast<size_t>(v.owner),
+                       at = static_cast<size_t>((v.owner * mine + v.local) / length);
           const SdpaGradients d = sdpa_partial_backward(batched(g), q, batched(narrow(keys[owner], 0, v.local, length)),
-                                                        batched(narrow(values[owner], 0, v.local, length)), result, options_for(v.chunk * length));
+                                                        batched(narrow(values[owner], 0, v.local, length)), result,
+                                                        options_for(v.chunk * length));
           dq[static_cast<size_t>(v.chunk)] = d.q;
           dk[at] = rows(d.k);
           dv[at] = rows(d.v);
         }
         // The partial gradients of all visits are added in rank order, which is not the order of the visits.
-        const auto own = [&](const std::vector<Tensor>& parts) { return cast(place.cp.reduce_scatter(cat(parts, 0)), q.dtype()); };
+        const auto own = [&](const std::vector<Tensor>& parts) {
+          return cast(place.cp.reduce_scatter(cat(parts, 0)), q.dtype());
+        };
         return {cast(rows(added(dq)), q.dtype()), own(dk), own(dv)};
       });
 }

@@ -28,9 +28,13 @@ Tensor filled(const Extents& sizes) {
   return t;
 }
 template <class T>
-T exp_of(T x) { return exp(Tensor::of(std::vector<T>{x})).template data<T>()[0]; }
+T exp_of(T x) {
+  return exp(Tensor::of(std::vector<T>{x})).template data<T>()[0];
+}
 template <class T>
-T log_of(T x) { return log(Tensor::of(std::vector<T>{x})).template data<T>()[0]; }
+T log_of(T x) {
+  return log(Tensor::of(std::vector<T>{x})).template data<T>()[0];
+}
 
 // The sum of products that term(i) gives as a pair, in the order of the tree. Leaves without a term are absent.
 template <class T, class Term>
@@ -81,7 +85,9 @@ struct Problem {
     const Extents& e = t.strides();
     return static_cast<T>(facets::read_double(t, b * e[0] + s * e[1] + h * e[2] + d * e[3]));
   }
-  static bool are_bf16(const Tensor& x, const Tensor& y) { return x.dtype() == DType::bf16 && y.dtype() == DType::bf16; }
+  static bool are_bf16(const Tensor& x, const Tensor& y) {
+    return x.dtype() == DType::bf16 && y.dtype() == DType::bf16;
+  }
   bool sees(int64_t b, int64_t s, int64_t key) const {
     int64_t last = options.causal ? s + Sk - Sq : Sk - 1;
     if (options.last_key.defined()) last = std::min<int64_t>(last, options.last_key.data<int32_t>()[b * Sq + s]);
@@ -89,7 +95,8 @@ struct Problem {
     return key <= last && (!options.window || key >= last - *options.window);
   }
   T score(int64_t b, int64_t s, int64_t h, int64_t key) const {
-    T x = dot<T>(D, are_bf16(q, k), [&](int64_t d) { return std::pair(at(q, b, s, h, d), at(k, b, key, h / G, d)); }) * scale;
+    T x = dot<T>(D, are_bf16(q, k), [&](int64_t d) { return std::pair(at(q, b, s, h, d), at(k, b, key, h / G, d)); }) *
+          scale;
     if (options.mask.defined()) {
       const Extents &e = options.mask.extents(), &st = options.mask.strides();
       const auto place = [&](size_t dim, int64_t i) { return e[dim] == 1 ? 0 : i * st[dim]; };
@@ -131,7 +138,8 @@ Node<T> block_of(const Problem<T>& p, int64_t b, int64_t s, int64_t h, int64_t b
     const T weight = exp_of<T>(x[i] - node.m);
     lanes[i % 16] += weight;
     for (int64_t d = 0; d < p.D; ++d)
-      node.o[static_cast<size_t>(d)] = std::fma(weight, p.at(p.v, b, begin + static_cast<int64_t>(i), h / p.G, d), node.o[static_cast<size_t>(d)]);
+      node.o[static_cast<size_t>(d)] =
+          std::fma(weight, p.at(p.v, b, begin + static_cast<int64_t>(i), h / p.G, d), node.o[static_cast<size_t>(d)]);
   }
   for (size_t half = 8; half > 0; half /= 2)
     for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
@@ -158,7 +166,8 @@ SdpaResult forward(const Problem<T>& p) {
       for (int64_t h = 0; h < p.q.extent(2); ++h, ++row) {
         const Node<T> node = tree_of(p, b, s, h, 0, span);
         for (int64_t d = 0; d < p.D; ++d)
-          facets::write_double(result.output, row * p.D + d, node.l == 0 ? 0 : node.o[static_cast<size_t>(d)] / node.l + T{0});
+          facets::write_double(result.output, row * p.D + d,
+                               node.l == 0 ? 0 : node.o[static_cast<size_t>(d)] / node.l + T{0});
         result.logsumexp.data<T>()[row] = node.m + log_of<T>(node.l);
       }
   return result;
@@ -178,7 +187,8 @@ SdpaGradients backward(const Problem<T>& p, const Tensor& g, const SdpaResult& r
         const int64_t s = r / p.G, h = kv * p.G + r % p.G;
         std::array<T, 16> lanes;
         lanes.fill(T{-0.0});
-        for (int64_t e = 0; e < p.D; ++e) lanes[static_cast<size_t>(e % 16)] += p.at(g, b, s, h, e) * p.at(result.output, b, s, h, e);
+        for (int64_t e = 0; e < p.D; ++e)
+          lanes[static_cast<size_t>(e % 16)] += p.at(g, b, s, h, e) * p.at(result.output, b, s, h, e);
         for (size_t half = 8; half > 0; half /= 2)
           for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
         const T lse = result.logsumexp.template data<T>()[(b * p.Sq + s) * p.q.extent(2) + h];
@@ -187,12 +197,15 @@ SdpaGradients backward(const Problem<T>& p, const Tensor& g, const SdpaResult& r
           const T x = p.score(b, s, h, key);
           if (x == kNone<T>) continue;
           const T weight = exp_of<T>(x - lse);
-          const T dp = dot<T>(p.D, p.are_bf16(g, p.v), [&](int64_t e) { return std::pair(p.at(g, b, s, h, e), p.at(p.v, b, key, kv, e)); });
+          const T dp = dot<T>(p.D, p.are_bf16(g, p.v),
+                              [&](int64_t e) { return std::pair(p.at(g, b, s, h, e), p.at(p.v, b, key, kv, e)); });
           weights[static_cast<size_t>(r * p.Sk + key)] = weight;
           slopes[static_cast<size_t>(r * p.Sk + key)] = weight * (dp - lanes[0]) * p.scale;
         }
       }
-      const auto row_of = [&](const Tensor& t, int64_t r, int64_t e) { return p.at(t, b, r / p.G, kv * p.G + r % p.G, e); };
+      const auto row_of = [&](const Tensor& t, int64_t r, int64_t e) {
+        return p.at(t, b, r / p.G, kv * p.G + r % p.G, e);
+      };
       const auto over_rows = [&](const std::vector<std::optional<T>>& pairs, const Tensor& t, int64_t key, int64_t e) {
         return contract<T>(over_queries, [&](int64_t r) -> std::optional<std::pair<T, T>> {
           const std::optional<T>& x = pairs[static_cast<size_t>(r * p.Sk + key)];
@@ -220,12 +233,14 @@ SdpaGradients backward(const Problem<T>& p, const Tensor& g, const SdpaResult& r
 }  // namespace
 
 SdpaResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options) {
-  return q.dtype() == DType::f64 ? forward(Problem<double>{q, k, v, options}) : forward(Problem<float>{q, k, v, options});
+  return q.dtype() == DType::f64 ? forward(Problem<double>{q, k, v, options})
+                                 : forward(Problem<float>{q, k, v, options});
 }
 
-SdpaGradients attention_gradients(const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, const SdpaResult& result,
-                                  const SdpaOptions& options) {
-  return q.dtype() == DType::f64 ? backward(Problem<double>{q, k, v, options}, g, result) : backward(Problem<float>{q, k, v, options}, g, result);
+SdpaGradients attention_gradients(const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const SdpaResult& result, const SdpaOptions& options) {
+  return q.dtype() == DType::f64 ? backward(Problem<double>{q, k, v, options}, g, result)
+                                 : backward(Problem<float>{q, k, v, options}, g, result);
 }
 
 }  // namespace tutti::testing

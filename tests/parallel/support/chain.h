@@ -1,4 +1,5 @@
-// A chain of blocks of one matrix each, whose ranks gather them one after another: what tests of the order of gathers and their memory run.
+// A chain of blocks of one matrix each, whose ranks gather them one after another: what tests of the order of gathers
+// and their memory run.
 #pragma once
 
 #include <string>
@@ -36,7 +37,8 @@ inline std::vector<nn::Module*> blocks_of(Chain& model, std::initializer_list<in
 
 struct ShardedChain {
   explicit ShardedChain(comm::ProcessGroup& group, int64_t count = 4) : model(count) {
-    for (nn::Child<nn::Linear>& block : *model.blocks) blocks.push_back(fully_shard(*block, {.mesh = mesh_for(group, 1)}));
+    for (nn::Child<nn::Linear>& block : *model.blocks)
+      blocks.push_back(fully_shard(*block, {.mesh = mesh_for(group, 1)}));
     root = fully_shard(model, {.mesh = mesh_for(group, 1)});
     nn::initialize(model);
     shards.emplace(2, &group, nn::leaves_of(model.named_parameters()));
@@ -69,7 +71,8 @@ inline std::vector<std::string> gathers_in(const Trace& trace) {
     for (int64_t i = 0; i < thread.size; ++i) {
       const TraceEvent& event = (*thread.log)[i];
       const std::string_view name = event.name == nullptr ? "" : event.name;
-      if (name.starts_with(kStart)) events.emplace_back(event.begin_ns, "start " + std::string(name.substr(kStart.size())));
+      if (name.starts_with(kStart))
+        events.emplace_back(event.begin_ns, "start " + std::string(name.substr(kStart.size())));
       else if (name == kEnd) events.emplace_back(event.end_ns, "end");
     }
   }
@@ -80,6 +83,9 @@ inline std::vector<std::string> gathers_in(const Trace& trace) {
 }
 
 // The bytes of parameters that this rank holds.
-inline int64_t held_bytes() { return RankContext::current().allocator().statistics().current_by_category[static_cast<size_t>(MemoryCategory::parameters)]; }
+inline int64_t held_bytes() {
+  return RankContext::current().allocator().statistics().current_by_category[static_cast<size_t>(
+      MemoryCategory::parameters)];
+}
 
 }  // namespace tutti::parallel

@@ -42,7 +42,8 @@ inline nn::Routing routing_of(const Load& load, int64_t tokens) {
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t k = 0; k < load.slots; ++k) ++counts[static_cast<size_t>(ids.emplace_back(load.expert(t, k)))];
   }
-  return {facets::sample_tensor(9, {tokens, load.slots}, DType::f32, 0.1, 0.9), Tensor::of(ids, {tokens, load.slots}), Tensor::of(counts)};
+  return {facets::sample_tensor(9, {tokens, load.slots}, DType::f32, 0.1, 0.9), Tensor::of(ids, {tokens, load.slots}),
+          Tensor::of(counts)};
 }
 
 inline std::vector<float> elements_of(const Tensor& t) {
@@ -51,7 +52,9 @@ inline std::vector<float> elements_of(const Tensor& t) {
   return {whole.data<float>(), whole.data<float>() + whole.numel()};
 }
 
-inline bool have_same_bits(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0); }
+inline bool have_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
 
 // The weights of experts [first, first + count).
 struct Experts {
@@ -72,9 +75,11 @@ enum class Mode { eager, recomputed, compiled, compiled_recomputed };
 // Outputs, and gradients of tokens and scores, then those of the experts.
 using Results = std::vector<std::vector<float>>;
 
-inline Results step(const nn::TokenDispatcher& dispatcher, Experts& experts, const Load& load, int64_t tokens, uint64_t seed, DType dtype, Mode mode) {
+inline Results step(const nn::TokenDispatcher& dispatcher, Experts& experts, const Load& load, int64_t tokens,
+                    uint64_t seed, DType dtype, Mode mode) {
   const nn::Routing routing = routing_of(load, tokens);
-  const Tensor x = requires_grad_(cast(facets::sample_tensor(seed, {tokens, kDim}), dtype)), weights = requires_grad_(routing.weights_TK);
+  const Tensor x = requires_grad_(cast(facets::sample_tensor(seed, {tokens, kDim}), dtype)),
+               weights = requires_grad_(routing.weights_TK);
   const auto layer = [&](std::span<const Tensor> in) {
     const nn::Routing here{in[1], in[2], in[3]};
     const nn::Dispatched dispatched = dispatcher.dispatch(in[0], here, in[0].size(0));
@@ -95,19 +100,23 @@ inline Results step(const nn::TokenDispatcher& dispatcher, Experts& experts, con
   }
   backward(y, cast(facets::sample_tensor(77, {tokens, kDim}), y.dtype()));
   Results results{elements_of(y), elements_of(grad_of(x)), elements_of(grad_of(weights))};
-  for (nn::Parameter* p : {&experts.module.w1, &experts.module.w2, &experts.module.w3}) results.push_back(elements_of(grad_of(p->leaf())));
+  for (nn::Parameter* p : {&experts.module.w1, &experts.module.w2, &experts.module.w3})
+    results.push_back(elements_of(grad_of(p->leaf())));
   return results;
 }
 
-inline std::shared_ptr<ExpertMemory> memory_of(comm::ProcessGroup& world, ExpertExchange exchange, ExpertMemory::Options options = {.poisons = true}) {
+inline std::shared_ptr<ExpertMemory> memory_of(comm::ProcessGroup& world, ExpertExchange exchange,
+                                               ExpertMemory::Options options = {.poisons = true}) {
   options.reads_tokens = exchange == ExpertExchange::gather_on_read;
   return std::make_shared<ExpertMemory>(world.shared_from_this(), kExperts, options);
 }
 
-inline std::unique_ptr<nn::TokenDispatcher> dispatcher_of(comm::ProcessGroup& world, ExpertExchange exchange, const std::shared_ptr<ExpertMemory>& memory) {
+inline std::unique_ptr<nn::TokenDispatcher> dispatcher_of(comm::ProcessGroup& world, ExpertExchange exchange,
+                                                          const std::shared_ptr<ExpertMemory>& memory) {
   if (exchange == ExpertExchange::direct_store) return std::make_unique<DirectStoreDispatcher>(memory, kMost);
   if (exchange == ExpertExchange::gather_on_read) return std::make_unique<GatherOnReadDispatcher>(memory, kMost);
-  return std::make_unique<ExchangeDispatcher>(world.shared_from_this(), kExperts, ExpertParallelOptions{.max_tokens = kMost, .exchange = exchange});
+  return std::make_unique<ExchangeDispatcher>(world.shared_from_this(), kExperts,
+                                              ExpertParallelOptions{.max_tokens = kMost, .exchange = exchange});
 }
 inline bool shares_memory(ExpertExchange exchange) { return exchange >= ExpertExchange::direct_store; }
 inline std::unique_ptr<nn::TokenDispatcher> dispatcher_of(comm::ProcessGroup& world, ExpertExchange exchange) {
@@ -136,20 +145,25 @@ inline constexpr Way kWays[] = {
     {"ReadCompiledRecomputed", ExpertExchange::gather_on_read, Mode::compiled_recomputed},
 };
 
-// Outputs and gradients of a rank's tokens are those of a rank that has all experts, and gradients of experts those of the exchange with worst-case room.
+// Outputs and gradients of a rank's tokens are those of a rank that has all experts, and gradients of experts those of
+// the exchange with worst-case room.
 inline void expect_bits_of_local(comm::ProcessGroup& world, const Way& way, const Load& load) {
   const TokenGrainScope grain(4);
-  const int64_t tokens = load.tokens[static_cast<size_t>(world.rank()) % load.tokens.size()], own = kExperts / world.size();
+  const int64_t tokens = load.tokens[static_cast<size_t>(world.rank()) % load.tokens.size()],
+                own = kExperts / world.size();
   const auto seed = static_cast<uint64_t>(world.rank()) + 1;
   Experts all(0, kExperts, way.dtype), part(world.rank() * own, own, way.dtype);
   const Results local = step(nn::LocalDispatcher(), all, load, tokens, seed, way.dtype, Mode::eager);
-  const Results exchanged = step(*dispatcher_of(world, ExpertExchange::standard), part, load, tokens, seed, way.dtype, Mode::eager);
+  const Results exchanged =
+      step(*dispatcher_of(world, ExpertExchange::standard), part, load, tokens, seed, way.dtype, Mode::eager);
   const auto dispatcher = dispatcher_of(world, way.exchange);
   for (int again = 0; again < 3; ++again) {
     const Results found = step(*dispatcher, part, load, tokens, seed, way.dtype, way.mode);
-    const char* const names[] = {"outputs", "token gradients", "score gradients", "gradients of w1", "gradients of w2", "gradients of w3"};
+    const char* const names[] = {"outputs",         "token gradients", "score gradients",
+                                 "gradients of w1", "gradients of w2", "gradients of w3"};
     for (size_t i = 0; i < found.size(); ++i)
-      TUTTI_CHECK(have_same_bits(found[i], i < 3 ? local[i] : exchanged[i]), "{} {}: the {} have other bits, time {}", way.name, load.name, names[i], again);
+      TUTTI_CHECK(have_same_bits(found[i], i < 3 ? local[i] : exchanged[i]), "{} {}: the {} have other bits, time {}",
+                  way.name, load.name, names[i], again);
   }
 }
 

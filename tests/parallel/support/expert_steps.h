@@ -1,4 +1,5 @@
-// Steps of a layer of experts in any division of shards, tokens and experts over ranks, which have the bits of one rank.
+// Steps of a layer of experts in any division of shards, tokens and experts over ranks, which have the bits of one
+// rank.
 #pragma once
 
 #include <cstring>
@@ -29,11 +30,17 @@ constexpr int64_t kTokens = 12, kDim = 10, kHidden = 6, kExperts = 8, kShards = 
 inline nn::MoEOptions options() {
   return {.dim = kDim,
           .hidden_dim = kHidden,
-          .router = {.num_experts = kExperts, .top_k = 3, .score_func = nn::ScoreFunction::softmax, .route_norm = true, .init = nn::Init::normal(0.7)},
+          .router = {.num_experts = kExperts,
+                     .top_k = 3,
+                     .score_func = nn::ScoreFunction::softmax,
+                     .route_norm = true,
+                     .init = nn::Init::normal(0.7)},
           .init = nn::Init::normal(0.5)};
 }
 
-inline Tensor tokens_of(int64_t shard, DType dtype, int64_t tokens = kTokens) { return cast(facets::sample_tensor(static_cast<uint64_t>(shard) + 3, {tokens, kDim}), dtype); }
+inline Tensor tokens_of(int64_t shard, DType dtype, int64_t tokens = kTokens) {
+  return cast(facets::sample_tensor(static_cast<uint64_t>(shard) + 3, {tokens, kDim}), dtype);
+}
 
 using Values = std::map<std::string, std::vector<float>>;
 
@@ -47,7 +54,8 @@ inline bool have_same_bits(const std::vector<float>& a, const std::vector<float>
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-// The first of the values that a rank has seen which is not as expected; "" if all are. It runs some of the shards only.
+// The first of the values that a rank has seen which is not as expected; "" if all are. It runs some of the shards
+// only.
 inline std::string difference(const Values& seen, const Values& expected) {
   for (const auto& [name, values] : seen) {
     if (!have_same_bits(values, expected.at(name))) return name + " has other bits";
@@ -96,7 +104,8 @@ inline Values step_of(const Case& c, comm::ProcessGroup& world) {
   Values result;
   for (const int64_t s : shards.mine()) {
     const Tensor tokens = tokens_of(s, c.dtype, c.tokens[static_cast<size_t>(s) % c.tokens.size()]);
-    const Tensor x = requires_grad_(tensor == nullptr ? tokens : dist::distribute_tensor(tokens, tensor, {dist::shard(0)}, {.src_data_rank = -1}));
+    const Tensor x = requires_grad_(
+        tensor == nullptr ? tokens : dist::distribute_tensor(tokens, tensor, {dist::shard(0)}, {.src_data_rank = -1}));
     const Tensor value = mul(x, 1.0);  // a value as inside a model: uses of a leaf are added in f32
     const auto forward = [&](std::span<const Tensor> in) { return layer.forward(in[0]); };
     const Tensor y = c.recomputes ? checkpoint(forward, std::span(&value, 1)) : layer.forward(value);
@@ -115,7 +124,9 @@ inline Values step_of(const Case& c, comm::ProcessGroup& world) {
 
 inline Values step_of_one_rank(const Case& c) {
   Values result;
-  comm::run_ranks(1, [&](comm::ProcessGroup& world) { result = step_of({.name = "one", .ranks = 1, .experts = 1, .dtype = c.dtype, .tokens = c.tokens}, world); });
+  comm::run_ranks(1, [&](comm::ProcessGroup& world) {
+    result = step_of({.name = "one", .ranks = 1, .experts = 1, .dtype = c.dtype, .tokens = c.tokens}, world);
+  });
   return result;
 }
 

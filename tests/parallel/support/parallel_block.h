@@ -1,5 +1,5 @@
-// A small transformer between an embedding and the head, which is the embedding again, whose losses and gradients ranks compute under a plan: what the
-// tests of parallelize_module() compare.
+// A small transformer between an embedding and the head, which is the embedding again, whose losses and gradients ranks
+// compute under a plan: what the tests of parallelize_module() compare.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,8 @@
 
 namespace tutti::parallel {
 
-constexpr int64_t kVocabulary = 64, kDim = 12, kHeads = 8, kKeyHeads = 4, kHeadDim = 6, kHidden = 34, kRows = 2, kLength = 8;
+constexpr int64_t kVocabulary = 64, kDim = 12, kHeads = 8, kKeyHeads = 4, kHeadDim = 6, kHidden = 34, kRows = 2,
+                  kLength = 8;
 
 // Leaves so small that this model can be cut over four ranks.
 struct SmallLeaves {
@@ -42,7 +43,8 @@ struct SmallAttention final : nn::Module {
     const Tensor attended = sdpa(heads(q, kHeads), heads(k, kKeyHeads), heads(v, kKeyHeads), {.causal = true});
     return o_proj(reshape(attended, {kRows * kLength, kHeads * kHeadDim}));
   }
-  nn::Child<nn::Linear> q_proj{this, "q_proj", kDim, kHeads* kHeadDim}, k_proj{this, "k_proj", kDim, kKeyHeads* kHeadDim}, v_proj{this, "v_proj", kDim, kKeyHeads* kHeadDim},
+  nn::Child<nn::Linear> q_proj{this, "q_proj", kDim, kHeads* kHeadDim},
+      k_proj{this, "k_proj", kDim, kKeyHeads* kHeadDim}, v_proj{this, "v_proj", kDim, kKeyHeads* kHeadDim},
       o_proj{this, "o_proj", kHeads* kHeadDim, kDim};
 };
 
@@ -52,7 +54,8 @@ struct SmallMlp final : nn::Module {
     const Tensor up_TF = up(x);
     return down(swiglu(gate_TF, up_TF));
   }
-  nn::Child<nn::Linear> gate{this, "gate", kDim, kHidden}, up{this, "up", kDim, kHidden}, down{this, "down", kHidden, kDim};
+  nn::Child<nn::Linear> gate{this, "gate", kDim, kHidden}, up{this, "up", kDim, kHidden},
+      down{this, "down", kHidden, kDim};
 };
 
 struct SmallModel final : nn::Module {
@@ -82,7 +85,8 @@ inline ParallelPlan small_plan(bool sequence) {
                     {"mlp.down", RowwiseParallel{.output_layouts = between}}};
   if (!sequence) return plan;
   for (const char* norm : {"norm1", "norm2", "final_norm"}) plan.push_back({norm, SequenceParallel{.sequence_dim = 0}});
-  for (const char* module : {"attention", "mlp"}) plan.push_back({module, PrepareModuleInput{.desired_input_layouts = {dist::replicate()}}});
+  for (const char* module : {"attention", "mlp"})
+    plan.push_back({module, PrepareModuleInput{.desired_input_layouts = {dist::replicate()}}});
   plan.push_back({"", PrepareModuleOutput{}});
   return plan;
 }
@@ -102,16 +106,20 @@ inline std::vector<float> values_of(const Tensor& t) {
 }
 
 // Losses and all gradients; on a mesh unless that is null.
-inline Values losses_and_gradients(const dist::Mesh& mesh, const ParallelPlan& plan, DType dtype, bool fused_loss = false) {
+inline Values losses_and_gradients(const dist::Mesh& mesh, const ParallelPlan& plan, DType dtype,
+                                   bool fused_loss = false) {
   seed_all(7);
   SmallModel model;
   if (dtype != DType::f32) model.to(dtype);
   if (mesh != nullptr) parallelize_module(model, mesh, plan);
   nn::initialize(model);
-  const auto placed = [&](const Tensor& t) { return mesh == nullptr ? t : dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1}); };
+  const auto placed = [&](const Tensor& t) {
+    return mesh == nullptr ? t : dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1});
+  };
   const Tensor x = nn::call(model, placed(small_tokens(0))), labels = placed(small_tokens(5));
-  const Tensor losses = fused_loss ? linear_cross_entropy(x, model.embed->weight, labels, {.reduction = LossReduction::none})
-                                   : cross_entropy(matmul(x, transpose(model.embed->weight, 0, 1), {.out_dtype = DType::f32}), labels);
+  const Tensor losses =
+      fused_loss ? linear_cross_entropy(x, model.embed->weight, labels, {.reduction = LossReduction::none})
+                 : cross_entropy(matmul(x, transpose(model.embed->weight, 0, 1), {.out_dtype = DType::f32}), labels);
   backward(losses, full_like(losses, 0.25));
   Values result{{"losses", values_of(losses)}};
   for (const auto& [name, p] : model.named_parameters()) result[name] = values_of(p.grad());
@@ -123,7 +131,8 @@ inline std::string difference(const Values& seen, const Values& expected) {
     const auto it = seen.find(name);
     if (it == seen.end() || it->second.size() != values.size()) return name + " is missing, or of another size";
     for (size_t i = 0; i < values.size(); ++i) {
-      if (std::memcmp(&values[i], &it->second[i], sizeof(float)) != 0) return fmt::format("{}[{}] is {:a} and not {:a}", name, i, it->second[i], values[i]);
+      if (std::memcmp(&values[i], &it->second[i], sizeof(float)) != 0)
+        return fmt::format("{}[{}] is {:a} and not {:a}", name, i, it->second[i], values[i]);
     }
   }
   return "";
@@ -135,7 +144,9 @@ inline void run_on_ranks(const std::string& transport, int ranks, const std::fun
   if (transport == "threads") return comm::run_ranks(ranks, on_rank);
   std::fflush(stdout);
   RankContext::current().set_threads(0);  // ends the pool: processes are forked from one without other threads
-  for (const comm::ForkedResult& rank : comm::run_world(ranks, on_rank, {.slot_bytes = 1 << 16, .transport = transport})) EXPECT_TRUE(rank.succeeded()) << rank.error;
+  for (const comm::ForkedResult& rank :
+       comm::run_world(ranks, on_rank, {.slot_bytes = 1 << 16, .transport = transport}))
+    EXPECT_TRUE(rank.succeeded()) << rank.error;
 }
 
 // What one rank computes, in a thread of its own: processes are forked from one without others.

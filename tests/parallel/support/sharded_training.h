@@ -1,4 +1,5 @@
-// A small model with odd sizes, trained for some steps by ranks that divide its parameters: what the tests of fully_shard() compare.
+// A small model with odd sizes, trained for some steps by ranks that divide its parameters: what the tests of
+// fully_shard() compare.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +36,8 @@ struct Block final : nn::Module {
   nn::Child<nn::Linear> up, down;
 };
 
-// Two blocks between an embedding and the head, which is the embedding again. Sizes are odd: some ranks store less, or nothing, of [7] and [10].
+// Two blocks between an embedding and the head, which is the embedding again. Sizes are odd: some ranks store less, or
+// nothing, of [7] and [10].
 struct Model final : nn::Module {
   Model() : embed(this, "embed", kVocabulary, kDim), blocks(this, "blocks") {
     for (int i = 0; i < 2; ++i) blocks->add();
@@ -52,7 +54,8 @@ struct Model final : nn::Module {
       x = checkpoints ? checkpoint(run, std::span(&x, 1)) : run(std::span(&x, 1));
     }
     if (before_read) before_read("head");
-    return cross_entropy(matmul(mul(x, frozen.use()), transpose(embed->weight, 0, 1), {.out_dtype = DType::f32}), labels);
+    return cross_entropy(matmul(mul(x, frozen.use()), transpose(embed->weight, 0, 1), {.out_dtype = DType::f32}),
+                         labels);
   }
   nn::Child<nn::Embedding> embed;
   nn::Child<nn::ModuleList<Block>> blocks;
@@ -62,7 +65,8 @@ struct Model final : nn::Module {
 
 inline Tensor numbers(int64_t step, int64_t shard, int64_t salt) {
   const Tensor t = Tensor::empty({kRows}, DType::i32);
-  for (int64_t i = 0; i < kRows; ++i) t.data<int32_t>()[i] = static_cast<int32_t>((step * 31 + shard * 7 + i * 3 + salt) % kVocabulary);
+  for (int64_t i = 0; i < kRows; ++i)
+    t.data<int32_t>()[i] = static_cast<int32_t>((step * 31 + shard * 7 + i * 3 + salt) % kVocabulary);
   return t;
 }
 
@@ -105,8 +109,11 @@ inline Trained train(comm::ProcessGroup* group, const Options& o) {
   if (o.values_before) nn::initialize(model);
   if (group != nullptr) {
     mesh = mesh_for(*group, o.replicas);
-    const FullyShardOptions options{.mesh = mesh, .reshard_after_forward = o.reshard, .outer_dp_sharding_strategy = o.outer,
-                                    .shard_dim = [&](const nn::NamedParameter& p) { return p.parameter.sizes().ndim() > o.dim ? o.dim : 0; }};
+    const FullyShardOptions options{
+        .mesh = mesh,
+        .reshard_after_forward = o.reshard,
+        .outer_dp_sharding_strategy = o.outer,
+        .shard_dim = [&](const nn::NamedParameter& p) { return p.parameter.sizes().ndim() > o.dim ? o.dim : 0; }};
     std::vector<ShardedModule> blocks;
     for (nn::Child<Block>& block : *model.blocks) blocks.push_back(fully_shard(*block, options));
     sharded = fully_shard(model, options);
@@ -114,7 +121,8 @@ inline Trained train(comm::ProcessGroup* group, const Options& o) {
     if (o.set_lists) o.set_lists(model, blocks, *sharded);
   }
   if (!o.values_before) nn::initialize(model);
-  const auto optimizer = o.sgd ? optim::make_sgd(model.named_parameters(), {.lr = 0.1, .momentum = 0.9}) : optim::make_adamw(model.named_parameters(), {.lr = 0.02});
+  const auto optimizer = o.sgd ? optim::make_sgd(model.named_parameters(), {.lr = 0.1, .momentum = 0.9})
+                               : optim::make_adamw(model.named_parameters(), {.lr = 0.02});
   Shards shards(kShards, group, nn::leaves_of(optimizer->parameters()), o.schedule, o.overlap);
   shards.set_reduce_scatter_max_input_buffers(o.input_buffers);
   const auto forward = [&](const Tensor& tokens, const Tensor& labels) {
@@ -149,7 +157,8 @@ inline Trained train(comm::ProcessGroup* group, const Options& o) {
       const NoGradScope no_grad;
       if (o.before_read) o.before_read("evaluation");
       const Tensor losses = cast(model.losses(numbers(step, 1, 2), numbers(step, 2, 7), false), DType::f64);
-      for (int64_t i = 0; i < losses.numel(); ++i) result.losses.push_back(std::bit_cast<uint64_t>(losses.data<double>()[i]));
+      for (int64_t i = 0; i < losses.numel(); ++i)
+        result.losses.push_back(std::bit_cast<uint64_t>(losses.data<double>()[i]));
     }
     optimizer->step(sums.gradients, 0.01, 1.0);
   }
@@ -170,7 +179,9 @@ inline void expect_the_bits_of_one_rank(int ranks, const Options& options, const
   alone.before_read = nullptr;
   const Trained expected = train(nullptr, alone);
   std::vector<Trained> results(static_cast<size_t>(ranks));
-  comm::run_ranks(ranks, [&](comm::ProcessGroup& group) { results[static_cast<size_t>(group.rank())] = train(&group, options); }, {.transport = transport});
+  comm::run_ranks(
+      ranks, [&](comm::ProcessGroup& group) { results[static_cast<size_t>(group.rank())] = train(&group, options); },
+      {.transport = transport});
   for (const Trained& result : results) {
     EXPECT_EQ(result.losses, expected.losses) << ranks << " ranks";
     EXPECT_EQ(result.norms, expected.norms) << ranks << " ranks";

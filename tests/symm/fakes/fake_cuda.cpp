@@ -1,5 +1,5 @@
-// A CUDA driver made of memory files, as far as symmetric memory calls it: "device" memory is host memory, and handles of
-// allocations are descriptors, so that everything up to passing them between processes really happens.
+// A CUDA driver made of memory files, as far as symmetric memory calls it: "device" memory is host memory, and handles
+// of allocations are descriptors, so that everything up to passing them between processes really happens.
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,10 +56,16 @@ int cuMemAddressReserve(unsigned long long* address, size_t size, size_t, unsign
 }
 int cuMemAddressFree(unsigned long long address, size_t size) { return munmap(reinterpret_cast<void*>(address), size); }
 int cuMemMap(unsigned long long address, size_t size, size_t, unsigned long long handle, unsigned long long) {
-  return mmap(reinterpret_cast<void*>(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED, static_cast<int>(handle), 0) == MAP_FAILED ? 2 : 0;
+  return mmap(reinterpret_cast<void*>(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED, static_cast<int>(handle), 0) ==
+                 MAP_FAILED
+             ? 2
+             : 0;
 }
 int cuMemUnmap(unsigned long long address, size_t size) {
-  return mmap(reinterpret_cast<void*>(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED ? 2 : 0;
+  return mmap(reinterpret_cast<void*>(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+                 MAP_FAILED
+             ? 2
+             : 0;
 }
 int cuMemSetAccess(unsigned long long address, size_t size, const void*, size_t) {
   return mprotect(reinterpret_cast<void*>(address), size, PROT_READ | PROT_WRITE);

@@ -77,7 +77,8 @@ int ncclMemFree(void* memory) {
 int ncclCommWindowRegister(void* comm, void*, size_t, void** window, int) {
   World& world = *static_cast<Rank*>(comm)->world;
   const std::lock_guard lock(world.mutex);
-  *window = std::getenv("FAKE_NCCL_NO_WINDOW") != nullptr ? nullptr : reinterpret_cast<void*>(static_cast<long>(++world.windows));
+  *window = std::getenv("FAKE_NCCL_NO_WINDOW") != nullptr ? nullptr
+                                                          : reinterpret_cast<void*>(static_cast<long>(++world.windows));
   return 0;
 }
 int ncclCommWindowDeregister(void*, void*) { return 0; }

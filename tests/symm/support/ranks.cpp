@@ -38,11 +38,12 @@ SymmGroup World::group(const std::string& name, std::chrono::milliseconds timeou
   return subgroup(name, ranks, timeout);
 }
 
-SymmGroup World::subgroup(const std::string& name, const std::vector<int>& ranks, std::chrono::milliseconds timeout) const {
+SymmGroup World::subgroup(const std::string& name, const std::vector<int>& ranks,
+                          std::chrono::milliseconds timeout) const {
   const auto own = std::find(ranks.begin(), ranks.end(), rank);
   if (own == ranks.end()) return SymmGroup();
-  SymmGroup group(make_group_key(name, ranks, 0), static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()), store,
-                  ranks, timeout);
+  SymmGroup group(make_group_key(name, ranks, 0), static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+                  store, ranks, timeout);
   group.select_backend(backend);
   return group;
 }
@@ -65,8 +66,8 @@ std::vector<Outcome> run_processes(int size, const std::string& backend, const R
   std::vector<Outcome> outcomes(static_cast<size_t>(size));
   std::vector<int> pipes;
   std::vector<pid_t> pids;
-  // The server starts when all ranks are forked, and tells them its port: a copy of the process that is made while the server's
-  // thread works holds whatever locks that thread held, for ever.
+  // The server starts when all ranks are forked, and tells them its port: a copy of the process that is made while the
+  // server's thread works holds whatever locks that thread held, for ever.
   int gate[2];
   if (pipe(gate) != 0) throw std::runtime_error("no pipe");
   for (int r = 0; r < size; ++r) {
@@ -79,9 +80,8 @@ std::vector<Outcome> run_processes(int size, const std::string& backend, const R
       if (read(gate[0], &port, sizeof port) != sizeof port) _exit(98);
       std::string error;
       try {
-        const World world{.rank = r, .size = size,
-                          .store = connect_store({.port = port, .job_key = ""}),
-                          .backend = backend};
+        const World world{
+            .rank = r, .size = size, .store = connect_store({.port = port, .job_key = ""}), .backend = backend};
         error = run_rank(world, fn);
       } catch (const std::exception& e) {
         error = e.what();
@@ -117,7 +117,8 @@ std::vector<const char*> live_backends() {
 void run_on(const std::string& backend, int size, const RankFunction& fn) {
   const auto outcomes = backend == "native" ? run_processes(size, backend, fn) : run_threads(size, backend, fn);
   for (size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_TRUE(outcomes[r].succeeded()) << "rank " << r << ": " << outcomes[r].error << " status " << outcomes[r].wait_status;
+    EXPECT_TRUE(outcomes[r].succeeded()) << "rank " << r << ": " << outcomes[r].error << " status "
+                                         << outcomes[r].wait_status;
   }
 }
 

@@ -18,7 +18,8 @@ struct World {
   std::string backend;
 
   // The group of all ranks, bound to the backend.
-  SymmGroup group(const std::string& name = "world", std::chrono::milliseconds timeout = std::chrono::seconds(20)) const;
+  SymmGroup group(const std::string& name = "world",
+                  std::chrono::milliseconds timeout = std::chrono::seconds(20)) const;
   // The group of some; no group on the others.
   SymmGroup subgroup(const std::string& name, const std::vector<int>& ranks,
                      std::chrono::milliseconds timeout = std::chrono::seconds(20)) const;

@@ -12,8 +12,15 @@
 namespace tutti::train {
 
 inline models::Qwen3Config tiny_config(int64_t layers = 1) {
-  return {.flavor = "tiny", .dim = 16, .layers = layers, .heads = 2, .kv_heads = 1, .ffn_dim = 24, .vocab = 258,
-          .tied_embeddings = true, .head_dim = 8};
+  return {.flavor = "tiny",
+          .dim = 16,
+          .layers = layers,
+          .heads = 2,
+          .kv_heads = 1,
+          .ffn_dim = 24,
+          .vocab = 258,
+          .tied_embeddings = true,
+          .head_dim = 8};
 }
 
 struct TinyModel {
@@ -26,13 +33,15 @@ struct TinyModel {
 
 inline std::vector<std::string> tiny_documents(int count) {
   std::vector<std::string> documents;
-  for (int i = 0; i < count; ++i) documents.push_back("number " + std::to_string(i * 37 % 101) + " is not " + std::to_string(i));
+  for (int i = 0; i < count; ++i)
+    documents.push_back("number " + std::to_string(i * 37 % 101) + " is not " + std::to_string(i));
   return documents;
 }
 
 inline TokenDataset tiny_dataset(int documents = 40, int64_t sequence_length = 16) {
   const ByteTokenizer tokenizer;
-  return {tokenize(tiny_documents(documents), tokenizer), tokenizer,
+  return {tokenize(tiny_documents(documents), tokenizer),
+          tokenizer,
           {.sequence_length = sequence_length, .validation_fraction = 0.2, .seed = 1}};
 }
 

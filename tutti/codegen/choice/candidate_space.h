@@ -28,7 +28,8 @@ struct BucketKey {
 inline BucketKey bucket_of(const Signature& s) {
   const auto is_t = [](const TensorSignature& t) { return t.ndim == 0 || t.strides[t.ndim - 1u] != 1; };
   const int layout = 2 * is_t(s.operands[0]) + is_t(s.operands[1]);
-  return {s.operands[0].dtype, s.operands[1].dtype, s.operands[2].dtype, s.accumulator, static_cast<Layout>(layout), s.arch};
+  return {s.operands[0].dtype, s.operands[1].dtype,         s.operands[2].dtype,
+          s.accumulator,       static_cast<Layout>(layout), s.arch};
 }
 
 // Any thread.

@@ -1,8 +1,11 @@
 // The choice engine: which of many candidates serves a call.
 //
-// 1. The candidates of the call's bucket are walked once. Each is tested by the predicates, from cheapest to most expensive, up
-//    to the first that fails; the classifier sorts the rest into classes (or drops them). The result is kept by the full signature.
-// 2. What is left is ranked by the rules' cost, which looks at the call and never at a clock. heuristic: the first wins.
+// 1. The candidates of the call's bucket are walked once. Each is tested by the predicates, from cheapest to most
+// expensive, up
+//    to the first that fails; the classifier sorts the rest into classes (or drops them). The result is kept by the
+//    full signature.
+// 2. What is left is ranked by the rules' cost, which looks at the call and never at a clock. heuristic: the first
+// wins.
 // 3. measure: the first max_candidates are timed and the winner is kept on disk, so that the next process does not.
 // 4. The decision is kept by the full signature; a repeated call takes a look-up and calls no predicate.
 #pragma once
@@ -36,10 +39,10 @@ struct Predicate {
 // All of these are called from any thread and must depend on nothing but their arguments.
 template <class Candidate>
 struct ChoiceRules {
-  std::vector<Predicate<Candidate>> predicates;                             // from cheapest to most expensive
-  std::function<int(const Candidate&, const Signature&)> classify;          // the class, below signature.classes; -1: drop it
-  std::function<double(const Candidate&, const Signature&)> cost;           // the smallest is chosen; equal: the earlier one
-  std::function<std::string(const Candidate&)> name;                        // unique in a bucket, the same in every process
+  std::vector<Predicate<Candidate>> predicates;                     // from cheapest to most expensive
+  std::function<int(const Candidate&, const Signature&)> classify;  // the class, below signature.classes; -1: drop it
+  std::function<double(const Candidate&, const Signature&)> cost;   // the smallest is chosen; equal: the earlier one
+  std::function<std::string(const Candidate&)> name;                // unique in a bucket, the same in every process
 };
 
 // The candidates of a call's bucket that can serve it: indices into `bucket`, by class.
@@ -51,15 +54,16 @@ struct Partition {
 };
 
 struct ChoiceStatistics {
-  int64_t passes = 0;      // walks over a bucket
-  int64_t classified = 0;  // calls of the classifier
-  int64_t memo_hits = 0;   // decisions found in memory
-  int64_t disk_hits = 0;   // and on disk
-  int64_t measured = 0;    // candidates that were run and timed
+  int64_t passes = 0;                                            // walks over a bucket
+  int64_t classified = 0;                                        // calls of the classifier
+  int64_t memo_hits = 0;                                         // decisions found in memory
+  int64_t disk_hits = 0;                                         // and on disk
+  int64_t measured = 0;                                          // candidates that were run and timed
   std::vector<std::pair<std::string, int64_t>> predicate_calls;  // in order
 
   int64_t all_predicate_calls() const {
-    return std::accumulate(predicate_calls.begin(), predicate_calls.end(), int64_t{0}, [](int64_t sum, const auto& p) { return sum + p.second; });
+    return std::accumulate(predicate_calls.begin(), predicate_calls.end(), int64_t{0},
+                           [](int64_t sum, const auto& p) { return sum + p.second; });
   }
 };
 
@@ -67,7 +71,8 @@ struct ChoiceStatistics {
 template <class Candidate>
 using RunCandidate = FunctionRef<double(const Candidate&)>;
 
-// Gives every rank the bytes of rank 0: calls `mine` on rank 0, which decides there, and returns its result on all ranks.
+// Gives every rank the bytes of rank 0: calls `mine` on rank 0, which decides there, and returns its result on all
+// ranks.
 using ExchangeWinner = std::function<std::string(const std::function<std::string()>& mine)>;
 
 // Any thread.
@@ -77,8 +82,13 @@ class ChoiceEngine {
   // `store` may be null and outlives the engine.
   ChoiceEngine(std::function<std::vector<Candidate>(const BucketKey&)> candidates, ChoiceRules<Candidate> rules,
                const ChoiceOptions& options, WinnerStore* store = nullptr)
-      : options_(options), rules_(std::move(rules)), space_(std::move(candidates)), store_(store),
-        partitions_(options.memo_entries), winners_(options.memo_entries), predicate_calls_(rules_.predicates.size()) {}
+      : options_(options),
+        rules_(std::move(rules)),
+        space_(std::move(candidates)),
+        store_(store),
+        partitions_(options.memo_entries),
+        winners_(options.memo_entries),
+        predicate_calls_(rules_.predicates.size()) {}
 
   std::shared_ptr<const Partition<Candidate>> partition(const Signature& call) {
     return partitions_.get(call, [&] { return std::make_shared<const Partition<Candidate>>(walk(call)); });
@@ -102,21 +112,24 @@ class ChoiceEngine {
     return known;
   }
 
-  // Collective: what rank 0 chooses for the call, on all ranks, now and later. Holds no lock while ranks exchange. UsageError
-  // on a rank that cannot run rank 0's choice.
+  // Collective: what rank 0 chooses for the call, on all ranks, now and later. Holds no lock while ranks exchange.
+  // UsageError on a rank that cannot run rank 0's choice.
   Candidate adopt(const Signature& call, RunCandidate<Candidate> run, const ExchangeWinner& exchange) {
     const std::string name = exchange([&] { return rules_.name(choose(call, run)); });
     const std::shared_ptr<const Partition<Candidate>> mine = partition(call);
     const std::optional<Candidate> winner = named(*mine, name);
-    TUTTI_CHECK(winner, "choice: rank 0 chose '{}' for [{}], which is not among the {} candidates that can serve it here; "
-                "run the same build on the same kind of processor on all ranks", name, call.text(), ranked(*mine, call).size());
+    TUTTI_CHECK(winner,
+                "choice: rank 0 chose '{}' for [{}], which is not among the {} candidates that can serve it here; "
+                "run the same build on the same kind of processor on all ranks",
+                name, call.text(), ranked(*mine, call).size());
     winners_.put(call, *winner);
     return *winner;
   }
 
   ChoiceStatistics statistics() const {
     ChoiceStatistics s{passes_, classified_, memo_hits_, disk_hits_, measured_, {}};
-    for (size_t p = 0; p < rules_.predicates.size(); ++p) s.predicate_calls.emplace_back(rules_.predicates[p].name, predicate_calls_[p].load());
+    for (size_t p = 0; p < rules_.predicates.size(); ++p)
+      s.predicate_calls.emplace_back(rules_.predicates[p].name, predicate_calls_[p].load());
     return s;
   }
   const ChoiceOptions& options() const { return options_; }
@@ -124,7 +137,8 @@ class ChoiceEngine {
  private:
   Partition<Candidate> walk(const Signature& call) {
     const size_t predicates = rules_.predicates.size();
-    Partition<Candidate> found{space_.of(bucket_of(call)), std::vector<std::vector<uint32_t>>(call.classes), std::vector<int64_t>(predicates)};
+    Partition<Candidate> found{space_.of(bucket_of(call)), std::vector<std::vector<uint32_t>>(call.classes),
+                               std::vector<int64_t>(predicates)};
     std::vector<int64_t> calls(predicates);
     int64_t classified = 0;
     for (uint32_t i = 0; i < found.bucket.size(); ++i) {
@@ -170,14 +184,16 @@ class ChoiceEngine {
 
   std::string why_none(const Partition<Candidate>& found) const {
     std::string text;
-    for (size_t p = 0; p < rules_.predicates.size(); ++p) text += fmt::format("{}{} by '{}'", p ? ", " : "", found.rejected[p], rules_.predicates[p].name);
+    for (size_t p = 0; p < rules_.predicates.size(); ++p)
+      text += fmt::format("{}{} by '{}'", p ? ", " : "", found.rejected[p], rules_.predicates[p].name);
     return text;
   }
 
   Candidate decide(const Signature& call, RunCandidate<Candidate> run) {
     const std::shared_ptr<const Partition<Candidate>> found = partition(call);
     std::vector<uint32_t> order = ranked(*found, call);
-    TUTTI_CHECK(!order.empty(), "choice: none of {} candidates can serve [{}]; rejected: {}", found->bucket.size(), call.text(), why_none(*found));
+    TUTTI_CHECK(!order.empty(), "choice: none of {} candidates can serve [{}]; rejected: {}", found->bucket.size(),
+                call.text(), why_none(*found));
     if (!options_.may_measure()) return found->bucket[order.front()];
     if (store_) {
       const std::optional<std::string> name = store_->read(call);
@@ -188,7 +204,8 @@ class ChoiceEngine {
     }
     order.resize(static_cast<size_t>(options_.max_candidates.of(static_cast<int64_t>(order.size()))));
     measured_ += static_cast<int64_t>(order.size());
-    const Candidate winner = found->bucket[order[fastest(order.size(), options_, [&](size_t i) { return run(found->bucket[order[i]]); })]];
+    const Candidate winner =
+        found->bucket[order[fastest(order.size(), options_, [&](size_t i) { return run(found->bucket[order[i]]); })]];
     if (store_) store_->write(call, rules_.name(winner));
     return winner;
   }

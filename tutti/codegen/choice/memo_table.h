@@ -1,5 +1,5 @@
-// MemoTable: results about calls, stored by full signature. One thread computes a result while others that request the same
-// wait for it; a failure is thrown to all of them and not stored, so that the next call tries again.
+// MemoTable: results about calls, stored by full signature. One thread computes a result while others that request the
+// same wait for it; a failure is thrown to all of them and not stored, so that the next call tries again.
 #pragma once
 
 #include <condition_variable>
@@ -37,7 +37,9 @@ class MemoTable {
   Value get(const Signature& key, FunctionRef<Value()> make) {
     if (std::optional<Value> value = find(key)) return *value;
     const Turn turn = take_turn(key);
-    return turn.value ? *turn.value : turn.is_mine ? make_and_publish(key, *turn.flight, make) : wait_for(key, *turn.flight);
+    return turn.value     ? *turn.value
+           : turn.is_mine ? make_and_publish(key, *turn.flight, make)
+                          : wait_for(key, *turn.flight);
   }
 
   // The same, but nothing while another thread is working on it: for callers who hold what that thread may need.
@@ -88,10 +90,8 @@ class MemoTable {
     try {
       value = make();
       const std::unique_lock guard(mutex_);
-      if (const auto put_meanwhile = known_.find(key); put_meanwhile != known_.end())
-        value = put_meanwhile->second;
-      else
-        store(key, *value);
+      if (const auto put_meanwhile = known_.find(key); put_meanwhile != known_.end()) value = put_meanwhile->second;
+      else store(key, *value);
       flights_.erase(key);
     } catch (...) {
       error = std::current_exception();

@@ -47,7 +47,9 @@ const std::vector<Row>& rows() {
          options.mode = text == "measure" ? ChoiceMode::measure : ChoiceMode::heuristic;
          return text == "measure" || text == "heuristic";
        },
-       [](const ChoiceOptions& options) { return std::string(options.mode == ChoiceMode::measure ? "measure" : "heuristic"); }},
+       [](const ChoiceOptions& options) {
+         return std::string(options.mode == ChoiceMode::measure ? "measure" : "heuristic");
+       }},
       {"deterministic", "true or false",
        [](ChoiceOptions& options, std::string_view text) {
          options.deterministic = text == "true";

@@ -18,7 +18,9 @@ class CandidateLimit {
   // UsageError: count < 1.
   static CandidateLimit at_most(int64_t count);
 
-  constexpr int64_t of(int64_t candidates) const { return kind_ == Kind::all ? candidates : std::min(count_, candidates); }
+  constexpr int64_t of(int64_t candidates) const {
+    return kind_ == Kind::all ? candidates : std::min(count_, candidates);
+  }
   std::string text() const;  // "10" or "all"
   bool operator==(const CandidateLimit&) const = default;
 
@@ -34,17 +36,17 @@ struct ChoiceOptions {
   ChoiceMode mode = ChoiceMode::heuristic;
   bool deterministic = false;  // never by timings, whatever `mode` says
   CandidateLimit max_candidates = CandidateLimit::at_most(10);
-  int64_t samples = 5;         // timed runs of a candidate; their median counts
-  int64_t budget_ms = 500;     // for measuring one call; what is not reached is not chosen
-  int64_t memo_entries = 4096; // calls whose choice stays in memory
-  uint64_t seed = 0;           // of the order in which candidates take turns
+  int64_t samples = 5;          // timed runs of a candidate; their median counts
+  int64_t budget_ms = 500;      // for measuring one call; what is not reached is not chosen
+  int64_t memo_entries = 4096;  // calls whose choice stays in memory
+  uint64_t seed = 0;            // of the order in which candidates take turns
 
   bool may_measure() const { return mode == ChoiceMode::measure && !deterministic; }
   bool operator==(const ChoiceOptions&) const = default;
 };
 
-// "name=value,name=value"; a word alone is the mode; "" is the defaults. `where` (a variable or key) begins each message.
-// UsageError listing the options when a name is unknown, and what is legal when a value is not.
+// "name=value,name=value"; a word alone is the mode; "" is the defaults. `where` (a variable or key) begins each
+// message. UsageError listing the options when a name is unknown, and what is legal when a value is not.
 ChoiceOptions parse_choice_options(std::string_view text, std::string_view where);
 
 // All of them in that notation.

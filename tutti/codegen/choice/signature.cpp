@@ -39,19 +39,24 @@ void append_text(std::string& bytes, const std::string& text) {
 
 std::string text_of(const TensorSignature& t) {
   const size_t n = t.ndim;
-  return fmt::format("{} [{}] strides [{}] aligned {}", name_of(t.dtype), fmt::join(t.sizes.begin(), t.sizes.begin() + n, ", "),
+  return fmt::format("{} [{}] strides [{}] aligned {}", name_of(t.dtype),
+                     fmt::join(t.sizes.begin(), t.sizes.begin() + n, ", "),
                      fmt::join(t.strides.begin(), t.strides.begin() + n, ", "), t.alignment);
 }
 
 }  // namespace
 
-TensorSignature tensor_signature(DType dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides, const void* data) {
-  TUTTI_CHECK(sizes.size() <= kMaxDims, "choice: an operand has {} dims; at most {} can be described. Merge its batch dims first",
-              sizes.size(), kMaxDims);
+TensorSignature tensor_signature(DType dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides,
+                                 const void* data) {
+  TUTTI_CHECK(sizes.size() <= kMaxDims,
+              "choice: an operand has {} dims; at most {} can be described. Merge its batch dims first", sizes.size(),
+              kMaxDims);
   TUTTI_CHECK_EQ(sizes.size(), strides.size(), "choice: an operand has another number of strides than of sizes");
   const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(data));
-  TensorSignature t{.dtype = dtype, .ndim = static_cast<uint8_t>(sizes.size()),
-                    .alignment = static_cast<uint16_t>(address == 0 ? 0 : std::min(address & (~address + 1), kLargestAlignment))};
+  TensorSignature t{
+      .dtype = dtype,
+      .ndim = static_cast<uint8_t>(sizes.size()),
+      .alignment = static_cast<uint16_t>(address == 0 ? 0 : std::min(address & (~address + 1), kLargestAlignment))};
   std::copy(sizes.begin(), sizes.end(), t.sizes.begin());
   std::copy(strides.begin(), strides.end(), t.strides.begin());
   return t;
@@ -84,8 +89,9 @@ std::string Signature::key() const {
 }
 
 std::string Signature::text() const {
-  std::string line = fmt::format("{} a {}; b {}; c {}; accumulated in {}; {} thread{}", op, text_of(operands[0]), text_of(operands[1]),
-                                 text_of(operands[2]), name_of(accumulator), threads, threads == 1 ? "" : "s");
+  std::string line =
+      fmt::format("{} a {}; b {}; c {}; accumulated in {}; {} thread{}", op, text_of(operands[0]), text_of(operands[1]),
+                  text_of(operands[2]), name_of(accumulator), threads, threads == 1 ? "" : "s");
   for (const EpilogueStep& step : epilogue) {
     line += "; then " + step.op;
     for (const TensorSignature& t : step.tensors) line += " with " + text_of(t);

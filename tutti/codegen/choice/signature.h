@@ -1,5 +1,5 @@
-// Signature: the full description of one call, on which a choice depends. Two calls that differ in any field may need different
-// kernels, so this is the key of every table of choices, in memory and on disk.
+// Signature: the full description of one call, on which a choice depends. Two calls that differ in any field may need
+// different kernels, so this is the key of every table of choices, in memory and on disk.
 #pragma once
 
 #include <array>
@@ -28,7 +28,8 @@ struct TensorSignature {
 static_assert(std::has_unique_object_representations_v<TensorSignature>);
 
 // UsageError: more than kMaxDims dims, or another number of strides than of sizes.
-TensorSignature tensor_signature(DType dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides, const void* data);
+TensorSignature tensor_signature(DType dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides,
+                                 const void* data);
 
 // One op fused behind the product, and what it reads besides the result so far. Leaving the tensors out of a key makes
 // two calls share a kernel that was made for the strides of one of them.
@@ -47,8 +48,8 @@ struct Signature {
   std::array<TensorSignature, 3> operands;  // a, b, c
   DType accumulator = DType::f32;
   ScaleMode scale_mode = ScaleMode::none;
-  uint16_t arch = 0;      // instruction set or compute capability, numbered by the owner of the candidates
-  uint16_t classes = 1;   // how many the classifier tells apart
+  uint16_t arch = 0;     // instruction set or compute capability, numbered by the owner of the candidates
+  uint16_t classes = 1;  // how many the classifier tells apart
   uint16_t threads = 1;
   std::vector<EpilogueStep> epilogue;
 

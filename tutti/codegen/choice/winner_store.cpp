@@ -23,7 +23,9 @@ std::string name_of_file(std::string_view label) { return cache_key(label, CpuTa
 std::string processor_name() {
   std::array<unsigned, 12> words{};
   for (unsigned part = 0; part < 3; ++part)
-    if (!__get_cpuid(0x80000002u + part, &words[4 * part], &words[4 * part + 1], &words[4 * part + 2], &words[4 * part + 3])) return "x86-64";
+    if (!__get_cpuid(0x80000002u + part, &words[4 * part], &words[4 * part + 1], &words[4 * part + 2],
+                     &words[4 * part + 3]))
+      return "x86-64";
   std::string name(reinterpret_cast<const char*>(words.data()), sizeof(words));
   return name.substr(0, name.find('\0'));
 }
@@ -31,7 +33,8 @@ std::string processor_name() {
 }  // namespace
 
 std::string machine_identity() {
-  static const std::string identity = fmt::format("{}, {} cores, {}", processor_name(), usable_cores(), name_of(cpu_target()));
+  static const std::string identity =
+      fmt::format("{}, {} cores, {}", processor_name(), usable_cores(), name_of(cpu_target()));
   return identity;
 }
 

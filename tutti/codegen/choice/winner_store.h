@@ -1,5 +1,5 @@
-// WinnerStore: measured choices on disk, next to the kernels and under the same rules (runtime/sealed_cache.h). If the folder
-// cannot be used, there is one warning and every process measures again.
+// WinnerStore: measured choices on disk, next to the kernels and under the same rules (runtime/sealed_cache.h). If the
+// folder cannot be used, there is one warning and every process measures again.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ std::string machine_identity();
 // Any thread, any number of processes.
 class WinnerStore {
  public:
-  // With an empty folder nothing is stored. `identity` describes the machine and the version of the timed code; winners with
-  // another identity are not found. Beyond `limit` files the oldest are deleted.
+  // With an empty folder nothing is stored. `identity` describes the machine and the version of the timed code; winners
+  // with another identity are not found. Beyond `limit` files the oldest are deleted.
   WinnerStore(std::filesystem::path folder, std::string identity, int64_t limit = 16384);
 
   // The name of the candidate that won for this call.

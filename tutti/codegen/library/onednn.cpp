@@ -25,7 +25,8 @@ class OneThread {
 };
 
 bool multiplies_bf16() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), bf16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa()),
+             bf16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
   return (isa & bf16) == bf16;
 }
 
@@ -35,10 +36,13 @@ bool multiplies(DType a, DType b, DType c) {
 }
 
 memory::desc describe(int64_t rows, int64_t columns, DType dtype, int64_t row_stride, int64_t column_stride) {
-  return {{rows, columns}, dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32, memory::dims{row_stride, column_stride}};
+  return {{rows, columns},
+          dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32,
+          memory::dims{row_stride, column_stride}};
 }
 
-dnnl::matmul::primitive_desc describe_product(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b, const memory::desc& c) {
+dnnl::matmul::primitive_desc describe_product(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b,
+                                              const memory::desc& c) {
 #if DNNL_VERSION_MAJOR >= 3
   return {engine, a, b, c};
 #else
@@ -52,12 +56,17 @@ const char* multiply(int64_t m, int64_t n, int64_t k, const GemmOperand& a, cons
     const OneThread alone;
     thread_local const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
     thread_local dnnl::stream stream(engine);
-    const memory::desc left = describe(m, k, a.dtype, a.row_stride, a.column_stride), right = describe(k, n, b.dtype, b.row_stride, b.column_stride),
+    const memory::desc left = describe(m, k, a.dtype, a.row_stride, a.column_stride),
+                       right = describe(k, n, b.dtype, b.row_stride, b.column_stride),
                        result = describe(m, n, c.dtype, c.row_stride, 1);
     // Made for sizes and strides; oneDNN keeps those it has made.
     const dnnl::matmul product(describe_product(engine, left, right, result));
-    const auto at = [&](const memory::desc& desc, const void* data) { return memory(desc, engine, const_cast<void*>(data)); };
-    product.execute(stream, {{DNNL_ARG_SRC, at(left, a.data)}, {DNNL_ARG_WEIGHTS, at(right, b.data)}, {DNNL_ARG_DST, at(result, c.data)}});
+    const auto at = [&](const memory::desc& desc, const void* data) {
+      return memory(desc, engine, const_cast<void*>(data));
+    };
+    product.execute(
+        stream,
+        {{DNNL_ARG_SRC, at(left, a.data)}, {DNNL_ARG_WEIGHTS, at(right, b.data)}, {DNNL_ARG_DST, at(result, c.data)}});
     stream.wait();
     return nullptr;
   } catch (const std::exception& error) {

@@ -17,18 +17,21 @@ struct Side {
 };
 
 Side side_of(const GemmOperand& x) {
-  return x.column_stride == 1 ? Side{CblasNoTrans, static_cast<blasint>(x.row_stride)} : Side{CblasTrans, static_cast<blasint>(x.column_stride)};
+  return x.column_stride == 1 ? Side{CblasNoTrans, static_cast<blasint>(x.row_stride)}
+                              : Side{CblasTrans, static_cast<blasint>(x.column_stride)};
 }
 
-// Each call takes one of a fixed number of work spaces, and ends the process when there is none. A build for fewer is not known.
+// Each call takes one of a fixed number of work spaces, and ends the process when there is none. A build for fewer is
+// not known.
 constexpr int kMostCallers = 64;
 std::counting_semaphore<kMostCallers> callers(kMostCallers);
 
 const char* multiply(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, const GemmResult& c) {
   const Side left = side_of(a), right = side_of(b);
   const auto run = [&]<class T>(auto function, T one) {
-    function(CblasRowMajor, left.transpose, right.transpose, static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), one, static_cast<const T*>(a.data),
-             left.stride, static_cast<const T*>(b.data), right.stride, T{0}, static_cast<T*>(c.data), static_cast<blasint>(c.row_stride));
+    function(CblasRowMajor, left.transpose, right.transpose, static_cast<blasint>(m), static_cast<blasint>(n),
+             static_cast<blasint>(k), one, static_cast<const T*>(a.data), left.stride, static_cast<const T*>(b.data),
+             right.stride, T{0}, static_cast<T*>(c.data), static_cast<blasint>(c.row_stride));
   };
   callers.acquire();
   if (c.dtype == DType::f32) run(cblas_sgemm, 1.0F);

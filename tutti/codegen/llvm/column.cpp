@@ -20,24 +20,31 @@ using ElementBody = std::function<void(Value* first, Value* chain, Value* r, con
 class ColumnKernel {
  public:
   ColumnKernel(Emitter& e, std::string name)
-      : e_(e), b_(e.b), name_(std::move(name)), groups_(group_reductions(e)), lanes_(choose_lanes()),
+      : e_(e),
+        b_(e.b),
+        name_(std::move(name)),
+        groups_(group_reductions(e)),
+        lanes_(choose_lanes()),
         states_(e, lanes_, kMostStrips) {
-    for (size_t k = 0; k < e.spec.outputs.size(); ++k) (e.spec.outputs[k].along_reduced ? along_reduced_ : per_column_).push_back(k);
+    for (size_t k = 0; k < e.spec.outputs.size(); ++k)
+      (e.spec.outputs[k].along_reduced ? along_reduced_ : per_column_).push_back(k);
   }
 
   void emit() {
-    // Narrow elements have no masked loads on AVX2, and masked stores take many cycles on some processors that have no more:
-    // whole strips of columns then get code of their own.
+    // Narrow elements have no masked loads on AVX2, and masked stores take many cycles on some processors that have no
+    // more: whole strips of columns then get code of their own.
     const bool two_versions = !masks_are_cheap();
     for (const bool masked : {false, true}) {
       if (!masked && !two_versions) continue;
       trees_.emplace_back();
       for (size_t g = 0; g < groups_.size(); ++g) {
         const std::string suffix = std::to_string(g) + (masked ? "_partial" : "_whole");
-        trees_.back().emplace_back(e_, groups_[g], lanes_, emit_leaf(groups_[g], masked, "leaf_" + suffix), "tree_" + suffix,
+        trees_.back().emplace_back(e_, groups_[g], lanes_, emit_leaf(groups_[g], masked, "leaf_" + suffix),
+                                   "tree_" + suffix,
                                    [this](Value* state) { return strips_of(e_, states_.block_count(state), lanes_); });
       }
-      if (!along_reduced_.empty()) elements_.push_back(emit_elements(masked, masked ? "elements_partial" : "elements_whole"));
+      if (!along_reduced_.empty())
+        elements_.push_back(emit_elements(masked, masked ? "elements_partial" : "elements_whole"));
     }
     emit_loops();
   }
@@ -105,7 +112,8 @@ class ColumnKernel {
       for (size_t m = 0; m < group.monoids.size(); ++m) {
         const Monoid& monoid = group.monoids[m];
         Value* first = b_.CreateMul(strip, e_.i64(kChains));
-        results.push_back(monoid.is_softmax() ? monoid.leaf_result(chains.read(m, 0, first), chains.sums(m, first)) : chains.read(m, first));
+        results.push_back(monoid.is_softmax() ? monoid.leaf_result(chains.read(m, 0, first), chains.sums(m, first))
+                                              : chains.read(m, first));
       }
       records.write(leaf->getArg(4), strip, results);
     });
@@ -121,12 +129,15 @@ class ColumnKernel {
     for_elements([&](Value* first, Value* chain, Value*, const std::vector<Value*>& x) {
       for (size_t m = 0; m < group.monoids.size(); ++m) {
         const Monoid& monoid = group.monoids[m];
-        if (monoid.is_softmax()) chains.write_sums(m, chain, monoid.add_exponential(chains.sums(m, chain), x[m], chains.read(m, 0, first), nullptr));
+        if (monoid.is_softmax())
+          chains.write_sums(m, chain,
+                            monoid.add_exponential(chains.sums(m, chain), x[m], chains.read(m, 0, first), nullptr));
       }
     });
     chains.halve(strips, count, [&](Value* low, Value* high) {
       for (size_t m = 0; m < group.monoids.size(); ++m) {
-        if (group.monoids[m].is_softmax()) chains.write_sums(m, low, group.monoids[m].add_sums(chains.sums(m, low), chains.sums(m, high)));
+        if (group.monoids[m].is_softmax())
+          chains.write_sums(m, low, group.monoids[m].add_sums(chains.sums(m, low), chains.sums(m, high)));
       }
     });
   }
@@ -137,8 +148,8 @@ class ColumnKernel {
     Value *call = function->getArg(0), *state = function->getArg(1);
     std::vector<int32_t> nodes;
     for (const size_t k : along_reduced_) nodes.push_back(e_.spec.results[k]);
-    ColumnWalk walk(e_, states_, call, state, {states_.block_index(state), states_.block_count(state), lanes_, masked}, nodes,
-                    e_.spec.reductions.size());
+    ColumnWalk walk(e_, states_, call, state, {states_.block_index(state), states_.block_count(state), lanes_, masked},
+                    nodes, e_.spec.reductions.size());
     walk.for_elements(function->getArg(2), function->getArg(3), [&](const ColumnWalk::Element& element) {
       for (size_t i = 0; i < along_reduced_.size(); ++i)
         e_.store_elements(element.frame, e_.spec.inputs.size() + along_reduced_[i], element.chunk, element.values[i]);
@@ -208,7 +219,8 @@ class ColumnKernel {
         });
       }
       if (!along_reduced_.empty())
-        b_.CreateCall(masked ? elements_.back() : elements_.front(), {call, state, e_.i64(0), row.length, llvm::ConstantPointerNull::get(b_.getPtrTy())});
+        b_.CreateCall(masked ? elements_.back() : elements_.front(),
+                      {call, state, e_.i64(0), row.length, llvm::ConstantPointerNull::get(b_.getPtrTy())});
       if (per_column_.empty()) return;
       e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](Value* strip) {
         Frame frame = row;
@@ -234,8 +246,8 @@ class ColumnKernel {
   unsigned lanes_;
   FrameState states_;
   std::vector<size_t> per_column_, along_reduced_;  // outputs
-  std::vector<std::vector<ReductionTree>> trees_;  // whole strips (when they differ), then partial ones
-  std::vector<llvm::Function*> elements_;          // alike, of the outputs along the reduced dim
+  std::vector<std::vector<ReductionTree>> trees_;   // whole strips (when they differ), then partial ones
+  std::vector<llvm::Function*> elements_;           // alike, of the outputs along the reduced dim
 };
 
 }  // namespace

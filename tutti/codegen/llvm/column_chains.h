@@ -18,7 +18,8 @@ class Chains {
   Chains(Emitter& e, const ReductionGroup& group, unsigned lanes) : e_(e), group_(group), lanes_(lanes) {
     for (const Monoid& monoid : group.monoids) {
       arrays_.emplace_back();
-      for (llvm::Value* v : monoid.leaf_identity(lanes)) arrays_.back().push_back(e.slot(v->getType(), "chains", kChains * kMostStrips));
+      for (llvm::Value* v : monoid.leaf_identity(lanes))
+        arrays_.back().push_back(e.slot(v->getType(), "chains", kChains * kMostStrips));
     }
   }
 
@@ -28,7 +29,8 @@ class Chains {
     e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](llvm::Value* strip) {
       llvm::Value* first = e_.b.CreateMul(strip, e_.i64(kChains));
       write_identity(first);  // chain 0 is the result, even of nothing
-      e_.for_loop("clear", e_.i64(1), chains, e_.i64(1), [&](llvm::Value* j) { write_identity(e_.b.CreateAdd(first, j)); });
+      e_.for_loop("clear", e_.i64(1), chains, e_.i64(1),
+                  [&](llvm::Value* j) { write_identity(e_.b.CreateAdd(first, j)); });
     });
   }
 
@@ -66,7 +68,8 @@ class Chains {
   }
 
   // Chain j is joined with j + 8, then + 4, ...; chains at or beyond `used` are empty and change nothing.
-  void halve(llvm::Value* strips, llvm::Value* used, const std::function<void(llvm::Value* low, llvm::Value* high)>& join) {
+  void halve(llvm::Value* strips, llvm::Value* used,
+             const std::function<void(llvm::Value* low, llvm::Value* high)>& join) {
     llvm::IRBuilder<>& b = e_.b;
     e_.for_loop("strip", e_.i64(0), strips, e_.i64(1), [&](llvm::Value* strip) {
       llvm::Value* first = b.CreateMul(strip, e_.i64(kChains));

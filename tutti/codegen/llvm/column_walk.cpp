@@ -21,8 +21,14 @@ Chunk strip_chunk(Emitter& e, const ColumnBlock& block, Value* strip) {
 
 ColumnWalk::ColumnWalk(Emitter& e, FrameState& states, Value* call, Value* state, const ColumnBlock& block,
                        std::vector<int32_t> nodes, size_t reductions)
-    : e_(e), states_(states), state_(state), block_(block), nodes_(std::move(nodes)), reductions_(reductions),
-      from_rows_(inputs_in_rows(e, nodes_)), frame_(states.read_frame(state, block.lanes)) {
+    : e_(e),
+      states_(states),
+      state_(state),
+      block_(block),
+      nodes_(std::move(nodes)),
+      reductions_(reductions),
+      from_rows_(inputs_in_rows(e, nodes_)),
+      frame_(states.read_frame(state, block.lanes)) {
   e.prepare_uniform(frame_, nodes_);
   for (size_t k = 0; k < e.operand_count(); ++k)
     reduce_bytes_.push_back(e.b.CreateMul(e.operand_field(call, k, offsetof(OperandCall, reduce), e.b.getInt64Ty()),
@@ -84,7 +90,8 @@ void ColumnWalk::for_elements(Value* start, Value* count, const Body& body) {
       at.reduced = states_.read_results(state_, strip, reductions_);
       for (size_t i = 0; i < fixed_.size(); ++i) {
         llvm::Type* type = llvm::cast<llvm::AllocaInst>(fixed_values_[i])->getAllocatedType();
-        at.spread[static_cast<size_t>(fixed_[i])] = e_.b.CreateLoad(type, e_.b.CreateGEP(type, fixed_values_[i], strip));
+        at.spread[static_cast<size_t>(fixed_[i])] =
+            e_.b.CreateLoad(type, e_.b.CreateGEP(type, fixed_values_[i], strip));
       }
       const Chunk chunk = strip_chunk(e_, block_, strip);
       ask_for(e_, row_ahead, from_rows_, chunk, block_.lanes);

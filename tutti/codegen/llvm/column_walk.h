@@ -1,5 +1,5 @@
-// The order in which a column kernel reads memory: a block of neighbouring columns in strips of one vector, row after row of
-// memory, all strips of a row before the next. Private to the column kernel.
+// The order in which a column kernel reads memory: a block of neighbouring columns in strips of one vector, row after
+// row of memory, all strips of a row before the next. Private to the column kernel.
 #pragma once
 
 #include <functional>
@@ -23,14 +23,16 @@ class ColumnWalk {
  public:
   // The position of an element; values: the values of the nodes that are walked for.
   struct Element {
-    llvm::Value *strip, *r, *k;  // position along the reduced dim: from its beginning and from the beginning of the walk
+    llvm::Value *strip, *r,
+        *k;  // position along the reduced dim: from its beginning and from the beginning of the walk
     Frame& frame;
     const Chunk& chunk;
     const std::vector<llvm::Value*>& values;
   };
   using Body = std::function<void(const Element&)>;
 
-  // In the entry block of a function that got `call` and `state`. The values of `nodes` use the first `reductions` results.
+  // In the entry block of a function that got `call` and `state`. The values of `nodes` use the first `reductions`
+  // results.
   ColumnWalk(Emitter& e, FrameState& states, llvm::Value* call, llvm::Value* state, const ColumnBlock& block,
              std::vector<int32_t> nodes, size_t reductions);
 

@@ -10,14 +10,18 @@ using llvm::Value;
 
 llvm::Type* register_type(llvm::LLVMContext& context, DType dtype) {
   switch (dtype) {
-    case DType::f64: return llvm::Type::getDoubleTy(context);
+    case DType::f64:
+      return llvm::Type::getDoubleTy(context);
     case DType::f32:
     case DType::bf16:
     case DType::f16:
     case DType::f8e4m3fn:
-    case DType::f8e5m2: return llvm::Type::getFloatTy(context);
-    case DType::boolean: return llvm::Type::getInt1Ty(context);
-    default: return llvm::Type::getIntNTy(context, static_cast<unsigned>(itemsize(dtype)) * 8);
+    case DType::f8e5m2:
+      return llvm::Type::getFloatTy(context);
+    case DType::boolean:
+      return llvm::Type::getInt1Ty(context);
+    default:
+      return llvm::Type::getIntNTy(context, static_cast<unsigned>(itemsize(dtype)) * 8);
   }
 }
 
@@ -45,7 +49,8 @@ Value* sign_at(llvm::IRBuilderBase& b, Value* bits, unsigned position) {
 Value* widen_f8e4m3fn(llvm::IRBuilderBase& b, Value* stored) {
   Value* bits = b.CreateZExt(stored, i32_like(b, stored));
   Value* magnitude = b.CreateAnd(bits, u32(b, bits, 0x7f));
-  // With the exponent in the low bits of f32's, the value is 2^-120 times too small; the product is exact, denormals too.
+  // With the exponent in the low bits of f32's, the value is 2^-120 times too small; the product is exact, denormals
+  // too.
   Value* scaled = b.CreateBitCast(b.CreateShl(magnitude, 20), f32_like(b, bits));
   Value* exact = b.CreateFMul(scaled, llvm::ConstantFP::get(scaled->getType(), 0x1p120));
   Value* sign = b.CreateShl(b.CreateAnd(bits, u32(b, bits, 0x80)), 24);
@@ -79,7 +84,7 @@ struct SmallFormat {
   unsigned mantissa_bits;
   int bias;
   double smallest_normal;
-  double denormal_step;    // distance between denormals
+  double denormal_step;  // distance between denormals
 };
 
 // Exponent and mantissa of |v| in a format of one byte, ties to even; overflow runs past the largest finite code.
@@ -130,24 +135,35 @@ Value* float_to_int64(llvm::IRBuilderBase& b, Value* v) {
 
 Value* widen_storage(llvm::IRBuilderBase& b, Value* stored, DType storage) {
   switch (storage) {
-    case DType::bf16: return b.CreateBitCast(b.CreateShl(b.CreateZExt(stored, i32_like(b, stored)), 16), f32_like(b, stored));
-    case DType::f16: return widen_half(b, stored);
-    case DType::f8e4m3fn: return widen_f8e4m3fn(b, stored);
+    case DType::bf16:
+      return b.CreateBitCast(b.CreateShl(b.CreateZExt(stored, i32_like(b, stored)), 16), f32_like(b, stored));
+    case DType::f16:
+      return widen_half(b, stored);
+    case DType::f8e4m3fn:
+      return widen_f8e4m3fn(b, stored);
     case DType::f8e5m2:  // the upper half of an f16
       return widen_half(b, b.CreateShl(b.CreateZExt(stored, like_lanes(b.getInt16Ty(), stored)), 8));
-    case DType::boolean: return b.CreateICmpNE(stored, llvm::Constant::getNullValue(stored->getType()));
-    default: return stored;
+    case DType::boolean:
+      return b.CreateICmpNE(stored, llvm::Constant::getNullValue(stored->getType()));
+    default:
+      return stored;
   }
 }
 
 Value* round_to_storage(llvm::IRBuilderBase& b, Value* value, DType storage) {
   switch (storage) {
-    case DType::bf16: return round_to_bf16(b, value);
-    case DType::f16: return round_to_f16(b, value);
-    case DType::f8e4m3fn: return round_to_f8e4m3fn(b, value);
-    case DType::f8e5m2: return round_to_f8e5m2(b, value);
-    case DType::boolean: return b.CreateZExt(value, like_lanes(b.getInt8Ty(), value));
-    default: return value;
+    case DType::bf16:
+      return round_to_bf16(b, value);
+    case DType::f16:
+      return round_to_f16(b, value);
+    case DType::f8e4m3fn:
+      return round_to_f8e4m3fn(b, value);
+    case DType::f8e5m2:
+      return round_to_f8e5m2(b, value);
+    case DType::boolean:
+      return b.CreateZExt(value, like_lanes(b.getInt8Ty(), value));
+    default:
+      return value;
   }
 }
 

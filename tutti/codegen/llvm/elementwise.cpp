@@ -21,18 +21,22 @@ int weight_of(ScalarOp op) {
     case ScalarOp::tanh:
     case ScalarOp::sigmoid:
     case ScalarOp::erf:
-    case ScalarOp::erfcx: return 1;
+    case ScalarOp::erfcx:
+      return 1;
     case ScalarOp::sqrt:
     case ScalarOp::rsqrt:
-    case ScalarOp::reciprocal: return 0;
+    case ScalarOp::reciprocal:
+      return 0;
     case ScalarOp::pow:
     case ScalarOp::floordiv:
     case ScalarOp::truncdiv:
     case ScalarOp::remainder:
     case ScalarOp::fmod:
     case ScalarOp::philox:
-    case ScalarOp::atan2: return 2;
-    default: return op >= ScalarOp::exp && op <= ScalarOp::lgamma ? 2 : 0;
+    case ScalarOp::atan2:
+      return 2;
+    default:
+      return op >= ScalarOp::exp && op <= ScalarOp::lgamma ? 2 : 0;
   }
 }
 
@@ -75,7 +79,9 @@ Emitter::LoopShape Emitter::loop_shape(llvm::ArrayRef<int32_t> roots, llvm::Arra
   }
   for (const size_t k : outputs) look_at(spec.inputs.size() + k);
   const bool light = heaviest == 0 && !strided && varying <= 24;
-  return {.unroll = !light ? 1 : varying > 8 ? 2 : 4,
+  return {.unroll = !light        ? 1
+                    : varying > 8 ? 2
+                                  : 4,
           .masked_only = has_wide_registers(target) && !strided && (heaviest == 2 || varying > 60)};
 }
 

@@ -59,9 +59,7 @@ class AttentionEmitter {
   Value* exponential(Value* x) { return emit_transcendental(b_, ScalarOp::exp, {x}); }
   Value* spread(Value* scalar) { return splat(b_, scalar, lanes_); }
   Value* scale() { return spread(b_.CreateFPCast(field(offsetof(AttentionCall, scale), b_.getDoubleTy()), element_)); }
-  Value* key_at(Value* index) {
-    return b_.CreateTrunc(b_.CreateAdd(first_key_, index), b_.getInt32Ty());
-  }
+  Value* key_at(Value* index) { return b_.CreateTrunc(b_.CreateAdd(first_key_, index), b_.getInt32Ty()); }
   Value* between(Value* key, Value* first, Value* last) {
     return b_.CreateAnd(b_.CreateICmpSGE(key, first), b_.CreateICmpSLE(key, last));
   }
@@ -80,7 +78,8 @@ class AttentionEmitter {
   void for_columns(const std::function<void(Value*)>& body) {
     for_loop("columns", word(offsetof(AttentionCall, columns)), lanes_, body);
   }
-  // Each row of the tile: its number and offset, and its place in its turn of kUnroll rows, which are computed side by side.
+  // Each row of the tile: its number and offset, and its place in its turn of kUnroll rows, which are computed side by
+  // side.
   void for_rows(const std::function<void(Value* row, Value* offset, unsigned turn)>& body);
 
   const AttentionKernelSpec& spec_;
@@ -154,7 +153,8 @@ void AttentionEmitter::softmax() {
       b_.CreateStore(b_.CreateFAdd(b_.CreateLoad(vector_, sum), p), sum);
     });
     std::vector<Value*> folded;
-    for (unsigned lane = 0; lane < kLeafLanes; ++lane) folded.push_back(b_.CreateLoad(vector_, sum_place(b_.getInt64(lane))));
+    for (unsigned lane = 0; lane < kLeafLanes; ++lane)
+      folded.push_back(b_.CreateLoad(vector_, sum_place(b_.getInt64(lane))));
     for (size_t half = kLeafLanes / 2; half > 0; half /= 2)
       for (size_t lane = 0; lane < half; ++lane) folded[lane] = b_.CreateFAdd(folded[lane], folded[lane + half]);
     store(folded[0], pointer(offsetof(AttentionCall, l)), column);
@@ -184,7 +184,8 @@ void AttentionEmitter::combine() {
 
 // o / l, zero where nothing was seen; m + log l. Zeros lose their sign: it would tell of keys that are hidden.
 void AttentionEmitter::finish() {
-  Value *o = pointer(offsetof(AttentionCall, tile)), *m = pointer(offsetof(AttentionCall, m)), *l = pointer(offsetof(AttentionCall, l));
+  Value *o = pointer(offsetof(AttentionCall, tile)), *m = pointer(offsetof(AttentionCall, m)),
+        *l = pointer(offsetof(AttentionCall, l));
   for_columns([&](Value* column) {
     Value* sum = load(l, column);
     Value* empty = b_.CreateFCmpOEQ(sum, number(0.0));
@@ -199,7 +200,8 @@ void AttentionEmitter::finish() {
 
 // p = exp(s scale + bias - lse), ds = p (dp - delta) scale; zero where hidden.
 void AttentionEmitter::gradient() {
-  Value *tile = pointer(offsetof(AttentionCall, tile)), *other = pointer(offsetof(AttentionCall, other)), *factor = scale();
+  Value *tile = pointer(offsetof(AttentionCall, tile)), *other = pointer(offsetof(AttentionCall, other)),
+        *factor = scale();
   Value* bias = spec_.biased ? pointer(offsetof(AttentionCall, bias)) : nullptr;
   const auto per_row = [&](size_t offset, llvm::Type* type, Value* row) {
     return spread(b_.CreateLoad(type, b_.CreateGEP(type, pointer(offset), row)));
@@ -207,7 +209,8 @@ void AttentionEmitter::gradient() {
   Value *steps = b_.CreateStepVector(index_), *stride = word(offsetof(AttentionCall, stride));
   for_loop("rows", word(offsetof(AttentionCall, rows)), 1, [&](Value* row) {
     Value* offset = b_.CreateMul(row, stride);
-    Value *lse = per_row(offsetof(AttentionCall, lse), element_, row), *delta = per_row(offsetof(AttentionCall, delta), element_, row);
+    Value *lse = per_row(offsetof(AttentionCall, lse), element_, row),
+          *delta = per_row(offsetof(AttentionCall, delta), element_, row);
     Value *first = nullptr, *last = nullptr;
     if (spec_.bounded) {
       first = per_row(offsetof(AttentionCall, first), b_.getInt32Ty(), row);
@@ -241,15 +244,24 @@ void AttentionEmitter::emit(const std::string& name) {
                                      llvm::Function::ExternalLinkage, name, module_);
   function_->addFnAttr("no-builtins");
   function_->addFnAttr(llvm::Attribute::NoUnwind);
-  function_->addFnAttr("prefer-vector-width", lanes_ * static_cast<unsigned>(itemsize(spec_.compute)) == 64 ? "512" : "256");
+  function_->addFnAttr("prefer-vector-width",
+                       lanes_ * static_cast<unsigned>(itemsize(spec_.compute)) == 64 ? "512" : "256");
   call_ = function_->getArg(0);
   b_.SetInsertPoint(llvm::BasicBlock::Create(module_.getContext(), "entry", function_));
   first_key_ = word(offsetof(AttentionCall, first_key));
   switch (spec_.step) {
-    case AttentionStep::softmax: softmax(); break;
-    case AttentionStep::combine: combine(); break;
-    case AttentionStep::finish: finish(); break;
-    case AttentionStep::gradient: gradient(); break;
+    case AttentionStep::softmax:
+      softmax();
+      break;
+    case AttentionStep::combine:
+      combine();
+      break;
+    case AttentionStep::finish:
+      finish();
+      break;
+    case AttentionStep::gradient:
+      gradient();
+      break;
   }
   b_.CreateRetVoid();
 }

@@ -2,8 +2,9 @@
 //                 as often as the tree says:  acc = newest pending tile + acc
 //                 push acc, or write it to C after the last leaf
 //
-// Chains of bf16 without dot units read and write denormals as zero, sums of partial results do not. Arithmetic may be moved across
-// the instructions that change this mode; so the two stand in functions of their own, and the one that changes it has none.
+// Chains of bf16 without dot units read and write denormals as zero, sums of partial results do not. Arithmetic may be
+// moved across the instructions that change this mode; so the two stand in functions of their own, and the one that
+// changes it has none.
 #include "tutti/codegen/llvm/emit_gemm.h"
 
 #include <llvm/IR/IRBuilder.h>
@@ -36,7 +37,8 @@ class TileEmitter {
   void emit(const std::string& name);
 
  private:
-  llvm::Function* make_function(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments, llvm::GlobalValue::LinkageTypes linkage);
+  llvm::Function* make_function(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments,
+                                llvm::GlobalValue::LinkageTypes linkage);
   llvm::Function* make_part(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments);
   llvm::Function* emit_chain();
   llvm::Function* emit_merge();
@@ -48,9 +50,15 @@ class TileEmitter {
   llvm::Value* field(size_t offset, llvm::Type* type) {
     return b_.CreateLoad(type, b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), call_, offset));
   }
-  llvm::Value* moved(llvm::Value* pointer, llvm::Value* distance) { return b_.CreateInBoundsGEP(b_.getInt8Ty(), pointer, distance); }
-  llvm::Value* moved(llvm::Value* pointer, int64_t distance) { return moved(pointer, b_.getInt64(static_cast<uint64_t>(distance))); }
-  llvm::Value* bytes(llvm::Value* elements, int64_t size) { return b_.CreateMul(elements, b_.getInt64(static_cast<uint64_t>(size)), "", true, true); }
+  llvm::Value* moved(llvm::Value* pointer, llvm::Value* distance) {
+    return b_.CreateInBoundsGEP(b_.getInt8Ty(), pointer, distance);
+  }
+  llvm::Value* moved(llvm::Value* pointer, int64_t distance) {
+    return moved(pointer, b_.getInt64(static_cast<uint64_t>(distance)));
+  }
+  llvm::Value* bytes(llvm::Value* elements, int64_t size) {
+    return b_.CreateMul(elements, b_.getInt64(static_cast<uint64_t>(size)), "", true, true);
+  }
   llvm::Value* sum(llvm::Value* left, llvm::Value* right) {
     return spec_.kind == TileKind::int16_pairs ? b_.CreateAdd(left, right) : b_.CreateFAdd(left, right);
   }
@@ -59,7 +67,9 @@ class TileEmitter {
   int64_t register_bytes() const { return has_wide_registers(target_) ? 64 : 32; }
   int64_t place(unsigned i, unsigned j) const { return (int64_t{i} * spec_.vectors + j) * register_bytes(); }
   int64_t tile_bytes() const { return int64_t{spec_.rows} * spec_.vectors * register_bytes(); }
-  llvm::Type* floats() { return llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(register_bytes() / 4)); }
+  llvm::Type* floats() {
+    return llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(register_bytes() / 4));
+  }
 
   llvm::Module& module_;
   const GemmKernelSpec& spec_;
@@ -70,8 +80,10 @@ class TileEmitter {
   std::optional<GemmChainEmitter> chain_;
 };
 
-llvm::Function* TileEmitter::make_function(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments, llvm::GlobalValue::LinkageTypes linkage) {
-  auto* function = llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), arguments, false), linkage, name, module_);
+llvm::Function* TileEmitter::make_function(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments,
+                                           llvm::GlobalValue::LinkageTypes linkage) {
+  auto* function =
+      llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), arguments, false), linkage, name, module_);
   function->addFnAttr("no-builtins");
   function->addFnAttr(llvm::Attribute::NoUnwind);
   function->addFnAttr("prefer-vector-width", has_wide_registers(target_) ? "512" : "256");
@@ -92,7 +104,9 @@ llvm::Function* TileEmitter::emit_chain() {
   part->addFnAttr("denormal-fp-math", "preserve-sign,preserve-sign");
   GemmChainEmitter chain(b_, part, spec_, target_, part->getArg(0), part->getArg(1), part->getArg(2));
   chain.run(part->getArg(3));
-  chain.for_tile([&](unsigned i, unsigned j, llvm::Value* slot) { b_.CreateAlignedStore(chain.get(slot), moved(part->getArg(4), place(i, j)), align()); });
+  chain.for_tile([&](unsigned i, unsigned j, llvm::Value* slot) {
+    b_.CreateAlignedStore(chain.get(slot), moved(part->getArg(4), place(i, j)), align());
+  });
   b_.CreateRetVoid();
   return part;
 }
@@ -111,7 +125,8 @@ llvm::Function* TileEmitter::emit_merge() {
 
 // Sums in registers.
 TileParts TileEmitter::whole() {
-  chain_.emplace(b_, function_, spec_, target_, field(offsetof(GemmTileCall, a), b_.getPtrTy()), field(offsetof(GemmTileCall, b), b_.getPtrTy()),
+  chain_.emplace(b_, function_, spec_, target_, field(offsetof(GemmTileCall, a), b_.getPtrTy()),
+                 field(offsetof(GemmTileCall, b), b_.getPtrTy()),
                  field(offsetof(GemmTileCall, b_stride), b_.getInt64Ty()));
   const auto merge = [this](llvm::Value* pending) {
     chain_->for_tile([&](unsigned i, unsigned j, llvm::Value* slot) {
@@ -137,7 +152,8 @@ TileParts TileEmitter::flushed() {
   llvm::Type *pointer = b_.getPtrTy(), *word = b_.getInt32Ty();
   llvm::AllocaInst* tile = b_.CreateAlloca(llvm::ArrayType::get(b_.getInt8Ty(), static_cast<uint64_t>(tile_bytes())));
   tile->setAlignment(llvm::Align(64));
-  llvm::Value *a_slot = b_.CreateAlloca(pointer), *b_slot = b_.CreateAlloca(pointer), *usual = b_.CreateAlloca(word), *flushing = b_.CreateAlloca(word);
+  llvm::Value *a_slot = b_.CreateAlloca(pointer), *b_slot = b_.CreateAlloca(pointer), *usual = b_.CreateAlloca(word),
+              *flushing = b_.CreateAlloca(word);
   b_.CreateStore(field(offsetof(GemmTileCall, a), pointer), a_slot);
   b_.CreateStore(field(offsetof(GemmTileCall, b), pointer), b_slot);
   b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_stmxcsr, {}, {usual});
@@ -149,14 +165,16 @@ TileParts TileEmitter::flushed() {
     b_.CreateCall(chain, {a, rows, b_stride, length, tile});
     b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_ldmxcsr, {}, {usual});
     b_.CreateStore(moved(a, bytes(length, int64_t{spec_.rows} * item_bytes(spec_.kind))), a_slot);
-    b_.CreateStore(moved(rows, bytes(b_.CreateMul(length, b_stride, "", true, true), itemsize(spec_.b_storage))), b_slot);
+    b_.CreateStore(moved(rows, bytes(b_.CreateMul(length, b_stride, "", true, true), itemsize(spec_.b_storage))),
+                   b_slot);
   };
   const auto store = [=, this](llvm::Value* to, llvm::Value* row_bytes) {
     llvm::Value* row = to;
     for (unsigned i = 0; i < static_cast<unsigned>(spec_.rows); ++i) {
       if (i > 0) row = moved(row, row_bytes);
       for (unsigned j = 0; j < static_cast<unsigned>(spec_.vectors); ++j)
-        b_.CreateAlignedStore(b_.CreateAlignedLoad(floats(), moved(tile, place(i, j)), align()), moved(row, int64_t{j} * register_bytes()), align());
+        b_.CreateAlignedStore(b_.CreateAlignedLoad(floats(), moved(tile, place(i, j)), align()),
+                              moved(row, int64_t{j} * register_bytes()), align());
     }
   };
   return {run, [=, this](llvm::Value* pending) { b_.CreateCall(merge, {pending, tile}); }, store};
@@ -170,14 +188,16 @@ void TileEmitter::fetch_for_writing() {
     if (i > 0) row = moved(row, row_bytes);
     for (int64_t line = 0; line < spec_.vectors * register_bytes(); line += 64) {
       llvm::Value* at = moved(row, line);
-      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at->getType()}, {at, b_.getInt32(1), b_.getInt32(3), b_.getInt32(1)});
+      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at->getType()},
+                         {at, b_.getInt32(1), b_.getInt32(3), b_.getInt32(1)});
     }
   }
 }
 
 void TileEmitter::walk(const TileParts& parts) {
   llvm::Type *pointer = b_.getPtrTy(), *i64 = b_.getInt64Ty();
-  llvm::Value *stack_slot = b_.CreateAlloca(pointer), *leaf_slot = b_.CreateAlloca(i64), *merges_slot = b_.CreateAlloca(i64);
+  llvm::Value *stack_slot = b_.CreateAlloca(pointer), *leaf_slot = b_.CreateAlloca(i64),
+              *merges_slot = b_.CreateAlloca(i64);
   b_.CreateStore(field(offsetof(GemmTileCall, stack), pointer), stack_slot);
   llvm::Value* lengths = field(offsetof(GemmTileCall, leaf_lengths), pointer);
   llvm::Value* merges = field(offsetof(GemmTileCall, merges), pointer);
@@ -186,7 +206,9 @@ void TileEmitter::walk(const TileParts& parts) {
   b_.CreateStore(b_.getInt64(0), leaf_slot);
 
   const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); };
-  llvm::BasicBlock *leaf_block = block("leaf"), *fetch = block("fetch"), *chain = block("chain"), *merge = block("merge"), *merged = block("merged"), *push = block("push"), *write = block("write"), *end = block("end");
+  llvm::BasicBlock *leaf_block = block("leaf"), *fetch = block("fetch"), *chain = block("chain"),
+                   *merge = block("merge"), *merged = block("merged"), *push = block("push"), *write = block("write"),
+                   *end = block("end");
   b_.CreateBr(leaf_block);
   b_.SetInsertPoint(leaf_block);
   llvm::Value* leaf = b_.CreateLoad(i64, leaf_slot);
@@ -221,7 +243,8 @@ void TileEmitter::walk(const TileParts& parts) {
   b_.CreateCondBr(is_end, end, leaf_block);
 
   b_.SetInsertPoint(write);
-  parts.store(field(offsetof(GemmTileCall, c), pointer), bytes(field(offsetof(GemmTileCall, c_stride), i64), item_bytes(spec_.kind)));
+  parts.store(field(offsetof(GemmTileCall, c), pointer),
+              bytes(field(offsetof(GemmTileCall, c_stride), i64), item_bytes(spec_.kind)));
   b_.CreateBr(end);
   b_.SetInsertPoint(end);
   b_.CreateRetVoid();

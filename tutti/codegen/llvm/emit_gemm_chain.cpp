@@ -1,5 +1,6 @@
 // acc[i][j] = a[0][i] * b[0][j];  for the other items of the leaf:  acc[i][j] = fma(a[p][i], b[p][j], acc[i][j])
-// The first product is what a chain from -0.0 has after one step (integers: from 0). A leaf of 16 k takes 8 to 10 % less time than with accumulators that are set first.
+// The first product is what a chain from -0.0 has after one step (integers: from 0). A leaf of 16 k takes 8 to 10 %
+// less time than with accumulators that are set first.
 #include "tutti/codegen/llvm/emit_gemm_chain.h"
 
 #include <llvm/IR/Intrinsics.h>
@@ -19,8 +20,8 @@ constexpr int64_t kPrefetchRows = 8;
 
 }  // namespace
 
-GemmChainEmitter::GemmChainEmitter(llvm::IRBuilder<>& b, llvm::Function* function, const GemmKernelSpec& spec, CpuTarget target, llvm::Value* a,
-                                   llvm::Value* b_rows, llvm::Value* b_stride)
+GemmChainEmitter::GemmChainEmitter(llvm::IRBuilder<>& b, llvm::Function* function, const GemmKernelSpec& spec,
+                                   CpuTarget target, llvm::Value* a, llvm::Value* b_rows, llvm::Value* b_stride)
     : b_(b),
       function_(function),
       spec_(spec),
@@ -36,14 +37,23 @@ GemmChainEmitter::GemmChainEmitter(llvm::IRBuilder<>& b, llvm::Function* functio
   counter_ = b_.CreateAlloca(b_.getInt64Ty());
   b_.CreateStore(a, a_slot_);
   b_.CreateStore(b_rows, b_slot_);
-  b_stride_bytes_ = b_.CreateMul(b_stride, b_.getInt64(static_cast<uint64_t>(itemsize(spec_.b_storage))), "", true, true);
+  b_stride_bytes_ =
+      b_.CreateMul(b_stride, b_.getInt64(static_cast<uint64_t>(itemsize(spec_.b_storage))), "", true, true);
   prefetch_bytes_ = b_.CreateMul(b_stride_bytes_, b_.getInt64(kPrefetchRows), "", true, true);
 }
 
-llvm::Value* GemmChainEmitter::get(llvm::Value* slot) { return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot); }
-llvm::Value* GemmChainEmitter::moved(llvm::Value* pointer, llvm::Value* distance) { return b_.CreateInBoundsGEP(b_.getInt8Ty(), pointer, distance); }
-llvm::Value* GemmChainEmitter::moved(llvm::Value* pointer, int64_t distance) { return moved(pointer, b_.getInt64(static_cast<uint64_t>(distance))); }
-llvm::BasicBlock* GemmChainEmitter::block(const char* name) { return llvm::BasicBlock::Create(b_.getContext(), name, function_); }
+llvm::Value* GemmChainEmitter::get(llvm::Value* slot) {
+  return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot);
+}
+llvm::Value* GemmChainEmitter::moved(llvm::Value* pointer, llvm::Value* distance) {
+  return b_.CreateInBoundsGEP(b_.getInt8Ty(), pointer, distance);
+}
+llvm::Value* GemmChainEmitter::moved(llvm::Value* pointer, int64_t distance) {
+  return moved(pointer, b_.getInt64(static_cast<uint64_t>(distance)));
+}
+llvm::BasicBlock* GemmChainEmitter::block(const char* name) {
+  return llvm::BasicBlock::Create(b_.getContext(), name, function_);
+}
 
 void GemmChainEmitter::count_down(const char* name, llvm::Value* counter, const std::function<void()>& body) {
   llvm::BasicBlock *loop = block(name), *done = block("done");
@@ -78,18 +88,20 @@ llvm::Value* GemmChainEmitter::multiply(llvm::Value* x, llvm::Value* y) {
 llvm::Value* GemmChainEmitter::multiply_add(llvm::Value* x, llvm::Value* y, llvm::Value* sum_so_far) {
   if (spec_.kind == TileKind::bf16_pairs) {
     llvm::Type* halves = widened(b_.getBFloatTy(), 2 * lanes_);
-    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {}, {sum_so_far, b_.CreateBitCast(x, halves), b_.CreateBitCast(y, halves)});
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {},
+                              {sum_so_far, b_.CreateBitCast(x, halves), b_.CreateBitCast(y, halves)});
   }
   if (!is_integer()) return b_.CreateIntrinsic(llvm::Intrinsic::fma, {vector_}, {x, y, sum_so_far});
-  if (target_ >= CpuTarget::avx512vnni) return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpdpwssd_512, {}, {sum_so_far, x, y});
+  if (target_ >= CpuTarget::avx512vnni)
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpdpwssd_512, {}, {sum_so_far, x, y});
   return b_.CreateAdd(multiply(x, y), sum_so_far);
 }
 
 // Register j of a row of B, as it is stored.
 llvm::Value* GemmChainEmitter::load_row(llvm::Value* b, unsigned j) {
   const int64_t size = itemsize(spec_.b_storage);
-  return b_.CreateAlignedLoad(widened(storage_type(b_.getContext(), spec_.b_storage), lanes_), moved(b, int64_t{j} * lanes_ * size),
-                              llvm::Align(static_cast<uint64_t>(size)));
+  return b_.CreateAlignedLoad(widened(storage_type(b_.getContext(), spec_.b_storage), lanes_),
+                              moved(b, int64_t{j} * lanes_ * size), llvm::Align(static_cast<uint64_t>(size)));
 }
 
 GemmChainEmitter::Columns GemmChainEmitter::columns_of(llvm::Value* b) {
@@ -164,17 +176,21 @@ void GemmChainEmitter::last_in_place() {
   b_.CreateStore(moved(b, b_stride_bytes_), b_slot_);
 }
 
-void GemmChainEmitter::turns(const char* name, llvm::Value* count, unsigned unroll, const std::function<void(unsigned)>& body) {
+void GemmChainEmitter::turns(const char* name, llvm::Value* count, unsigned unroll,
+                             const std::function<void(unsigned)>& body) {
   b_.CreateStore(count, counter_);
   count_down(name, counter_, [&] { body(unroll); });
 }
 
 void GemmChainEmitter::run_items(llvm::Value* length) {
   const unsigned unroll = unroll_of(spec_);
-  llvm::Value* items = spec_.kind == TileKind::bf16_pairs ? b_.CreateLShr(b_.CreateAdd(length, b_.getInt64(1), "", true, true), 1) : length;
+  llvm::Value* items = spec_.kind == TileKind::bf16_pairs
+                           ? b_.CreateLShr(b_.CreateAdd(length, b_.getInt64(1), "", true, true), 1)
+                           : length;
   steps(1, Step::first);
   llvm::Value* rest = b_.CreateSub(items, b_.getInt64(1), "", true, true);
-  turns("k_unrolled", b_.CreateUDiv(rest, b_.getInt64(unroll)), unroll, [&](unsigned count) { steps(count, Step::next); });
+  turns("k_unrolled", b_.CreateUDiv(rest, b_.getInt64(unroll)), unroll,
+        [&](unsigned count) { steps(count, Step::next); });
   turns("k_rest", b_.CreateURem(rest, b_.getInt64(unroll)), 1, [&](unsigned count) { steps(count, Step::next); });
 }
 
@@ -182,7 +198,8 @@ void GemmChainEmitter::run_in_place_pairs(llvm::Value* length) {
   const unsigned unroll = unroll_of(spec_) / 2;
   for_tile([&](unsigned, unsigned, llvm::Value* slot) { b_.CreateStore(zero(), slot); });
   llvm::Value* pairs = b_.CreateLShr(length, 1);
-  turns("k_unrolled", b_.CreateUDiv(pairs, b_.getInt64(unroll)), unroll, [&](unsigned count) { pairs_in_place(count); });
+  turns("k_unrolled", b_.CreateUDiv(pairs, b_.getInt64(unroll)), unroll,
+        [&](unsigned count) { pairs_in_place(count); });
   turns("k_rest", b_.CreateURem(pairs, b_.getInt64(unroll)), 1, [&](unsigned count) { pairs_in_place(count); });
   turns("k_last", b_.CreateAnd(length, b_.getInt64(1)), 1, [&](unsigned) { last_in_place(); });
 }

@@ -13,10 +13,11 @@ namespace tutti::codegen {
 
 class GemmChainEmitter {
  public:
-  // Emits into `function` with `b`, which stands in its entry block. a, b_rows: pointers to the operands of the first leaf;
-  // b_stride: i64, in elements. Accumulators and pointers are stack slots; scalar replacement turns them into registers.
-  GemmChainEmitter(llvm::IRBuilder<>& b, llvm::Function* function, const GemmKernelSpec& spec, CpuTarget target, llvm::Value* a, llvm::Value* b_rows,
-                   llvm::Value* b_stride);
+  // Emits into `function` with `b`, which stands in its entry block. a, b_rows: pointers to the operands of the first
+  // leaf; b_stride: i64, in elements. Accumulators and pointers are stack slots; scalar replacement turns them into
+  // registers.
+  GemmChainEmitter(llvm::IRBuilder<>& b, llvm::Function* function, const GemmKernelSpec& spec, CpuTarget target,
+                   llvm::Value* a, llvm::Value* b_rows, llvm::Value* b_stride);
 
   // The chain over the next `length` (i64) k of both operands; without any, -0.0 (integers: 0).
   void run(llvm::Value* length);

@@ -41,7 +41,8 @@ BasicBlock* Emitter::block(const char* name) {
   return BasicBlock::Create(b.getContext(), name, b.GetInsertBlock()->getParent());
 }
 
-void Emitter::for_loop(const char* name, Value* begin, Value* end, Value* step, const std::function<void(Value*)>& body) {
+void Emitter::for_loop(const char* name, Value* begin, Value* end, Value* step,
+                       const std::function<void(Value*)>& body) {
   BasicBlock* before = b.GetInsertBlock();
   BasicBlock* inside = block(name);
   BasicBlock* after = block("after");
@@ -82,7 +83,8 @@ void Emitter::load_params(Value* call) {
     const ExprNode& node = spec.nodes[n];
     if (node.op != ScalarOp::param) continue;
     if (!params) params = call_field(call, offsetof(KernelCall, params), b.getPtrTy());
-    Value* address = b.CreateConstGEP1_64(b.getInt8Ty(), params, static_cast<uint64_t>(node.index) * sizeof(ParamValue));
+    Value* address =
+        b.CreateConstGEP1_64(b.getInt8Ty(), params, static_cast<uint64_t>(node.index) * sizeof(ParamValue));
     llvm::Type* type = register_type(b.getContext(), node.dtype);
     if (is_floating(node.dtype)) {
       params_[n] = b.CreateFPCast(b.CreateLoad(b.getDoubleTy(), address), type);

@@ -41,7 +41,7 @@ struct Frame {
   llvm::Value* error = nullptr;           // i32 slot
   std::vector<llvm::Value*> uniform;      // per node: scalar, when computed
   std::vector<llvm::Value*> spread;       // per node: its lanes, when they are known before elements are met
-  bool whole_blocks = false;              // chunks follow each other from a whole block of random words (random_words.h)
+  bool whole_blocks = false;  // chunks follow each other from a whole block of random words (random_words.h)
 };
 
 class Emitter {

@@ -18,11 +18,17 @@ void Emitter::find_uniform() {
         uniform_[n] = !column && !spec.moves_along_row(operand(static_cast<size_t>(node.index)));
         break;
       case ScalarOp::linear_index:
-      case ScalarOp::inner_index: uniform_[n] = false; break;
-      case ScalarOp::reduced: uniform_[n] = spec.kind == LoopKind::row; break;
+      case ScalarOp::inner_index:
+        uniform_[n] = false;
+        break;
+      case ScalarOp::reduced:
+        uniform_[n] = spec.kind == LoopKind::row;
+        break;
       case ScalarOp::param:
       case ScalarOp::constant:
-      case ScalarOp::row_length: uniform_[n] = true; break;
+      case ScalarOp::row_length:
+        uniform_[n] = true;
+        break;
       default:
         uniform_[n] = true;
         for (int k = 0; k < arity_of(node.op); ++k) uniform_[n] = uniform_[n] && is_uniform(node.operands[k]);
@@ -42,11 +48,16 @@ std::vector<bool> Emitter::reachable(llvm::ArrayRef<int32_t> roots) const {
 
 Value* Emitter::uniform_leaf(Frame& frame, const ExprNode& node) {
   switch (node.op) {
-    case ScalarOp::arg: return load_scalar(frame, static_cast<size_t>(node.index), i64(0));
-    case ScalarOp::param: return params_[static_cast<size_t>(&node - spec.nodes.data())];
-    case ScalarOp::row_length: return frame.length;
-    case ScalarOp::reduced: return frame.reduced[static_cast<size_t>(node.index)];
-    default: break;
+    case ScalarOp::arg:
+      return load_scalar(frame, static_cast<size_t>(node.index), i64(0));
+    case ScalarOp::param:
+      return params_[static_cast<size_t>(&node - spec.nodes.data())];
+    case ScalarOp::row_length:
+      return frame.length;
+    case ScalarOp::reduced:
+      return frame.reduced[static_cast<size_t>(node.index)];
+    default:
+      break;
   }
   llvm::Type* type = register_type(b.getContext(), node.dtype);
   if (is_floating(node.dtype)) return llvm::ConstantFP::get(type, node.f);
@@ -80,12 +91,16 @@ Value* Emitter::leaf(Frame& frame, const ExprNode& node, const Chunk& chunk) {
     return b.CreateAdd(start, b.CreateStepVector(widened(b.getInt64Ty(), frame.lanes)));
   };
   switch (node.op) {
-    case ScalarOp::arg: return load_elements(frame, static_cast<size_t>(node.index), chunk);
-    case ScalarOp::linear_index: return positions(b.CreateAdd(frame.first_index, chunk.index));
+    case ScalarOp::arg:
+      return load_elements(frame, static_cast<size_t>(node.index), chunk);
+    case ScalarOp::linear_index:
+      return positions(b.CreateAdd(frame.first_index, chunk.index));
     case ScalarOp::inner_index:
       return frame.reduce_index ? splat(b, frame.reduce_index, frame.lanes) : positions(chunk.index);
-    case ScalarOp::reduced: return frame.reduced[static_cast<size_t>(node.index)];
-    default: throw InternalError(fmt::format("kernel: leaf {} outside of a frame", name_of(node.op)));
+    case ScalarOp::reduced:
+      return frame.reduced[static_cast<size_t>(node.index)];
+    default:
+      throw InternalError(fmt::format("kernel: leaf {} outside of a frame", name_of(node.op)));
   }
 }
 

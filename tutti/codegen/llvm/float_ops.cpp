@@ -4,8 +4,8 @@
 
 namespace tutti::codegen {
 
-using llvm::Intrinsic::ID;
 using llvm::Value;
+using llvm::Intrinsic::ID;
 
 namespace {
 
@@ -93,40 +93,68 @@ Value* emit_float_op(const OpContext& c, ScalarOp op, llvm::ArrayRef<Value*> v) 
   llvm::IRBuilderBase& b = c.b;
   Value* x = v[0];
   switch (op) {
-    case ScalarOp::neg: return b.CreateFNeg(x);
-    case ScalarOp::abs: return intrinsic(b, llvm::Intrinsic::fabs, x);
-    case ScalarOp::sign: return sign(b, x);
+    case ScalarOp::neg:
+      return b.CreateFNeg(x);
+    case ScalarOp::abs:
+      return intrinsic(b, llvm::Intrinsic::fabs, x);
+    case ScalarOp::sign:
+      return sign(b, x);
     case ScalarOp::signbit: {
       Value* bits = b.CreateBitCast(x, bits_type(b, x));
       return b.CreateICmpSLT(bits, llvm::Constant::getNullValue(bits->getType()));
     }
-    case ScalarOp::ceil: return intrinsic(b, llvm::Intrinsic::ceil, x);
-    case ScalarOp::floor: return intrinsic(b, llvm::Intrinsic::floor, x);
-    case ScalarOp::trunc: return intrinsic(b, llvm::Intrinsic::trunc, x);
-    case ScalarOp::round: return intrinsic(b, llvm::Intrinsic::roundeven, x);
-    case ScalarOp::sqrt: return intrinsic(b, llvm::Intrinsic::sqrt, x);
-    case ScalarOp::rsqrt: return b.CreateFDiv(constant(x, 1.0), intrinsic(b, llvm::Intrinsic::sqrt, x));
-    case ScalarOp::reciprocal: return b.CreateFDiv(constant(x, 1.0), x);
-    case ScalarOp::logical_not: return b.CreateFCmpOEQ(x, constant(x, 0.0));
-    case ScalarOp::isnan: return is_nan(b, x);
+    case ScalarOp::ceil:
+      return intrinsic(b, llvm::Intrinsic::ceil, x);
+    case ScalarOp::floor:
+      return intrinsic(b, llvm::Intrinsic::floor, x);
+    case ScalarOp::trunc:
+      return intrinsic(b, llvm::Intrinsic::trunc, x);
+    case ScalarOp::round:
+      return intrinsic(b, llvm::Intrinsic::roundeven, x);
+    case ScalarOp::sqrt:
+      return intrinsic(b, llvm::Intrinsic::sqrt, x);
+    case ScalarOp::rsqrt:
+      return b.CreateFDiv(constant(x, 1.0), intrinsic(b, llvm::Intrinsic::sqrt, x));
+    case ScalarOp::reciprocal:
+      return b.CreateFDiv(constant(x, 1.0), x);
+    case ScalarOp::logical_not:
+      return b.CreateFCmpOEQ(x, constant(x, 0.0));
+    case ScalarOp::isnan:
+      return is_nan(b, x);
     case ScalarOp::isinf:
       return b.CreateFCmpOEQ(intrinsic(b, llvm::Intrinsic::fabs, x), llvm::ConstantFP::getInfinity(x->getType()));
-    case ScalarOp::add: return b.CreateFAdd(x, v[1]);
-    case ScalarOp::sub: return b.CreateFSub(x, v[1]);
-    case ScalarOp::mul: return b.CreateFMul(x, v[1]);
-    case ScalarOp::truediv: return b.CreateFDiv(x, v[1]);
-    case ScalarOp::truncdiv: return intrinsic(b, llvm::Intrinsic::trunc, b.CreateFDiv(x, v[1]));
-    case ScalarOp::floordiv: return floordiv(b, x, v[1]);
-    case ScalarOp::remainder: return remainder(b, x, v[1]);
-    case ScalarOp::fmod: return emit_fmod(b, x, v[1]);
-    case ScalarOp::maximum: return emit_ordered_extreme(b, true, x, v[1]);
-    case ScalarOp::minimum: return emit_ordered_extreme(b, false, x, v[1]);
-    case ScalarOp::fmax: return extreme_number(b, true, x, v[1]);
-    case ScalarOp::fmin: return extreme_number(b, false, x, v[1]);
-    case ScalarOp::copysign: return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, v[1]);
-    case ScalarOp::nextafter: return nextafter(b, x, v[1]);
-    case ScalarOp::fma: return b.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {x, v[1], v[2]});
-    default: return emit_transcendental(b, op, v);
+    case ScalarOp::add:
+      return b.CreateFAdd(x, v[1]);
+    case ScalarOp::sub:
+      return b.CreateFSub(x, v[1]);
+    case ScalarOp::mul:
+      return b.CreateFMul(x, v[1]);
+    case ScalarOp::truediv:
+      return b.CreateFDiv(x, v[1]);
+    case ScalarOp::truncdiv:
+      return intrinsic(b, llvm::Intrinsic::trunc, b.CreateFDiv(x, v[1]));
+    case ScalarOp::floordiv:
+      return floordiv(b, x, v[1]);
+    case ScalarOp::remainder:
+      return remainder(b, x, v[1]);
+    case ScalarOp::fmod:
+      return emit_fmod(b, x, v[1]);
+    case ScalarOp::maximum:
+      return emit_ordered_extreme(b, true, x, v[1]);
+    case ScalarOp::minimum:
+      return emit_ordered_extreme(b, false, x, v[1]);
+    case ScalarOp::fmax:
+      return extreme_number(b, true, x, v[1]);
+    case ScalarOp::fmin:
+      return extreme_number(b, false, x, v[1]);
+    case ScalarOp::copysign:
+      return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, v[1]);
+    case ScalarOp::nextafter:
+      return nextafter(b, x, v[1]);
+    case ScalarOp::fma:
+      return b.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {x, v[1], v[2]});
+    default:
+      return emit_transcendental(b, op, v);
   }
 }
 

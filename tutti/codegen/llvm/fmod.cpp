@@ -41,7 +41,6 @@ Value* reduce_once(llvm::IRBuilderBase& b, Value* r, Value* y, Value* exponent_y
   return b.CreateSelect(b.CreateFCmpOLT(rest, real(r, 0.0)), b.CreateFAdd(rest, divisor), rest);
 }
 
-
 Value* emit_fmod_f64(llvm::IRBuilderBase& b, Value* x, Value* y) {
   Value* infinity = llvm::ConstantFP::getInfinity(x->getType());
   Value* magnitude_x = b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);

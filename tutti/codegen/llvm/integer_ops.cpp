@@ -34,9 +34,9 @@ Value* divide(llvm::IRBuilderBase& b, bool is_signed, Value* x, Value* y) {
 }
 
 struct Division {
-  Value* quotient;   // toward zero
-  Value* rest;       // sign of the dividend
-  Value* adjust;     // the quotient toward minus infinity is one less; null when unsigned
+  Value* quotient;  // toward zero
+  Value* rest;      // sign of the dividend
+  Value* adjust;    // the quotient toward minus infinity is one less; null when unsigned
   Value* divisor;
 };
 
@@ -135,37 +135,62 @@ Value* emit_integer_op(const OpContext& c, ScalarOp op, DType dtype, llvm::Array
   Value* x = v[0];
   llvm::Type* truth = like_lanes(b.getInt1Ty(), x);
   switch (op) {
-    case ScalarOp::neg: return b.CreateNeg(x);
-    case ScalarOp::abs: return has_sign ? absolute(b, x) : x;
-    case ScalarOp::sign: return sign(b, has_sign, x);
-    case ScalarOp::signbit: return has_sign ? b.CreateICmpSLT(x, zero(x)) : llvm::Constant::getNullValue(truth);
+    case ScalarOp::neg:
+      return b.CreateNeg(x);
+    case ScalarOp::abs:
+      return has_sign ? absolute(b, x) : x;
+    case ScalarOp::sign:
+      return sign(b, has_sign, x);
+    case ScalarOp::signbit:
+      return has_sign ? b.CreateICmpSLT(x, zero(x)) : llvm::Constant::getNullValue(truth);
     case ScalarOp::ceil:
     case ScalarOp::floor:
     case ScalarOp::trunc:
-    case ScalarOp::round: return x;
-    case ScalarOp::logical_not: return b.CreateICmpEQ(x, zero(x));
-    case ScalarOp::bitwise_not: return b.CreateNot(x);
+    case ScalarOp::round:
+      return x;
+    case ScalarOp::logical_not:
+      return b.CreateICmpEQ(x, zero(x));
+    case ScalarOp::bitwise_not:
+      return b.CreateNot(x);
     case ScalarOp::isnan:
-    case ScalarOp::isinf: return llvm::Constant::getNullValue(truth);
-    case ScalarOp::add: return b.CreateAdd(x, v[1]);
-    case ScalarOp::sub: return b.CreateSub(x, v[1]);
-    case ScalarOp::mul: return b.CreateMul(x, v[1]);
-    case ScalarOp::floordiv: return floordiv(c, dtype, x, v[1]);
-    case ScalarOp::truncdiv: return divide_all(c, dtype, x, v[1]).quotient;
-    case ScalarOp::remainder: return remainder(c, dtype, x, v[1]);
-    case ScalarOp::fmod: return divide_all(c, dtype, x, v[1]).rest;
-    case ScalarOp::pow: return pow(b, dtype, x, v[1]);
+    case ScalarOp::isinf:
+      return llvm::Constant::getNullValue(truth);
+    case ScalarOp::add:
+      return b.CreateAdd(x, v[1]);
+    case ScalarOp::sub:
+      return b.CreateSub(x, v[1]);
+    case ScalarOp::mul:
+      return b.CreateMul(x, v[1]);
+    case ScalarOp::floordiv:
+      return floordiv(c, dtype, x, v[1]);
+    case ScalarOp::truncdiv:
+      return divide_all(c, dtype, x, v[1]).quotient;
+    case ScalarOp::remainder:
+      return remainder(c, dtype, x, v[1]);
+    case ScalarOp::fmod:
+      return divide_all(c, dtype, x, v[1]).rest;
+    case ScalarOp::pow:
+      return pow(b, dtype, x, v[1]);
     case ScalarOp::maximum:
-    case ScalarOp::fmax: return extreme(b, true, has_sign, x, v[1]);
+    case ScalarOp::fmax:
+      return extreme(b, true, has_sign, x, v[1]);
     case ScalarOp::minimum:
-    case ScalarOp::fmin: return extreme(b, false, has_sign, x, v[1]);
-    case ScalarOp::bit_and: return b.CreateAnd(x, v[1]);
-    case ScalarOp::bit_or: return b.CreateOr(x, v[1]);
-    case ScalarOp::bit_xor: return b.CreateXor(x, v[1]);
-    case ScalarOp::shl: return shift(b, true, has_sign, x, v[1]);
-    case ScalarOp::shr: return shift(b, false, has_sign, x, v[1]);
-    case ScalarOp::fma: return b.CreateAdd(b.CreateMul(x, v[1]), v[2]);
-    default: no_such_op(op, dtype);
+    case ScalarOp::fmin:
+      return extreme(b, false, has_sign, x, v[1]);
+    case ScalarOp::bit_and:
+      return b.CreateAnd(x, v[1]);
+    case ScalarOp::bit_or:
+      return b.CreateOr(x, v[1]);
+    case ScalarOp::bit_xor:
+      return b.CreateXor(x, v[1]);
+    case ScalarOp::shl:
+      return shift(b, true, has_sign, x, v[1]);
+    case ScalarOp::shr:
+      return shift(b, false, has_sign, x, v[1]);
+    case ScalarOp::fma:
+      return b.CreateAdd(b.CreateMul(x, v[1]), v[2]);
+    default:
+      no_such_op(op, dtype);
   }
 }
 

@@ -33,9 +33,12 @@ constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
 // Beyond those of x86-64-v3 and v4.
 const char* features_of(CpuTarget target) {
   switch (target) {
-    case CpuTarget::avx512vnni: return "+prfchw,+avx512vnni";
-    case CpuTarget::avx512bf16: return "+prfchw,+avx512vnni,+avx512bf16";
-    default: return "+prfchw";
+    case CpuTarget::avx512vnni:
+      return "+prfchw,+avx512vnni";
+    case CpuTarget::avx512bf16:
+      return "+prfchw,+avx512vnni,+avx512bf16";
+    default:
+      return "+prfchw";
   }
 }
 
@@ -54,8 +57,8 @@ std::unique_ptr<llvm::TargetMachine> make_machine(CpuTarget target) {
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;  // a multiply and an add never become one rounding
   options.UnsafeFPMath = false;
   return std::unique_ptr<llvm::TargetMachine>(
-      x86->createTargetMachine(kTriple, has_wide_registers(target) ? "x86-64-v4" : "x86-64-v3", features_of(target), options,
-                               llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+      x86->createTargetMachine(kTriple, has_wide_registers(target) ? "x86-64-v4" : "x86-64-v3", features_of(target),
+                               options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
 // Emitters write vectors, hoist what is uniform and unroll themselves; what is left is tidying.

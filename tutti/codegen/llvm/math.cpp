@@ -14,14 +14,14 @@ struct UnaryRow {
   Fp (*emit)(Fp);
 };
 constexpr UnaryRow kUnary[] = {
-    {ScalarOp::exp, exp_of},         {ScalarOp::exp2, exp2_of},     {ScalarOp::expm1, expm1_of},
-    {ScalarOp::log, log_of},         {ScalarOp::log2, log2_of},     {ScalarOp::log10, log10_of},
-    {ScalarOp::log1p, log1p_of},     {ScalarOp::sin, sin_of},       {ScalarOp::cos, cos_of},
-    {ScalarOp::tan, tan_of},         {ScalarOp::asin, asin_of},     {ScalarOp::acos, acos_of},
-    {ScalarOp::atan, atan_of},       {ScalarOp::sinh, sinh_of},     {ScalarOp::cosh, cosh_of},
-    {ScalarOp::tanh, tanh_of},       {ScalarOp::asinh, asinh_of},   {ScalarOp::acosh, acosh_of},
-    {ScalarOp::atanh, atanh_of},     {ScalarOp::erf, erf_of},       {ScalarOp::erfcx, erfcx_of},
-    {ScalarOp::erfinv, erfinv_of},   {ScalarOp::sigmoid, sigmoid_of}, {ScalarOp::lgamma, lgamma_of},
+    {ScalarOp::exp, exp_of},       {ScalarOp::exp2, exp2_of},       {ScalarOp::expm1, expm1_of},
+    {ScalarOp::log, log_of},       {ScalarOp::log2, log2_of},       {ScalarOp::log10, log10_of},
+    {ScalarOp::log1p, log1p_of},   {ScalarOp::sin, sin_of},         {ScalarOp::cos, cos_of},
+    {ScalarOp::tan, tan_of},       {ScalarOp::asin, asin_of},       {ScalarOp::acos, acos_of},
+    {ScalarOp::atan, atan_of},     {ScalarOp::sinh, sinh_of},       {ScalarOp::cosh, cosh_of},
+    {ScalarOp::tanh, tanh_of},     {ScalarOp::asinh, asinh_of},     {ScalarOp::acosh, acosh_of},
+    {ScalarOp::atanh, atanh_of},   {ScalarOp::erf, erf_of},         {ScalarOp::erfcx, erfcx_of},
+    {ScalarOp::erfinv, erfinv_of}, {ScalarOp::sigmoid, sigmoid_of}, {ScalarOp::lgamma, lgamma_of},
 };
 
 struct BinaryRow {

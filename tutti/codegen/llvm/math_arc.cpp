@@ -83,17 +83,9 @@ Fp atan2_f64(Fp y, Fp x) {
 }  // namespace
 
 // Max error: 1.3 ULP (f64), 0.51 ULP (f32).
-Fp asin_of(Fp x) {
-  return through_f64(asin_f64, x);
-}
-Fp acos_of(Fp x) {
-  return through_f64(acos_f64, x);
-}
-Fp atan_of(Fp x) {
-  return through_f64(atan_f64, x);
-}
-Fp atan2_of(Fp y, Fp x) {
-  return through_f64(atan2_f64, y, x);
-}
+Fp asin_of(Fp x) { return through_f64(asin_f64, x); }
+Fp acos_of(Fp x) { return through_f64(acos_f64, x); }
+Fp atan_of(Fp x) { return through_f64(atan_f64, x); }
+Fp atan2_of(Fp y, Fp x) { return through_f64(atan2_f64, y, x); }
 
 }  // namespace tutti::codegen

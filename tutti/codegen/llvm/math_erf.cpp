@@ -36,8 +36,8 @@ Fp erf_of(Fp x) {
   return select(size < (single ? 0.92 : 0.9), center, copysign(1.0 - complement, x));
 }
 
-// exp(x^2) (1 - erf x): p(q) / (1 + 2 t) with t = |x| and q = (t - 3) / (t + 3); below zero 2 exp(x^2) less that, with the
-// rounding error of the square put back into the exponential. Max error: 4 ULP.
+// exp(x^2) (1 - erf x): p(q) / (1 + 2 t) with t = |x| and q = (t - 3) / (t + 3); below zero 2 exp(x^2) less that, with
+// the rounding error of the square put back into the exponential. Max error: 4 ULP.
 Fp erfcx_of(Fp x) {
   constexpr double kFlat = 1e17;  // q is 1 from here on
   const Fp t = abs(x), near = at_most(t, kFlat), q = (near - 3.0) / (near + 3.0);
@@ -48,8 +48,6 @@ Fp erfcx_of(Fp x) {
 }
 
 // Max error: 2.3 ULP (f64).
-Fp erfinv_of(Fp x) {
-  return through_f64(erfinv_f64, x);
-}
+Fp erfinv_of(Fp x) { return through_f64(erfinv_f64, x); }
 
 }  // namespace tutti::codegen

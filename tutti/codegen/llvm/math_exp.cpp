@@ -19,14 +19,10 @@ Fp clamped(Fp x, Range f32, Range f64) {
   return at_most(at_least(x, range.low), range.high);
 }
 
-double shifting_magic(Fp x) {
-  return layout(x).round_magic + 2.0 * static_cast<double>(layout(x).bias);
-}
+double shifting_magic(Fp x) { return layout(x).round_magic + 2.0 * static_cast<double>(layout(x).bias); }
 
 // Tiny arguments are the result of functions with slope 1 at 0; this keeps -0 and denormals as they are.
-Fp unless_tiny(Fp x, Fp result) {
-  return select(abs(x) < layout(x).smallest_normal * 0x1p30, x, result);
-}
+Fp unless_tiny(Fp x, Fp result) { return select(abs(x) < layout(x).smallest_normal * 0x1p30, x, result); }
 
 }  // namespace
 
@@ -44,9 +40,7 @@ Fp expm1_of_rest(Fp r) {
   return fma(r * r, p, r);
 }
 
-Fp exp_slope(Fp r) {
-  return fma(r, is_f32(r) ? polynomial(r, kExpF32) : polynomial(r, kExpF64), 1.0);
-}
+Fp exp_slope(Fp r) { return fma(r, is_f32(r) ? polynomial(r, kExpF32) : polynomial(r, kExpF64), 1.0); }
 
 // Two factors, because 2^n itself may be no normal number; the second product rounds to the result. The pattern holds
 // n + 2 bias, so its halves are the biased exponents of the factors; what lies above them leaves with the shift.

@@ -54,8 +54,6 @@ Fp lgamma_f64(Fp x) {
 }  // namespace
 
 // Max error: 3 ULP (f64) for x > 0; near its zeros at negative x the absolute error is that of its terms.
-Fp lgamma_of(Fp x) {
-  return through_f64(lgamma_f64, x);
-}
+Fp lgamma_of(Fp x) { return through_f64(lgamma_f64, x); }
 
 }  // namespace tutti::codegen

@@ -7,9 +7,7 @@ namespace {
 constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 
 // Where the functions have slope 1 at 0, tiny arguments are the result.
-Fp unless_small(Fp x, Fp result) {
-  return select(abs(x) < 0x1p-29, x, result);
-}
+Fp unless_small(Fp x, Fp result) { return select(abs(x) < 0x1p-29, x, result); }
 
 // (e^a - 1) / 4 for a in [0, 710.5]: a quarter, so that no power of two overflows before the results do.
 Fp quarter_expm1(Fp a) {
@@ -64,20 +62,10 @@ Fp tanh_of(Fp x) {
 }
 
 // Max error: 2.5 ULP (f64).
-Fp sinh_of(Fp x) {
-  return through_f64(sinh_f64, x);
-}
-Fp cosh_of(Fp x) {
-  return through_f64(cosh_f64, x);
-}
-Fp asinh_of(Fp x) {
-  return through_f64(asinh_f64, x);
-}
-Fp acosh_of(Fp x) {
-  return through_f64(acosh_f64, x);
-}
-Fp atanh_of(Fp x) {
-  return through_f64(atanh_f64, x);
-}
+Fp sinh_of(Fp x) { return through_f64(sinh_f64, x); }
+Fp cosh_of(Fp x) { return through_f64(cosh_f64, x); }
+Fp asinh_of(Fp x) { return through_f64(asinh_f64, x); }
+Fp acosh_of(Fp x) { return through_f64(acosh_f64, x); }
+Fp atanh_of(Fp x) { return through_f64(atanh_f64, x); }
 
 }  // namespace tutti::codegen

@@ -18,26 +18,16 @@ Value* in(const IntTerm& t, Int like) {
 }
 
 // The operand that says which type the others take.
-Fp typed(const Term& a, const Term& b) {
-  return a.lanes.value ? a.lanes : b.lanes;
-}
-Int typed(const IntTerm& a, const IntTerm& b) {
-  return a.lanes.value ? a.lanes : b.lanes;
-}
+Fp typed(const Term& a, const Term& b) { return a.lanes.value ? a.lanes : b.lanes; }
+Int typed(const IntTerm& a, const IntTerm& b) { return a.lanes.value ? a.lanes : b.lanes; }
 
-Fp unary(Intrinsic::ID id, Fp x) {
-  return {x.b, x.b->CreateUnaryIntrinsic(id, x.value)};
-}
+Fp unary(Intrinsic::ID id, Fp x) { return {x.b, x.b->CreateUnaryIntrinsic(id, x.value)}; }
 
 }  // namespace
 
-bool is_f32(Fp x) {
-  return x.value->getType()->getScalarType()->isFloatTy();
-}
+bool is_f32(Fp x) { return x.value->getType()->getScalarType()->isFloatTy(); }
 
-Fp number(Fp like, double c) {
-  return {like.b, llvm::ConstantFP::get(like.value->getType(), c)};
-}
+Fp number(Fp like, double c) { return {like.b, llvm::ConstantFP::get(like.value->getType(), c)}; }
 
 Fp operator+(Term a, Term b) {
   const Fp t = typed(a, b);
@@ -55,27 +45,17 @@ Fp operator/(Term a, Term b) {
   const Fp t = typed(a, b);
   return {t.b, t.b->CreateFDiv(in(a, t), in(b, t))};
 }
-Fp operator-(Fp a) {
-  return {a.b, a.b->CreateFNeg(a.value)};
-}
+Fp operator-(Fp a) { return {a.b, a.b->CreateFNeg(a.value)}; }
 
 Fp fma(Term a, Term b, Term c) {
   const Fp t = a.lanes.value ? a.lanes : typed(b, c);
   return {t.b, t.b->CreateIntrinsic(Intrinsic::fma, {t.value->getType()}, {in(a, t), in(b, t), in(c, t)})};
 }
 
-Fp sqrt(Fp x) {
-  return unary(Intrinsic::sqrt, x);
-}
-Fp abs(Fp x) {
-  return unary(Intrinsic::fabs, x);
-}
-Fp floor(Fp x) {
-  return unary(Intrinsic::floor, x);
-}
-Fp round_even(Fp x) {
-  return unary(Intrinsic::roundeven, x);
-}
+Fp sqrt(Fp x) { return unary(Intrinsic::sqrt, x); }
+Fp abs(Fp x) { return unary(Intrinsic::fabs, x); }
+Fp floor(Fp x) { return unary(Intrinsic::floor, x); }
+Fp round_even(Fp x) { return unary(Intrinsic::roundeven, x); }
 Fp copysign(Term magnitude, Term sign) {
   const Fp t = typed(magnitude, sign);
   return {t.b, t.b->CreateBinaryIntrinsic(Intrinsic::copysign, in(magnitude, t), in(sign, t))};
@@ -93,21 +73,11 @@ Mask equal(Term a, Term b) {
   const Fp t = typed(a, b);
   return {t.b, t.b->CreateFCmpOEQ(in(a, t), in(b, t))};
 }
-Mask is_nan(Fp x) {
-  return {x.b, x.b->CreateFCmpUNO(x.value, x.value)};
-}
-Mask operator&(Mask a, Mask b) {
-  return {a.b, a.b->CreateAnd(a.value, b.value)};
-}
-Mask operator|(Mask a, Mask b) {
-  return {a.b, a.b->CreateOr(a.value, b.value)};
-}
-Mask operator^(Mask a, Mask b) {
-  return {a.b, a.b->CreateXor(a.value, b.value)};
-}
-Mask operator!(Mask a) {
-  return {a.b, a.b->CreateNot(a.value)};
-}
+Mask is_nan(Fp x) { return {x.b, x.b->CreateFCmpUNO(x.value, x.value)}; }
+Mask operator&(Mask a, Mask b) { return {a.b, a.b->CreateAnd(a.value, b.value)}; }
+Mask operator|(Mask a, Mask b) { return {a.b, a.b->CreateOr(a.value, b.value)}; }
+Mask operator^(Mask a, Mask b) { return {a.b, a.b->CreateXor(a.value, b.value)}; }
+Mask operator!(Mask a) { return {a.b, a.b->CreateNot(a.value)}; }
 
 Fp select(Mask m, Term yes, Term no) {
   const Fp t = typed(yes, no);
@@ -144,23 +114,15 @@ Int operator^(IntTerm a, IntTerm b) {
   const Int t = typed(a, b);
   return {t.b, t.b->CreateXor(in(a, t), in(b, t))};
 }
-Int operator<<(Int a, int64_t count) {
-  return {a.b, a.b->CreateShl(a.value, count)};
-}
-Int operator>>(Int a, int64_t count) {
-  return {a.b, a.b->CreateLShr(a.value, count)};
-}
+Int operator<<(Int a, int64_t count) { return {a.b, a.b->CreateShl(a.value, count)}; }
+Int operator>>(Int a, int64_t count) { return {a.b, a.b->CreateLShr(a.value, count)}; }
 Mask equal(IntTerm a, IntTerm b) {
   const Int t = typed(a, b);
   return {t.b, t.b->CreateICmpEQ(in(a, t), in(b, t))};
 }
 
-Fp widen(Fp x) {
-  return {x.b, x.b->CreateFPExt(x.value, like_lanes(x.b->getDoubleTy(), x.value))};
-}
-Fp narrow(Fp x) {
-  return {x.b, x.b->CreateFPTrunc(x.value, like_lanes(x.b->getFloatTy(), x.value))};
-}
+Fp widen(Fp x) { return {x.b, x.b->CreateFPExt(x.value, like_lanes(x.b->getDoubleTy(), x.value))}; }
+Fp narrow(Fp x) { return {x.b, x.b->CreateFPTrunc(x.value, like_lanes(x.b->getFloatTy(), x.value))}; }
 
 Fp polynomial(Fp x, std::span<const double> c) {
   Fp sum = number(x, c.back());

@@ -65,12 +65,8 @@ Fp copysign(Term magnitude, Term sign);
 // Ordered comparisons: false when a side is NaN.
 Mask operator<(Term a, Term b);
 Mask operator<=(Term a, Term b);
-inline Mask operator>(Term a, Term b) {
-  return b < a;
-}
-inline Mask operator>=(Term a, Term b) {
-  return b <= a;
-}
+inline Mask operator>(Term a, Term b) { return b < a; }
+inline Mask operator>=(Term a, Term b) { return b <= a; }
 Mask equal(Term a, Term b);
 Mask is_nan(Fp x);
 Mask operator&(Mask a, Mask b);
@@ -80,12 +76,8 @@ Mask operator!(Mask a);
 
 Fp select(Mask m, Term yes, Term no);
 // The smaller or larger of x and a number; NaN stays NaN.
-inline Fp at_most(Fp x, double limit) {
-  return select(x > limit, limit, x);
-}
-inline Fp at_least(Fp x, double limit) {
-  return select(x < limit, limit, x);
-}
+inline Fp at_most(Fp x, double limit) { return select(x > limit, limit, x); }
+inline Fp at_least(Fp x, double limit) { return select(x < limit, limit, x); }
 
 Int bits(Fp x);
 Fp from_bits(Int pattern);

@@ -14,9 +14,7 @@ constexpr double kInvLn10High = 0x1.bcb7b1526e50ep-2, kInvLn10Low = 0x1.95355baa
 constexpr double kLog10Of2High = 0x1.34413509f78p-2, kLog10Of2Low = 0x1.fef311f12b358p-46;
 
 // The pattern of the smallest mantissa m: 2/3 (f32), sqrt(1/2) (f64).
-int64_t cut(Fp x) {
-  return is_f32(x) ? 0x3f2aaaab : 0x3fe6a09e667f3bcd;
-}
+int64_t cut(Fp x) { return is_f32(x) ? 0x3f2aaaab : 0x3fe6a09e667f3bcd; }
 
 // The logarithm for x that have none by the formula: 0 gives -inf, negative NaN, infinity and NaN themselves.
 // x + x makes every NaN a quiet one, as arithmetic does.
@@ -113,11 +111,7 @@ Fp log1p_of(Fp x) {
 }
 
 // Max error: 0.8 ULP (f64). Powers of two and of ten are exact.
-Fp log2_of(Fp x) {
-  return through_f64(log2_f64, x);
-}
-Fp log10_of(Fp x) {
-  return through_f64(log10_f64, x);
-}
+Fp log2_of(Fp x) { return through_f64(log2_f64, x); }
+Fp log10_of(Fp x) { return through_f64(log10_f64, x); }
 
 }  // namespace tutti::codegen

@@ -43,9 +43,7 @@ Fp through_f64(F f, Fp x, T... more) {
 }
 
 // `result`, or the first NaN of a and b: which one a + b gives depends on the operand order the compiler picks.
-inline Fp first_nan(Fp a, Fp b, Fp result) {
-  return select(is_nan(a), a + a, select(is_nan(b), b + b, result));
-}
+inline Fp first_nan(Fp a, Fp b, Fp result) { return select(is_nan(a), a + a, select(is_nan(b), b + b, result)); }
 
 // x = n log 2 + rest with |rest| <= 0.35, for n in [-1100, 1100] (f64) or [-151, 150] (f32).
 struct ExpReduction {

@@ -71,8 +71,6 @@ Fp pow_f64(Fp x, Fp y, bool accurate) {
 }  // namespace
 
 // Max error: 1.1 ULP (f64), 0.51 ULP (f32).
-Fp pow_of(Fp x, Fp y) {
-  return is_f32(x) ? narrow(pow_f64(widen(x), widen(y), false)) : pow_f64(x, y, true);
-}
+Fp pow_of(Fp x, Fp y) { return is_f32(x) ? narrow(pow_f64(widen(x), widen(y), false)) : pow_f64(x, y, true); }
 
 }  // namespace tutti::codegen

@@ -50,9 +50,7 @@ Angle reduce_angle(Fp x) {
   return {bits(r[0] + layout(x).round_magic), {r[1], r[2]}};
 }
 
-Mask bit_set(Int value, int64_t bit) {
-  return equal(value & bit, bit);
-}
+Mask bit_set(Int value, int64_t bit) { return equal(value & bit, bit); }
 
 // `value` negated where bit 1 of the quadrant is set.
 Fp with_quadrant_sign(Fp value, Int quadrant) {
@@ -117,8 +115,6 @@ Fp cos_of(Fp x) {
 }
 
 // Max error: 1.6 ULP (f64), any size of x.
-Fp tan_of(Fp x) {
-  return through_f64(tan_f64, x);
-}
+Fp tan_of(Fp x) { return through_f64(tan_f64, x); }
 
 }  // namespace tutti::codegen

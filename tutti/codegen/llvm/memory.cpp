@@ -57,8 +57,7 @@ void Emitter::store_scalar(Frame& frame, size_t k, Value* index, Value* value) {
 Value* Emitter::load_elements(Frame& frame, size_t k, const Chunk& chunk) {
   const DType dtype = operand(k).dtype;
   if (spec.picks_per_element(operand(k))) return widen_storage(b, load_picked(frame, k, chunk), dtype);
-  if (operand(k).inner == StrideClass::broadcast)
-    return splat(b, load_scalar(frame, k, chunk.index), frame.lanes);
+  if (operand(k).inner == StrideClass::broadcast) return splat(b, load_scalar(frame, k, chunk.index), frame.lanes);
   if (frame.lanes == 1) return load_scalar(frame, k, chunk.index);
   llvm::Type* item = storage_type(b.getContext(), dtype);
   llvm::Type* type = widened(item, frame.lanes);

@@ -58,11 +58,16 @@ Constant* Monoid::value_identity() const {
   llvm::Type* type = register_type(b_.getContext(), dtype_);
   const bool is_float = is_floating(dtype_);
   switch (op_) {
-    case ReduceOp::sum: return is_float ? llvm::ConstantFP::get(type, -0.0) : llvm::ConstantInt::get(type, 0);
-    case ReduceOp::prod: return is_float ? llvm::ConstantFP::get(type, 1.0) : llvm::ConstantInt::get(type, 1);
-    case ReduceOp::any: return llvm::ConstantInt::getFalse(type);
-    case ReduceOp::all: return llvm::ConstantInt::getTrue(type);
-    default: break;
+    case ReduceOp::sum:
+      return is_float ? llvm::ConstantFP::get(type, -0.0) : llvm::ConstantInt::get(type, 0);
+    case ReduceOp::prod:
+      return is_float ? llvm::ConstantFP::get(type, 1.0) : llvm::ConstantInt::get(type, 1);
+    case ReduceOp::any:
+      return llvm::ConstantInt::getFalse(type);
+    case ReduceOp::all:
+      return llvm::ConstantInt::getTrue(type);
+    default:
+      break;
   }
   if (is_float) return llvm::ConstantFP::getInfinity(type, wants_largest());
   const unsigned bits = type->getScalarSizeInBits();
@@ -92,11 +97,16 @@ Components Monoid::lift(Value* x, Value* index, Value* mask) const {
 Value* Monoid::join(Value* a, Value* b) const {
   const bool is_float = is_floating(dtype_);
   switch (op_) {
-    case ReduceOp::sum: return is_float ? b_.CreateFAdd(a, b) : b_.CreateAdd(a, b);
-    case ReduceOp::prod: return is_float ? b_.CreateFMul(a, b) : b_.CreateMul(a, b);
-    case ReduceOp::any: return b_.CreateOr(a, b);
-    case ReduceOp::all: return b_.CreateAnd(a, b);
-    default: break;
+    case ReduceOp::sum:
+      return is_float ? b_.CreateFAdd(a, b) : b_.CreateAdd(a, b);
+    case ReduceOp::prod:
+      return is_float ? b_.CreateFMul(a, b) : b_.CreateMul(a, b);
+    case ReduceOp::any:
+      return b_.CreateOr(a, b);
+    case ReduceOp::all:
+      return b_.CreateAnd(a, b);
+    default:
+      break;
   }
   // The sign of a zero that is a result must not depend on the order; that of a softmax's maximum has no effect.
   if (is_float) return (is_softmax() ? emit_float_extreme : emit_ordered_extreme)(b_, wants_largest(), a, b);
@@ -141,7 +151,8 @@ Components Monoid::join_softmax(const Components& a, const Components& b) const 
   return {m, l};
 }
 
-// For m_a >= m_b: r = r_a + exp(m_b - m_a) (1 + r_b), and the other way round. Equal maxima have the factor 1, infinite ones too.
+// For m_a >= m_b: r = r_a + exp(m_b - m_a) (1 + r_b), and the other way round. Equal maxima have the factor 1, infinite
+// ones too.
 Components Monoid::join_rest(const Components& a, const Components& b) const {
   Value* m = emit_float_extreme(b_, true, a[0], b[0]);
   Value* low = emit_float_extreme(b_, false, a[0], b[0]);
@@ -150,7 +161,8 @@ Components Monoid::join_rest(const Components& a, const Components& b) const {
   Value* distance = b_.CreateSelect(b_.CreateFCmpOEQ(a[0], b[0]), of_equal, b_.CreateFSub(low, without_infinity(m)));
   Value* a_leads = b_.CreateFCmpOGE(a[0], b[0]);
   Value* others = b_.CreateFAdd(b_.CreateSelect(a_leads, b[1], a[1]), llvm::ConstantFP::get(m->getType(), 1.0));
-  Value* r = b_.CreateIntrinsic(llvm::Intrinsic::fma, {m->getType()}, {exponential(distance), others, b_.CreateSelect(a_leads, a[1], b[1])});
+  Value* r = b_.CreateIntrinsic(llvm::Intrinsic::fma, {m->getType()},
+                                {exponential(distance), others, b_.CreateSelect(a_leads, a[1], b[1])});
   return {m, r};
 }
 
@@ -174,7 +186,8 @@ Components Monoid::add_exponential(const Components& sums, Value* x, Value* m, V
   Constant* zero = Constant::getNullValue(x->getType());
   if (has_rest()) {
     Value* is_maximum = b_.CreateFCmpOEQ(x, m);
-    terms = {b_.CreateSelect(is_maximum, zero, terms[0]), b_.CreateSelect(is_maximum, llvm::ConstantFP::get(x->getType(), 1.0), zero)};
+    terms = {b_.CreateSelect(is_maximum, zero, terms[0]),
+             b_.CreateSelect(is_maximum, llvm::ConstantFP::get(x->getType(), 1.0), zero)};
   }
   if (mask) {
     for (Value*& term : terms) term = b_.CreateSelect(mask, term, zero);

@@ -1,5 +1,5 @@
-// The monoid of each reduction: identity, one element lifted, two partial results joined. The same code serves vectors of
-// any lane count, scalars, row, column and scan kernels.
+// The monoid of each reduction: identity, one element lifted, two partial results joined. The same code serves vectors
+// of any lane count, scalars, row, column and scan kernels.
 #pragma once
 
 #include <llvm/ADT/SmallVector.h>
@@ -13,7 +13,8 @@ namespace tutti::codegen {
 
 using Components = llvm::SmallVector<llvm::Value*, 2>;
 
-// One reduction, or softmax_max with the softmax_sum or softmax_rest behind it. Components: (value), (value, index), (m, l) or (m, r).
+// One reduction, or softmax_max with the softmax_sum or softmax_rest behind it. Components: (value), (value, index),
+// (m, l) or (m, r).
 class Monoid {
  public:
   Monoid(Emitter& e, size_t first_reduction);
@@ -36,8 +37,8 @@ class Monoid {
   // The identity of what the lanes of a leaf hold: the components or, for softmax, the maximum and then the sums below.
   Components leaf_identity(unsigned lanes) const;
 
-  // Softmax in two passes over a leaf: first its maximum m alone, then sums of exp(x - m) over the lanes. A rest leaves out the
-  // elements that are m and counts them in a second sum, so that a small rest is not rounded off beside them.
+  // Softmax in two passes over a leaf: first its maximum m alone, then sums of exp(x - m) over the lanes. A rest leaves
+  // out the elements that are m and counts them in a second sum, so that a small rest is not rounded off beside them.
   llvm::Value* combine_max(llvm::Value* a, llvm::Value* b) const;
   llvm::Value* fold_max(llvm::Value* lanes) const;
   Components add_exponential(const Components& sums, llvm::Value* x, llvm::Value* m, llvm::Value* mask) const;

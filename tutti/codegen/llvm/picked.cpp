@@ -3,8 +3,8 @@
 // An index that stays along the row moves the whole row: its accesses are those of any other operand, whole vectors
 // included. With an index per element every lane has an address; lanes without a place of their own (beyond the end of
 // the row, index out of range) take no part. On AVX-512 such vectors of 4 and 8 byte elements are gathers and scatters,
-// whose overlapping stores land in lane order; the other ones go lane by lane, those without a place from a zero or to a
-// word nobody reads, which needs no branches.
+// whose overlapping stores land in lane order; the other ones go lane by lane, those without a place from a zero or to
+// a word nobody reads, which needs no branches.
 #include <cstddef>
 
 #include "tutti/codegen/cpu_target.h"
@@ -35,7 +35,8 @@ void Emitter::load_picks(Frame& frame, Value* call) {
 // The indices of picked operand `k` as i64, one per lane or one for the row.
 Value* Emitter::index_element(Frame& frame, size_t k, const Chunk& chunk) {
   const size_t from = static_cast<size_t>(operand(k).index);
-  Value* index = spec.picks_per_element(operand(k)) ? load_elements(frame, from, chunk) : load_scalar(frame, from, chunk.index);
+  Value* index =
+      spec.picks_per_element(operand(k)) ? load_elements(frame, from, chunk) : load_scalar(frame, from, chunk.index);
   return b.CreateSExt(index, like_lanes(b.getInt64Ty(), index));
 }
 
@@ -90,7 +91,8 @@ Value* Emitter::load_picked(Frame& frame, size_t k, const Chunk& chunk) {
   Value* addresses = safe_addresses(places, frame.nothing);
   Value* stored = llvm::PoisonValue::get(type);
   for (unsigned lane = 0; lane < frame.lanes; ++lane)
-    stored = b.CreateInsertElement(stored, b.CreateAlignedLoad(item, b.CreateExtractElement(addresses, lane), align), lane);
+    stored =
+        b.CreateInsertElement(stored, b.CreateAlignedLoad(item, b.CreateExtractElement(addresses, lane), align), lane);
   return stored;
 }
 

@@ -23,10 +23,18 @@ std::string compile(const KernelSpec& spec, CpuTarget target) {
   llvm::LLVMContext context;
   Emitter emitter(context, spec, target);
   switch (spec.kind) {
-    case LoopKind::pointwise: emit_pointwise(emitter, kKernelEntryName); break;
-    case LoopKind::row: emit_row(emitter, kKernelEntryName); break;
-    case LoopKind::column: emit_column(emitter, kKernelEntryName); break;
-    case LoopKind::scan: emit_scan(emitter, kKernelEntryName); break;
+    case LoopKind::pointwise:
+      emit_pointwise(emitter, kKernelEntryName);
+      break;
+    case LoopKind::row:
+      emit_row(emitter, kKernelEntryName);
+      break;
+    case LoopKind::column:
+      emit_column(emitter, kKernelEntryName);
+      break;
+    case LoopKind::scan:
+      emit_scan(emitter, kKernelEntryName);
+      break;
   }
   return to_machine_code(*emitter.module, target);
 }

@@ -26,7 +26,7 @@ bool is_consecutive(const Emitter& e, int32_t n) {
   const ExprNode& node = node_of(e, n);
   if (node.op == ScalarOp::linear_index) return e.spec.kind != LoopKind::column;
   if (node.op != ScalarOp::add) return false;
-  const int32_t *o = node.operands;
+  const int32_t* o = node.operands;
   return (e.is_uniform(o[0]) && is_consecutive(e, o[1])) || (e.is_uniform(o[1]) && is_consecutive(e, o[0]));
 }
 
@@ -49,7 +49,8 @@ void for_each_draw(const Emitter& e, llvm::ArrayRef<int32_t> roots, Visit visit)
   const std::vector<bool> needed = e.reachable(roots);
   for (size_t n = 0; n < needed.size(); ++n) {
     const int32_t id = static_cast<int32_t>(n);
-    if (needed[n] && !e.is_uniform(id) && e.spec.nodes[n].op == ScalarOp::philox) visit(id, draw_of(e, e.spec.nodes[n]));
+    if (needed[n] && !e.is_uniform(id) && e.spec.nodes[n].op == ScalarOp::philox)
+      visit(id, draw_of(e, e.spec.nodes[n]));
   }
 }
 
@@ -79,14 +80,15 @@ std::array<Value*, 4> in_order(llvm::IRBuilderBase& b, const std::array<Value*, 
   Value* blocks[2][2];
   for (int odd = 0; odd < 2; ++odd) {
     for (int half = 0; half < 2; ++half)
-      blocks[odd][half] =
-          shuffle(pairs[odd][0], pairs[odd][1], [&](int j) { return j / 4 * 2 + j % 2 + half * lanes / 2 + (j % 4 / 2) * lanes; });
+      blocks[odd][half] = shuffle(pairs[odd][0], pairs[odd][1],
+                                  [&](int j) { return j / 4 * 2 + j % 2 + half * lanes / 2 + (j % 4 / 2) * lanes; });
   }
   if (lanes == 4) return {blocks[0][0], blocks[1][0], blocks[0][1], blocks[1][1]};
   std::array<Value*, 4> result;
   for (int k = 0; k < 4; ++k)
-    result[static_cast<size_t>(k)] =
-        shuffle(blocks[0][k / 2], blocks[1][k / 2], [&](int j) { return j % 4 + (j / 4 % 2) * lanes + j / 8 * 4 + (k % 2) * lanes / 2; });
+    result[static_cast<size_t>(k)] = shuffle(blocks[0][k / 2], blocks[1][k / 2], [&](int j) {
+      return j % 4 + (j / 4 % 2) * lanes + j / 8 * 4 + (k % 2) * lanes / 2;
+    });
   return result;
 }
 
@@ -141,7 +143,8 @@ void fill_random_words(Emitter& e, const Frame& frame, llvm::ArrayRef<int32_t> r
   llvm::IRBuilder<>& b = e.b;
   const int lanes = static_cast<int>(frame.lanes);
   llvm::Type* type = widened(b.getInt64Ty(), frame.lanes);
-  std::map<std::array<int32_t, 3>, std::vector<Value*>> known;  // by position, key, upper counter: the words of each chunk
+  std::map<std::array<int32_t, 3>, std::vector<Value*>>
+      known;  // by position, key, upper counter: the words of each chunk
   for_each_draw(e, roots, [&](int32_t id, const std::optional<Draw>& draw) {
     const ExprNode& node = node_of(e, id);
     std::vector<Value*>& words = known[{draw->position, node.operands[1], node.operands[2]}];

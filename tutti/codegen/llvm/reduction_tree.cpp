@@ -19,7 +19,8 @@ std::vector<Components> Records::read(Value* records, Value* strip) {
   for (const Monoid& monoid : group_.monoids) {
     values.emplace_back();
     for (size_t k = 0; k < monoid.component_types(1).size(); ++k, ++index)
-      values.back().push_back(e_.b.CreateLoad(type_->getElementType(index), e_.b.CreateStructGEP(type_, record, index)));
+      values.back().push_back(
+          e_.b.CreateLoad(type_->getElementType(index), e_.b.CreateStructGEP(type_, record, index)));
   }
   return values;
 }

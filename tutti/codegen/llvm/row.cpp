@@ -166,9 +166,8 @@ void emit_row(Emitter& e, const std::string& name) {
     for (const size_t k : once_per_row)
       e.store_scalar(frame, e.spec.inputs.size() + k, e.i64(0), frame.uniform[static_cast<size_t>(e.spec.results[k])]);
   };
-  emit_row_loop(e, name, kLeafLanes, [&](Value* call, Frame& frame) {
-    e.with_row_picks(frame, [&] { reduce_and_store(call, frame); });
-  });
+  emit_row_loop(e, name, kLeafLanes,
+                [&](Value* call, Frame& frame) { e.with_row_picks(frame, [&] { reduce_and_store(call, frame); }); });
 }
 
 }  // namespace tutti::codegen

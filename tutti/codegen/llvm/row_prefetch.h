@@ -1,5 +1,5 @@
-// Asks for a row of memory before it is read: the processor's own prefetchers stop at every page, and a column reduction
-// meets another page with every row. Private to the column kernel.
+// Asks for a row of memory before it is read: the processor's own prefetchers stop at every page, and a column
+// reduction meets another page with every row. Private to the column kernel.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace tutti::codegen {
 
-// Measured for 0 to 16: the next row is best, because what is asked for stays in the first-level cache until it is read.
+// Measured for 0 to 16: the next row is best, because what is asked for stays in the first-level cache until it is
+// read.
 inline constexpr int64_t kRowsAhead = 1;
 
 // The inputs that `values` read in whole pieces of a row.
@@ -24,14 +25,16 @@ inline std::vector<size_t> inputs_in_rows(Emitter& e, const std::vector<int32_t>
 }
 
 // No address is too far: a prefetch never faults.
-inline void ask_for(Emitter& e, const Frame& row, const std::vector<size_t>& inputs, const Chunk& chunk, int64_t lanes) {
+inline void ask_for(Emitter& e, const Frame& row, const std::vector<size_t>& inputs, const Chunk& chunk,
+                    int64_t lanes) {
   llvm::IRBuilder<>& b = e.b;
   for (const size_t k : inputs) {
     const int64_t item = itemsize(e.operand(k).dtype);
     llvm::Value* address = b.CreateGEP(b.getInt8Ty(), row.base[k], b.CreateMul(chunk.index, e.i64(item)));
     for (int64_t byte = 0; byte < lanes * item; byte += 64)
       b.CreateIntrinsic(llvm::Intrinsic::prefetch, {address->getType()},
-                        {b.CreateConstGEP1_64(b.getInt8Ty(), address, static_cast<uint64_t>(byte)), b.getInt32(0), b.getInt32(3), b.getInt32(1)});
+                        {b.CreateConstGEP1_64(b.getInt8Ty(), address, static_cast<uint64_t>(byte)), b.getInt32(0),
+                         b.getInt32(3), b.getInt32(1)});
   }
 }
 

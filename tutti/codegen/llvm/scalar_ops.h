@@ -12,8 +12,9 @@ namespace tutti::codegen {
 
 struct OpContext {
   llvm::IRBuilderBase& b;
-  llvm::Value* mask = nullptr;   // lanes that count; null: all
-  llvm::Value* error = nullptr;  // slot of an i32, gets kDividedByZero when a lane that counts divides an integer by zero
+  llvm::Value* mask = nullptr;  // lanes that count; null: all
+  llvm::Value* error =
+      nullptr;  // slot of an i32, gets kDividedByZero when a lane that counts divides an integer by zero
 };
 
 // The value of `node`, whose operands are `v` of compute dtype `from` (that of operand 0).
@@ -33,8 +34,8 @@ llvm::Value* emit_philox(llvm::IRBuilderBase& b, llvm::Value* index, llvm::Value
 
 // The extreme of two floats; a NaN operand gives NaN. Of two zeros any one, for sums that are anchored at a maximum.
 llvm::Value* emit_float_extreme(llvm::IRBuilderBase& b, bool maximum, llvm::Value* x, llvm::Value* y);
-// maximum / minimum of Expr on floats, and the combining step of reductions: as above, and -0 is smaller than 0, so that the result of
-// many does not depend on their order.
+// maximum / minimum of Expr on floats, and the combining step of reductions: as above, and -0 is smaller than 0, so
+// that the result of many does not depend on their order.
 llvm::Value* emit_ordered_extreme(llvm::IRBuilderBase& b, bool maximum, llvm::Value* x, llvm::Value* y);
 
 [[noreturn]] void no_such_op(ScalarOp op, DType dtype);

@@ -37,7 +37,8 @@ void emit_scan(Emitter& e, const std::string& name) {
         for (Value* result : monoids[m].results(running)) with_results.reduced.push_back(result);
       }
       const auto results = e.evaluate(with_results, e.spec.results, Chunk{i})[0];
-      for (size_t k = 0; k < results.size(); ++k) e.store_elements(with_results, e.spec.inputs.size() + k, Chunk{i}, results[k]);
+      for (size_t k = 0; k < results.size(); ++k)
+        e.store_elements(with_results, e.spec.inputs.size() + k, Chunk{i}, results[k]);
     });
   };
   emit_row_loop(e, name, 1, [&](Value*, Frame& frame) { e.with_row_picks(frame, [&] { scan_row(frame); }); });

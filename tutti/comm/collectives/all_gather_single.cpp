@@ -1,5 +1,5 @@
-// all_gather_single: the tensors of all ranks on every rank, one after another in one tensor. The input may be this rank's slice of
-// the output.
+// all_gather_single: the tensors of all ranks on every rank, one after another in one tensor. The input may be this
+// rank's slice of the output.
 #include "tutti/comm/call_checks.h"
 #include "tutti/comm/collective_def.h"
 #include "tutti/comm/exchanges/move.h"
@@ -7,7 +7,7 @@
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
 
-TUTTI_COLLECTIVE(all_gather_single) {
+TUTTI_COLLECTIVE(all_gather_single){
     .name = "all_gather_single",
     .former_names = {"_allgather_base", "_all_gather_base", "all_gather_into_tensor"},
     .outputs = Given::whole,
@@ -23,15 +23,17 @@ TUTTI_COLLECTIVE(all_gather_single) {
           m.offer(DenseInput(part.input()));
           m.take_parts(DenseOutput(part.output()), part.input().nbytes());
         },
-    .over_hosts = [](const CallRecord& record, const CallPart& part, const HostLayout& hosts) {
-      return all_gather_over_hosts(record, part.seat, hosts, part.output(), part.input());
-    },
+    .over_hosts =
+        [](const CallRecord& record, const CallPart& part, const HostLayout& hosts) {
+          return all_gather_over_hosts(record, part.seat, hosts, part.output(), part.input());
+        },
     .functional = {&functional::kAllGatherSingle},
-    .source = [](int64_t i, int64_t n, const Seat&, int) { return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, i % n}; },
+    .source = [](int64_t i, int64_t n, const Seat&,
+                 int) { return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, i % n}; },
     .wire = [](double ranks) { return (ranks - 1) / ranks; },
 };
 
-TUTTI_COLLECTIVE(all_gather_single_coalesced) {
+TUTTI_COLLECTIVE(all_gather_single_coalesced){
     .name = "all_gather_single_coalesced",
     .former_names = {"allgather_into_tensor_coalesced"},
     .outputs = Given::whole,
@@ -45,12 +47,12 @@ TUTTI_COLLECTIVE(all_gather_single_coalesced) {
 
 namespace tutti::comm::functional {
 
-const OpDef kAllGatherSingle = op_of_row(
-    "all_gather_single",
-    [](const VjpCall& c, std::span<Tensor> grads) {
-      grads[0] = wait_tensor(reduce_scatter_single(widened(c.grads[0]), ReduceKind::sum, 0, group_of(c)));
-    },
-    samples_of<kAllGatherSingle>, &kAllGatherSingleCoalesced, 0, {.with_readers = &kGatherWithProducts});
+const OpDef kAllGatherSingle =
+    op_of_row("all_gather_single",
+              [](const VjpCall& c, std::span<Tensor> grads) {
+                grads[0] = wait_tensor(reduce_scatter_single(widened(c.grads[0]), ReduceKind::sum, 0, group_of(c)));
+              },
+              samples_of<kAllGatherSingle>, &kAllGatherSingleCoalesced, 0, {.with_readers = &kGatherWithProducts});
 
 Tensor all_gather_single(const Tensor& x, int64_t gather_dim, const GroupArgument& group) {
   return group->checked(CollectiveKind::all_gather_single, [&] {

@@ -5,7 +5,7 @@
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
 
-TUTTI_COLLECTIVE(all_reduce) {
+TUTTI_COLLECTIVE(all_reduce){
     .name = "all_reduce",
     .former_names = {"allreduce"},
     .outputs = Given::share,
@@ -16,7 +16,8 @@ TUTTI_COLLECTIVE(all_reduce) {
         [](Reduction& r, const CallRecord& record, const CallPart& part, const TransportTraits& traits) {
           r.begin_reduce(record, traits, part.seat.rank, part.seat.ranks, part.output(), part.call.reduce, -1);
         },
-    .over_hosts = [](const CallRecord& record, const CallPart& part, const HostLayout& hosts) -> std::unique_ptr<Collective> {
+    .over_hosts = [](const CallRecord& record, const CallPart& part,
+                     const HostLayout& hosts) -> std::unique_ptr<Collective> {
       if (!hosts.are_nodes()) return nullptr;
       return all_reduce_over_hosts(record, part.seat, hosts, part.output(), part.call.reduce);
     },
@@ -26,7 +27,7 @@ TUTTI_COLLECTIVE(all_reduce) {
     .wire = [](double ranks) { return 2 * (ranks - 1) / ranks; },
 };
 
-TUTTI_COLLECTIVE(all_reduce_coalesced) {
+TUTTI_COLLECTIVE(all_reduce_coalesced){
     .name = "all_reduce_coalesced",
     .former_names = {"allreduce_coalesced"},
     .outputs = Given::share,
@@ -62,12 +63,13 @@ void extremum_vjp(const VjpCall& c, std::span<Tensor> grads) {
 const OpDef kAllReduce = op_of_row("all_reduce", linear_vjp, samples_of<kAllReduce>, &kAllReduceCoalesced);
 
 // An op of its own because its gradient keeps x and the result, which a sum does not need.
-const OpDef kAllReduceExtremum =
-    op_of_row("all_reduce_extremum", extremum_vjp, samples_of<kAllReduceExtremum, ReduceKind::max>, &kAllReduceCoalesced, 1);
+const OpDef kAllReduceExtremum = op_of_row("all_reduce_extremum", extremum_vjp,
+                                           samples_of<kAllReduceExtremum, ReduceKind::max>, &kAllReduceCoalesced, 1);
 
 Tensor all_reduce(const Tensor& x, const ReduceArgument& op, const GroupArgument& group) {
   return group->checked(CollectiveKind::all_reduce, [&] {
-    return call_op(is_extremum((*op).kind()) ? kAllReduceExtremum : kAllReduce, Attrs::of(CallAttrs{.group = GroupRef::of(group), .reduce = *op}), x);
+    return call_op(is_extremum((*op).kind()) ? kAllReduceExtremum : kAllReduce,
+                   Attrs::of(CallAttrs{.group = GroupRef::of(group), .reduce = *op}), x);
   });
 }
 

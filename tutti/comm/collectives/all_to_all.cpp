@@ -2,7 +2,7 @@
 #include "tutti/comm/collective_def.h"
 #include "tutti/comm/exchanges/move.h"
 
-TUTTI_COLLECTIVE(all_to_all) {
+TUTTI_COLLECTIVE(all_to_all){
     .name = "all_to_all",
     .former_names = {"alltoall"},
     .outputs = Given::list,
@@ -13,9 +13,7 @@ TUTTI_COLLECTIVE(all_to_all) {
           m.offer_list(dense_list<DenseInput>(part.call.inputs));
           m.take_list(dense_list<DenseOutput>(part.call.outputs));
         },
-    .source =
-        [](int64_t i, int64_t n, const Seat& seat, int) {
-          return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, seat.rank * n + i % n};
-        },
+    .source = [](int64_t i, int64_t n, const Seat& seat,
+                 int) { return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, seat.rank * n + i % n}; },
     .wire = [](double ranks) { return (ranks - 1) / ranks; },
 };

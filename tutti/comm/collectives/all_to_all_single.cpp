@@ -1,5 +1,5 @@
-// all_to_all_single: dim 0 of the input is cut into one part for each rank. The parts are equal, or as long as the splits say,
-// which is all_to_all_v_single.
+// all_to_all_single: dim 0 of the input is cut into one part for each rank. The parts are equal, or as long as the
+// splits say, which is all_to_all_v_single.
 #include <numeric>
 
 #include "tutti/comm/call_checks.h"
@@ -36,7 +36,7 @@ void check_parts(const char* op, const CallPart& part) {
 }  // namespace
 }  // namespace tutti::comm
 
-TUTTI_COLLECTIVE(all_to_all_single) {
+TUTTI_COLLECTIVE(all_to_all_single){
     .name = "all_to_all_single",
     .former_names = {"alltoall_base"},
     .outputs = Given::whole,
@@ -48,14 +48,12 @@ TUTTI_COLLECTIVE(all_to_all_single) {
         },
     .move = [](Move& m, const CallPart& part) { tutti::comm::exchange_parts("all_to_all_single", m, part); },
     .functional = {&functional::kAllToAllSingle},
-    .source =
-        [](int64_t i, int64_t n, const Seat& seat, int) {
-          return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, seat.rank * n + i % n};
-        },
+    .source = [](int64_t i, int64_t n, const Seat& seat,
+                 int) { return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, seat.rank * n + i % n}; },
     .wire = [](double ranks) { return (ranks - 1) / ranks; },
 };
 
-TUTTI_COLLECTIVE(all_to_all_v_single) {
+TUTTI_COLLECTIVE(all_to_all_v_single){
     .name = "all_to_all_v_single",
     .outputs = Given::whole,
     .inputs = Given::whole,
@@ -75,16 +73,21 @@ namespace {
 Tensor as_tensor(Splits splits) { return Tensor::of(std::vector<int64_t>(splits.begin(), splits.end())); }
 
 int64_t checked_sum(const char* role, Splits splits, int ranks) {
-  TUTTI_CHECK_EQ(static_cast<int>(splits.size()), ranks, "all_to_all_single: {} {} splits for a group of {} ranks; expected one per rank",
-                 splits.size(), role, ranks);
-  for (const int64_t split : splits) TUTTI_CHECK(split >= 0, "all_to_all_single: {} split {}; expected 0 or more", role, split);
+  TUTTI_CHECK_EQ(static_cast<int>(splits.size()), ranks,
+                 "all_to_all_single: {} {} splits for a group of {} ranks; expected one per rank", splits.size(), role,
+                 ranks);
+  for (const int64_t split : splits)
+    TUTTI_CHECK(split >= 0, "all_to_all_single: {} split {}; expected 0 or more", role, split);
   return std::accumulate(splits.begin(), splits.end(), int64_t{0});
 }
 
 }  // namespace
 
 const OpDef kAllToAllSingle = op_of_row(
-    "all_to_all_single", [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = wait_tensor(all_to_all_single(c.grads[0], group_of(c))); },
+    "all_to_all_single",
+    [](const VjpCall& c, std::span<Tensor> grads) {
+      grads[0] = wait_tensor(all_to_all_single(c.grads[0], group_of(c)));
+    },
     samples_of<kAllToAllSingle>);
 
 // Inputs: x, output splits, input splits. They are tensors because a group may have any number of ranks.
@@ -109,8 +112,9 @@ const OpDef kAllToAllVSingle{
     .transfer = {.starts_early = true},
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
-          attach(outputs[0], group_of(call)->all_to_all_v_single(target_of(outputs[0]), snapshot(call[0]), checks::values_of(call[1]),
-                                                                 checks::values_of(call[2]), kStart));
+          attach(outputs[0],
+                 group_of(call)->all_to_all_v_single(target_of(outputs[0]), snapshot(call[0]),
+                                                     checks::values_of(call[1]), checks::values_of(call[2]), kStart));
         },
     .sharding = row_sharding,
     .cost = wire_cost,
@@ -126,20 +130,25 @@ Tensor all_to_all_single(const Tensor& x, const GroupArgument& group) {
 Tensor all_to_all_single(const Tensor& x, Splits output_splits, Splits input_splits, const GroupArgument& group) {
   return group->checked(CollectiveKind::all_to_all_v_single, [&] {
     TUTTI_CHECK(x.defined() && x.ndim() > 0, "all_to_all_single: the tensor {} has no dim 0 to split", describe(x));
-    const int64_t rows = checked_sum("output", output_splits, group->size()), given = checked_sum("input", input_splits, group->size());
-    TUTTI_CHECK(x.sizes()[0] == given, "all_to_all_single: the input splits add up to {}; dim 0 of {} has {} rows", given, describe(x), x.sizes()[0]);
-    return call_op(kAllToAllVSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .rows = rows}), x, as_tensor(output_splits),
-                   as_tensor(input_splits));
+    const int64_t rows = checked_sum("output", output_splits, group->size()),
+                  given = checked_sum("input", input_splits, group->size());
+    TUTTI_CHECK(x.sizes()[0] == given, "all_to_all_single: the input splits add up to {}; dim 0 of {} has {} rows",
+                given, describe(x), x.sizes()[0]);
+    return call_op(kAllToAllVSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .rows = rows}), x,
+                   as_tensor(output_splits), as_tensor(input_splits));
   });
 }
 
-Tensor all_to_all_single(const Tensor& x, const Tensor& output_splits, const Tensor& input_splits, const SymInt& rows, const GroupArgument& group) {
+Tensor all_to_all_single(const Tensor& x, const Tensor& output_splits, const Tensor& input_splits, const SymInt& rows,
+                         const GroupArgument& group) {
   return group->checked(CollectiveKind::all_to_all_v_single, [&] {
     TUTTI_CHECK(x.defined() && x.ndim() > 0, "all_to_all_single: the tensor {} has no dim 0 to split", describe(x));
     checks::split_tensor("all_to_all_single", "output", output_splits, group->size());
     checks::split_tensor("all_to_all_single", "input", input_splits, group->size());
-    TUTTI_CHECK(rows >= 0, "all_to_all_single: a result of {} rows; expected 0 or more, the sum of the output splits", rows);
-    return call_op(kAllToAllVSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .rows = rows}), x, output_splits, input_splits);
+    TUTTI_CHECK(rows >= 0, "all_to_all_single: a result of {} rows; expected 0 or more, the sum of the output splits",
+                rows);
+    return call_op(kAllToAllVSingle, Attrs::of(CallAttrs{.group = GroupRef::of(group), .rows = rows}), x, output_splits,
+                   input_splits);
   });
 }
 

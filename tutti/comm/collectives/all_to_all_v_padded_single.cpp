@@ -1,5 +1,5 @@
-// all_to_all_v_padded_single: an all_to_all_v_single whose receivers need not know the splits. They have room for as many rows as may
-// come, and get the number of rows from each rank along with the rows.
+// all_to_all_v_padded_single: an all_to_all_v_single whose receivers need not know the splits. They have room for as
+// many rows as may come, and get the number of rows from each rank along with the rows.
 #include <algorithm>
 #include <numeric>
 
@@ -18,28 +18,32 @@ void check_sides(const char* op, const CallPart& part) {
   checks::split_tensor(op, "input", part.input(1), part.seat.ranks);
   checks::split_tensor(op, "output", part.output(1), part.seat.ranks);
   checks::splits_within(op, "input", part.input(), part.input(1));
-  TUTTI_CHECK(part.output().ndim() > 0, "{}: the output tensor {} has no dim 0 for the rows", op, describe(part.output()));
-  const auto row = [](const Tensor& t) { return std::accumulate(t.extents().begin() + 1, t.extents().end(), int64_t{1}, std::multiplies()); };
-  TUTTI_CHECK(row(part.input()) == row(part.output()), "{}: rows of the input {} have {} elements, those of the output {} have {}; expected the same", op,
+  TUTTI_CHECK(part.output().ndim() > 0, "{}: the output tensor {} has no dim 0 for the rows", op,
+              describe(part.output()));
+  const auto row = [](const Tensor& t) {
+    return std::accumulate(t.extents().begin() + 1, t.extents().end(), int64_t{1}, std::multiplies());
+  };
+  TUTTI_CHECK(row(part.input()) == row(part.output()),
+              "{}: rows of the input {} have {} elements, those of the output {} have {}; expected the same", op,
               describe(part.input()), row(part.input()), describe(part.output()), row(part.output()));
 }
 
 }  // namespace
 }  // namespace tutti::comm
 
-TUTTI_COLLECTIVE(all_to_all_v_padded_single) {
+TUTTI_COLLECTIVE(all_to_all_v_padded_single){
     .name = "all_to_all_v_padded_single",
     .outputs = Given::padded,
     .inputs = Given::padded,
     .evenness = Evenness::pairwise,
     .sizes = tutti::comm::check_sides,
-    .make = [](const CallRecord& record, const CallPart& part) -> std::unique_ptr<Collective> { return std::make_unique<PaddedMove>(record, part); },
+    .make = [](const CallRecord& record, const CallPart& part) -> std::unique_ptr<Collective> {
+      return std::make_unique<PaddedMove>(record, part);
+    },
     .functional = {&functional::kAllToAllVPaddedSingle},
     // With splits of n elements each.
-    .source =
-        [](int64_t i, int64_t n, const Seat& seat, int) {
-          return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, seat.rank * n + i % n};
-        },
+    .source = [](int64_t i, int64_t n, const Seat& seat,
+                 int) { return Source{static_cast<int>(i / n), static_cast<int>(i / n) + 1, seat.rank * n + i % n}; },
     .wire = [](double ranks) { return (ranks - 1) / ranks; },
 };
 
@@ -77,7 +81,9 @@ std::vector<Sample> samples() {
   std::vector<Sample> samples;
   for (const Extents& sizes : {Extents{most, 3}, Extents{most}, Extents{most, 2, 2}, Extents{most, 0}}) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::i64}) {
-      samples.push_back({fmt::format("{} {}", sizes, name_of(dtype)), {facets::sample_tensor(1, sizes, dtype), Tensor::of(splits)}, attrs});
+      samples.push_back({fmt::format("{} {}", sizes, name_of(dtype)),
+                         {facets::sample_tensor(1, sizes, dtype), Tensor::of(splits)},
+                         attrs});
     }
   }
   return samples;
@@ -109,8 +115,8 @@ const OpDef kAllToAllVPaddedSingle{
     .transfer = {.starts_early = true},
     .kernel =
         [](const OpCall& call, std::span<const Tensor> outputs) {
-          const Work work = group_of(call)->all_to_all_v_padded_single(target_of(outputs[0]), target_of(outputs[1]), snapshot(sent_part(call[0], call[1])),
-                                                                       call[1], kStart);
+          const Work work = group_of(call)->all_to_all_v_padded_single(
+              target_of(outputs[0]), target_of(outputs[1]), snapshot(sent_part(call[0], call[1])), call[1], kStart);
           attach(outputs[0], work);
           attach(outputs[1], work);
         },
@@ -125,9 +131,11 @@ const OpDef kAllToAllVPaddedSingle{
     .samples = samples,
 };
 
-PaddedRows all_to_all_v_padded_single(const Tensor& x, const Tensor& input_splits, const SymInt& capacity, const GroupArgument& group) {
+PaddedRows all_to_all_v_padded_single(const Tensor& x, const Tensor& input_splits, const SymInt& capacity,
+                                      const GroupArgument& group) {
   return group->checked(CollectiveKind::all_to_all_v_padded_single, [&] {
-    TUTTI_CHECK(x.defined() && x.ndim() > 0, "all_to_all_v_padded_single: the tensor {} has no dim 0 to split", describe(x));
+    TUTTI_CHECK(x.defined() && x.ndim() > 0, "all_to_all_v_padded_single: the tensor {} has no dim 0 to split",
+                describe(x));
     checks::split_tensor("all_to_all_v_padded_single", "input", input_splits, group->size());
     TUTTI_CHECK(capacity >= 0, "all_to_all_v_padded_single: a capacity of {} rows; expected 0 or more", capacity);
     return exchange(Attrs::of(CallAttrs{.group = GroupRef::of(group), .rows = capacity}), x, input_splits);

@@ -2,7 +2,7 @@
 #include "tutti/comm/collective_def.h"
 #include "tutti/comm/exchanges/move.h"
 
-TUTTI_COLLECTIVE(barrier) {
+TUTTI_COLLECTIVE(barrier){
     .name = "barrier",
     .evenness = Evenness::pairwise,
     .move = [](Move&, const CallPart&) {},

@@ -6,7 +6,7 @@
 #include "tutti/comm/functional/reference.h"
 #include "tutti/ops/engine/index_loops.h"
 
-TUTTI_COLLECTIVE(broadcast) {
+TUTTI_COLLECTIVE(broadcast){
     .name = "broadcast",
     .outputs = Given::share,
     .in_place = InPlace::from_root,
@@ -32,7 +32,10 @@ bool is_root(const OpCall& call) { return rank_of(call) == attrs_of(call).peer; 
 }  // namespace
 
 const OpDef kBroadcast = op_of_row(
-    "broadcast", [](const VjpCall& c, std::span<Tensor> grads) { grads[0] = wait_tensor(call_op(kReduceToRoot, c.attrs, widened(c.grads[0]))); },
+    "broadcast",
+    [](const VjpCall& c, std::span<Tensor> grads) {
+      grads[0] = wait_tensor(call_op(kReduceToRoot, c.attrs, widened(c.grads[0])));
+    },
     samples_of<kBroadcast>);
 
 // The sum of all ranks' tensors on the root, zeros elsewhere: the transpose of broadcast.

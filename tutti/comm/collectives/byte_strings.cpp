@@ -26,7 +26,8 @@ Tensor no_sizes(int ranks) { return Tensor::of<int64_t>(std::vector<int64_t>(sta
 Tensor size_tensor(int64_t size) { return Tensor::of<int64_t>({size}); }
 
 int64_t checked_size(const char* op, int64_t size, int from) {
-  TUTTI_CHECK_ENV(size >= 0 && size <= kMaxBytes, "{}: rank {} announces {} bytes; at most {} are taken", op, from, size, kMaxBytes);
+  TUTTI_CHECK_ENV(size >= 0 && size <= kMaxBytes, "{}: rank {} announces {} bytes; at most {} are taken", op, from,
+                  size, kMaxBytes);
   return size;
 }
 
@@ -35,7 +36,9 @@ int64_t checked_size(const char* op, int64_t size, int from) {
 std::string ProcessGroup::broadcast_bytes(const std::string& bytes, int root) {
   const Tensor size = size_tensor(static_cast<int64_t>(bytes.size()));
   broadcast(size, root);
-  std::string result = rank_ == root ? bytes : std::string(static_cast<size_t>(checked_size("broadcast_bytes", size.item_int(), root)), '\0');
+  std::string result =
+      rank_ == root ? bytes
+                    : std::string(static_cast<size_t>(checked_size("broadcast_bytes", size.item_int(), root)), '\0');
   broadcast(view_of(result), root);
   return result;
 }
@@ -61,7 +64,8 @@ std::vector<std::string> ProcessGroup::gather_bytes(const std::string& bytes, in
   std::vector<int64_t> offers(static_cast<size_t>(size()), 0), takes(static_cast<size_t>(size()), 0);
   offers[static_cast<size_t>(root)] = static_cast<int64_t>(bytes.size());
   if (rank_ == root) {
-    for (int p = 0; p < size(); ++p) takes[static_cast<size_t>(p)] = checked_size("gather_bytes", sizes.data<int64_t>()[p], p);
+    for (int p = 0; p < size(); ++p)
+      takes[static_cast<size_t>(p)] = checked_size("gather_bytes", sizes.data<int64_t>()[p], p);
   }
   const Tensor all = Tensor::empty({std::accumulate(takes.begin(), takes.end(), int64_t{0})}, DType::u8);
   all_to_all_v_single(all, view_of(bytes), takes, offers);
@@ -75,7 +79,8 @@ std::vector<std::string> ProcessGroup::gather_bytes(const std::string& bytes, in
 }
 
 std::string ProcessGroup::scatter_bytes(const std::vector<std::string>& parts, int root) {
-  // A root that gives another number of parts tells everybody in the place of their sizes, so that no rank is left in the call.
+  // A root that gives another number of parts tells everybody in the place of their sizes, so that no rank is left in
+  // the call.
   const bool fits = rank_ != root || parts.size() == static_cast<size_t>(size());
   std::vector<int64_t> offers(static_cast<size_t>(size()), 0), takes(static_cast<size_t>(size()), 0);
   std::string all;
@@ -91,8 +96,9 @@ std::string ProcessGroup::scatter_bytes(const std::vector<std::string>& parts, i
   }
   const Tensor own = size_tensor(0);
   scatter(own, sizes, root);
-  TUTTI_CHECK(own.item_int() >= 0, "scatter_bytes: rank {} gives {} part{} for a group of {} ranks; expected one for each", root, -1 - own.item_int(),
-              own.item_int() == -2 ? "" : "s", size());
+  TUTTI_CHECK(own.item_int() >= 0,
+              "scatter_bytes: rank {} gives {} part{} for a group of {} ranks; expected one for each", root,
+              -1 - own.item_int(), own.item_int() == -2 ? "" : "s", size());
   takes[static_cast<size_t>(root)] = checked_size("scatter_bytes", own.item_int(), root);
   std::string result(static_cast<size_t>(own.item_int()), '\0');
   all_to_all_v_single(view_of(result), view_of(all), takes, offers);
@@ -108,7 +114,8 @@ std::string ProcessGroup::recv_bytes(int peer, uint32_t tag) {
   const Tensor front = Tensor::of<int64_t>({0, 0});
   recv(front, peer, tag);
   const int64_t* said = front.data<int64_t>();
-  TUTTI_CHECK(said[0] == kBytesMark, "recv_bytes with tag {}: rank {} has sent a tensor i64 [2] instead of a byte string", tag, peer);
+  TUTTI_CHECK(said[0] == kBytesMark,
+              "recv_bytes with tag {}: rank {} has sent a tensor i64 [2] instead of a byte string", tag, peer);
   std::string result(static_cast<size_t>(checked_size("recv_bytes", said[1], peer)), '\0');
   recv(view_of(result), peer, tag);
   return result;
@@ -117,7 +124,15 @@ std::string ProcessGroup::recv_bytes(int peer, uint32_t tag) {
 }  // namespace tutti::comm
 
 // The sizes go first, then the bytes.
-TUTTI_COLLECTIVE(broadcast_bytes) {.name = "broadcast_bytes", .is_rooted = true, .evenness = Evenness::pairwise, .made_of = {"broadcast"}};
-TUTTI_COLLECTIVE(all_gather_bytes) {.name = "all_gather_bytes", .evenness = Evenness::pairwise, .made_of = {"all_gather_single", "all_gather"}};
-TUTTI_COLLECTIVE(gather_bytes) {.name = "gather_bytes", .is_rooted = true, .evenness = Evenness::pairwise, .made_of = {"all_gather_single", "all_to_all_v_single"}};
-TUTTI_COLLECTIVE(scatter_bytes) {.name = "scatter_bytes", .is_rooted = true, .evenness = Evenness::pairwise, .made_of = {"scatter", "all_to_all_v_single"}};
+TUTTI_COLLECTIVE(broadcast_bytes){
+    .name = "broadcast_bytes", .is_rooted = true, .evenness = Evenness::pairwise, .made_of = {"broadcast"}};
+TUTTI_COLLECTIVE(all_gather_bytes){
+    .name = "all_gather_bytes", .evenness = Evenness::pairwise, .made_of = {"all_gather_single", "all_gather"}};
+TUTTI_COLLECTIVE(gather_bytes){.name = "gather_bytes",
+                               .is_rooted = true,
+                               .evenness = Evenness::pairwise,
+                               .made_of = {"all_gather_single", "all_to_all_v_single"}};
+TUTTI_COLLECTIVE(scatter_bytes){.name = "scatter_bytes",
+                                .is_rooted = true,
+                                .evenness = Evenness::pairwise,
+                                .made_of = {"scatter", "all_to_all_v_single"}};

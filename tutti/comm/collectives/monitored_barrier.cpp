@@ -22,12 +22,17 @@ namespace {
 constexpr uint32_t kComeTag = (1u << 31) + 1, kGoTag = (1u << 31) + 2;
 
 // Rank 0 is the one to say who is missing: the others give its word so much longer than the deadline to arrive.
-std::chrono::milliseconds grace(std::chrono::milliseconds timeout) { return std::max(timeout / 20, std::chrono::milliseconds(25)); }
+std::chrono::milliseconds grace(std::chrono::milliseconds timeout) {
+  return std::max(timeout / 20, std::chrono::milliseconds(25));
+}
 
 // A message: the number of the barrier, and from rank 0 the first rank that did not come, or -1.
 Tensor token(int64_t number, int64_t first_missing = -1) { return Tensor::of<int64_t>({number, first_missing}); }
-// The number that came into token(0), which is as it was when the transport moves nothing: fake plans for peers that all come.
-int64_t number_in(const Tensor& t, int64_t expected) { return t.data<int64_t>()[0] == 0 ? expected : t.data<int64_t>()[0]; }
+// The number that came into token(0), which is as it was when the transport moves nothing: fake plans for peers that
+// all come.
+int64_t number_in(const Tensor& t, int64_t expected) {
+  return t.data<int64_t>()[0] == 0 ? expected : t.data<int64_t>()[0];
+}
 
 std::chrono::milliseconds left_until(Clock::time_point deadline) {
   return std::max(std::chrono::milliseconds(1), std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
@@ -63,7 +68,8 @@ void ProcessGroup::arrive_monitored(int64_t number, std::chrono::milliseconds ti
   if (monitored_.told > number) throw TimeoutError(fmt::format("{} has given it up", engine.describe_rank(0)));
   if (monitored_.first_missing < 0) return;
   const int missing = static_cast<int>(monitored_.first_missing);
-  throw TimeoutError(fmt::format("{} says that {} did not come in time; see its message", engine.describe_rank(0), engine.describe_rank(missing)));
+  throw TimeoutError(fmt::format("{} says that {} did not come in time; see its message", engine.describe_rank(0),
+                                 engine.describe_rank(missing)));
 }
 
 void ProcessGroup::watch_arrivals(int64_t number, std::chrono::milliseconds timeout, bool wait_all_ranks) {
@@ -77,7 +83,8 @@ void ProcessGroup::watch_arrivals(int64_t number, std::chrono::milliseconds time
   std::vector<Work> arrivals(reached.size());
   const auto expect = [&](size_t p) {
     tokens[p] = token(0);
-    arrivals[p] = engine.recv(tokens[p], static_cast<int>(p), kComeTag, {.async = true, .timeout = left_until(deadline)});
+    arrivals[p] =
+        engine.recv(tokens[p], static_cast<int>(p), kComeTag, {.async = true, .timeout = left_until(deadline)});
   };
   for (size_t p = 1; p < reached.size(); ++p) {
     if (reached[p] < number) expect(p);
@@ -95,7 +102,8 @@ void ProcessGroup::watch_arrivals(int64_t number, std::chrono::milliseconds time
     }
   }
   std::vector<Work> words;
-  for (int p = 1; p < size(); ++p) words.push_back(engine.send(token(number, first_missing), p, kGoTag, {.async = true, .timeout = timeout}));
+  for (int p = 1; p < size(); ++p)
+    words.push_back(engine.send(token(number, first_missing), p, kGoTag, {.async = true, .timeout = timeout}));
   // Who did not come may not have room for it; nobody waits for that.
   for (int p = 1; p < size(); ++p) {
     if (reached[static_cast<size_t>(p)] >= number) words[static_cast<size_t>(p - 1)].wait_for(grace(timeout));
@@ -107,4 +115,4 @@ void ProcessGroup::watch_arrivals(int64_t number, std::chrono::milliseconds time
 
 }  // namespace tutti::comm
 
-TUTTI_COLLECTIVE(monitored_barrier) {.name = "monitored_barrier", .evenness = Evenness::pairwise};
+TUTTI_COLLECTIVE(monitored_barrier){.name = "monitored_barrier", .evenness = Evenness::pairwise};

@@ -2,7 +2,7 @@
 #include "tutti/comm/collective_def.h"
 #include "tutti/comm/exchanges/reduction.h"
 
-TUTTI_COLLECTIVE(reduce) {
+TUTTI_COLLECTIVE(reduce){
     .name = "reduce",
     .outputs = Given::share,
     .in_place = InPlace::to_root,
@@ -11,7 +11,8 @@ TUTTI_COLLECTIVE(reduce) {
     .described = TensorSide::output,
     .reduction =
         [](Reduction& r, const CallRecord& record, const CallPart& part, const TransportTraits& traits) {
-          r.begin_reduce(record, traits, part.seat.rank, part.seat.ranks, part.output(), part.call.reduce, part.call.root);
+          r.begin_reduce(record, traits, part.seat.rank, part.seat.ranks, part.output(), part.call.reduce,
+                         part.call.root);
         },
     .source =
         [](int64_t i, int64_t, const Seat& seat, int root) {

@@ -17,8 +17,12 @@ namespace {
 class Scan final : public Collective {
  public:
   Scan(const CallRecord& call, const CallPart& part)
-      : output_(part.output(), true), dtype_(part.output().dtype()), op_(part.call.reduce), rank_(part.rank()),
-        ranks_(static_cast<size_t>(part.seat.ranks)), own_factor_(op_.factor()) {
+      : output_(part.output(), true),
+        dtype_(part.output().dtype()),
+        op_(part.call.reduce),
+        rank_(part.rank()),
+        ranks_(static_cast<size_t>(part.seat.ranks)),
+        own_factor_(op_.factor()) {
     record = call;
     next_ = op_.kind() == ReduceKind::premul_sum ? Phase::factors : Phase::values;
   }
@@ -50,7 +54,9 @@ class Scan final : public Collective {
   }
 
   std::byte* place_of(int peer) override {
-    return under_way_ == Phase::values && static_cast<size_t>(peer) <= rank_ ? received_[static_cast<size_t>(peer)].data() : nullptr;
+    return under_way_ == Phase::values && static_cast<size_t>(peer) <= rank_
+               ? received_[static_cast<size_t>(peer)].data()
+               : nullptr;
   }
 
   void receive(std::span<const Arrival> from) override {
@@ -69,7 +75,8 @@ class Scan final : public Collective {
     std::vector<const std::byte*> addends;
     for (const auto& values : received_) addends.push_back(values.data());
     if (!factors_.empty()) factors_.resize(addends.size());
-    if (output_.bytes() > 0) combine(op_.kind(), dtype_, addends, factors_, output_.bytes() / itemsize(dtype_), output_.data());
+    if (output_.bytes() > 0)
+      combine(op_.kind(), dtype_, addends, factors_, output_.bytes() / itemsize(dtype_), output_.data());
     output_.finish();
   }
 
@@ -89,13 +96,15 @@ class Scan final : public Collective {
 }  // namespace
 }  // namespace tutti::comm
 
-TUTTI_COLLECTIVE(scan) {
+TUTTI_COLLECTIVE(scan){
     .name = "scan",
     .outputs = Given::share,
     .in_place = InPlace::all_ranks,
     .reduces = true,
     .described = TensorSide::output,
-    .make = [](const CallRecord& record, const CallPart& part) -> std::unique_ptr<Collective> { return std::make_unique<tutti::comm::Scan>(record, part); },
+    .make = [](const CallRecord& record, const CallPart& part) -> std::unique_ptr<Collective> {
+      return std::make_unique<tutti::comm::Scan>(record, part);
+    },
     .source = [](int64_t i, int64_t, const Seat& seat, int) { return Source{0, seat.rank + 1, i}; },
     // This is the mean over the ranks.
     .wire = [](double ranks) { return (ranks - 1) / 2; },

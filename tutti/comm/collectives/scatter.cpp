@@ -3,7 +3,7 @@
 #include "tutti/comm/collective_def.h"
 #include "tutti/comm/exchanges/move.h"
 
-TUTTI_COLLECTIVE(scatter) {
+TUTTI_COLLECTIVE(scatter){
     .name = "scatter",
     .outputs = Given::share,
     .inputs = Given::list_on_root,
@@ -19,6 +19,7 @@ TUTTI_COLLECTIVE(scatter) {
           if (part.is_root()) m.offer_list(dense_list<DenseInput>(part.call.inputs));
           m.take_from(part.call.root, DenseOutput(part.output()));
         },
-    .source = [](int64_t i, int64_t n, const Seat& seat, int root) { return Source{root, root + 1, seat.rank * n + i}; },
+    .source = [](int64_t i, int64_t n, const Seat& seat,
+                 int root) { return Source{root, root + 1, seat.rank * n + i}; },
     .wire = [](double ranks) { return (ranks - 1) / ranks; },
 };

@@ -1,5 +1,6 @@
-// all_gather over hosts. In the first exchange a rank sends its slice to the ranks of its host and to those of its place on the other
-// hosts; in one further exchange for each other host, the ranks of this host pass on what they got from there.
+// all_gather over hosts. In the first exchange a rank sends its slice to the ranks of its host and to those of its
+// place on the other hosts; in one further exchange for each other host, the ranks of this host pass on what they got
+// from there.
 #include <cstring>
 
 #include "tutti/comm/exchanges/dense.h"
@@ -10,7 +11,8 @@ namespace {
 
 class HostAllGather final : public OverHosts {
  public:
-  HostAllGather(const CallRecord& call, const Seat& seat, const HostLayout& layout, const Tensor& output, const Tensor& input)
+  HostAllGather(const CallRecord& call, const Seat& seat, const HostLayout& layout, const Tensor& output,
+                const Tensor& input)
       : OverHosts(call, seat, layout), output_(output), bytes_(input.nbytes()) {
     const DenseInput own(input);
     if (own.data() != slice(rank_) && bytes_ > 0) std::memmove(slice(rank_), own.data(), static_cast<size_t>(bytes_));
@@ -39,7 +41,8 @@ class HostAllGather final : public OverHosts {
 
   void receive(std::span<const Arrival> from) override {
     for (size_t p = 0; p < from.size(); ++p) {
-      if (from[p].bytes > 0) std::memcpy(slice(sources_[p]) + from[p].offset, from[p].data, static_cast<size_t>(from[p].bytes));
+      if (from[p].bytes > 0)
+        std::memcpy(slice(sources_[p]) + from[p].offset, from[p].data, static_cast<size_t>(from[p].bytes));
     }
   }
 
@@ -54,13 +57,15 @@ class HostAllGather final : public OverHosts {
 
   DenseOutput output_;
   const int64_t bytes_;  // of a slice
-  std::vector<int> sources_ = std::vector<int>(static_cast<size_t>(layout_.hosts * layout_.per_host));  // whose slice a rank gives
+  std::vector<int> sources_ =
+      std::vector<int>(static_cast<size_t>(layout_.hosts * layout_.per_host));  // whose slice a rank gives
   int exchange_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Collective> all_gather_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout, const Tensor& output, const Tensor& input) {
+std::unique_ptr<Collective> all_gather_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout,
+                                                  const Tensor& output, const Tensor& input) {
   return std::make_unique<HostAllGather>(record, seat, layout, output, input);
 }
 

@@ -1,5 +1,5 @@
-// all_reduce over hosts, in pieces that stay in the caches. Each rank of a host reduces its share of a piece, then the slice that
-// its host owns of that share; slices and shares are gathered in the opposite order.
+// all_reduce over hosts, in pieces that stay in the caches. Each rank of a host reduces its share of a piece, then the
+// slice that its host owns of that share; slices and shares are gathered in the opposite order.
 #include <algorithm>
 #include <cstring>
 
@@ -24,7 +24,8 @@ Range part_of(const Range& range, int i, int parts) {
 
 class HostAllReduce final : public HostReduction {
  public:
-  HostAllReduce(const CallRecord& call, const Seat& seat, const HostLayout& layout, const Tensor& tensor, const ReduceOp& op)
+  HostAllReduce(const CallRecord& call, const Seat& seat, const HostLayout& layout, const Tensor& tensor,
+                const ReduceOp& op)
       : HostReduction(call, seat, layout, tensor.dtype(), op), output_(tensor, true), count_(tensor.numel()) {}
 
   bool next(Exchange& exchange) override {
@@ -75,9 +76,12 @@ class HostAllReduce final : public HostReduction {
 
   void receive(std::span<const Arrival> from) override {
     switch (phase_) {
-      case Phase::factors: return keep_factors(from);
-      case Phase::reduce_inside: return combine_host(from, partials_.data());
-      case Phase::reduce_between: return combine_hosts(from, at(slice(host_).begin));
+      case Phase::factors:
+        return keep_factors(from);
+      case Phase::reduce_inside:
+        return combine_host(from, partials_.data());
+      case Phase::reduce_between:
+        return combine_hosts(from, at(slice(host_).begin));
       case Phase::gather_between:
         for (int h = 0; h < layout_.hosts; ++h) keep(from[static_cast<size_t>(across(h))], slice(h));
         return;
@@ -89,7 +93,9 @@ class HostAllReduce final : public HostReduction {
 
  private:
   enum class Phase : uint8_t { factors, reduce_inside, reduce_between, gather_between, gather_inside };
-  static Phase after(Phase phase) { return phase == Phase::gather_inside ? Phase::reduce_inside : static_cast<Phase>(static_cast<uint8_t>(phase) + 1); }
+  static Phase after(Phase phase) {
+    return phase == Phase::gather_inside ? Phase::reduce_inside : static_cast<Phase>(static_cast<uint8_t>(phase) + 1);
+  }
 
   // What the rank of a place reduces of the piece, and what the hosts have of this rank's share.
   Range share(int place) const { return part_of(piece_, place, layout_.per_host); }
@@ -97,7 +103,8 @@ class HostAllReduce final : public HostReduction {
   std::byte* at(int64_t element) const { return output_.data() + element * narrow_; }
   void offer_elements(int rank, const Range& range) { offer(rank, at(range.begin), range.count() * narrow_); }
   void keep(const Arrival& arrival, const Range& range) const {
-    if (arrival.bytes > 0) std::memcpy(at(range.begin) + arrival.offset, arrival.data, static_cast<size_t>(arrival.bytes));
+    if (arrival.bytes > 0)
+      std::memcpy(at(range.begin) + arrival.offset, arrival.data, static_cast<size_t>(arrival.bytes));
   }
 
   Phase phase_ = Phase::factors;
@@ -109,7 +116,8 @@ class HostAllReduce final : public HostReduction {
 
 }  // namespace
 
-std::unique_ptr<Collective> all_reduce_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout, const Tensor& tensor, const ReduceOp& op) {
+std::unique_ptr<Collective> all_reduce_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout,
+                                                  const Tensor& tensor, const ReduceOp& op) {
   return std::make_unique<HostAllReduce>(record, seat, layout, tensor, op);
 }
 

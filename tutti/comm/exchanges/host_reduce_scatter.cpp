@@ -1,5 +1,5 @@
-// reduce_scatter over hosts. In one exchange for each host, the ranks of this host reduce the slices of that host's ranks, each rank
-// for the one that has its place there. In the last exchange partial results go where they belong.
+// reduce_scatter over hosts. In one exchange for each host, the ranks of this host reduce the slices of that host's
+// ranks, each rank for the one that has its place there. In the last exchange partial results go where they belong.
 #include "tutti/comm/exchanges/dense.h"
 #include "tutti/comm/exchanges/host_reduction.h"
 
@@ -8,7 +8,8 @@ namespace {
 
 class HostReduceScatter final : public HostReduction {
  public:
-  HostReduceScatter(const CallRecord& call, const Seat& seat, const HostLayout& layout, const Tensor& output, const Tensor& input, const ReduceOp& op)
+  HostReduceScatter(const CallRecord& call, const Seat& seat, const HostLayout& layout, const Tensor& output,
+                    const Tensor& input, const ReduceOp& op)
       : HostReduction(call, seat, layout, output.dtype(), op), input_(input), output_(output), count_(output.numel()) {
     partials_.resize(static_cast<size_t>(layout.hosts * count_ * wide_));
   }
@@ -49,15 +50,16 @@ class HostReduceScatter final : public HostReduction {
 
   const DenseInput input_;
   DenseOutput output_;
-  const int64_t count_;  // elements of a slice
+  const int64_t count_;              // elements of a slice
   std::vector<std::byte> partials_;  // for each host
   int exchange_ = -1;
 };
 
 }  // namespace
 
-std::unique_ptr<Collective> reduce_scatter_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout, const Tensor& output, const Tensor& input,
-                                                      const ReduceOp& op) {
+std::unique_ptr<Collective> reduce_scatter_over_hosts(const CallRecord& record, const Seat& seat,
+                                                      const HostLayout& layout, const Tensor& output,
+                                                      const Tensor& input, const ReduceOp& op) {
   return std::make_unique<HostReduceScatter>(record, seat, layout, output, input, op);
 }
 

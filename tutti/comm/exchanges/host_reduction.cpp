@@ -6,8 +6,14 @@
 
 namespace tutti::comm {
 
-HostReduction::HostReduction(const CallRecord& call, const Seat& seat, const HostLayout& layout, DType dtype, const ReduceOp& op)
-    : OverHosts(call, seat, layout), dtype_(dtype), op_(op), narrow_(itemsize(dtype)), wide_(part_bytes(op.kind(), dtype)), own_factor_(op.factor()) {}
+HostReduction::HostReduction(const CallRecord& call, const Seat& seat, const HostLayout& layout, DType dtype,
+                             const ReduceOp& op)
+    : OverHosts(call, seat, layout),
+      dtype_(dtype),
+      op_(op),
+      narrow_(itemsize(dtype)),
+      wide_(part_bytes(op.kind(), dtype)),
+      own_factor_(op.factor()) {}
 
 void HostReduction::exchange_factors(Exchange& exchange) {
   begin();
@@ -30,7 +36,8 @@ void HostReduction::combine_host(std::span<const Arrival> from, std::byte* parti
   addends_.clear();
   for (int j = 0; j < layout_.per_host; ++j) addends_.push_back(from[static_cast<size_t>(beside(j))].data);
   const Arrival& own = from[static_cast<size_t>(rank_)];
-  if (own.bytes > 0) combine_part(op_.kind(), dtype_, addends_, factors_, own.bytes / narrow_, partials + own.offset / narrow_ * wide_);
+  if (own.bytes > 0)
+    combine_part(op_.kind(), dtype_, addends_, factors_, own.bytes / narrow_, partials + own.offset / narrow_ * wide_);
 }
 
 void HostReduction::combine_hosts(std::span<const Arrival> from, std::byte* out) {
@@ -38,7 +45,8 @@ void HostReduction::combine_hosts(std::span<const Arrival> from, std::byte* out)
   for (int h = 0; h < layout_.hosts; ++h) addends_.push_back(from[static_cast<size_t>(across(h))].data);
   const Arrival& own = from[static_cast<size_t>(rank_)];
   const int ranks = layout_.hosts * layout_.per_host;
-  if (own.bytes > 0) combine_parts(op_.kind(), dtype_, addends_, ranks, own.bytes / wide_, out + own.offset / wide_ * narrow_);
+  if (own.bytes > 0)
+    combine_parts(op_.kind(), dtype_, addends_, ranks, own.bytes / wide_, out + own.offset / wide_ * narrow_);
 }
 
 }  // namespace tutti::comm

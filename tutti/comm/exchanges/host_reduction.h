@@ -15,8 +15,8 @@ class HostReduction : public OverHosts {
   bool needs_factors() const { return op_.kind() == ReduceKind::premul_sum && factors_.empty(); }
   void exchange_factors(Exchange& exchange);
 
-  // Reduces what arrives from the ranks of this host into `partials`, and what arrives from the ranks of this place into `out`.
-  // Both begin where the exchange's offers begin.
+  // Reduces what arrives from the ranks of this host into `partials`, and what arrives from the ranks of this place
+  // into `out`. Both begin where the exchange's offers begin.
   void combine_host(std::span<const Arrival> from, std::byte* partials);
   void combine_hosts(std::span<const Arrival> from, std::byte* out);
   // Stores the factors that arrive.

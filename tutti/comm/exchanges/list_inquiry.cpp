@@ -39,7 +39,8 @@ std::vector<std::byte> bytes_of(const std::vector<Row>& rows) {
 
 class ListInquiry final : public TellAll {
  public:
-  ListInquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, size_t entries, int ranks)
+  ListInquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, size_t entries,
+              int ranks)
       : TellAll(bytes_of(rows_of(list)), ranks), group_(group), entries_(entries), count_(list.size()) {
     record = call;
     // What is left in the record is equal on all ranks.
@@ -62,12 +63,16 @@ class ListInquiry final : public TellAll {
         const Row other = row(p, k);
         if (other == first) continue;
         const std::string output = entries_ == 1 ? "" : fmt::format("output {} of ", k % entries_);
-        return fmt::format("collective #{} of group '{}', {} of {} tensors: the {} of {}tensor {} differ: rank 0 gives {}, rank {} gives {}. All ranks "
-                           "of a group must make the same calls in the same order", record.sequence, group_, name_of(record.kind), count_ / entries_,
-                           other[0] != first[0] ? "dtypes" : "shapes", output, k / entries_ + 1, describe(first), p, describe(other));
+        return fmt::format(
+            "collective #{} of group '{}', {} of {} tensors: the {} of {}tensor {} differ: rank 0 gives {}, rank {} "
+            "gives {}. All ranks "
+            "of a group must make the same calls in the same order",
+            record.sequence, group_, name_of(record.kind), count_ / entries_,
+            other[0] != first[0] ? "dtypes" : "shapes", output, k / entries_ + 1, describe(first), p, describe(other));
       }
     }
-    return fmt::format("collective #{} of group '{}', {}: the ranks' lists differ", record.sequence, group_, name_of(record.kind));
+    return fmt::format("collective #{} of group '{}', {}: the ranks' lists differ", record.sequence, group_,
+                       name_of(record.kind));
   }
 
   const std::string group_;
@@ -86,7 +91,8 @@ uint64_t hash_of(const std::vector<ListedTensor>& list) {
   return hash;
 }
 
-std::unique_ptr<Collective> make_list_inquiry(const CallRecord& call, const std::string& group, const std::vector<ListedTensor>& list, size_t entries, int ranks) {
+std::unique_ptr<Collective> make_list_inquiry(const CallRecord& call, const std::string& group,
+                                              const std::vector<ListedTensor>& list, size_t entries, int ranks) {
   return std::make_unique<ListInquiry>(call, group, list, entries, ranks);
 }
 

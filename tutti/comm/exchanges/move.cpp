@@ -27,7 +27,8 @@ void Move::copy_what_is_overwritten() {
     if (offer.bytes == 0) continue;
     bool stays = true;
     for (size_t p = 0; p < ranks_ && stays; ++p) {
-      const bool is_own_slice = offers_.size() == 1 && p == rank_ && targets_[p] == offer.data && take(p) == offer.bytes;
+      const bool is_own_slice =
+          offers_.size() == 1 && p == rank_ && targets_[p] == offer.data && take(p) == offer.bytes;
       stays = targets_[p] == nullptr || is_own_slice || !WrittenRange{targets_[p], targets_[p] + take(p)}.meets(offer);
     }
     if (!stays) offer_a_copy(offer, copies_);

@@ -12,16 +12,16 @@ namespace tutti::comm {
 class Move final : public Collective {
  public:
   // Sets what this rank offers: one block for all, or one per rank. By default nothing.
-  void offer(DenseInput input);                                    // to all
+  void offer(DenseInput input);                                        // to all
   void offer_parts(DenseInput input, std::span<const int64_t> bytes);  // consecutive parts, one per rank
   void offer_parts(DenseInput input, int64_t bytes_each);
-  void offer_list(std::vector<DenseInput> inputs);                 // one tensor per rank
-  void offer_to(int rank, DenseInput input);                       // to one rank
+  void offer_list(std::vector<DenseInput> inputs);  // one tensor per rank
+  void offer_to(int rank, DenseInput input);        // to one rank
   // Sets where the data from each rank is written. By default nothing is taken.
   void take_parts(DenseOutput output, std::vector<int64_t> bytes);  // consecutive parts, one per rank
   void take_parts(DenseOutput output, int64_t bytes_each);
-  void take_list(std::vector<DenseOutput> outputs);                 // one tensor per rank
-  void take_from(int rank, DenseOutput output);                     // from one rank
+  void take_list(std::vector<DenseOutput> outputs);  // one tensor per rank
+  void take_from(int rank, DenseOutput output);      // from one rank
 
   void begin(const CallRecord& call, int rank, int ranks);
 

@@ -1,9 +1,10 @@
-// Collectives over several hosts that send each byte between hosts once: ranks of a host reduce or distribute among themselves, and
-// only ranks of the same place on their hosts meet those of others.
+// Collectives over several hosts that send each byte between hosts once: ranks of a host reduce or distribute among
+// themselves, and only ranks of the same place on their hosts meet those of others.
 //
-// With H hosts of L ranks, a host sends to the others, for tensors of n bytes on every rank: all_reduce 2 n (H - 1) / H,
-// reduce_scatter (of n bytes to slices of n / HL) n (H - 1) / H, and all_gather (of n bytes each) n L (H - 1). Partial sums of narrow
-// floats travel in f32. Without this, every rank sends to each rank of other hosts, which is L times as much.
+// With H hosts of L ranks, a host sends to the others, for tensors of n bytes on every rank: all_reduce 2 n (H - 1) /
+// H, reduce_scatter (of n bytes to slices of n / HL) n (H - 1) / H, and all_gather (of n bytes each) n L (H - 1).
+// Partial sums of narrow floats travel in f32. Without this, every rank sends to each rank of other hosts, which is L
+// times as much.
 #pragma once
 
 #include <memory>
@@ -16,11 +17,14 @@
 namespace tutti::comm {
 
 // In place on `tensor`. The ranks of each host must be a node of the tree over ranks.
-std::unique_ptr<Collective> all_reduce_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout, const Tensor& tensor, const ReduceOp& op);
+std::unique_ptr<Collective> all_reduce_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout,
+                                                  const Tensor& tensor, const ReduceOp& op);
 // The same for `input`, of which rank r gets slice r.
-std::unique_ptr<Collective> reduce_scatter_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout, const Tensor& output, const Tensor& input,
-                                                      const ReduceOp& op);
-std::unique_ptr<Collective> all_gather_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout, const Tensor& output, const Tensor& input);
+std::unique_ptr<Collective> reduce_scatter_over_hosts(const CallRecord& record, const Seat& seat,
+                                                      const HostLayout& layout, const Tensor& output,
+                                                      const Tensor& input, const ReduceOp& op);
+std::unique_ptr<Collective> all_gather_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout,
+                                                  const Tensor& output, const Tensor& input);
 
 // What the three have in common: exchanges in which a rank meets some of the others only.
 class OverHosts : public Collective {

@@ -33,8 +33,14 @@ void fill_with_identity(std::byte* data, int64_t bytes, DType dtype) {
 
 // Over a transport that moves no data, the others have room for everything and send nothing.
 PaddedMove::PaddedMove(const CallRecord& call, const CallPart& part)
-    : rank_(part.rank()), ranks_(static_cast<size_t>(part.seat.ranks)), dtype_(part.input().dtype()), row_bytes_(bytes_of_row(part.output())),
-      input_(part.input()), output_(part.output()), output_splits_(part.output(1)), table_(ranks_ * (ranks_ + 1), 0) {
+    : rank_(part.rank()),
+      ranks_(static_cast<size_t>(part.seat.ranks)),
+      dtype_(part.input().dtype()),
+      row_bytes_(bytes_of_row(part.output())),
+      input_(part.input()),
+      output_(part.output()),
+      output_splits_(part.output(1)),
+      table_(ranks_ * (ranks_ + 1), 0) {
   record = call;
   for (size_t p = 0; p < ranks_; ++p) told_by(p)[0] = std::numeric_limits<int64_t>::max();
   int64_t* own = told_by(rank_);
@@ -57,7 +63,8 @@ bool PaddedMove::next(Exchange& exchange) {
       begin_move();
       next_ = Phase::finish;
       return move_.next(exchange);
-    case Phase::finish: break;
+    case Phase::finish:
+      break;
   }
   fill_with_identity(output_.data() + taken_bytes_, output_.bytes() - taken_bytes_, dtype_);
   auto* splits = reinterpret_cast<int64_t*>(output_splits_.data());
@@ -79,13 +86,17 @@ void PaddedMove::check_room() {
     int64_t sum = 0;
     size_t most = 0;
     for (size_t p = 0; p < ranks_; ++p) {
-      TUTTI_CHECK_ENV(rows(p, to) >= 0 && rows(p, to) <= kMaxRows, "rank {} announces {} rows for rank {}", p, rows(p, to), to);
+      TUTTI_CHECK_ENV(rows(p, to) >= 0 && rows(p, to) <= kMaxRows, "rank {} announces {} rows for rank {}", p,
+                      rows(p, to), to);
       sum += rows(p, to);
       if (rows(p, to) > rows(most, to)) most = p;
     }
     if (sum <= room_of(to)) continue;
-    throw AgreedError(fmt::format("rank {} would receive {} rows, {} of them (the most) from rank {}, more than its capacity of {}; nothing was written. Give "
-                                  "it more capacity, or send it fewer rows", to, sum, rows(most, to), most, room_of(to)));
+    throw AgreedError(
+        fmt::format("rank {} would receive {} rows, {} of them (the most) from rank {}, more than its capacity of {}; "
+                    "nothing was written. Give "
+                    "it more capacity, or send it fewer rows",
+                    to, sum, rows(most, to), most, room_of(to)));
   }
 }
 

@@ -1,9 +1,11 @@
-// PaddedMove: an all_to_all of rows whose receivers do not know how many they get, but have room for as many as may come.
+// PaddedMove: an all_to_all of rows whose receivers do not know how many they get, but have room for as many as may
+// come.
 //
-// 1. Every rank tells all others how many rows it has room for and how many it sends to each rank: 8 (W + 1) bytes to each.
+// 1. Every rank tells all others how many rows it has room for and how many it sends to each rank: 8 (W + 1) bytes to
+// each.
 // 2. The rows are moved.
-// After the first exchange all ranks have the same table. A rank that would get more rows than it has room for is therefore an error on
-// all ranks, before anything is written.
+// After the first exchange all ranks have the same table. A rank that would get more rows than it has room for is
+// therefore an error on all ranks, before anything is written.
 #pragma once
 
 #include <vector>

@@ -30,8 +30,8 @@ void Reduction::forget() {
   copies_.clear();
 }
 
-void Reduction::begin_reduce(const CallRecord& call, const TransportTraits& traits, int rank, int ranks, const Tensor& tensor,
-                             const ReduceOp& op, int root) {
+void Reduction::begin_reduce(const CallRecord& call, const TransportTraits& traits, int rank, int ranks,
+                             const Tensor& tensor, const ReduceOp& op, int root) {
   begin(call, rank, ranks, tensor.dtype(), op);
   root_ = root;
   output_ = DenseOutput(tensor, true);
@@ -42,8 +42,8 @@ void Reduction::begin_reduce(const CallRecord& call, const TransportTraits& trai
   phase_ = op.kind() == ReduceKind::premul_sum ? Phase::factors : first_;
 }
 
-void Reduction::begin_scatter(const CallRecord& call, int rank, int ranks, const Tensor& output, std::vector<DenseInput> inputs,
-                              const ReduceOp& op) {
+void Reduction::begin_scatter(const CallRecord& call, int rank, int ranks, const Tensor& output,
+                              std::vector<DenseInput> inputs, const ReduceOp& op) {
   begin(call, rank, ranks, output.dtype(), op);
   inputs_ = std::move(inputs);
   output_ = DenseOutput(output);
@@ -54,8 +54,8 @@ void Reduction::begin_scatter(const CallRecord& call, int rank, int ranks, const
   phase_ = op.kind() == ReduceKind::premul_sum ? Phase::factors : first_;
 }
 
-void Reduction::begin_scatter_parts(const CallRecord& call, int rank, int ranks, const Tensor& output, const Tensor& input,
-                                    const ReduceOp& op) {
+void Reduction::begin_scatter_parts(const CallRecord& call, int rank, int ranks, const Tensor& output,
+                                    const Tensor& input, const ReduceOp& op) {
   begin(call, rank, ranks, output.dtype(), op);
   inputs_.emplace_back(input);
   output_ = DenseOutput(output);
@@ -137,7 +137,8 @@ void Reduction::begin_piece() {
   piece_ = piece_end_;
   const int64_t left = output_.bytes() - piece_;
   const bool in_one = left / ranks_ >= traits_->one_piece_share_bytes;
-  piece_end_ = piece_ + (in_one ? left : std::min(left, std::max(traits_->piece_bytes / kAligned * kAligned, kAligned)));
+  piece_end_ =
+      piece_ + (in_one ? left : std::min(left, std::max(traits_->piece_bytes / kAligned * kAligned, kAligned)));
   offers_.clear();
   for (int p = 0; p < ranks_; ++p) offers_.push_back({output_.data() + share_begin(p), share_bytes(p)});
   reduced_ = output_.data() + share_begin(rank_);

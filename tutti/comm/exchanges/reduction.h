@@ -10,8 +10,8 @@
 
 namespace tutti::comm {
 
-// Small buffers: every rank takes all of them and reduces all elements. Larger buffers are processed in pieces: every rank
-// reduces its share of each piece, then the shares are gathered. In both cases the additions for an element follow
+// Small buffers: every rank takes all of them and reduces all elements. Larger buffers are processed in pieces: every
+// rank reduces its share of each piece, then the shares are gathered. In both cases the additions for an element follow
 // the tree over ranks, so the bits do not depend on which way was chosen.
 class Reduction final : public Collective {
  public:
@@ -29,7 +29,9 @@ class Reduction final : public Collective {
   void forget();
 
   bool next(Exchange& exchange) override;
-  std::byte* place_of(int peer) override { return under_way_ == Phase::gather ? output_.data() + share_begin(peer) : nullptr; }
+  std::byte* place_of(int peer) override {
+    return under_way_ == Phase::gather ? output_.data() + share_begin(peer) : nullptr;
+  }
   void receive(std::span<const Arrival> from) override;
 
  private:
@@ -49,17 +51,17 @@ class Reduction final : public Collective {
   DType dtype_ = DType::f32;
   ReduceOp op_;
   Phase under_way_ = Phase::finished;
-  Phase phase_ = Phase::finished;   // what comes next
-  Phase first_ = Phase::finished;   // after the factors are known
+  Phase phase_ = Phase::finished;  // what comes next
+  Phase first_ = Phase::finished;  // after the factors are known
   std::vector<DenseInput> inputs_;
   DenseOutput output_;
   const TransportTraits* traits_ = nullptr;
-  int64_t piece_ = 0;        // where the piece under way begins, bytes
+  int64_t piece_ = 0;  // where the piece under way begins, bytes
   int64_t piece_end_ = 0;
   std::byte* reduced_ = nullptr;    // where this rank's reduced elements go
   std::vector<std::byte> scratch_;  // of ranks that must not write their tensor
   double own_factor_ = 1.0;
-  std::vector<double> factors_;     // premul_sum: of every rank
+  std::vector<double> factors_;  // premul_sum: of every rank
   ConstBlock first_offer_;
   std::vector<ConstBlock> offers_;
   std::vector<std::vector<std::byte>> copies_;  // copies of offers that overlap the output

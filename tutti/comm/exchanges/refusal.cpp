@@ -35,10 +35,11 @@ class ExchangeOfReasons final : public TellAll {
       const auto* text = reinterpret_cast<const char*>(told(p).data());
       const std::string reason(text, strnlen(text, kReasonBytes));  // another process has written it
       if (reason.empty()) continue;
-      return fmt::format("collective #{} of group '{}': rank {} refused its call, where rank {} called {}: {}", record.sequence, group_, p, rank_, describe(call_),
-                         reason);
+      return fmt::format("collective #{} of group '{}': rank {} refused its call, where rank {} called {}: {}",
+                         record.sequence, group_, p, rank_, describe(call_), reason);
     }
-    return fmt::format("collective #{} of group '{}': a rank refused its call, where rank {} called {}", record.sequence, group_, rank_, describe(call_));
+    return fmt::format("collective #{} of group '{}': a rank refused its call, where rank {} called {}",
+                       record.sequence, group_, rank_, describe(call_));
   }
 
   const CallRecord call_;
@@ -48,7 +49,8 @@ class ExchangeOfReasons final : public TellAll {
 
 }  // namespace
 
-std::unique_ptr<Collective> make_refusal(const CallRecord& call, const std::string& group, int rank, int ranks, std::string why) {
+std::unique_ptr<Collective> make_refusal(const CallRecord& call, const std::string& group, int rank, int ranks,
+                                         std::string why) {
   return std::make_unique<ExchangeOfReasons>(call, group, rank, ranks, std::move(why));
 }
 

@@ -1,5 +1,5 @@
-// TellAll: every rank tells all others a block of bytes, of one length on all ranks, and the call then ends with a UsageError that says
-// what they make of it together.
+// TellAll: every rank tells all others a block of bytes, of one length on all ranks, and the call then ends with a
+// UsageError that says what they make of it together.
 #pragma once
 
 #include <cstring>
@@ -23,14 +23,17 @@ class TellAll : public Collective {
   }
   void receive(std::span<const Arrival> from) override {
     for (size_t p = 0; p < from.size(); ++p) {
-      if (from[p].bytes > 0) std::memcpy(told_[p].data() + from[p].offset, from[p].data, static_cast<size_t>(from[p].bytes));
+      if (from[p].bytes > 0)
+        std::memcpy(told_[p].data() + from[p].offset, from[p].data, static_cast<size_t>(from[p].bytes));
     }
   }
 
  protected:
   // Until a rank has told, it counts as having told what this one does.
   TellAll(std::vector<std::byte> own, int ranks)
-      : own_(std::move(own)), told_(static_cast<size_t>(ranks), own_), offer_{own_.data(), static_cast<int64_t>(own_.size())} {}
+      : own_(std::move(own)),
+        told_(static_cast<size_t>(ranks), own_),
+        offer_{own_.data(), static_cast<int64_t>(own_.size())} {}
 
   const std::vector<std::byte>& told(size_t rank) const { return told_[rank]; }
   size_t ranks() const { return told_.size(); }

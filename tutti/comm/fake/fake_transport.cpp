@@ -7,7 +7,8 @@
 
 namespace tutti::comm {
 
-FakeTransport::FakeTransport(int rank, int size, std::string group) : rank_(rank), size_(size), group_(std::move(group)) {
+FakeTransport::FakeTransport(int rank, int size, std::string group)
+    : rank_(rank), size_(size), group_(std::move(group)) {
   TUTTI_CHECK(rank >= 0 && rank < size, "group '{}': rank {} of {} ranks", group_, rank, size);
 }
 
@@ -22,7 +23,8 @@ void FakeTransport::start(const CallRecord& call, int64_t step, const Exchange& 
   throw_if_failed();
   TUTTI_ASSERT(exchange_ == nullptr, "a round starts while another is under way");
   check_exchange(call, exchange, rank_, size_);
-  TUTTI_CHECK(call.root < size_, "{} #{}: root {} of a group of {}", name_of(call.kind), call.sequence, call.root, size_);
+  TUTTI_CHECK(call.root < size_, "{} #{}: root {} of a group of {}", name_of(call.kind), call.sequence, call.root,
+              size_);
   CallCount& count = counts_[static_cast<size_t>(call.kind)];
   count.calls += step == 0;
   ++count.rounds;
@@ -64,7 +66,8 @@ void FakeTransport::advance_messages() { throw_if_failed(); }
 
 std::string FakeTransport::last_seen(int rank) const {
   if (rank != rank_) return "";
-  return last_.sequence == 0 ? "it has made no call yet" : fmt::format("its last call was #{}, {}", last_.sequence, describe(last_));
+  return last_.sequence == 0 ? "it has made no call yet"
+                             : fmt::format("its last call was #{}, {}", last_.sequence, describe(last_));
 }
 
 void FakeTransport::fail(std::string_view reason) {

@@ -1,5 +1,5 @@
-// FakeTransport: simulates any world size in one process, without peers. It checks its arguments, counts, and moves only the
-// rank's own part. It can be used to test whether a program makes legal calls and how much data it would send.
+// FakeTransport: simulates any world size in one process, without peers. It checks its arguments, counts, and moves
+// only the rank's own part. It can be used to test whether a program makes legal calls and how much data it would send.
 #pragma once
 
 #include <array>

@@ -8,15 +8,19 @@
 
 namespace tutti::comm::functional {
 GroupArgument::GroupArgument(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {
-  TUTTI_CHECK(group_ != nullptr, "functional collective: the process group is null; this rank may not be a member of it");
+  TUTTI_CHECK(group_ != nullptr,
+              "functional collective: the process group is null; this rank may not be a member of it");
 }
 GroupArgument::GroupArgument(ProcessGroup& group) : group_(group.weak_from_this().lock()) {
-  TUTTI_CHECK(group_ != nullptr, "functional collective: no shared_ptr owns the process group '{}'; make it with std::make_shared", group.name());
+  TUTTI_CHECK(group_ != nullptr,
+              "functional collective: no shared_ptr owns the process group '{}'; make it with std::make_shared",
+              group.name());
 }
 GroupArgument::GroupArgument(const std::string& name) : group_(GroupRegistry::current().resolve(name)) {}
 
 ReduceArgument::ReduceArgument(ReduceKind kind) : op_(kind) {
-  TUTTI_CHECK(kind != ReduceKind::premul_sum, "reduce op premul_sum needs its factor; give ReduceOp::premul_sum(factor)");
+  TUTTI_CHECK(kind != ReduceKind::premul_sum,
+              "reduce op premul_sum needs its factor; give ReduceOp::premul_sum(factor)");
 }
 ReduceArgument::ReduceArgument(std::string_view name) : ReduceArgument(reduce_kind_from_name(name)) {}
 
@@ -34,9 +38,15 @@ GroupRef GroupRef::of(const GroupArgument& group) {
 
 std::shared_ptr<ProcessGroup> GroupRef::resolve(const char* op) const {
   const GroupRegistry::Found found = GroupRegistry::current().find(*name);
-  TUTTI_CHECK(found.is_known, "{}: the process group '{}' it was called with is not registered on this rank: it was destroyed and forgotten, or its name was "
-              "removed; keep the group and its name until backward is done", op, *name);
-  TUTTI_CHECK(found.group != nullptr, "{}: the process group '{}' it was called with is already destroyed; keep the group until backward is done", op, *name);
+  TUTTI_CHECK(found.is_known,
+              "{}: the process group '{}' it was called with is not registered on this rank: it was destroyed and "
+              "forgotten, or its name was "
+              "removed; keep the group and its name until backward is done",
+              op, *name);
+  TUTTI_CHECK(
+      found.group != nullptr,
+      "{}: the process group '{}' it was called with is already destroyed; keep the group until backward is done", op,
+      *name);
   return found.group;
 }
 

@@ -1,4 +1,5 @@
-// Argument types of functional collectives: a group given as an object or by name, a reduction given by value or by name.
+// Argument types of functional collectives: a group given as an object or by name, a reduction given by value or by
+// name.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ namespace tutti::comm::functional {
 // registered or whose group no longer exists, and for a group that is not owned by a shared_ptr.
 class GroupArgument {
  public:
-  GroupArgument(std::shared_ptr<ProcessGroup> group);  // NOLINT: a group is a group argument
-  GroupArgument(ProcessGroup& group);                  // NOLINT
-  GroupArgument(const std::string& name);              // NOLINT
+  GroupArgument(std::shared_ptr<ProcessGroup> group);                    // NOLINT: a group is a group argument
+  GroupArgument(ProcessGroup& group);                                    // NOLINT
+  GroupArgument(const std::string& name);                                // NOLINT
   GroupArgument(const char* name) : GroupArgument(std::string(name)) {}  // NOLINT
 
   ProcessGroup& operator*() const { return *group_; }
@@ -27,15 +28,15 @@ class GroupArgument {
   std::shared_ptr<ProcessGroup> group_;
 };
 
-// A reduction, or its name: "sum", "avg", "product", "min", "max", "band", "bor", "bxor". UsageError for other names; pass
-// premul_sum as ReduceOp::premul_sum(factor).
+// A reduction, or its name: "sum", "avg", "product", "min", "max", "band", "bor", "bxor". UsageError for other names;
+// pass premul_sum as ReduceOp::premul_sum(factor).
 class ReduceArgument {
  public:
-  ReduceArgument(const ReduceOp& op) : op_(op) {}          // NOLINT: a reduction is a reduction argument
-  ReduceArgument(ReduceKind kind);                         // NOLINT
-  ReduceArgument(std::string_view name);                   // NOLINT
+  ReduceArgument(const ReduceOp& op) : op_(op) {}  // NOLINT: a reduction is a reduction argument
+  ReduceArgument(ReduceKind kind);                 // NOLINT
+  ReduceArgument(std::string_view name);           // NOLINT
   ReduceArgument(const std::string& name) : ReduceArgument(std::string_view(name)) {}  // NOLINT
-  ReduceArgument(const char* name) : ReduceArgument(std::string_view(name)) {}  // NOLINT
+  ReduceArgument(const char* name) : ReduceArgument(std::string_view(name)) {}         // NOLINT
 
   const ReduceOp& operator*() const { return op_; }
 
@@ -51,7 +52,8 @@ struct GroupRef {
 
   // A group that nobody registered is given a name, see GroupRegistry::name_for().
   static GroupRef of(const GroupArgument& group);
-  // The group of that name on this rank. UsageError, naming the op, when it no longer exists, or was never registered here.
+  // The group of that name on this rank. UsageError, naming the op, when it no longer exists, or was never registered
+  // here.
   std::shared_ptr<ProcessGroup> resolve(const char* op) const;
 };
 

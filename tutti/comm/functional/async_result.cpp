@@ -52,7 +52,8 @@ class Filling final : public PendingWriter {
     for (const Tensor& t : awaited) before_host_read(t);
     const std::lock_guard lock(mutex_);
     if (write_) {
-      const StageScope below(0, static_cast<StageMask>(mask_of(StagePlace::autograd) | mask_of(StagePlace::sharding) | mask_of(StagePlace::capture)));
+      const StageScope below(0, static_cast<StageMask>(mask_of(StagePlace::autograd) | mask_of(StagePlace::sharding) |
+                                                       mask_of(StagePlace::capture)));
       write_(memory_);
       write_ = nullptr;
       awaited_.clear();
@@ -77,7 +78,8 @@ Tensor snapshot(const Tensor& x) {
 
 Tensor target_of(const Tensor& output) {
   TUTTI_ASSERT(output.is_contiguous(), "the result {} of a collective is not dense", describe(output));
-  return Tensor::from_memory(output.raw_data(), output.extents(), output.dtype(), [held = output.storage()] {}, output.device());
+  return Tensor::from_memory(
+      output.raw_data(), output.extents(), output.dtype(), [held = output.storage()] {}, output.device());
 }
 
 static void attach_as(const Tensor& result, const Work& work, bool wants_wait) {
@@ -96,7 +98,8 @@ void attach_to(const Tensor& result, const Tensor& other) {
 
 bool is_pending(const Tensor& t) { return t.storage()->state() == StorageState::pending; }
 
-Tensor filled_when_read(const Extents& sizes, DType dtype, std::vector<Tensor> awaited, std::function<void(const Tensor& target)> write) {
+Tensor filled_when_read(const Extents& sizes, DType dtype, std::vector<Tensor> awaited,
+                        std::function<void(const Tensor& target)> write) {
   const Tensor memory = Tensor::empty(sizes, dtype);
   const auto filling = std::make_shared<Filling>(memory, std::move(awaited), std::move(write));
   Tensor result = Tensor::from_memory(memory.raw_data(), sizes, dtype, [filling] {});

@@ -35,7 +35,8 @@ void run_messages(const OpCall& call, std::span<const Tensor> outputs) {
   for (size_t i = 0; i < tensors.size(); ++i, plan += 3) {
     const Tensor place = part_target(target, layout.offsets[i], metas[i]);
     if (static_cast<Kind>(plan[0]) == Kind::isend) facets::raw_copy(place, tensors[i]);
-    operations.push_back({static_cast<Kind>(plan[0]), place, static_cast<int>(plan[1]), static_cast<uint32_t>(plan[2])});
+    operations.push_back(
+        {static_cast<Kind>(plan[0]), place, static_cast<int>(plan[1]), static_cast<uint32_t>(plan[2])});
   }
   attach_token(outputs[0], group_of(call)->batch_isend_irecv(operations, kStart));
 }
@@ -52,7 +53,9 @@ struct BatchNode final : autograd::Node {
       wanted.push_back(i);
       const DType dtype = compute_dtype(metas[i].dtype);
       const bool was_sent = kinds[i] == Kind::isend;
-      Tensor tensor = was_sent ? placeholder(metas[i].sizes, dtype) : grads[i].defined() ? widened(grads[i]) : zeros(metas[i].sizes, dtype);
+      Tensor tensor = was_sent             ? placeholder(metas[i].sizes, dtype)
+                      : grads[i].defined() ? widened(grads[i])
+                                           : zeros(metas[i].sizes, dtype);
       back.push_back({was_sent ? Kind::irecv : Kind::isend, std::move(tensor), peers[i], tags[i]});
     }
     const std::vector<Tensor> results = batch_isend_irecv(back, group.resolve(name()));
@@ -98,7 +101,8 @@ std::shared_ptr<BatchNode> record(std::span<const PointToPoint> operations, cons
 const OpDef kBatchIsendIrecv{
     .name = "batch_isend_irecv",
     .num_inputs = -1,
-    .infer = [](const OpCall& call, OutputMetas& out) { out.add(DType::u8, {Arena::of(metas_of(call.inputs.subspan(1))).bytes}); },
+    .infer = [](const OpCall& call,
+                OutputMetas& out) { out.add(DType::u8, {Arena::of(metas_of(call.inputs.subspan(1))).bytes}); },
     .gradient = {.none = "its result is bytes; the functional collective records the gradient of their parts"},
     .ordered = true,
     .kernel = run_messages,

@@ -65,7 +65,11 @@ const OpDef kIrecv{
     .cost = cost,
 };
 
-Tensor isend(const Tensor& x, int dst, const GroupArgument& group, uint32_t tag) { return call_op(kIsend, message_attrs(group, dst, tag), x); }
-Tensor irecv(const Tensor& like, int src, const GroupArgument& group, uint32_t tag) { return call_op(kIrecv, message_attrs(group, src, tag), like); }
+Tensor isend(const Tensor& x, int dst, const GroupArgument& group, uint32_t tag) {
+  return call_op(kIsend, message_attrs(group, dst, tag), x);
+}
+Tensor irecv(const Tensor& like, int src, const GroupArgument& group, uint32_t tag) {
+  return call_op(kIrecv, message_attrs(group, src, tag), like);
+}
 
 }  // namespace tutti::comm::functional

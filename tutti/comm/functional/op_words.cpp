@@ -31,7 +31,8 @@ Tensor masked_cotangent(const Tensor& grad, const Tensor& input, const Tensor& r
 }
 
 void throw_no_gradient(const char* op, const ReduceOp& reduce) {
-  throw UsageError(fmt::format("{} with {} has no gradient; sum, avg, premul_sum{} have one", op, name_of(reduce.kind()),
+  throw UsageError(fmt::format("{} with {} has no gradient; sum, avg, premul_sum{} have one", op,
+                               name_of(reduce.kind()),
                                std::string_view(op).starts_with("all_reduce") ? ", min and max" : ""));
 }
 
@@ -62,7 +63,8 @@ Shape gathered_sizes(const char* op, const Tensor& x, int ranks) {
 Shape scattered_sizes(const char* op, const Tensor& x, int ranks) {
   check_dims(op, x);
   Shape sizes = x.sizes();
-  TUTTI_CHECK(remainder(sizes[0], ranks) == 0, "{}: dim 0 of {} has {} elements, which {} ranks do not divide", op, describe(x), sizes[0], ranks);
+  TUTTI_CHECK(remainder(sizes[0], ranks) == 0, "{}: dim 0 of {} has {} elements, which {} ranks do not divide", op,
+              describe(x), sizes[0], ranks);
   sizes[0] = floordiv(sizes[0], ranks);
   return sizes;
 }
@@ -73,7 +75,8 @@ Tensor before_gather(const char* op, const Tensor& x, int64_t dim) {
     normalize_dim(dim, x.ndim(), op);
     return x;
   }
-  TUTTI_CHECK(dim == 0 || dim == -1, "{}: dim {} of the tensor {}, which has none; its gather has dim 0 only", op, dim, describe(x));
+  TUTTI_CHECK(dim == 0 || dim == -1, "{}: dim {} of the tensor {}, which has none; its gather has dim 0 only", op, dim,
+              describe(x));
   return reshape(x, {1});
 }
 
@@ -96,7 +99,8 @@ Tensor before_scatter(const char* op, const Tensor& x, int64_t dim, int ranks) {
   check_dims(op, x);
   const int d = normalize_dim(dim, x.ndim(), op);
   const SymInt size = x.sizes()[static_cast<size_t>(d)];
-  TUTTI_CHECK(remainder(size, ranks) == 0, "{}: dim {} of {} has {} elements, which {} ranks do not divide", op, d, describe(x), size, ranks);
+  TUTTI_CHECK(remainder(size, ranks) == 0, "{}: dim {} of {} has {} elements, which {} ranks do not divide", op, d,
+              describe(x), size, ranks);
   if (d == 0) return x;
   // [a, ..., W * c, ...] -> [a, ..., W, c, ...] -> [W, a, ..., c, ...]
   Dims order{d};
@@ -150,7 +154,8 @@ const OpDef kPart{
     .view =
         [](const OpCall& call) {
           const PartAttrs& a = call.attrs.as<PartAttrs>();
-          return Tensor::over(call[0].storage(), a.sizes, contiguous_strides(a.sizes), a.offset / itemsize(a.dtype), a.dtype);
+          return Tensor::over(call[0].storage(), a.sizes, contiguous_strides(a.sizes), a.offset / itemsize(a.dtype),
+                              a.dtype);
         },
     .cost = [](const OpCall&) { return Cost{}; },
 };
@@ -169,7 +174,9 @@ Tensor part_target(const Tensor& target, int64_t offset, const OutputMeta& meta)
 std::span<const OpDef* const> ops() {
   static const std::vector<const OpDef*> all = [] {
     std::vector<const OpDef*> list = {&kWaitTensor, &kPart};
-    for (const CollectiveDef* def : collective_table()) std::copy_if(def->functional.begin(), def->functional.end(), std::back_inserter(list), [](auto* op) { return op != nullptr; });
+    for (const CollectiveDef* def : collective_table())
+      std::copy_if(def->functional.begin(), def->functional.end(), std::back_inserter(list),
+                   [](auto* op) { return op != nullptr; });
     return list;
   }();
   return all;

@@ -12,7 +12,9 @@ namespace tutti {
 template <>
 struct FieldValue<comm::functional::GroupRef> : PlainFieldValue {
   using Ref = comm::functional::GroupRef;
-  static void print(const Ref& v, std::string& out) { out += v.name == nullptr ? "\"\"" : fmt::format("\"{}\" of {}", *v.name, v.ranks); }
+  static void print(const Ref& v, std::string& out) {
+    out += v.name == nullptr ? "\"\"" : fmt::format("\"{}\" of {}", *v.name, v.ranks);
+  }
   static void parse(FieldReader& reader, Ref& v) {
     const std::string name = reader.quoted();
     v = {};
@@ -21,7 +23,9 @@ struct FieldValue<comm::functional::GroupRef> : PlainFieldValue {
     reader.expect("of");
     v.ranks = static_cast<int32_t>(reader.integer(1, INT32_MAX));
   }
-  static uint64_t hash(const Ref& v) { return mix_hash(v.name == nullptr ? 0 : hash64(*v.name), static_cast<uint64_t>(v.ranks)); }
+  static uint64_t hash(const Ref& v) {
+    return mix_hash(v.name == nullptr ? 0 : hash64(*v.name), static_cast<uint64_t>(v.ranks));
+  }
   static bool equal(const Ref& a, const Ref& b) { return a.name == b.name && a.ranks == b.ranks; }
 };
 template <>
@@ -34,11 +38,16 @@ struct FieldValue<comm::ReduceOp> : PlainFieldValue {
     FieldValue<double>::print(v.factor(), out);
   }
   static void parse(FieldReader& reader, comm::ReduceOp& v) {
-    const auto kind = static_cast<comm::ReduceKind>(reader.one_of(comm::kNumReduceKinds, [](size_t i) { return std::string(comm::name_of(static_cast<comm::ReduceKind>(i))); }));
+    const auto kind = static_cast<comm::ReduceKind>(reader.one_of(
+        comm::kNumReduceKinds, [](size_t i) { return std::string(comm::name_of(static_cast<comm::ReduceKind>(i))); }));
     v = kind == comm::ReduceKind::premul_sum ? comm::ReduceOp::premul_sum(reader.real()) : comm::ReduceOp(kind);
   }
-  static uint64_t hash(const comm::ReduceOp& v) { return mix_hash(static_cast<uint64_t>(v.kind()), std::bit_cast<uint64_t>(v.factor())); }
-  static bool equal(const comm::ReduceOp& a, const comm::ReduceOp& b) { return a.kind() == b.kind() && FieldValue<double>::equal(a.factor(), b.factor()); }
+  static uint64_t hash(const comm::ReduceOp& v) {
+    return mix_hash(static_cast<uint64_t>(v.kind()), std::bit_cast<uint64_t>(v.factor()));
+  }
+  static bool equal(const comm::ReduceOp& a, const comm::ReduceOp& b) {
+    return a.kind() == b.kind() && FieldValue<double>::equal(a.factor(), b.factor());
+  }
 };
 
 }  // namespace tutti
@@ -55,10 +64,11 @@ struct CallAttrs {
   ReduceOp reduce;
   int32_t peer = -1;  // root, source or destination
   uint32_t tag = 0;
-  SymInt rows = 0;    // of the output of all_to_all_v_single and all_to_all_v_padded_single
+  SymInt rows = 0;  // of the output of all_to_all_v_single and all_to_all_v_padded_single
   static constexpr auto fields() {
     return field_list(field::group<&CallAttrs::group>("group"), field::rule<&CallAttrs::reduce>("reduce"),
-                      field::number<&CallAttrs::peer>("peer"), field::number<&CallAttrs::tag>("tag"), field::size<&CallAttrs::rows>("rows"));
+                      field::number<&CallAttrs::peer>("peer"), field::number<&CallAttrs::tag>("tag"),
+                      field::size<&CallAttrs::rows>("rows"));
   }
 };
 inline const CallAttrs& attrs_of(const OpCall& call) { return call.attrs.as<CallAttrs>(); }
@@ -77,7 +87,9 @@ Tensor scaled_cotangent(const Tensor& sum, const ReduceOp& op, int ranks);
 // `grad` where `input` is the result of a min or max, zero elsewhere.
 Tensor masked_cotangent(const Tensor& grad, const Tensor& input, const Tensor& result);
 [[noreturn]] void throw_no_gradient(const char* op, const ReduceOp& reduce);
-inline bool is_linear(ReduceKind kind) { return kind == ReduceKind::sum || kind == ReduceKind::avg || kind == ReduceKind::premul_sum; }
+inline bool is_linear(ReduceKind kind) {
+  return kind == ReduceKind::sum || kind == ReduceKind::avg || kind == ReduceKind::premul_sum;
+}
 inline bool is_extremum(ReduceKind kind) { return kind == ReduceKind::min || kind == ReduceKind::max; }
 // A tensor of these sizes without memory of that size, for what looks at sizes only.
 Tensor placeholder(const Shape& sizes, DType dtype);
@@ -91,10 +103,12 @@ Shape gathered_sizes(const char* op, const Tensor& x, int ranks);
 // The shape of one of `ranks` equal parts of dim 0. UsageError when there are none.
 Shape scattered_sizes(const char* op, const Tensor& x, int ranks);
 
-// An all_gather_single along `dim` gathers the tensor of before_gather() along dim 0; after_gather() makes its result of the gathered one.
+// An all_gather_single along `dim` gathers the tensor of before_gather() along dim 0; after_gather() makes its result
+// of the gathered one.
 Tensor before_gather(const char* op, const Tensor& x, int64_t dim);
 Tensor after_gather(const char* op, const Tensor& gathered, const Tensor& x, int64_t dim, int ranks);
-// A reduce_scatter_single along `dim` scatters the tensor of before_scatter() along dim 0; after_scatter() makes its result of this rank's part.
+// A reduce_scatter_single along `dim` scatters the tensor of before_scatter() along dim 0; after_scatter() makes its
+// result of this rank's part.
 Tensor before_scatter(const char* op, const Tensor& x, int64_t dim, int ranks);
 Tensor after_scatter(const char* op, const Tensor& part, const Tensor& x, int64_t dim);
 
@@ -116,9 +130,9 @@ Tensor part_target(const Tensor& target, int64_t offset, const OutputMeta& meta)
 
 // ---- ops ------------------------------------------------------------------------------------------------------------
 
-extern const OpDef kAllReduce, kAllReduceExtremum, kReduceScatterSingle, kAllGatherSingle, kAllToAllSingle, kAllToAllVSingle, kAllToAllVPaddedSingle,
-    kBroadcast, kReduceToRoot, kIsend, kIrecv, kWaitTensor, kPart, kAllReduceCoalesced, kAllGatherSingleCoalesced,
-    kReduceScatterSingleCoalesced, kBatchIsendIrecv;
+extern const OpDef kAllReduce, kAllReduceExtremum, kReduceScatterSingle, kAllGatherSingle, kAllToAllSingle,
+    kAllToAllVSingle, kAllToAllVPaddedSingle, kBroadcast, kReduceToRoot, kIsend, kIrecv, kWaitTensor, kPart,
+    kAllReduceCoalesced, kAllGatherSingleCoalesced, kReduceScatterSingleCoalesced, kBatchIsendIrecv;
 extern const JoinedOp kGatherWithProducts, kScatterOfProduct;  // products.cpp
 
 // The row whose functional form `op` is.
@@ -131,8 +145,9 @@ void row_infer(const OpCall& call, OutputMetas& out);
 // Starts the row's collective from the inputs to `targets`, one for each; `result` is complete when it has ended.
 void run_row(const OpCall& call, std::span<const Tensor> targets, const Tensor& result);
 void row_kernel(const OpCall& call, std::span<const Tensor> outputs);
-// The rule of a call of one tensor along a mesh axis other than the group's: ranks hold dim 0 whole where the row cuts it into shares.
-// `partial` says which Partial inputs are legal; row_sharding() takes it from the row and the reduction.
+// The rule of a call of one tensor along a mesh axis other than the group's: ranks hold dim 0 whole where the row cuts
+// it into shares. `partial` says which Partial inputs are legal; row_sharding() takes it from the row and the
+// reduction.
 std::string rule_by_row(const OpCall& call, std::string_view partial);
 std::string row_sharding(const OpCall& call);
 // Calls in the world's group, which must exist on this rank.
@@ -146,8 +161,9 @@ std::vector<Sample> samples_of() {
 void source_reference(const OpCall& call, std::span<const Tensor> outputs);
 
 // The op for a collective of one tensor, of which only the gradient does not follow from the row.
-constexpr OpDef op_of_row(const char* name, void (*vjp)(const VjpCall&, std::span<Tensor>), std::vector<Sample> (*samples)(), const OpDef* coalesced = nullptr,
-                          uint32_t saves = 0, Transfer joined = {}) {
+constexpr OpDef op_of_row(const char* name, void (*vjp)(const VjpCall&, std::span<Tensor>),
+                          std::vector<Sample> (*samples)(), const OpDef* coalesced = nullptr, uint32_t saves = 0,
+                          Transfer joined = {}) {
   return {.name = name,
           .num_inputs = 1,
           .infer = row_infer,

@@ -8,14 +8,19 @@ namespace tutti::comm::functional {
 Tensor permute_tensor(const Tensor& x, std::span<const int64_t> destinations, const GroupArgument& group) {
   return group->checked(CollectiveKind::all_to_all_v_single, [&] {
     const int64_t ranks = group->size();
-    TUTTI_CHECK_EQ(static_cast<int64_t>(destinations.size()), ranks, "permute_tensor: {} destinations for a group of {} ranks; expected one per rank",
+    TUTTI_CHECK_EQ(static_cast<int64_t>(destinations.size()), ranks,
+                   "permute_tensor: {} destinations for a group of {} ranks; expected one per rank",
                    destinations.size(), ranks);
     std::vector<int64_t> source(destinations.size(), -1);
     for (size_t p = 0; p < destinations.size(); ++p) {
       const int64_t to = destinations[p];
-      TUTTI_CHECK(to >= 0 && to < ranks, "permute_tensor: the destination of rank {} is {}; legal: 0 to {}", p, to, ranks - 1);
+      TUTTI_CHECK(to >= 0 && to < ranks, "permute_tensor: the destination of rank {} is {}; legal: 0 to {}", p, to,
+                  ranks - 1);
       int64_t& from = source[static_cast<size_t>(to)];
-      TUTTI_CHECK(from < 0, "permute_tensor: ranks {} and {} have the same destination {}; destinations are a permutation of the ranks", from, p, to);
+      TUTTI_CHECK(
+          from < 0,
+          "permute_tensor: ranks {} and {} have the same destination {}; destinations are a permutation of the ranks",
+          from, p, to);
       from = static_cast<int64_t>(p);
     }
     const size_t rank = static_cast<size_t>(group->rank());

@@ -1,6 +1,7 @@
-// Collectives joined with the matrix products next to them (asynchronous tensor parallelism): a rank multiplies its own part, and each part as it comes, while
-// others are on their way, and sums parts in the order in which others wait for them. Compiled functions make these calls of collectives and products that stand
-// side by side (graph/passes/join_products.h).
+// Collectives joined with the matrix products next to them (asynchronous tensor parallelism): a rank multiplies its own
+// part, and each part as it comes, while others are on their way, and sums parts in the order in which others wait for
+// them. Compiled functions make these calls of collectives and products that stand side by side
+// (graph/passes/join_products.h).
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
 #include "tutti/comm/symmetric_buffer.h"
@@ -18,7 +19,10 @@ namespace {
 struct ProductAttrs {
   GroupRef group;
   DType out_dtype;  // of the products
-  static constexpr auto fields() { return field_list(field::group<&ProductAttrs::group>("group"), field::output_dtype<&ProductAttrs::out_dtype>("out_dtype")); }
+  static constexpr auto fields() {
+    return field_list(field::group<&ProductAttrs::group>("group"),
+                      field::output_dtype<&ProductAttrs::out_dtype>("out_dtype"));
+  }
 };
 const ProductAttrs& attrs_of(const OpCall& call) { return call.attrs.as<ProductAttrs>(); }
 
@@ -34,11 +38,14 @@ bool shares_memory(ProcessGroup& group) {
   return group.size() > 1 && (transport == "shm" || transport == "threads");
 }
 
-void count_sent(ProcessGroup& group, int64_t bytes) { RankContext::current().sent_bytes.fetch_add((group.size() - 1) * bytes, std::memory_order_relaxed); }
+void count_sent(ProcessGroup& group, int64_t bytes) {
+  RankContext::current().sent_bytes.fetch_add((group.size() - 1) * bytes, std::memory_order_relaxed);
+}
 
 Cost product_cost(const OpCall& call, int64_t rows, size_t first) {
   double flops = 0;
-  for (size_t i = first; i < call.inputs.size(); ++i) flops += 2.0 * static_cast<double>(rows) * static_cast<double>(call[i].numel());
+  for (size_t i = first; i < call.inputs.size(); ++i)
+    flops += 2.0 * static_cast<double>(rows) * static_cast<double>(call[i].numel());
   const double ranks = attrs_of(call).group.ranks;
   return {.flops = flops, .bytes = (ranks - 1) / ranks * static_cast<double>(call[0].nbytes())};
 }
@@ -57,13 +64,17 @@ void run_gather(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor x = to_contiguous(call[0]);
   if (shares_memory(*group)) {
     count_sent(*group, x.nbytes());
-    return symm::all_gather_matmul_into({outputs[0], {products.begin(), products.end()}}, x, weights, symm_group(*group));
+    return symm::all_gather_matmul_into({outputs[0], {products.begin(), products.end()}}, x, weights,
+                                        symm_group(*group));
   }
   // The own part lies where it belongs, and is multiplied while the others come.
   const int64_t m = x.extent(0), own = group->rank();
-  const auto rows = [&](const Tensor& whole, int64_t begin, int64_t end) { return whole.view_as({end - begin, whole.extent(1)}, whole.strides(), whole.offset() + begin * whole.extent(1)); };
+  const auto rows = [&](const Tensor& whole, int64_t begin, int64_t end) {
+    return whole.view_as({end - begin, whole.extent(1)}, whole.strides(), whole.offset() + begin * whole.extent(1));
+  };
   const auto multiply = [&](int64_t begin, int64_t end) {
-    for (size_t i = 0; i < weights.size() && begin < end; ++i) matmul_into(rows(products[i], begin * m, end * m), rows(outputs[0], begin * m, end * m), weights[i]);
+    for (size_t i = 0; i < weights.size() && begin < end; ++i)
+      matmul_into(rows(products[i], begin * m, end * m), rows(outputs[0], begin * m, end * m), weights[i]);
   };
   const Tensor part = rows(outputs[0], own * m, (own + 1) * m);
   facets::raw_copy(part, x);
@@ -90,12 +101,14 @@ const OpDef kGatherAndProduct = gather_with("all_gather_matmul", 1);
 const OpDef kGatherAndTwoProducts = gather_with("all_gather_two_matmuls", 2);
 const OpDef kGatherAndThreeProducts = gather_with("all_gather_three_matmuls", 3);
 
-// ---- a product, or a sum of them, and reduce_scatter_single of its result: [a..., b...] -> part ----------------------
+// ---- a product, or a sum of them, and reduce_scatter_single of its result: [a..., b...] -> part
+// ----------------------
 
 size_t products_of(const OpCall& call) { return call.inputs.size() / 2; }
 
 void infer_scatter(const OpCall& call, OutputMetas& out) {
-  out.add(attrs_of(call).out_dtype, {scattered_sizes(call.op.name, call[0], attrs_of(call).group.ranks)[0], call[products_of(call)].size(1)});
+  out.add(attrs_of(call).out_dtype,
+          {scattered_sizes(call.op.name, call[0], attrs_of(call).group.ranks)[0], call[products_of(call)].size(1)});
 }
 
 void run_scatter(const OpCall& call, std::span<const Tensor> outputs) {
@@ -111,19 +124,22 @@ void run_scatter(const OpCall& call, std::span<const Tensor> outputs) {
   group->reduce_scatter_single(outputs[0], terms, ReduceKind::sum);
 }
 
-const OpDef kScatterProduct{.name = "matmul_reduce_scatter",
-                            .num_inputs = -1,
-                            .infer = infer_scatter,
-                            .gradient = {.none = "compiled functions make it of calls that have been recorded"},
-                            .ordered = true,
-                            .kernel = run_scatter,
-                            .cost = [](const OpCall& call) { return product_cost(call, call[0].extent(0), products_of(call)); }};
+const OpDef kScatterProduct{
+    .name = "matmul_reduce_scatter",
+    .num_inputs = -1,
+    .infer = infer_scatter,
+    .gradient = {.none = "compiled functions make it of calls that have been recorded"},
+    .ordered = true,
+    .kernel = run_scatter,
+    .cost = [](const OpCall& call) { return product_cost(call, call[0].extent(0), products_of(call)); }};
 
 bool reads_rows(const OpCall&, const OpCall& product) { return has_rows_apart(product); }
 
 // Terms of a sum over ranks are not rounded before they are added.
 bool makes_terms(const OpCall& scatter, const OpCall& product) {
-  if (functional::attrs_of(scatter).reduce.kind() != ReduceKind::sum || !(has_rows_apart(product) || is_matmul_sum(product))) return false;
+  if (functional::attrs_of(scatter).reduce.kind() != ReduceKind::sum ||
+      !(has_rows_apart(product) || is_matmul_sum(product)))
+    return false;
   OutputMetas metas;
   product.op.infer(product, metas);
   DType common = product[0].dtype();
@@ -133,7 +149,9 @@ bool makes_terms(const OpCall& scatter, const OpCall& product) {
 
 }  // namespace
 
-const JoinedOp kGatherWithProducts{.ops = {&kGatherAndProduct, &kGatherAndTwoProducts, &kGatherAndThreeProducts}, .takes = reads_rows, .attrs = joined_attrs};
+const JoinedOp kGatherWithProducts{.ops = {&kGatherAndProduct, &kGatherAndTwoProducts, &kGatherAndThreeProducts},
+                                   .takes = reads_rows,
+                                   .attrs = joined_attrs};
 const JoinedOp kScatterOfProduct{.ops = {&kScatterProduct}, .takes = makes_terms, .attrs = joined_attrs};
 
 }  // namespace comm::functional

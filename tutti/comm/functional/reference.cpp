@@ -30,10 +30,14 @@ std::vector<Tensor> of_all_ranks(const OpCall& call, size_t i = 0) {
 template <class T>
 T join(ReduceKind kind, T a, T b) {
   switch (kind) {
-    case ReduceKind::product: return a * b;
-    case ReduceKind::min: return std::isnan(static_cast<double>(a)) || a < b ? a : b;
-    case ReduceKind::max: return std::isnan(static_cast<double>(a)) || a > b ? a : b;
-    default: break;
+    case ReduceKind::product:
+      return a * b;
+    case ReduceKind::min:
+      return std::isnan(static_cast<double>(a)) || a < b ? a : b;
+    case ReduceKind::max:
+      return std::isnan(static_cast<double>(a)) || a > b ? a : b;
+    default:
+      break;
   }
   if constexpr (std::is_integral_v<T>) {
     if (kind == ReduceKind::band) return a & b;
@@ -57,7 +61,8 @@ std::vector<double> factors_of(const OpCall& call) {
   std::vector<double> factors;
   if (op.kind() != ReduceKind::premul_sum) return factors;
   const double factor = op.factor();
-  for (const std::string& bytes : group_of(call)->all_gather_bytes({reinterpret_cast<const char*>(&factor), sizeof factor})) {
+  for (const std::string& bytes :
+       group_of(call)->all_gather_bytes({reinterpret_cast<const char*>(&factor), sizeof factor})) {
     factors.push_back(0);
     std::memcpy(&factors.back(), bytes.data(), sizeof(double));
   }
@@ -65,7 +70,8 @@ std::vector<double> factors_of(const OpCall& call) {
 }
 
 // out[i] = the reduction of the elements that `source` names.
-void reduce_element(ReduceKind kind, const Source& source, const std::vector<Tensor>& inputs, const std::vector<double>& factors, const Tensor& out, int64_t i) {
+void reduce_element(ReduceKind kind, const Source& source, const std::vector<Tensor>& inputs,
+                    const std::vector<double>& factors, const Tensor& out, int64_t i) {
   if (out.dtype() == DType::boolean && kind == ReduceKind::sum) kind = ReduceKind::bor;
   const auto reduce = [&]<class T>(T (*read)(const Tensor&, int64_t), void (*write)(const Tensor&, int64_t, T)) {
     std::vector<T> values;
@@ -75,7 +81,8 @@ void reduce_element(ReduceKind kind, const Source& source, const std::vector<Ten
       if constexpr (std::is_floating_point_v<T>) values.back() *= factors.empty() ? 1.0 : factors[rank];
     }
     const T value = tree<T>(kind, values);
-    const bool are_equal = std::is_floating_point_v<T> && values[0] != 0 && std::all_of(values.begin(), values.end(), [&](T v) { return v == values[0]; });
+    const bool are_equal = std::is_floating_point_v<T> && values[0] != 0 &&
+                           std::all_of(values.begin(), values.end(), [&](T v) { return v == values[0]; });
     if (kind != ReduceKind::avg) write(out, i, value);
     else write(out, i, are_equal ? values[0] : value / static_cast<T>(values.size()));
   };
@@ -85,7 +92,8 @@ void reduce_element(ReduceKind kind, const Source& source, const std::vector<Ten
 
 // out[to, to + count) = in[from, from + count), elements.
 void move_elements(const Tensor& out, int64_t to, const Tensor& in, int64_t from, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) facets::move_element(out.view_as({out.numel()}, {1}, 0), {to + i}, in, {from + i});
+  for (int64_t i = 0; i < count; ++i)
+    facets::move_element(out.view_as({out.numel()}, {1}, 0), {to + i}, in, {from + i});
 }
 
 // Rank p's rows for this rank stand behind those that p cuts for lower ranks.
@@ -122,10 +130,13 @@ void reduce_to_root_reference(const OpCall& call, std::span<const Tensor> output
   const std::vector<Tensor> all = of_all_ranks(call);
   facets::fill_elements(outputs[0], facets::kSumIdentity);
   if (rank_of(call) != attrs_of(call).peer) return;
-  for (int64_t i = 0; i < outputs[0].numel(); ++i) reduce_element(ReduceKind::sum, {0, attrs_of(call).group.ranks, i}, all, {}, outputs[0], i);
+  for (int64_t i = 0; i < outputs[0].numel(); ++i)
+    reduce_element(ReduceKind::sum, {0, attrs_of(call).group.ranks, i}, all, {}, outputs[0], i);
 }
 
-void all_to_all_v_reference(const OpCall& call, std::span<const Tensor> outputs) { take_rows(call, of_all_ranks(call, 2), outputs[0]); }
+void all_to_all_v_reference(const OpCall& call, std::span<const Tensor> outputs) {
+  take_rows(call, of_all_ranks(call, 2), outputs[0]);
+}
 
 void all_to_all_v_padded_reference(const OpCall& call, std::span<const Tensor> outputs) {
   const std::vector<Tensor> splits = of_all_ranks(call, 1);

@@ -16,10 +16,16 @@ namespace {
 std::string_view partial_of(const CollectiveDef& row, ReduceKind reduce, DType dtype) {
   if (!row.reduces) return "id";
   switch (reduce) {
-    case ReduceKind::sum: case ReduceKind::premul_sum: return "lin";
-    case ReduceKind::avg: return is_floating(dtype) ? "lin" : "";  // integer averages are cut
-    case ReduceKind::min: case ReduceKind::max: return "up";
-    default: return "";
+    case ReduceKind::sum:
+    case ReduceKind::premul_sum:
+      return "lin";
+    case ReduceKind::avg:
+      return is_floating(dtype) ? "lin" : "";  // integer averages are cut
+    case ReduceKind::min:
+    case ReduceKind::max:
+      return "up";
+    default:
+      return "";
   }
 }
 
@@ -80,14 +86,19 @@ void run_row(const OpCall& call, std::span<const Tensor> targets, const Tensor& 
   const CollectiveDef& row = row_of(call.op);
   const GroupArgument group = group_of(call);
   std::vector<Tensor> inputs;
-  CollectiveCall made{.kind = kind_of(row), .outputs = targets, .root = attrs_of(call).peer, .reduce = attrs_of(call).reduce, .options = kStart};
+  CollectiveCall made{.kind = kind_of(row),
+                      .outputs = targets,
+                      .root = attrs_of(call).peer,
+                      .reduce = attrs_of(call).reduce,
+                      .options = kStart};
   for (size_t i = 0; i < targets.size(); ++i) {
     const Tensor& x = call[i];
     if (row.in_place != InPlace::no) {
       if (reads_outputs(row, made, group->rank())) facets::raw_copy(targets[i], x);
     } else if (row.flow == Flow::gathers) {
       // The own part is copied to where it belongs and sent from there, so the input needs no copy of its own.
-      inputs.push_back(targets[i].view_as(x.extents(), contiguous_strides(x.extents()), targets[i].offset() + group->rank() * x.numel()));
+      inputs.push_back(targets[i].view_as(x.extents(), contiguous_strides(x.extents()),
+                                          targets[i].offset() + group->rank() * x.numel()));
       facets::raw_copy(inputs.back(), x);
     } else {
       inputs.push_back(snapshot(x));
@@ -110,10 +121,13 @@ std::string rule_by_row(const OpCall& call, std::string_view partial) {
     in += d == 0 && is_cut ? 'Y' : static_cast<char>('a' + d);
     out += d == 0 && is_cut ? 'Z' : static_cast<char>('a' + d);
   }
-  return fmt::format("x[{}]{} -> y[{}]{}{}", in, row.has_splits ? " #s[V] #t[W]" : "", out, partial.empty() ? "" : " | | ", partial);
+  return fmt::format("x[{}]{} -> y[{}]{}{}", in, row.has_splits ? " #s[V] #t[W]" : "", out,
+                     partial.empty() ? "" : " | | ", partial);
 }
 
-std::string row_sharding(const OpCall& call) { return rule_by_row(call, partial_of(row_of(call.op), attrs_of(call).reduce.kind(), call[0].dtype())); }
+std::string row_sharding(const OpCall& call) {
+  return rule_by_row(call, partial_of(row_of(call.op), attrs_of(call).reduce.kind(), call[0].dtype()));
+}
 
 std::vector<Sample> row_samples(const OpDef& op, ReduceKind reduce) {
   const GroupArgument world("0");

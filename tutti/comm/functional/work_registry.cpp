@@ -15,7 +15,9 @@ constexpr size_t kSweepEntries = 64;
 constexpr int64_t kSweepBytes = int64_t{64} << 20;
 
 void warn(int rank, int64_t count) {
-  std::fprintf(stderr, "tutti: rank %d: %lld works of functional collectives were never waited for; use their results or wait_tensor() them\n",
+  std::fprintf(stderr,
+               "tutti: rank %d: %lld works of functional collectives were never waited for; use their results or "
+               "wait_tensor() them\n",
                rank, static_cast<long long>(count));
 }
 
@@ -25,8 +27,8 @@ struct AllRegistries {
   std::mutex mutex;
   std::vector<WorkRegistry*> list;
   std::atomic<int64_t> works{0};  // registered in all of them
-  // Works of ranks that ended without destroy_process_group(). What a work belongs to ends with its rank, in no order: such
-  // works are never destroyed.
+  // Works of ranks that ended without destroy_process_group(). What a work belongs to ends with its rank, in no order:
+  // such works are never destroyed.
   std::vector<std::shared_ptr<void>> leaked;
 
   static AllRegistries& instance() {
@@ -35,8 +37,8 @@ struct AllRegistries {
   }
 };
 
-// The context of a process that is one rank is never destroyed; its works are counted here and leaked, because what they
-// belong to may be gone.
+// The context of a process that is one rank is never destroyed; its works are counted here and leaked, because what
+// they belong to may be gone.
 void warn_at_exit() {
   AllRegistries& all = AllRegistries::instance();
   std::unique_lock lock(all.mutex, std::try_to_lock);
@@ -129,7 +131,8 @@ void WorkRegistry::remove(std::span<const Work> works) {
     const bool is_done = kept == list.begin();
     if (kept != list.end()) {
       AllRegistries::instance().works -= list.end() - kept;
-      removed.push_back({.storage = it->second.storage, .works = {std::make_move_iterator(kept), std::make_move_iterator(list.end())}});
+      removed.push_back({.storage = it->second.storage,
+                         .works = {std::make_move_iterator(kept), std::make_move_iterator(list.end())}});
       list.erase(kept, list.end());
     }
     it = is_done ? entries_.erase(it) : std::next(it);

@@ -16,8 +16,8 @@
 
 namespace tutti::comm::functional {
 
-// The works of one rank. May be used by any thread. destroy_process_group() ends it; a rank that ends with works that were never
-// waited for reports this once on stderr.
+// The works of one rank. May be used by any thread. destroy_process_group() ends it; a rank that ends with works that
+// were never waited for reports this once on stderr.
 class WorkRegistry {
  public:
   static WorkRegistry& current();
@@ -32,10 +32,11 @@ class WorkRegistry {
   // Registers a work for a storage, unless it already is. `wants_wait`: somebody has to wait for it.
   void add(const StorageRef& storage, const Work& work, bool wants_wait = true);
   std::vector<Work> find(const Storage& storage) const;
-  // Removes these works, from all storages that they write: who has waited for one result of a call has waited for the others.
+  // Removes these works, from all storages that they write: who has waited for one result of a call has waited for the
+  // others.
   void remove(std::span<const Work> works);
-  // The number of registered works, and of those that somebody should have waited for and nobody has. Failed works stay registered, in order to throw
-  // again, and are not counted by unwaited(), nor are those of a fork()ed child's parent.
+  // The number of registered works, and of those that somebody should have waited for and nobody has. Failed works stay
+  // registered, in order to throw again, and are not counted by unwaited(), nor are those of a fork()ed child's parent.
   int64_t size() const;
   int64_t unwaited() const;
 
@@ -55,7 +56,8 @@ class WorkRegistry {
   size_t sweep_at_;
 };
 
-// Registers `work` for the storage of `tensor` with the current rank. The storage is pending until the works are waited for.
+// Registers `work` for the storage of `tensor` with the current rank. The storage is pending until the works are waited
+// for.
 void register_work(const Tensor& tensor, const Work& work, bool wants_wait = true);
 // Registers the works of `from` for the storage of `to`, too.
 void share_works(const Tensor& from, const Tensor& to);

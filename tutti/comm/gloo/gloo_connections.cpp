@@ -33,7 +33,8 @@ GlooConnections::Box::~Box() = default;
 GlooConnections::Box::Box(Box&&) noexcept = default;
 GlooConnections::Box& GlooConnections::Box::operator=(Box&&) noexcept = default;
 
-GlooConnections::GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids, std::vector<PairSocket> sockets)
+GlooConnections::GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids,
+                                 std::vector<PairSocket> sockets)
     : context_(std::move(context)),
       rank_(context_->rank),
       size_(context_->size),

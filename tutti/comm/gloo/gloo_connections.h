@@ -28,7 +28,8 @@ namespace tutti::comm {
 // called by any thread, the others by one at a time.
 class GlooConnections {
  public:
-  GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids, std::vector<PairSocket> sockets);
+  GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids,
+                  std::vector<PairSocket> sockets);
   // Closes all connections; data that has not been received by then is lost.
   ~GlooConnections();
   GlooConnections(const GlooConnections&) = delete;
@@ -62,15 +63,15 @@ class GlooConnections {
   // done: a send that the peer has counted is.
   struct alignas(64) Prefix {
     int64_t bytes = 0;
-    int64_t counted = 0;  // packets that the sender of this one has got from its receiver
+    int64_t counted = 0;     // packets that the sender of this one has got from its receiver
     int64_t unused[6] = {};  // of the line; nothing of this process's stack
   };
   struct Peer {
     std::thread thread;
     std::deque<Box> receives;  // in the order packets come
     std::mutex send_mutex;
-    std::deque<Box> sends;     // that the peer has not counted
-    int64_t freed = 0;         // sends that it has
+    std::deque<Box> sends;  // that the peer has not counted
+    int64_t freed = 0;      // sends that it has
     int64_t got = 0;
     bool lost = false;
     PairSocket socket;

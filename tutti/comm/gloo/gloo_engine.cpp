@@ -9,12 +9,13 @@
 namespace tutti::comm {
 namespace {
 
-// How long one that leaves waits until the others' listeners have all that it sent. It takes them no longer than to read it,
-// whatever their programs do.
+// How long one that leaves waits until the others' listeners have all that it sent. It takes them no longer than to
+// read it, whatever their programs do.
 constexpr std::chrono::seconds kStay{1};
 
-// Closing a connection drops what the peer has not read yet, so the connections of a rank that has left stay here until its
-// peers, stopped or out of reach for the moment, have heard all. The system closes the rest when the process ends. Any thread.
+// Closing a connection drops what the peer has not read yet, so the connections of a rank that has left stay here until
+// its peers, stopped or out of reach for the moment, have heard all. The system closes the rest when the process ends.
+// Any thread.
 class Parked {
  public:
   void add(std::unique_ptr<GlooConnections> connections) {
@@ -26,7 +27,8 @@ class Parked {
     const std::lock_guard lock(mutex_);
     std::erase_if(parked_, [](const std::unique_ptr<GlooConnections>& connections) { return connections->is_over(); });
   }
-  // Never destroyed: the process may end while peers read. A forked child has the memory of its parent's, but not the threads.
+  // Never destroyed: the process may end while peers read. A forked child has the memory of its parent's, but not the
+  // threads.
   static Parked& get() {
     static std::mutex mutex;
     static Parked* parked = nullptr;
@@ -67,9 +69,11 @@ class GlooEngine final : public MessageEngine {
 
 }  // namespace
 
-std::unique_ptr<MessageEngine> make_gloo_engine(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids, std::vector<PairSocket> sockets) {
+std::unique_ptr<MessageEngine> make_gloo_engine(std::shared_ptr<gloo::transport::Context> context,
+                                                std::vector<pid_t> pids, std::vector<PairSocket> sockets) {
   Parked::get().sweep();
-  return std::make_unique<GlooEngine>(std::make_unique<GlooConnections>(std::move(context), std::move(pids), std::move(sockets)));
+  return std::make_unique<GlooEngine>(
+      std::make_unique<GlooConnections>(std::move(context), std::move(pids), std::move(sockets)));
 }
 
 }  // namespace tutti::comm

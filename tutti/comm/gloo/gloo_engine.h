@@ -15,7 +15,9 @@ class Context;
 
 namespace tutti::comm {
 
-// `context` is connected to all ranks. pids[p] is the process of rank p on this host, 0 elsewhere; empty: unknown. sockets[p] is its connection.
-std::unique_ptr<MessageEngine> make_gloo_engine(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids, std::vector<PairSocket> sockets);
+// `context` is connected to all ranks. pids[p] is the process of rank p on this host, 0 elsewhere; empty: unknown.
+// sockets[p] is its connection.
+std::unique_ptr<MessageEngine> make_gloo_engine(std::shared_ptr<gloo::transport::Context> context,
+                                                std::vector<pid_t> pids, std::vector<PairSocket> sockets);
 
 }  // namespace tutti::comm

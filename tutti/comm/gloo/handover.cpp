@@ -33,11 +33,12 @@ constexpr int kConnectMilliseconds = 5000;
 // A stranger that is accepted first and leaves at once makes gloo give the pair up.
 constexpr int kMostTries = 16;
 
-// Runs `work` in the thread in which gloo waits for its connections: nothing else happens to them meanwhile. The wait for it has no
-// limit of its own, for all that `work` waits for has.
+// Runs `work` in the thread in which gloo waits for its connections: nothing else happens to them meanwhile. The wait
+// for it has no limit of its own, for all that `work` waits for has.
 class InThreadOfGloo final : public tcp::Handler {
  public:
-  InThreadOfGloo(tcp::Device& device, std::function<void()> work) : device_(device), work_(std::move(work)), event_(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  InThreadOfGloo(tcp::Device& device, std::function<void()> work)
+      : device_(device), work_(std::move(work)), event_(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {
     TUTTI_CHECK_ENV(event_, "no descriptor left: {}", detail::errno_text(errno));
     device_.registerDescriptor(event_.get(), EPOLLIN, this);
     std::unique_lock lock(mutex_);
@@ -77,9 +78,12 @@ std::shared_ptr<tcp::Device> device_on_loopback() {
     }
   }
   const UniqueFd any(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  TUTTI_CHECK_ENV(any, "gloo cannot listen: {}; raise 'ulimit -n' where descriptors are lacking ({})", detail::errno_text(errno), why);
-  throw EnvironmentError(fmt::format("gloo needs the loopback interface of this host or container, which is down or has no address; "
-                                     "bring it up: ip link set lo up ({})", why));
+  TUTTI_CHECK_ENV(any, "gloo cannot listen: {}; raise 'ulimit -n' where descriptors are lacking ({})",
+                  detail::errno_text(errno), why);
+  throw EnvironmentError(
+      fmt::format("gloo needs the loopback interface of this host or container, which is down or has no address; "
+                  "bring it up: ip link set lo up ({})",
+                  why));
 }
 
 // The descriptor of this process whose near end is `address`; -1: none.
@@ -91,11 +95,15 @@ int descriptor_at(const std::string& address) {
     std::from_chars(name.data(), name.data() + name.size(), fd);
     if (near_end(fd) == address) return fd;
   }
-  TUTTI_CHECK_ENV(!error, "the descriptors of this process cannot be listed: /proc/self/fd: {}; raise 'ulimit -n' where descriptors are lacking", error.message());
+  TUTTI_CHECK_ENV(!error,
+                  "the descriptors of this process cannot be listed: /proc/self/fd: {}; raise 'ulimit -n' where "
+                  "descriptors are lacking",
+                  error.message());
   return -1;
 }
 
-// accept() would wait for ever where nobody comes. Where strangers have filled the queue, this process itself is not in it.
+// accept() would wait for ever where nobody comes. Where strangers have filled the queue, this process itself is not in
+// it.
 void wait_for_caller(int listener, const std::string& address) {
   TUTTI_CHECK_ENV(listener >= 0, "its descriptor at {} is not found in /proc/self/fd", address);
   pollfd waited{.fd = listener, .events = POLLIN, .revents = 0};
@@ -121,7 +129,8 @@ void replace(tcp::Device& device, tcp::Handler* handler, int fd, const UniqueFd&
   TUTTI_CHECK_ENV(is_replaced, "its descriptor {} cannot be replaced: {}", fd, detail::errno_text(error));
 }
 
-PairSocket hand_over(Context& context, tcp::Device& device, int p, const UniqueFd& socket, const ConnectToPair& connect) {
+PairSocket hand_over(Context& context, tcp::Device& device, int p, const UniqueFd& socket,
+                     const ConnectToPair& connect) {
   for (int tries = 1;; ++tries) {
     auto& pair = context.createPair(p);
     auto* handler = dynamic_cast<tcp::Handler*>(pair.get());
@@ -138,12 +147,14 @@ PairSocket hand_over(Context& context, tcp::Device& device, int p, const UniqueF
     }
     reset(std::move(own));
     const int fd = descriptor_at(name);
-    TUTTI_CHECK_ENV(fd >= 0, "its descriptor for rank {} is not found in /proc/self/fd{}{}", p, error.empty() ? "" : ": ", error);
+    TUTTI_CHECK_ENV(fd >= 0, "its descriptor for rank {} is not found in /proc/self/fd{}{}", p,
+                    error.empty() ? "" : ": ", error);
     if (error.empty()) {
       replace(device, handler, fd, socket);
       return {.fd = fd, .ends = ends_of(fd)};
     }
-    // A pair that has given up in the middle of accepting can only be destroyed when what it has accepted is registered.
+    // A pair that has given up in the middle of accepting can only be destroyed when what it has accepted is
+    // registered.
     device.registerDescriptor(fd, 0, handler);
     TUTTI_CHECK_ENV(tries < kMostTries, "its connection of this process with itself failed {} times: {}", tries, error);
   }
@@ -152,7 +163,9 @@ PairSocket hand_over(Context& context, tcp::Device& device, int p, const UniqueF
 }  // namespace
 
 UniqueFd connect_to_pair(const sockaddr_storage& address) {
-  UniqueFd fd = begin_connecting({.address = address, .size = address.ss_family == AF_INET ? socklen_t{sizeof(sockaddr_in)} : socklen_t{sizeof(sockaddr_in6)}});
+  UniqueFd fd = begin_connecting(
+      {.address = address,
+       .size = address.ss_family == AF_INET ? socklen_t{sizeof(sockaddr_in)} : socklen_t{sizeof(sockaddr_in6)}});
   TUTTI_CHECK_ENV(fd, "this process cannot connect to itself at {}: {}", to_text(address), detail::errno_text(errno));
   return fd;
 }

@@ -1,9 +1,10 @@
 // Gives gloo connections that were made and proven without it.
 //
-// gloo makes a connection itself and asks nobody who is at its other end: what it reads there may end the process. So each of its
-// pairs accepts a connection of this process with itself, over the loopback interface, while the thread in which gloo reads is
-// held. The descriptor is then made that of the proven connection (dup3), before that thread goes on. Whoever else comes in between
-// and is accepted is closed unread. This needs a gloo whose pairs listen each for itself; the build checks that (cmake/TuttiGloo.cmake).
+// gloo makes a connection itself and asks nobody who is at its other end: what it reads there may end the process. So
+// each of its pairs accepts a connection of this process with itself, over the loopback interface, while the thread in
+// which gloo reads is held. The descriptor is then made that of the proven connection (dup3), before that thread goes
+// on. Whoever else comes in between and is accepted is closed unread. This needs a gloo whose pairs listen each for
+// itself; the build checks that (cmake/TuttiGloo.cmake).
 #pragma once
 
 #include <sys/socket.h>
@@ -30,7 +31,8 @@ struct GlooMesh {
 using ConnectToPair = std::function<UniqueFd(const sockaddr_storage& address)>;
 UniqueFd connect_to_pair(const sockaddr_storage& address);
 
-// sockets[p] is the connection with rank p; the one of `rank` is not used. EnvironmentError when gloo does not take them.
+// sockets[p] is the connection with rank p; the one of `rank` is not used. EnvironmentError when gloo does not take
+// them.
 GlooMesh hand_over_to_gloo(int rank, std::vector<UniqueFd> sockets, const ConnectToPair& connect = connect_to_pair);
 
 }  // namespace tutti::comm

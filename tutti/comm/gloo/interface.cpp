@@ -40,7 +40,8 @@ std::vector<Interface> interfaces() {
     for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
       const bool is_up = (i->ifa_flags & IFF_UP) != 0 && (i->ifa_flags & IFF_RUNNING) != 0;
       if (!is_up || i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
-      if (const auto address = numeric(i->ifa_addr)) found.push_back({i->ifa_name, *address, (i->ifa_flags & IFF_LOOPBACK) != 0});
+      if (const auto address = numeric(i->ifa_addr))
+        found.push_back({i->ifa_name, *address, (i->ifa_flags & IFF_LOOPBACK) != 0});
     }
   }
   return found;

@@ -35,7 +35,8 @@ std::string pack_rank(int rank) {
 
 int unpack_rank(std::string_view bytes) {
   uint32_t rank = 0;
-  for (size_t i = 0; i < kRankBytes; ++i) rank |= static_cast<uint32_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  for (size_t i = 0; i < kRankBytes; ++i)
+    rank |= static_cast<uint32_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
   return static_cast<int>(rank);
 }
 
@@ -117,15 +118,22 @@ bool PeerGreeting::fill() {
 
 void PeerGreeting::take_step() {
   switch (step_) {
-    case Step::kHello: take_hello(); break;
+    case Step::kHello:
+      take_hello();
+      break;
     case Step::kNonce:
       theirs_ = bytes_of<Nonce>(input_);
       output_ = text_of(make_proof(key_, Side::kClient, mine_, theirs_));
       step_ = Step::kVerdict;
       break;
-    case Step::kProof: take_proof(); break;
-    case Step::kVerdict: take_verdict(); break;
-    case Step::kDone: break;
+    case Step::kProof:
+      take_proof();
+      break;
+    case Step::kVerdict:
+      take_verdict();
+      break;
+    case Step::kDone:
+      break;
   }
   input_.clear();
 }
@@ -151,7 +159,8 @@ void PeerGreeting::take_proof() {
 
 void PeerGreeting::take_verdict() {
   if (input_[0] == kWrong) return end(State::kOtherKey);
-  const bool is_right = is_same_proof(bytes_of<Proof>(std::string_view(input_).substr(1)), make_proof(key_, Side::kServer, mine_, theirs_));
+  const bool is_right = is_same_proof(bytes_of<Proof>(std::string_view(input_).substr(1)),
+                                      make_proof(key_, Side::kServer, mine_, theirs_));
   end(is_right ? State::kProven : State::kStranger);
 }
 

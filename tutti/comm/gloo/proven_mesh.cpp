@@ -15,8 +15,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Those who have proved nothing yet. Of more, the oldest leaves: a rank proves the key within two round trips, and tries again
-// if it was too slow.
+// Those who have proved nothing yet. Of more, the oldest leaves: a rank proves the key within two round trips, and
+// tries again if it was too slow.
 constexpr size_t kMostNewcomers = 1024;
 constexpr std::chrono::seconds kGreetingTime{20};
 constexpr std::chrono::milliseconds kLongestPause{250};
@@ -25,15 +25,18 @@ constexpr std::chrono::milliseconds kPauseOfListening{100};
 bool is_dropped(int error) { return error == 0 || error == ECONNRESET || error == EPIPE || error == ECONNABORTED; }
 
 std::string why_not_reached(int error, const TcpEndpoint& endpoint) {
-  const bool is_down = error == ENETUNREACH && is_loopback(endpoint), has_no_descriptor = error == EMFILE || error == ENFILE;
-  return detail::errno_text(error) + (is_down             ? ", because the loopback interface of this host or container is down; bring it up: ip link set lo up"
-                                      : has_no_descriptor ? ", because this process has no descriptor left: raise 'ulimit -n'"
-                                                          : "");
+  const bool is_down = error == ENETUNREACH && is_loopback(endpoint),
+             has_no_descriptor = error == EMFILE || error == ENFILE;
+  return detail::errno_text(error) +
+         (is_down ? ", because the loopback interface of this host or container is down; bring it up: ip link set lo up"
+          : has_no_descriptor ? ", because this process has no descriptor left: raise 'ulimit -n'"
+                              : "");
 }
 
 }  // namespace
 
-ProvenMesh::ProvenMesh(MeshPlan plan) : plan_(std::move(plan)), secret_(make_job_key()), proven_(static_cast<size_t>(plan_.size)) {
+ProvenMesh::ProvenMesh(MeshPlan plan)
+    : plan_(std::move(plan)), secret_(make_job_key()), proven_(static_cast<size_t>(plan_.size)) {
   if (plan_.rank + 1 == plan_.size) return;  // nobody connects to the last rank
   listener_ = listen_at(tcp_endpoint(plan_.address, 0));
   TUTTI_CHECK_ENV(listener_, "cannot listen on {}: {}", plan_.address, detail::errno_text(errno));
@@ -56,7 +59,8 @@ void ProvenMesh::connect(const std::vector<std::string>& cards) {
       callee.endpoint = tcp_endpoint(card.substr(0, port), std::atoi(card.c_str() + port));
       callee.secret = card.substr(secret + 1);
     }
-    TUTTI_CHECK_ENV(callee.endpoint.size > 0 && !callee.secret.empty(), "what the store has for rank {} is no address", p);
+    TUTTI_CHECK_ENV(callee.endpoint.size > 0 && !callee.secret.empty(), "what the store has for rank {} is no address",
+                    p);
     callees_.push_back(std::move(callee));
   }
 }
@@ -93,7 +97,8 @@ void ProvenMesh::poll_once(Moment until) {
   }
   if (failure_) return;
   if (!newcomers_.empty()) wake = std::min(wake, newcomers_.front().deadline);
-  for (const Newcomer& newcomer : newcomers_) waited.push_back({.fd = newcomer.greeting.fd(), .events = newcomer.greeting.events(), .revents = 0});
+  for (const Newcomer& newcomer : newcomers_)
+    waited.push_back({.fd = newcomer.greeting.fd(), .events = newcomer.greeting.events(), .revents = 0});
 
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - steady_clock::now());
   const int ready = poll(waited.data(), waited.size(), static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1000)));
@@ -103,7 +108,8 @@ void ProvenMesh::poll_once(Moment until) {
   for (Callee& callee : callees_) {
     if (callee.greeting && waited[i++].revents != 0) advance_callee(callee);
   }
-  std::erase_if(callees_, [this](const Callee& callee) { return static_cast<bool>(proven_[static_cast<size_t>(callee.rank)]); });
+  std::erase_if(callees_,
+                [this](const Callee& callee) { return static_cast<bool>(proven_[static_cast<size_t>(callee.rank)]); });
   std::vector<bool> is_ready;
   for (; i < waited.size(); ++i) is_ready.push_back(waited[i].revents != 0);
   advance_newcomers(is_ready);
@@ -123,19 +129,29 @@ void ProvenMesh::try_callee(Callee& callee, Moment now) {
 void ProvenMesh::advance_callee(Callee& callee) {
   PeerGreeting& greeting = *callee.greeting;
   switch (greeting.advance()) {
-    case PeerGreeting::State::kUnderWay: return;
-    case PeerGreeting::State::kProven: proven_[static_cast<size_t>(callee.rank)] = greeting.take(); return;
-    case PeerGreeting::State::kOtherKey: return fail(callee, "it was refused", true);
-    case PeerGreeting::State::kStranger: return fail(callee, "whoever answers there does not know the job key");
-    case PeerGreeting::State::kClosed: break;
+    case PeerGreeting::State::kUnderWay:
+      return;
+    case PeerGreeting::State::kProven:
+      proven_[static_cast<size_t>(callee.rank)] = greeting.take();
+      return;
+    case PeerGreeting::State::kOtherKey:
+      return fail(callee, "it was refused", true);
+    case PeerGreeting::State::kStranger:
+      return fail(callee, "whoever answers there does not know the job key");
+    case PeerGreeting::State::kClosed:
+      break;
   }
-  // One that drops connections has too many of them, and gets to this one later. What else happens means that nobody is there.
+  // One that drops connections has too many of them, and gets to this one later. What else happens means that nobody is
+  // there.
   if (!is_dropped(greeting.error())) return fail(callee, why_not_reached(greeting.error(), callee.endpoint));
-  callee.last_error = greeting.error() == 0 ? "it was closed before it was proven" : detail::errno_text(greeting.error());
+  callee.last_error =
+      greeting.error() == 0 ? "it was closed before it was proven" : detail::errno_text(greeting.error());
   callee.greeting.reset();
 }
 
-void ProvenMesh::fail(const Callee& callee, const std::string& why, bool has_other_key) { failure_ = MeshFailure{callee.rank, has_other_key, why}; }
+void ProvenMesh::fail(const Callee& callee, const std::string& why, bool has_other_key) {
+  failure_ = MeshFailure{callee.rank, has_other_key, why};
+}
 
 // ---- those who connect to this rank ---------------------------------------------------------------------------------
 
@@ -166,8 +182,11 @@ void ProvenMesh::accept_newcomers() {
       if (fd) fd = with_lowest_number(std::move(fd));
     }
     if (!fd) continue;
-    const auto key = [this](int rank) { return rank > plan_.rank && rank < plan_.size ? key_of(rank, plan_.rank, secret_) : ""; };
-    newcomers_.push_back({PeerGreeting::accepting(std::move(fd), key), to_text(from), steady_clock::now() + kGreetingTime});
+    const auto key = [this](int rank) {
+      return rank > plan_.rank && rank < plan_.size ? key_of(rank, plan_.rank, secret_) : "";
+    };
+    newcomers_.push_back(
+        {PeerGreeting::accepting(std::move(fd), key), to_text(from), steady_clock::now() + kGreetingTime});
   }
 }
 
@@ -190,12 +209,21 @@ void ProvenMesh::advance_newcomers(const std::vector<bool>& is_ready) {
 bool ProvenMesh::settle(Newcomer& newcomer) {
   PeerGreeting& greeting = newcomer.greeting;
   switch (greeting.advance()) {
-    case PeerGreeting::State::kUnderWay: return false;
+    case PeerGreeting::State::kUnderWay:
+      return false;
     // A rank that comes again has not seen that its earlier connection was proven.
-    case PeerGreeting::State::kProven: proven_[static_cast<size_t>(greeting.rank())] = greeting.take(); return true;
-    case PeerGreeting::State::kOtherKey: drop(newcomer, "it has another job key"); return true;
-    case PeerGreeting::State::kStranger: drop(newcomer, "it is no rank of the group"); return true;
-    case PeerGreeting::State::kClosed: drop(newcomer, "it left before it had proved that it knows the job key"); return true;
+    case PeerGreeting::State::kProven:
+      proven_[static_cast<size_t>(greeting.rank())] = greeting.take();
+      return true;
+    case PeerGreeting::State::kOtherKey:
+      drop(newcomer, "it has another job key");
+      return true;
+    case PeerGreeting::State::kStranger:
+      drop(newcomer, "it is no rank of the group");
+      return true;
+    case PeerGreeting::State::kClosed:
+      drop(newcomer, "it left before it had proved that it knows the job key");
+      return true;
   }
   return true;
 }
@@ -203,10 +231,12 @@ bool ProvenMesh::settle(Newcomer& newcomer) {
 void ProvenMesh::drop(const Newcomer& newcomer, const char* why) {
   // Nothing of strangers lingers in the system; a rank with another key is left the time to read why.
   const linger at_once{.l_onoff = 1, .l_linger = 0};
-  if (!newcomer.greeting.has_refused()) setsockopt(newcomer.greeting.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  if (!newcomer.greeting.has_refused())
+    setsockopt(newcomer.greeting.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   ++dropped_;
   const int rank = newcomer.greeting.rank();
-  last_dropped_ = fmt::format("{}{}: {}", newcomer.from, rank < 0 ? "" : fmt::format(", which calls itself rank {}", rank), why);
+  last_dropped_ =
+      fmt::format("{}{}: {}", newcomer.from, rank < 0 ? "" : fmt::format(", which calls itself rank {}", rank), why);
 }
 
 // ---- for messages ---------------------------------------------------------------------------------------------------
@@ -228,9 +258,12 @@ std::string ProvenMesh::meeting_point(int rank) const {
 std::string ProvenMesh::troubles() const {
   std::string text;
   for (const Callee& callee : callees_) {
-    if (!callee.last_error.empty()) text += fmt::format("; the last connection to {} failed: {}", to_text(callee.endpoint.address), callee.last_error);
+    if (!callee.last_error.empty())
+      text +=
+          fmt::format("; the last connection to {} failed: {}", to_text(callee.endpoint.address), callee.last_error);
   }
-  if (dropped_ > 0) text += fmt::format("; {} connections of strangers were dropped, the last one from {}", dropped_, last_dropped_);
+  if (dropped_ > 0)
+    text += fmt::format("; {} connections of strangers were dropped, the last one from {}", dropped_, last_dropped_);
   if (lacks_descriptors_) text += "; this process had no descriptor left for a connection: raise 'ulimit -n'";
   return text;
 }

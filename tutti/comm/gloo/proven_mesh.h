@@ -1,4 +1,5 @@
-// The connections of a group in the making: one to each other rank, on which both ends have proved that they know the job key.
+// The connections of a group in the making: one to each other rank, on which both ends have proved that they know the
+// job key.
 //
 // A rank listens for those of higher rank and connects to those of lower rank. Whoever else connects is dropped.
 #pragma once

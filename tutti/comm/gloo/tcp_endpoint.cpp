@@ -12,7 +12,9 @@
 namespace tutti::comm {
 namespace {
 
-UniqueFd make_socket(const TcpEndpoint& endpoint) { return UniqueFd(socket(endpoint.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+UniqueFd make_socket(const TcpEndpoint& endpoint) {
+  return UniqueFd(socket(endpoint.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
 
 // Invalid, with the errno as it was.
 UniqueFd failed(UniqueFd fd) {
@@ -26,7 +28,8 @@ template <class Get>
 std::string end_of(const Get& get, int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  const bool has = get(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 && (address.ss_family == AF_INET || address.ss_family == AF_INET6);
+  const bool has = get(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                   (address.ss_family == AF_INET || address.ss_family == AF_INET6);
   return has ? to_text(address) : "";
 }
 
@@ -45,19 +48,23 @@ TcpEndpoint tcp_endpoint(const std::string& host, int port) {
 }
 
 bool is_loopback(const TcpEndpoint& endpoint) {
-  if (endpoint.address.ss_family == AF_INET) return ntohl(reinterpret_cast<const sockaddr_in&>(endpoint.address).sin_addr.s_addr) >> 24 == 127;
-  return endpoint.address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(endpoint.address).sin6_addr);
+  if (endpoint.address.ss_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in&>(endpoint.address).sin_addr.s_addr) >> 24 == 127;
+  return endpoint.address.ss_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(endpoint.address).sin6_addr);
 }
 
 UniqueFd listen_at(const TcpEndpoint& endpoint) {
   UniqueFd fd = make_socket(endpoint);
-  if (!fd || bind(fd.get(), endpoint.get(), endpoint.size) != 0 || listen(fd.get(), SOMAXCONN) != 0) return failed(std::move(fd));
+  if (!fd || bind(fd.get(), endpoint.get(), endpoint.size) != 0 || listen(fd.get(), SOMAXCONN) != 0)
+    return failed(std::move(fd));
   return fd;
 }
 
 UniqueFd begin_connecting(const TcpEndpoint& endpoint) {
   UniqueFd fd = make_socket(endpoint);
-  if (!fd || (connect(fd.get(), endpoint.get(), endpoint.size) != 0 && errno != EINPROGRESS && errno != EINTR)) return failed(std::move(fd));
+  if (!fd || (connect(fd.get(), endpoint.get(), endpoint.size) != 0 && errno != EINPROGRESS && errno != EINTR))
+    return failed(std::move(fd));
   return fd;
 }
 

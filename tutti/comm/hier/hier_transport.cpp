@@ -29,25 +29,34 @@ int64_t word(const std::vector<std::byte>& bytes, int64_t index) {
 
 }  // namespace
 
-HierTransport::HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<Transport> outer, std::span<const int> hosts, std::string group)
+HierTransport::HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<Transport> outer,
+                             std::span<const int> hosts, std::string group)
     : inner_(inner.get()),
       outer_(outer.get()),
       inner_rank_(static_cast<size_t>(outer->size()), -1),
       group_(std::move(group)),
       piece_bytes_(std::clamp<int64_t>(kStagedBytes / outer->size() / kLine * kLine, 4 << 10, 256 << 10)),
-      first_bytes_(std::min({piece_bytes_, inner->traits().one_round_bytes, outer->traits().one_round_bytes}) / kLine * kLine - kLine),
-      traits_{.name = "hier", .devices = {DeviceKind::cpu}, .receives_from_any = false, .one_round_bytes = first_bytes_, .hosts = even_hosts(hosts)},
+      first_bytes_(std::min({piece_bytes_, inner->traits().one_round_bytes, outer->traits().one_round_bytes}) / kLine *
+                       kLine -
+                   kLine),
+      traits_{.name = "hier",
+              .devices = {DeviceKind::cpu},
+              .receives_from_any = false,
+              .one_round_bytes = first_bytes_,
+              .hosts = even_hosts(hosts)},
       staged_(static_cast<size_t>(outer->size())),
       staged_bytes_(static_cast<size_t>(outer->size())) {
-  TUTTI_CHECK(static_cast<int>(hosts.size()) == outer_->size(), "group '{}': the hosts of {} ranks are given for a group of {}", group_, hosts.size(), outer_->size());
+  TUTTI_CHECK(static_cast<int>(hosts.size()) == outer_->size(),
+              "group '{}': the hosts of {} ranks are given for a group of {}", group_, hosts.size(), outer_->size());
   for (int p = 0; p < outer_->size(); ++p) {
     outer_side_.to_group.push_back(p);
     if (hosts[static_cast<size_t>(p)] != hosts[static_cast<size_t>(outer_->rank())]) continue;
     inner_rank_[static_cast<size_t>(p)] = static_cast<int>(inner_side_.to_group.size());
     inner_side_.to_group.push_back(p);
   }
-  TUTTI_CHECK(static_cast<int>(inner_side_.to_group.size()) == inner_->size(), "group '{}': {} members share a host, but their transport has {} ranks",
-              group_, inner_side_.to_group.size(), inner_->size());
+  TUTTI_CHECK(static_cast<int>(inner_side_.to_group.size()) == inner_->size(),
+              "group '{}': {} members share a host, but their transport has {} ranks", group_,
+              inner_side_.to_group.size(), inner_->size());
   TUTTI_CHECK(inner_rank_[static_cast<size_t>(outer_->rank())] == inner_->rank(),
               "group '{}': rank {} is rank {} of its host, but {} of its host's transport", group_, outer_->rank(),
               inner_rank_[static_cast<size_t>(outer_->rank())], inner_->rank());
@@ -83,7 +92,9 @@ void HierTransport::start(const CallRecord& call, int64_t step, const Exchange& 
 // In front of the first piece: the largest size, and for uneven calls what this rank offers and takes, per rank.
 void HierTransport::begin_piece() {
   const Exchange& e = *exchange_;
-  const int64_t front = !first_ ? 0 : call_->same_sizes ? kLine : (1 + 2 * int64_t{size()}) * static_cast<int64_t>(sizeof(int64_t));
+  const int64_t front = !first_             ? 0
+                        : call_->same_sizes ? kLine
+                                            : (1 + 2 * int64_t{size()}) * static_cast<int64_t>(sizeof(int64_t));
   const size_t blocks = e.offers.size();
   const int64_t stride = front + std::min(bytes_, most_);
   if (first_) {
@@ -94,7 +105,8 @@ void HierTransport::begin_piece() {
     for (size_t b = 0; b < blocks; ++b) {
       std::byte* at = outgoing_.data() + static_cast<int64_t>(b) * stride;
       std::memcpy(at, words.data(), words.size() * sizeof(int64_t));
-      if (const int64_t part = part_of(e.offers[b].bytes, 0, bytes_); part > 0) std::memcpy(at + front, e.offers[b].data, static_cast<size_t>(part));
+      if (const int64_t part = part_of(e.offers[b].bytes, 0, bytes_); part > 0)
+        std::memcpy(at + front, e.offers[b].data, static_cast<size_t>(part));
     }
   }
   for (int p = 0; p < size(); ++p) {
@@ -112,7 +124,8 @@ void HierTransport::begin_piece() {
       const ConstBlock& whole = e.offer_to(p);
       const int64_t part = part_of(whole.bytes, offset_, bytes_);
       const size_t block = blocks == 1 ? 0 : static_cast<size_t>(p);
-      const std::byte* data = first_ ? outgoing_.data() + static_cast<int64_t>(block) * stride : whole.data + (part > 0 ? offset_ : 0);
+      const std::byte* data =
+          first_ ? outgoing_.data() + static_cast<int64_t>(block) * stride : whole.data + (part > 0 ? offset_ : 0);
       side->offers.push_back(here ? ConstBlock{data, front + part} : ConstBlock{});
       side->takes.push_back(here ? static_cast<int64_t>(staged_[static_cast<size_t>(p)].size()) : 0);
     }
@@ -184,7 +197,8 @@ void HierTransport::end_piece() {
   bool any = false;
   for (size_t p = 0; p < arrivals.size(); ++p) {
     const int64_t part = static_cast<int64_t>(staged_[p].size()) - front;
-    TUTTI_ASSERT(staged_bytes_[p] == static_cast<int64_t>(staged_[p].size()), "{} of {} bytes of rank {}", staged_bytes_[p], staged_[p].size(), p);
+    TUTTI_ASSERT(staged_bytes_[p] == static_cast<int64_t>(staged_[p].size()), "{} of {} bytes of rank {}",
+                 staged_bytes_[p], staged_[p].size(), p);
     if (part > 0) arrivals[p] = {staged_[p].data() + front, part, offset_};
     any |= part > 0;
   }
@@ -218,8 +232,10 @@ void HierTransport::check_sizes() {
 void HierTransport::post(Message& message) {
   spread_failure();
   check_message(message, rank(), size());
-  TUTTI_CHECK(message.peer >= 0, "receive with tag {} from any rank: not possible in group '{}', whose ranks sit on several hosts; "
-              "name the sender, or make the group over one transport", message.tag, group_);
+  TUTTI_CHECK(message.peer >= 0,
+              "receive with tag {} from any rank: not possible in group '{}', whose ranks sit on several hosts; "
+              "name the sender, or make the group over one transport",
+              message.tag, group_);
   auto posted = std::make_unique<Posted>();
   posted->message = &message;
   posted->is_inner = is_local(message.peer);
@@ -271,8 +287,12 @@ void HierTransport::look_after(int peer, const CallRecord& call) {
 bool HierTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
   // Asleep on one side, the other is not heard: so in turns, and briefly.
   const auto half = std::min(limit / 2, std::chrono::microseconds(attempt < 1000 ? 100 : 1000));
-  const bool inner_waits = !active_ ? std::any_of(posted_.begin(), posted_.end(), [](const auto& p) { return p->is_inner; }) : !inner_side_.finished;
-  const bool outer_waits = !active_ ? std::any_of(posted_.begin(), posted_.end(), [](const auto& p) { return !p->is_inner; }) : !outer_side_.finished;
+  const bool inner_waits = !active_
+                               ? std::any_of(posted_.begin(), posted_.end(), [](const auto& p) { return p->is_inner; })
+                               : !inner_side_.finished;
+  const bool outer_waits = !active_
+                               ? std::any_of(posted_.begin(), posted_.end(), [](const auto& p) { return !p->is_inner; })
+                               : !outer_side_.finished;
   if (inner_waits && !outer_waits) inner_->pause(attempt, limit);
   else if (outer_waits && !inner_waits) outer_->pause(attempt, limit);
   else {

@@ -1,9 +1,10 @@
-// A hierarchical transport: ranks of one host communicate through the inner transport, all others through the outer one.
+// A hierarchical transport: ranks of one host communicate through the inner transport, all others through the outer
+// one.
 //
 // A round is divided into pieces of bounded size that are processed one after another, each as one round of the inner
 // and one of the outer transport at the same time. The data of a piece is collected until it is complete, and then
-// delivered together, so parts have equal offsets and lengths wherever the ranks are. The first piece carries the total size
-// before the data; all ranks use as many pieces as the rank with the most data needs.
+// delivered together, so parts have equal offsets and lengths wherever the ranks are. The first piece carries the total
+// size before the data; all ranks use as many pieces as the rank with the most data needs.
 //
 // Steps: 1 for small offers, then one per piece. Memory: two pieces for each rank, about 4 MiB.
 #pragma once
@@ -20,9 +21,10 @@ namespace tutti::comm {
 
 class HierTransport final : public Transport {
  public:
-  // `outer` spans all ranks, of which rank r is on host hosts[r]. `inner` spans those of this rank's host, in the order of their group
-  // ranks. UsageError when that does not fit together.
-  HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<Transport> outer, std::span<const int> hosts, std::string group);
+  // `outer` spans all ranks, of which rank r is on host hosts[r]. `inner` spans those of this rank's host, in the order
+  // of their group ranks. UsageError when that does not fit together.
+  HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<Transport> outer, std::span<const int> hosts,
+                std::string group);
 
   int rank() const override { return outer_->rank(); }
   int size() const override { return outer_->size(); }
@@ -84,11 +86,11 @@ class HierTransport final : public Transport {
   const CallRecord* call_ = nullptr;
   const Exchange* exchange_ = nullptr;
   Receiver* receiver_ = nullptr;
-  int64_t sub_step_ = 0;   // rounds of the two sides in this call
-  bool first_ = true;      // the piece under way carries the sizes
-  int64_t offset_ = 0;     // of the piece
-  int64_t bytes_ = 0;      // of each offer that the piece may carry
-  int64_t most_ = 0;       // bytes of the largest offer of all ranks
+  int64_t sub_step_ = 0;  // rounds of the two sides in this call
+  bool first_ = true;     // the piece under way carries the sizes
+  int64_t offset_ = 0;    // of the piece
+  int64_t bytes_ = 0;     // of each offer that the piece may carry
+  int64_t most_ = 0;      // bytes of the largest offer of all ranks
   bool active_ = false;
   bool delivered_ = false;
   std::vector<std::byte> outgoing_;  // the first piece with what stands in front

@@ -63,17 +63,19 @@ std::vector<Identity> identities(Transport& transport, Clock::time_point deadlin
     if (Clock::now() < deadline) continue;
     std::vector<std::string> late;
     for (const int p : transport.late_ranks()) late.push_back(describe(p, transport.peer(p)));
-    const std::string message = fmt::format("group '{}' was not made by the deadline: {} did not come", group, fmt::join(late, ", "));
+    const std::string message =
+        fmt::format("group '{}' was not made by the deadline: {} did not come", group, fmt::join(late, ", "));
     transport.fail(message);
     throw TimeoutError(message);
   }
   return received.of;
 }
 
-// Collective over the members. Between hosts it uses mpi under mpirun, else gloo; if all members can share memory, the result is
-// shm alone. UsageError without a store, and when this build has no transport between hosts.
+// Collective over the members. Between hosts it uses mpi under mpirun, else gloo; if all members can share memory, the
+// result is shm alone. UsageError without a store, and when this build has no transport between hosts.
 std::unique_ptr<Transport> make_hier_transport(const GroupSeat& seat) {
-  TUTTI_CHECK(seat.store != nullptr, "group '{}': transport hier needs a store, where the ranks of a host meet", seat.name);
+  TUTTI_CHECK(seat.store != nullptr, "group '{}': transport hier needs a store, where the ranks of a host meet",
+              seat.name);
   std::unique_ptr<Transport> outer = make_transport(outer_name(), seat);
   std::vector<Identity> hosts;
   try {
@@ -106,7 +108,8 @@ std::unique_ptr<Transport> make_hier_transport(const GroupSeat& seat) {
   }
   if (inside.size == seat.size) return inner;
   std::vector<int> numbers;  // of the hosts, by their first ranks
-  for (const Identity& host : hosts) numbers.push_back(static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
+  for (const Identity& host : hosts)
+    numbers.push_back(static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
   return std::make_unique<HierTransport>(std::move(inner), std::move(outer), numbers, seat.name);
 }
 

@@ -1,9 +1,10 @@
-// MessageEngine: the minimal interface of a network for a group: packets that are ordered between two ranks, and notice of ranks
-// that can no longer be reached.
+// MessageEngine: the minimal interface of a network for a group: packets that are ordered between two ranks, and notice
+// of ranks that can no longer be reached.
 //
 // Everything above packets (matching of tags, flow control, cancelling, comparing calls) is implemented once, by
 // MessageTransport. An engine copies what it sends, because a message may be cancelled, and its memory freed, at any
-// time, while no network can take back a send. The data that a rank has not taken yet is bounded by the transport's windows.
+// time, while no network can take back a send. The data that a rank has not taken yet is bounded by the transport's
+// windows.
 #pragma once
 
 #include <chrono>
@@ -46,7 +47,8 @@ class MessageEngine {
   // Sends the parts as one packet of at most max_packet_bytes(size()). The parts may be modified as soon as it returns.
   // Never waits for the peer and never fails: what cannot be sent is dropped, and lost() says why. Any thread.
   virtual void send(int to, std::span<const ConstBlock> parts) = 0;
-  // The next packet that has arrived, from any rank; false when there is none. Called by one thread at a time, like wait().
+  // The next packet that has arrived, from any rank; false when there is none. Called by one thread at a time, like
+  // wait().
   virtual bool take(Packet& packet) = 0;
   // Returns the memory of a packet for reuse. Any thread.
   virtual void recycle(Packet&& packet) = 0;

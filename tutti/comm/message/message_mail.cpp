@@ -33,7 +33,8 @@ void MessageMail::post(Message& message) {
   message.done_bytes = 0;
   message.handle = 0;
   if (!message.is_send) {
-    const auto envelope = std::find_if(aside_.begin(), aside_.end(), [&](const Envelope& e) { return fits(message, e.from, e.tag); });
+    const auto envelope =
+        std::find_if(aside_.begin(), aside_.end(), [&](const Envelope& e) { return fits(message, e.from, e.tag); });
     if (envelope == aside_.end()) {
       receivers_.push_back(&message);
     } else {
@@ -46,7 +47,13 @@ void MessageMail::post(Message& message) {
   Small& small = small_[static_cast<size_t>(message.peer)];
   if (message.bytes <= inline_ && small.sent - small.known + cost_of(message.bytes) <= kUnreadBytes) {
     small.sent += cost_of(message.bytes);
-    line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .offset = 1, .bytes = message.bytes, .dtype = message.dtype,
+    line_.send(message.peer,
+               {.kind = PacketKind::mail,
+                .tag = message.tag,
+                .number = id,
+                .offset = 1,
+                .bytes = message.bytes,
+                .dtype = message.dtype,
                 .call = number_of_call(message)},
                {{message.data, message.bytes}});
     message.done_bytes = message.bytes;
@@ -55,7 +62,11 @@ void MessageMail::post(Message& message) {
   }
   message.handle = static_cast<uint64_t>(id);
   sending_.emplace(id, Sending{&message, 0});
-  line_.send(message.peer, {.kind = PacketKind::mail, .tag = message.tag, .number = id, .bytes = message.bytes, .dtype = message.dtype,
+  line_.send(message.peer, {.kind = PacketKind::mail,
+                            .tag = message.tag,
+                            .number = id,
+                            .bytes = message.bytes,
+                            .dtype = message.dtype,
                             .call = number_of_call(message)});
 }
 
@@ -67,7 +78,8 @@ void MessageMail::cancel(Message& message) {
     stop_receiving(it);
     return;
   }
-  if (const auto it = sending_.find(static_cast<int64_t>(message.handle)); it != sending_.end() && it->second.message == &message) {
+  if (const auto it = sending_.find(static_cast<int64_t>(message.handle));
+      it != sending_.end() && it->second.message == &message) {
     line_.send(message.peer, {.kind = PacketKind::mail_withdrawn, .number = it->first});
     sending_.erase(it);
   }
@@ -76,11 +88,19 @@ void MessageMail::cancel(Message& message) {
 void MessageMail::arrived(const PacketHead& head, Packet&& packet) {
   const int from = packet.from;
   switch (head.kind) {
-    case PacketKind::mail: envelope_came(from, head, packet); break;
-    case PacketKind::mail_data: data_came(from, head, packet); break;
-    case PacketKind::mail_withdrawn: withdrawn(from, head.number); break;
+    case PacketKind::mail:
+      envelope_came(from, head, packet);
+      break;
+    case PacketKind::mail_data:
+      data_came(from, head, packet);
+      break;
+    case PacketKind::mail_withdrawn:
+      withdrawn(from, head.number);
+      break;
     case PacketKind::mail_refused:
-      was_refused(from, head, std::string(reinterpret_cast<const char*>(packet.data()) + sizeof head, static_cast<size_t>(packet.bytes) - sizeof head));
+      was_refused(from, head,
+                  std::string(reinterpret_cast<const char*>(packet.data()) + sizeof head,
+                              static_cast<size_t>(packet.bytes) - sizeof head));
       break;
     case PacketKind::mail_read: {
       Small& small = small_[static_cast<size_t>(from)];
@@ -109,7 +129,8 @@ void MessageMail::send_on(int64_t id, Sending& sending) {
   Message& m = *sending.message;
   while (m.done_bytes < std::min(m.bytes, sending.granted)) {
     const int64_t part = std::min(chunk_, m.bytes - m.done_bytes);
-    line_.send(m.peer, {.kind = PacketKind::mail_data, .number = id, .offset = m.done_bytes, .bytes = m.bytes}, {{m.data + m.done_bytes, part}});
+    line_.send(m.peer, {.kind = PacketKind::mail_data, .number = id, .offset = m.done_bytes, .bytes = m.bytes},
+               {{m.data + m.done_bytes, part}});
     m.done_bytes += part;
   }
   m.finished = m.done_bytes == m.bytes;
@@ -140,7 +161,8 @@ void MessageMail::envelope_came(int from, const PacketHead& head, const Packet& 
   }
   const std::byte* data = packet.data() + sizeof(PacketHead);
   Envelope envelope{from, head.tag, head.number, head.call, head.dtype, head.bytes, has_data, {}};
-  const auto receiver = std::find_if(receivers_.begin(), receivers_.end(), [&](Message* m) { return fits(*m, from, head.tag); });
+  const auto receiver =
+      std::find_if(receivers_.begin(), receivers_.end(), [&](Message* m) { return fits(*m, from, head.tag); });
   if (receiver == receivers_.end()) {
     envelope.data.assign(data, data + body);
     aside_.push_back(std::move(envelope));
@@ -158,7 +180,12 @@ void MessageMail::take_envelope(Message& message, const Envelope& envelope, cons
   if (!message.error.empty()) {
     message.finished = true;
     const int64_t length = static_cast<int64_t>(message.error.size());
-    line_.send(envelope.from, {.kind = PacketKind::mail_refused, .tag = envelope.tag, .number = envelope.id, .bytes = length, .call = envelope.call},
+    line_.send(envelope.from,
+               {.kind = PacketKind::mail_refused,
+                .tag = envelope.tag,
+                .number = envelope.id,
+                .bytes = length,
+                .call = envelope.call},
                {{reinterpret_cast<const std::byte*>(message.error.data()), length}});
   } else if (envelope.has_data) {
     if (envelope.bytes > 0) std::memcpy(message.data, data, static_cast<size_t>(envelope.bytes));
@@ -254,7 +281,8 @@ void MessageMail::end_all(const std::string& error) {
 
 std::string MessageMail::name_of_wait(int peer) const {
   const auto text = [](const Message& m) {
-    return m.call == nullptr ? std::string("a message") : fmt::format("{} #{}", name_of(m.call->kind), m.call->sequence);
+    return m.call == nullptr ? std::string("a message")
+                             : fmt::format("{} #{}", name_of(m.call->kind), m.call->sequence);
   };
   for (const auto& [key, receiving] : receiving_) {
     if (key.first == peer) return text(*receiving.message);

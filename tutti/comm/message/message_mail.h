@@ -1,9 +1,9 @@
 // Point-to-point messages over packets.
 //
-// A small message is one packet, unless its receiver has fallen too far behind in reading small ones. For other messages only
-// an envelope is sent; the bytes follow once a matching receive has been posted, directly into its memory, one window at
-// a time, where the total granted to all senders is bounded. Envelopes are matched in the order in which they arrive, so order is
-// kept per sender and tag.
+// A small message is one packet, unless its receiver has fallen too far behind in reading small ones. For other
+// messages only an envelope is sent; the bytes follow once a matching receive has been posted, directly into its
+// memory, one window at a time, where the total granted to all senders is bounded. Envelopes are matched in the order
+// in which they arrive, so order is kept per sender and tag.
 #pragma once
 
 #include <deque>
@@ -78,12 +78,12 @@ class MessageMail {
     int64_t sent = 0, known = 0, read = 0, told = 0;
   };
   std::vector<Small> small_;
-  std::map<int64_t, Sending> sending_;              // by id
+  std::map<int64_t, Sending> sending_;  // by id
   Receivings receiving_;
-  int64_t granted_ = 0;                             // bytes that may come, of all receives together
-  std::deque<std::pair<int, int64_t>> hungry_;      // keys of receiving_ that wait for a grant
-  std::list<Message*> receivers_;                   // not matched yet, in the order they were posted
-  std::list<Envelope> aside_;                       // not matched yet, in the order they came
+  int64_t granted_ = 0;                         // bytes that may come, of all receives together
+  std::deque<std::pair<int, int64_t>> hungry_;  // keys of receiving_ that wait for a grant
+  std::list<Message*> receivers_;               // not matched yet, in the order they were posted
+  std::list<Envelope> aside_;                   // not matched yet, in the order they came
 };
 
 }  // namespace tutti::comm

@@ -65,11 +65,13 @@ void MessageRound::send_heads() {
   for (int i = 1; i < size_; ++i) {
     const int to = (rank_ + i) % size_;
     const ConstBlock& offer = exchange_->offer_to(to);
-    const RoundHead head{.fingerprint = fingerprint_, .offered = offer.bytes, .taken = exchange_->take_from(to), .record = *call_};
-    line_.send(to, {.kind = PacketKind::round, .number = number_, .bytes = offer.bytes},
-               {{reinterpret_cast<const std::byte*>(&head), sizeof head},
-                {reinterpret_cast<const std::byte*>(tables.data()), static_cast<int64_t>(tables.size() * sizeof(int64_t))},
-                travels_inline(offer.bytes) ? offer : ConstBlock{}});
+    const RoundHead head{
+        .fingerprint = fingerprint_, .offered = offer.bytes, .taken = exchange_->take_from(to), .record = *call_};
+    line_.send(
+        to, {.kind = PacketKind::round, .number = number_, .bytes = offer.bytes},
+        {{reinterpret_cast<const std::byte*>(&head), sizeof head},
+         {reinterpret_cast<const std::byte*>(tables.data()), static_cast<int64_t>(tables.size() * sizeof(int64_t))},
+         travels_inline(offer.bytes) ? offer : ConstBlock{}});
   }
 }
 
@@ -84,7 +86,8 @@ void MessageRound::arrived(const PacketHead& head, Packet&& packet) {
       const int64_t in_line = travels_inline(round.offered) ? round.offered : 0;
       if (head.number != peer.next_head || peer.heads.size() > 1) throw_bad_packet(from, "rounds out of order");
       if (round.offered < 0 || round.taken < 0 || packet.bytes != kHeads + tables_in(round.record) + in_line) {
-        throw_bad_packet(from, fmt::format("the head of a round with {} bytes for an offer of {}", packet.bytes, round.offered));
+        throw_bad_packet(
+            from, fmt::format("the head of a round with {} bytes for an offer of {}", packet.bytes, round.offered));
       }
       ++peer.next_head;
       peer.call = round.record;
@@ -94,11 +97,15 @@ void MessageRound::arrived(const PacketHead& head, Packet&& packet) {
     }
     case PacketKind::data: {
       const int64_t bytes = packet.bytes - static_cast<int64_t>(sizeof(PacketHead));
-      // Its head says how much there is; a peer sends data only when all heads have come, so this rank has sent its own.
-      const bool fits = phase_ != Phase::idle && head.number == number_ && !peer.heads.empty() && head.offset == peer.received &&
-                        bytes == std::min(chunk_, round_head(peer.heads.front()).offered - peer.received) && bytes > 0 &&
-                        peer.data.size() < static_cast<size_t>(kWindowChunks);
-      if (!fits) throw_bad_packet(from, fmt::format("{} bytes at {} of round {} that nobody asked for", bytes, head.offset, head.number));
+      // Its head says how much there is; a peer sends data only when all heads have come, so this rank has sent its
+      // own.
+      const bool fits = phase_ != Phase::idle && head.number == number_ && !peer.heads.empty() &&
+                        head.offset == peer.received &&
+                        bytes == std::min(chunk_, round_head(peer.heads.front()).offered - peer.received) &&
+                        bytes > 0 && peer.data.size() < static_cast<size_t>(kWindowChunks);
+      if (!fits)
+        throw_bad_packet(
+            from, fmt::format("{} bytes at {} of round {} that nobody asked for", bytes, head.offset, head.number));
       peer.received += bytes;
       peer.data.push_back(std::move(packet));
       return;
@@ -144,7 +151,8 @@ void MessageRound::compare() {
   for (int p = 0; p < size_; ++p) {
     if (p == rank_) continue;
     const RoundHead& head = round_head(peers_[static_cast<size_t>(p)].heads.front());
-    same &= head.fingerprint == fingerprint_ && head.record.same_sizes == call_->same_sizes && !differing_field(head.record, *call_);
+    same &= head.fingerprint == fingerprint_ && head.record.same_sizes == call_->same_sizes &&
+            !differing_field(head.record, *call_);
   }
   if (!same) {
     std::vector<CallRecord> records;
@@ -205,7 +213,8 @@ bool MessageRound::send_data() {
     if (travels_inline(offer.bytes)) continue;
     while (peer.sent < std::min(peer.granted, offer.bytes)) {
       const int64_t part = std::min(chunk_, offer.bytes - peer.sent);
-      line_.send(to, {.kind = PacketKind::data, .number = number_, .offset = peer.sent, .bytes = offer.bytes}, {{offer.data + peer.sent, part}});
+      line_.send(to, {.kind = PacketKind::data, .number = number_, .offset = peer.sent, .bytes = offer.bytes},
+                 {{offer.data + peer.sent, part}});
       peer.sent += part;
     }
     all &= peer.sent == offer.bytes;
@@ -310,7 +319,8 @@ std::vector<int> MessageRound::waited_for() const {
     if (p == rank_) continue;
     const Peer& peer = peers_[static_cast<size_t>(p)];
     const bool no_data = phase_ == Phase::moving && peer.taken < exchange_->take_from(p) && peer.data.empty();
-    const bool no_grant = phase_ == Phase::moving && !travels_inline(exchange_->offer_to(p).bytes) && peer.sent < exchange_->offer_to(p).bytes;
+    const bool no_grant = phase_ == Phase::moving && !travels_inline(exchange_->offer_to(p).bytes) &&
+                          peer.sent < exchange_->offer_to(p).bytes;
     if (peer.heads.empty() || no_data || no_grant) ranks.push_back(p);
   }
   return ranks;

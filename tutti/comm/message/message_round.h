@@ -2,13 +2,15 @@
 //
 // 1. Every rank sends every other rank a head: its call, what it offers to that peer and takes from it, and the offer
 //    itself if it is small. A small collective is one packet per peer.
-// 2. When all heads have arrived, the calls are compared. Before that no data of a peer is used, and no further data is sent.
-// 3. Larger offers are sent in chunks. A receiver grants a window per peer, and more as its own Receiver takes chunks, so
+// 2. When all heads have arrived, the calls are compared. Before that no data of a peer is used, and no further data is
+// sent.
+// 3. Larger offers are sent in chunks. A receiver grants a window per peer, and more as its own Receiver takes chunks,
+// so
 //    the data queued at a rank is bounded by kWindowBytes however large the offers are.
 // A rank can be ahead of another by at most one head, because it needs the heads of all ranks to finish a round.
 //
-// Steps: 1 for small offers, 2 and the data for larger ones. Bytes on the wire: the offers, one head of 256 bytes per pair,
-// 64 bytes per chunk, and 16 W bytes per pair for calls with uneven sizes.
+// Steps: 1 for small offers, 2 and the data for larger ones. Bytes on the wire: the offers, one head of 256 bytes per
+// pair, 64 bytes per chunk, and 16 W bytes per pair for calls with uneven sizes.
 #pragma once
 
 #include <deque>
@@ -49,12 +51,12 @@ class MessageRound {
   struct Peer {
     std::deque<Packet> heads;  // of this round and at most the next
     std::deque<Packet> data;
-    int64_t next_head = 1;     // number of the round whose head comes next
-    int64_t received = 0;      // bytes of this round's data, whether taken or not
+    int64_t next_head = 1;  // number of the round whose head comes next
+    int64_t received = 0;   // bytes of this round's data, whether taken or not
     int64_t taken = 0;
-    int64_t told = 0;          // the grant this rank has given
+    int64_t told = 0;  // the grant this rank has given
     int64_t sent = 0;
-    int64_t granted = 0;       // the grant this rank has got
+    int64_t granted = 0;  // the grant this rank has got
     CallRecord call;
     bool has_called = false;
   };

@@ -20,7 +20,8 @@ constexpr std::chrono::microseconds kLongestNap{50'000};
 
 }  // namespace
 
-MessageTransport::MessageTransport(std::unique_ptr<MessageEngine> engine, std::string group, std::vector<PeerIdentity> identities)
+MessageTransport::MessageTransport(std::unique_ptr<MessageEngine> engine, std::string group,
+                                   std::vector<PeerIdentity> identities)
     : engine_(std::move(engine)),
       group_(std::move(group)),
       traits_{.name = engine_->name(), .devices = {DeviceKind::cpu}, .one_round_bytes = inline_bytes(engine_->size())},
@@ -28,7 +29,8 @@ MessageTransport::MessageTransport(std::unique_ptr<MessageEngine> engine, std::s
       round_(line_, group_),
       mail_(line_),
       known_(static_cast<size_t>(engine_->size())) {
-  TUTTI_ASSERT(identities.empty() || identities.size() == known_.size(), "{} identities of {} ranks", identities.size(), known_.size());
+  TUTTI_ASSERT(identities.empty() || identities.size() == known_.size(), "{} identities of {} ranks", identities.size(),
+               known_.size());
   for (size_t p = 0; p < identities.size(); ++p) known_[p].identity = std::move(identities[p]);
   PeerIdentity& own = known_[static_cast<size_t>(rank())].identity;
   own.pid = getpid();
@@ -105,18 +107,27 @@ void MessageTransport::read(Packet&& packet) {
   const int from = packet.from;
   if (packet.bytes < static_cast<int64_t>(sizeof(PacketHead))) throw_bad_packet(from, "a packet that is cut off");
   const PacketHead head = *reinterpret_cast<const PacketHead*>(packet.data());
-  const std::string_view body(reinterpret_cast<const char*>(packet.data()) + sizeof head, static_cast<size_t>(packet.bytes) - sizeof head);
+  const std::string_view body(reinterpret_cast<const char*>(packet.data()) + sizeof head,
+                              static_cast<size_t>(packet.bytes) - sizeof head);
   Known& known = known_[static_cast<size_t>(from)];
   switch (head.kind) {
     case PacketKind::hello:
-      if (head.number != kWireVersion) throw_bad_packet(from, fmt::format("greetings of version {:#x}; expected {:#x}", head.number, kWireVersion));
+      if (head.number != kWireVersion)
+        throw_bad_packet(from, fmt::format("greetings of version {:#x}; expected {:#x}", head.number, kWireVersion));
       known.identity.pid = static_cast<pid_t>(head.tag);
       known.identity.host = std::string(body);
       break;
-    case PacketKind::round: case PacketKind::data: case PacketKind::grant:
+    case PacketKind::round:
+    case PacketKind::data:
+    case PacketKind::grant:
       return round_.arrived(head, std::move(packet));
-    case PacketKind::mail: case PacketKind::mail_grant: case PacketKind::mail_skip: case PacketKind::mail_data:
-    case PacketKind::mail_withdrawn: case PacketKind::mail_refused: case PacketKind::mail_read:
+    case PacketKind::mail:
+    case PacketKind::mail_grant:
+    case PacketKind::mail_skip:
+    case PacketKind::mail_data:
+    case PacketKind::mail_withdrawn:
+    case PacketKind::mail_refused:
+    case PacketKind::mail_read:
       return mail_.arrived(head, std::move(packet));
     case PacketKind::fail:
       end(body, head.number, false);
@@ -169,7 +180,8 @@ void MessageTransport::look_after_peers() {
       return;
     }
     const std::string what = round_.is_idle() ? mail_.name_of_wait(p) : round_.name();
-    end(fmt::format("{}: {} while rank {} waited for it in {} of group '{}'", describe(p, known_[static_cast<size_t>(p)].identity), why_gone(p), rank(), what, group_),
+    end(fmt::format("{}: {} while rank {} waited for it in {} of group '{}'",
+                    describe(p, known_[static_cast<size_t>(p)].identity), why_gone(p), rank(), what, group_),
         0, true);
     return;
   }
@@ -183,8 +195,9 @@ void MessageTransport::look_after(int peer, const CallRecord& call) {
   if (why.empty()) return;
   read_packets();  // it may have left in good order before
   if (known.has_left) return;
-  end(fmt::format("{}: {} while rank {} was sending to it in {} #{} of group '{}'", describe(peer, known.identity), why, rank(), name_of(call.kind),
-                  call.sequence, group_), 0, true);
+  end(fmt::format("{}: {} while rank {} was sending to it in {} #{} of group '{}'", describe(peer, known.identity), why,
+                  rank(), name_of(call.kind), call.sequence, group_),
+      0, true);
 }
 
 std::vector<int> MessageTransport::late_ranks() const {
@@ -224,7 +237,8 @@ void MessageTransport::end(std::string_view reason, int64_t usage_round, bool te
 
 std::string MessageTransport::failure() const {
   // Whoever is not in a call learns of the others' failure by asking.
-  if (const std::unique_lock lock(turn_, std::try_to_lock); lock.owns_lock()) const_cast<MessageTransport*>(this)->read_packets();
+  if (const std::unique_lock lock(turn_, std::try_to_lock); lock.owns_lock())
+    const_cast<MessageTransport*>(this)->read_packets();
   const std::lock_guard lock(failure_mutex_);
   return failure_ ? failure_->reason : "";
 }

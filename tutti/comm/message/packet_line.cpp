@@ -19,8 +19,10 @@ void PacketLine::send(int to, const PacketHead& head, std::initializer_list<Cons
     greeted_[static_cast<size_t>(to)] = true;
     const std::string host = host_name();
     const int64_t length = static_cast<int64_t>(host.size());
-    send_bare(to, {.kind = PacketKind::hello, .tag = static_cast<uint32_t>(getpid()), .number = kWireVersion, .bytes = length},
-              {reinterpret_cast<const std::byte*>(host.data()), length});
+    send_bare(
+        to,
+        {.kind = PacketKind::hello, .tag = static_cast<uint32_t>(getpid()), .number = kWireVersion, .bytes = length},
+        {reinterpret_cast<const std::byte*>(host.data()), length});
   }
   ConstBlock parts[4] = {block_of(head)};
   size_t count = 1;
@@ -38,7 +40,8 @@ void PacketLine::send_bare(int to, const PacketHead& head, ConstBlock body) {
 
 void throw_bad_packet(int from, std::string_view what) {
   throw EnvironmentError(fmt::format(
-      "rank {} sent {}; all ranks must run the same version of Tutti, and nobody else may reach their ports", from, what));
+      "rank {} sent {}; all ranks must run the same version of Tutti, and nobody else may reach their ports", from,
+      what));
 }
 
 }  // namespace tutti::comm

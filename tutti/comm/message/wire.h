@@ -1,4 +1,5 @@
-// The contents of packets. All ranks of a group must run the same version on the same kind of machine; hello packets verify this.
+// The contents of packets. All ranks of a group must run the same version on the same kind of machine; hello packets
+// verify this.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,7 @@ struct alignas(64) PacketHead {
   uint32_t tag = 0;
   int64_t number = 0;
   int64_t offset = 0;
-  int64_t bytes = 0;  // of the whole that the packet is about or a part of
+  int64_t bytes = 0;        // of the whole that the packet is about or a part of
   DType dtype = DType::u8;  // of a message
   int64_t call = 0;         // of a message: number of the call that sends it
 };
@@ -65,11 +66,14 @@ constexpr int64_t inline_bytes(int size) { return std::min<int64_t>(16 << 10, ch
 
 // Every rank's table of what it offers to and takes from all peers, for calls whose sizes the record does not tell: so
 // all ranks see the same mismatch and the group stays usable.
-constexpr int64_t table_bytes(int size) { return round_up_64(2 * int64_t{size} * static_cast<int64_t>(sizeof(int64_t))); }
+constexpr int64_t table_bytes(int size) {
+  return round_up_64(2 * int64_t{size} * static_cast<int64_t>(sizeof(int64_t)));
+}
 
 constexpr int64_t max_packet_bytes(int size) {
   const int64_t with_offer = static_cast<int64_t>(sizeof(RoundHead)) + table_bytes(size) + inline_bytes(size);
-  return static_cast<int64_t>(sizeof(PacketHead)) + std::max({with_offer, chunk_bytes(size), kMaxReasonBytes, kMaxHostBytes});
+  return static_cast<int64_t>(sizeof(PacketHead)) +
+         std::max({with_offer, chunk_bytes(size), kMaxReasonBytes, kMaxHostBytes});
 }
 
 }  // namespace tutti::comm

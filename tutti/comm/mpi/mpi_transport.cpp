@@ -26,7 +26,12 @@ class MpiEngine final : public MessageEngine, private MpiInbox {
  public:
   // pids[p]: of the group's rank p on this host, 0 elsewhere; empty: unknown.
   MpiEngine(MpiWorld& world, uint64_t group, int rank, std::vector<int> world_ranks, std::vector<pid_t> pids)
-      : world_(world), group_(group), rank_(rank), world_ranks_(std::move(world_ranks)), lost_(world_ranks_.size()), dead_(world_ranks_.size()) {
+      : world_(world),
+        group_(group),
+        rank_(rank),
+        world_ranks_(std::move(world_ranks)),
+        lost_(world_ranks_.size()),
+        dead_(world_ranks_.size()) {
     pids.resize(world_ranks_.size());
     for (size_t p = 0; p < pids.size(); ++p) {
       if (pids[p] != 0) world_.know(world_ranks_[p], pids[p]);
@@ -114,8 +119,8 @@ uint64_t number_of_group(const GroupSeat& seat, const std::vector<int>& members)
 }
 
 // Needs no store: seat.world_ranks are the members' ranks in MPI_COMM_WORLD (empty: 0, 1, ...). Any ranks can
-// form a group without the others. UsageError when a world rank does not exist, or when this rank's is not that of this process;
-// EnvironmentError when MPI cannot be started.
+// form a group without the others. UsageError when a world rank does not exist, or when this rank's is not that of this
+// process; EnvironmentError when MPI cannot be started.
 std::unique_ptr<Transport> make_mpi_transport(const GroupSeat& seat) {
   MpiWorld& world = MpiWorld::get(seat.deadline);
   std::vector<int> members = seat.world_ranks;
@@ -123,18 +128,19 @@ std::unique_ptr<Transport> make_mpi_transport(const GroupSeat& seat) {
     members.resize(static_cast<size_t>(seat.size));
     std::iota(members.begin(), members.end(), 0);
   }
-  TUTTI_CHECK(static_cast<int>(members.size()) == seat.size, "group '{}' of {} ranks has {} world ranks", seat.name, seat.size,
-              members.size());
+  TUTTI_CHECK(static_cast<int>(members.size()) == seat.size, "group '{}' of {} ranks has {} world ranks", seat.name,
+              seat.size, members.size());
   for (const int r : members) {
-    TUTTI_CHECK(r >= 0 && r < world.size(), "group '{}' needs rank {} of MPI_COMM_WORLD, which has {} ranks; start the program with mpirun -n",
+    TUTTI_CHECK(r >= 0 && r < world.size(),
+                "group '{}' needs rank {} of MPI_COMM_WORLD, which has {} ranks; start the program with mpirun -n",
                 seat.name, r, world.size());
   }
   TUTTI_CHECK(members[static_cast<size_t>(seat.rank)] == world.rank(),
-              "group '{}': its rank {} is rank {} of the world, but this process is rank {} of MPI_COMM_WORLD", seat.name, seat.rank,
-              members[static_cast<size_t>(seat.rank)], world.rank());
+              "group '{}': its rank {} is rank {} of the world, but this process is rank {} of MPI_COMM_WORLD",
+              seat.name, seat.rank, members[static_cast<size_t>(seat.rank)], world.rank());
   const uint64_t number = number_of_group(seat, members);
-  return std::make_unique<MessageTransport>(std::make_unique<MpiEngine>(world, number, seat.rank, std::move(members), seat.pids), seat.name,
-                                            seat.identities);
+  return std::make_unique<MessageTransport>(
+      std::make_unique<MpiEngine>(world, number, seat.rank, std::move(members), seat.pids), seat.name, seat.identities);
 }
 
 }  // namespace

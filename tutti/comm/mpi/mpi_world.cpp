@@ -18,8 +18,8 @@
 
 #include "tutti/comm/message/wire.h"
 #include "tutti/core/error.h"
-#include "tutti/runtime/fork_guard.h"
 #include "tutti/job/host/liveness.h"
+#include "tutti/runtime/fork_guard.h"
 
 namespace tutti::comm {
 namespace {
@@ -45,14 +45,20 @@ std::string text_of(int error) {
 
 const char* name_of_level(int level) {
   switch (level) {
-    case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
-    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
-    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
-    default: return "MPI_THREAD_MULTIPLE";
+    case MPI_THREAD_SINGLE:
+      return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+      return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+      return "MPI_THREAD_SERIALIZED";
+    default:
+      return "MPI_THREAD_MULTIPLE";
   }
 }
 
-void check(int error, const char* call) { TUTTI_CHECK_ENV(error == MPI_SUCCESS, "{} failed: {}", call, text_of(error)); }
+void check(int error, const char* call) {
+  TUTTI_CHECK_ENV(error == MPI_SUCCESS, "{} failed: {}", call, text_of(error));
+}
 
 class World final : public MpiWorld {
  public:
@@ -73,7 +79,8 @@ class World final : public MpiWorld {
     process_.check("MPI");
     std::unique_lock lock(mutex_);
     const bool done = started_.wait_until(lock, deadline, [&] { return ready_ || !start_error_.empty(); });
-    TUTTI_CHECK_ENV(done, "MPI has not started by the deadline: all ranks of MPI_COMM_WORLD must make a group of Tutti");
+    TUTTI_CHECK_ENV(done,
+                    "MPI has not started by the deadline: all ranks of MPI_COMM_WORLD must make a group of Tutti");
     TUTTI_CHECK_ENV(start_error_.empty(), "MPI cannot be used: {}", start_error_);
   }
 
@@ -180,13 +187,15 @@ class World final : public MpiWorld {
     if (!was_started) {
       // The thread that starts MPI is the only one that ever calls it.
       check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread");
-      TUTTI_CHECK_ENV(level >= MPI_THREAD_FUNNELED, "MPI gives {}; Tutti needs MPI_THREAD_FUNNELED", name_of_level(level));
+      TUTTI_CHECK_ENV(level >= MPI_THREAD_FUNNELED, "MPI gives {}; Tutti needs MPI_THREAD_FUNNELED",
+                      name_of_level(level));
       started_here_ = true;
     } else {
       MPI_Query_thread(&level);
-      TUTTI_CHECK_ENV(level == MPI_THREAD_MULTIPLE,
-                      "the program has started MPI with {}; call MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave it to Tutti",
-                      name_of_level(level));
+      TUTTI_CHECK_ENV(
+          level == MPI_THREAD_MULTIPLE,
+          "the program has started MPI with {}; call MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave it to Tutti",
+          name_of_level(level));
       // MPI_Finalize begins with this.
       int key = 0;
       check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, before_finalize, &key, this), "MPI_Comm_create_keyval");
@@ -221,7 +230,8 @@ class World final : public MpiWorld {
       queue.swap(queue_);
     }
     for (Outgoing& out : queue) {
-      const int error = MPI_Isend(out.memory.get(), static_cast<int>(out.bytes), MPI_BYTE, out.to, kTag, comm_, &out.request);
+      const int error =
+          MPI_Isend(out.memory.get(), static_cast<int>(out.bytes), MPI_BYTE, out.to, kTag, comm_, &out.request);
       if (error == MPI_SUCCESS) sends_.push_back(std::move(out));
       else lose(out.to, error, "MPI_Isend");
     }
@@ -313,7 +323,9 @@ class World final : public MpiWorld {
     return lost_.empty() && Liveness(std::move(pids)).find_dead() < 0;
   }
 
-  void lose(int world_rank, int error, const char* call) { give_up(world_rank, fmt::format("{}: {}", call, text_of(error))); }
+  void lose(int world_rank, int error, const char* call) {
+    give_up(world_rank, fmt::format("{}: {}", call, text_of(error)));
+  }
 
   void give_up(int world_rank, const std::string& why) override {
     const std::lock_guard lock(mutex_);
@@ -330,7 +342,7 @@ class World final : public MpiWorld {
   std::deque<Incoming> receives_;
 
   std::mutex mutex_;
-  std::condition_variable news_;     // for the progress thread
+  std::condition_variable news_;  // for the progress thread
   std::condition_variable started_;
   bool ready_ = false;
   bool stopping_ = false;
@@ -343,14 +355,15 @@ class World final : public MpiWorld {
   std::map<uint64_t, std::vector<Packet>> unclaimed_;  // of groups that this process has not made yet
   std::set<uint64_t> retired_;                         // groups that have ended: latecomers are dropped
   std::map<int, std::string> lost_;
-  std::map<int, pid_t> pids_;                          // of ranks on this host
-  std::thread thread_;  // last: starts when all else is there
+  std::map<int, pid_t> pids_;  // of ranks on this host
+  std::thread thread_;         // last: starts when all else is there
 };
 
 }  // namespace
 
 MpiWorld& MpiWorld::get(Clock::time_point deadline) {
-  // Stopped when the program ends, but never destroyed: in a fork()ed child, the destructors of what the parent's thread uses would wait for it.
+  // Stopped when the program ends, but never destroyed: in a fork()ed child, the destructors of what the parent's
+  // thread uses would wait for it.
   static World& world = *new World;
   struct Stop {
     ~Stop() { world.stop(); }

@@ -1,4 +1,5 @@
-// The use of MPI by one process: a single thread, the only caller of MPI, transfers packets for all groups of this process.
+// The use of MPI by one process: a single thread, the only caller of MPI, transfers packets for all groups of this
+// process.
 //
 // A packet is one MPI message to a rank of MPI_COMM_WORLD and starts with the group it belongs to. So any ranks
 // can form a group without the others, no communicators are created, and one tag is enough.
@@ -41,7 +42,8 @@ class MpiWorld {
   virtual void send(int world_rank, uint64_t group, int from, std::span<const ConstBlock> parts) = 0;
   // The process of a rank of this host. MPI is not finalized once one of them is gone.
   virtual void know(int world_rank, pid_t pid) = 0;
-  // Somebody has found that `world_rank` is gone: every group hears of it, and MPI is not finalized, which would wait for it.
+  // Somebody has found that `world_rank` is gone: every group hears of it, and MPI is not finalized, which would wait
+  // for it.
   virtual void give_up(int world_rank, const std::string& why) = 0;
   // The thread looks more often while somebody waits.
   virtual void add_waiter(int change) = 0;

@@ -6,12 +6,15 @@
 namespace tutti::comm {
 
 std::shared_ptr<const GpuApi> GpuApi::open() {
-  const OpenLibrary library("backend nccl", "TUTTI_CUDART_LIB", {"libcudart.so.13", "libcudart.so.12", "libamdhip64.so"});
+  const OpenLibrary library("backend nccl", "TUTTI_CUDART_LIB",
+                            {"libcudart.so.13", "libcudart.so.12", "libamdhip64.so"});
   auto api = std::make_shared<GpuApi>();
   api->path = library.path();
   api->is_hip = api->path.find("hip") != std::string::npos;
   // HIP has the same functions under its own prefix.
-  const auto load = [&](auto*& function, const std::string& name) { library.load(function, {"cuda" + name, "hip" + name}); };
+  const auto load = [&](auto*& function, const std::string& name) {
+    library.load(function, {"cuda" + name, "hip" + name});
+  };
   load(api->set_device, "SetDevice");
   load(api->get_device, "GetDevice");
   load(api->device_get_attribute, "DeviceGetAttribute");
@@ -29,7 +32,8 @@ std::shared_ptr<const GpuApi> GpuApi::open() {
 }
 
 void GpuApi::check(int result, const char* call) const {
-  TUTTI_CHECK_ENV(result == kSuccess, "backend nccl: {}{} failed: {} ({})", is_hip ? "hip" : "cuda", call, get_error_string(result), result);
+  TUTTI_CHECK_ENV(result == kSuccess, "backend nccl: {}{} failed: {} ({})", is_hip ? "hip" : "cuda", call,
+                  get_error_string(result), result);
 }
 
 int GpuApi::architecture(int device) const {

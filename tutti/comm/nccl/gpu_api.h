@@ -41,7 +41,8 @@ struct GpuApi {
   // major * 10 + minor; 0 for HIP.
   int architecture(int device) const;
 
-  // Makes `device` current on this thread while it lives, because streams, events and calls of NCCL use the current device.
+  // Makes `device` current on this thread while it lives, because streams, events and calls of NCCL use the current
+  // device.
   class OnDevice {
    public:
     OnDevice(const GpuApi& api, int device);

@@ -4,9 +4,15 @@
 
 namespace tutti::comm {
 
-TUTTI_DEVICE_BACKEND(nccl, [](const GroupSeat& seat, Device device, std::chrono::milliseconds timeout) -> std::shared_ptr<Backend> {
-  return std::make_shared<NcclBackend>(
-      NcclOptions{.group = seat.key, .store = seat.store, .rank = seat.rank, .size = seat.size, .device = device, .timeout = timeout});
-});
+TUTTI_DEVICE_BACKEND(nccl,
+                     [](const GroupSeat& seat, Device device,
+                        std::chrono::milliseconds timeout) -> std::shared_ptr<Backend> {
+                       return std::make_shared<NcclBackend>(NcclOptions{.group = seat.key,
+                                                                        .store = seat.store,
+                                                                        .rank = seat.rank,
+                                                                        .size = seat.size,
+                                                                        .device = device,
+                                                                        .timeout = timeout});
+                     });
 
 }  // namespace tutti::comm

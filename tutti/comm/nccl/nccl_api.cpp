@@ -14,7 +14,8 @@ std::shared_ptr<const NcclApi> NcclApi::open() {
   TUTTI_CHECK_ENV(result == kSuccess, "backend nccl: {} does not tell its version (result {})", api->path, result);
   // Before 2.9 versions were written major * 1000 + minor * 100 + patch, which is smaller in any case.
   TUTTI_CHECK_ENV(api->version >= kRequiredNcclVersion,
-                  "backend nccl: {} is version {}; {} or newer is required. Install a newer NCCL, or name another file in TUTTI_NCCL_LIB",
+                  "backend nccl: {} is version {}; {} or newer is required. Install a newer NCCL, or name another file "
+                  "in TUTTI_NCCL_LIB",
                   api->path, nccl_version_text(api->version), nccl_version_text(kRequiredNcclVersion));
   library.load(api->get_unique_id, {"ncclGetUniqueId"});
   library.load(api->comm_init_rank_config, {"ncclCommInitRankConfig"});
@@ -45,17 +46,29 @@ std::string nccl_version_text(int version) {
 
 NcclApi::Type nccl_type(DType dtype) {
   switch (dtype) {
-    case DType::f64: return NcclApi::kF64;
-    case DType::f32: return NcclApi::kF32;
-    case DType::bf16: return NcclApi::kBF16;
-    case DType::f16: return NcclApi::kF16;
-    case DType::f8e4m3fn: return NcclApi::kF8E4M3;
-    case DType::f8e5m2: return NcclApi::kF8E5M2;
-    case DType::i64: return NcclApi::kI64;
-    case DType::i32: return NcclApi::kI32;
-    case DType::i8: return NcclApi::kI8;
-    case DType::u8: case DType::boolean: return NcclApi::kU8;
-    case DType::i16: break;
+    case DType::f64:
+      return NcclApi::kF64;
+    case DType::f32:
+      return NcclApi::kF32;
+    case DType::bf16:
+      return NcclApi::kBF16;
+    case DType::f16:
+      return NcclApi::kF16;
+    case DType::f8e4m3fn:
+      return NcclApi::kF8E4M3;
+    case DType::f8e5m2:
+      return NcclApi::kF8E5M2;
+    case DType::i64:
+      return NcclApi::kI64;
+    case DType::i32:
+      return NcclApi::kI32;
+    case DType::i8:
+      return NcclApi::kI8;
+    case DType::u8:
+    case DType::boolean:
+      return NcclApi::kU8;
+    case DType::i16:
+      break;
   }
   throw InternalError(fmt::format("nccl_type: NCCL has no {}", name_of(dtype)));
 }
@@ -68,8 +81,8 @@ std::string why_nccl_cannot_reduce(ReduceKind kind, DType dtype, int architectur
   }
   if (dtype == DType::i16) return "NCCL has no arithmetic on i16";
   if (is_fp8(dtype) && architecture != 0 && architecture < 90) {
-    return fmt::format("NCCL adds {} on GPUs of compute capability 9.0 and newer; this one has {}.{}", name_of(dtype), architecture / 10,
-                       architecture % 10);
+    return fmt::format("NCCL adds {} on GPUs of compute capability 9.0 and newer; this one has {}.{}", name_of(dtype),
+                       architecture / 10, architecture % 10);
   }
   return "";
 }
@@ -77,12 +90,21 @@ std::string why_nccl_cannot_reduce(ReduceKind kind, DType dtype, int architectur
 NcclApi::Op nccl_op(ReduceKind kind, DType dtype) {
   const bool boolean = dtype == DType::boolean;
   switch (kind) {
-    case ReduceKind::sum: return boolean ? NcclApi::kMax : NcclApi::kSum;
-    case ReduceKind::avg: return NcclApi::kAvg;
-    case ReduceKind::product: return boolean ? NcclApi::kMin : NcclApi::kProduct;
-    case ReduceKind::min: case ReduceKind::band: return NcclApi::kMin;
-    case ReduceKind::max: case ReduceKind::bor: return NcclApi::kMax;
-    case ReduceKind::bxor: case ReduceKind::premul_sum: break;
+    case ReduceKind::sum:
+      return boolean ? NcclApi::kMax : NcclApi::kSum;
+    case ReduceKind::avg:
+      return NcclApi::kAvg;
+    case ReduceKind::product:
+      return boolean ? NcclApi::kMin : NcclApi::kProduct;
+    case ReduceKind::min:
+    case ReduceKind::band:
+      return NcclApi::kMin;
+    case ReduceKind::max:
+    case ReduceKind::bor:
+      return NcclApi::kMax;
+    case ReduceKind::bxor:
+    case ReduceKind::premul_sum:
+      break;
   }
   throw InternalError(fmt::format("nccl_op: {} is none of NCCL's", name_of(kind)));
 }

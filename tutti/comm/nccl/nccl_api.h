@@ -20,7 +20,7 @@ struct NcclApi {
   enum Result : int { kSuccess = 0, kRemoteError = 6, kInProgress = 7 };
   enum Type : int { kI8, kU8, kI32, kU32, kI64, kU64, kF16, kF32, kF64, kBF16, kF8E4M3, kF8E5M2 };
   enum Op : int { kSum, kProduct, kMax, kMin, kAvg };
-  using Comm = struct NcclComm*;    // opaque
+  using Comm = struct NcclComm*;      // opaque
   using Stream = struct CudaStream*;  // cudaStream_t or hipStream_t
   struct UniqueId {
     char bytes[128];

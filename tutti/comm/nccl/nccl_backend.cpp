@@ -28,8 +28,10 @@ NcclBackend::~NcclBackend() { comm_->gpu().free(barrier_word_); }
 std::string NcclBackend::why_not_reducible_here(ReduceKind kind, DType dtype) const {
   if (std::string why = why_nccl_cannot_reduce(kind, dtype, architecture_); !why.empty()) return why;
   if (options().strict_numerics && depends_on_order(kind, dtype)) {
-    return fmt::format("NCCL chooses the order of additions by size and topology, so that {} of {} is not what strict numerics asks "
-                       "for; gather the values and add them in rank order, or turn strict_numerics off", name_of(kind), name_of(dtype));
+    return fmt::format(
+        "NCCL chooses the order of additions by size and topology, so that {} of {} is not what strict numerics asks "
+        "for; gather the values and add them in rank order, or turn strict_numerics off",
+        name_of(kind), name_of(dtype));
   }
   return "";
 }
@@ -48,7 +50,8 @@ Answer NcclBackend::can(const CallQuery& query) const {
 
 void NcclBackend::check_read(const char* op, const char* role, const Tensor& t) const {
   checks::tensor(op, role, t, options().device);
-  TUTTI_CHECK(t.is_contiguous(), "{}: the {} tensor {} has strides {}; NCCL moves dense tensors: give contiguous() of it", op, role,
+  TUTTI_CHECK(t.is_contiguous(),
+              "{}: the {} tensor {} has strides {}; NCCL moves dense tensors: give contiguous() of it", op, role,
               describe(t), to_string(t.strides()));
 }
 
@@ -78,14 +81,17 @@ Work NcclBackend::run(const CollectiveCall& call) {
   std::vector<Tensor> tensors(call.inputs.begin(), call.inputs.end());
   for (const Tensor& t : results_of(call)) tensors.push_back(t);
   const size_t first_output = writes_outputs(def, call, rank()) ? call.inputs.size() : tensors.size();
-  return comm_->submit(record, [&](const NcclCommunicator::Launch& on) {
-    NcclReduction reduction(on, call.reduce);
-    if (def.each == nullptr) return launch_nccl(def, {call, seat}, on, reduction, barrier_word_);
-    for (size_t i = 0; i < parts_of(def, call); ++i) {
-      const CollectiveCall part = part_of(def, call, i);
-      launch_nccl(*def.each, {part, seat}, on, reduction, barrier_word_);
-    }
-  }, std::move(tensors), first_output, call.options);
+  return comm_->submit(
+      record,
+      [&](const NcclCommunicator::Launch& on) {
+        NcclReduction reduction(on, call.reduce);
+        if (def.each == nullptr) return launch_nccl(def, {call, seat}, on, reduction, barrier_word_);
+        for (size_t i = 0; i < parts_of(def, call); ++i) {
+          const CollectiveCall part = part_of(def, call, i);
+          launch_nccl(*def.each, {part, seat}, on, reduction, barrier_word_);
+        }
+      },
+      std::move(tensors), first_output, call.options);
 }
 
 }  // namespace tutti::comm

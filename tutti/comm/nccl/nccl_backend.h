@@ -1,7 +1,7 @@
 // NcclBackend: the collectives of one group on NVIDIA (NCCL) or AMD (RCCL) GPUs. The library is opened at run time.
 //
-// Tensors must be dense and on the group's device. Data is moved as bytes, so every dtype is supported; can() tells what can be
-// reduced. Messages have no tags, and receives must name the sender.
+// Tensors must be dense and on the group's device. Data is moved as bytes, so every dtype is supported; can() tells
+// what can be reduced. Messages have no tags, and receives must name the sender.
 #pragma once
 
 #include <memory>

@@ -7,10 +7,17 @@
 
 namespace tutti::comm {
 
-NcclCall::NcclCall(std::shared_ptr<NcclCommunicator> owner, CallRecord record, GpuApi::Event event, std::vector<Tensor> tensors,
-                   size_t first_output, Clock::time_point deadline, std::chrono::milliseconds timeout, uint64_t recorded)
-    : owner_(std::move(owner)), record_(record), event_(event), first_output_(first_output), deadline_(deadline), timeout_(timeout),
-      recorded_(recorded), tensors_(std::move(tensors)) {}
+NcclCall::NcclCall(std::shared_ptr<NcclCommunicator> owner, CallRecord record, GpuApi::Event event,
+                   std::vector<Tensor> tensors, size_t first_output, Clock::time_point deadline,
+                   std::chrono::milliseconds timeout, uint64_t recorded)
+    : owner_(std::move(owner)),
+      record_(record),
+      event_(event),
+      first_output_(first_output),
+      deadline_(deadline),
+      timeout_(timeout),
+      recorded_(recorded),
+      tensors_(std::move(tensors)) {}
 
 NcclCall::~NcclCall() {
   // The device may still read and write the tensors of a call that nobody waited for.

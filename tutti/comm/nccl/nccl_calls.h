@@ -27,7 +27,8 @@ class NcclReduction {
 // Why NCCL cannot carry out a collective with any arguments; "" when it can.
 std::string why_not_on_gpus(const CollectiveDef& def);
 // Makes the calls for `part`, which is one of `def`. `word` is memory on the device for calls without tensors.
-void launch_nccl(const CollectiveDef& def, const CallPart& part, const NcclCommunicator::Launch& on, NcclReduction& reduction, void* word);
+void launch_nccl(const CollectiveDef& def, const CallPart& part, const NcclCommunicator::Launch& on,
+                 NcclReduction& reduction, void* word);
 void nccl_send(const NcclCommunicator::Launch& on, const void* data, int64_t bytes, int peer);
 void nccl_recv(const NcclCommunicator::Launch& on, void* data, int64_t bytes, int peer);
 

@@ -26,10 +26,12 @@ milliseconds left_until(Clock::time_point deadline) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(NcclOptions options) : options_(std::move(options)), timeout_ms_(options_.timeout.count()) {
-  TUTTI_CHECK(options_.size >= 1 && options_.rank >= 0 && options_.rank < options_.size, "backend nccl: rank {} of {} ranks", options_.rank,
-              options_.size);
-  TUTTI_CHECK(options_.device.kind == DeviceKind::cuda, "backend nccl: works on cuda devices, not on {}", to_string(options_.device));
+NcclCommunicator::NcclCommunicator(NcclOptions options)
+    : options_(std::move(options)), timeout_ms_(options_.timeout.count()) {
+  TUTTI_CHECK(options_.size >= 1 && options_.rank >= 0 && options_.rank < options_.size,
+              "backend nccl: rank {} of {} ranks", options_.rank, options_.size);
+  TUTTI_CHECK(options_.device.kind == DeviceKind::cuda, "backend nccl: works on cuda devices, not on {}",
+              to_string(options_.device));
   TUTTI_CHECK(options_.store != nullptr, "backend nccl: group '{}' needs a store to meet its ranks", options_.group);
   if (!options_.gpu) options_.gpu = GpuApi::open();
   if (!options_.nccl) options_.nccl = NcclApi::open();
@@ -48,11 +50,14 @@ NcclCommunicator::NcclCommunicator(NcclOptions options) : options_(std::move(opt
     try {
       bytes = options_.store->get(key, left_until(deadline));
     } catch (const StoreTimeout& error) {
-      throw TimeoutError(fmt::format("backend nccl: rank {} of group '{}' waited {} ms for rank 0 to open the group: {}", options_.rank,
-                                     options_.group, options_.timeout.count(), error.what()));
+      throw TimeoutError(
+          fmt::format("backend nccl: rank {} of group '{}' waited {} ms for rank 0 to open the group: {}",
+                      options_.rank, options_.group, options_.timeout.count(), error.what()));
     }
-    TUTTI_CHECK_ENV(bytes.size() == sizeof id.bytes, "backend nccl: the id of group '{}' in the store has {} bytes; expected {}. Is the "
-                    "name used by another program?", options_.group, bytes.size(), sizeof id.bytes);
+    TUTTI_CHECK_ENV(bytes.size() == sizeof id.bytes,
+                    "backend nccl: the id of group '{}' in the store has {} bytes; expected {}. Is the "
+                    "name used by another program?",
+                    options_.group, bytes.size(), sizeof id.bytes);
     std::memcpy(id.bytes, bytes.data(), bytes.size());
   }
   // 2. All join.
@@ -63,8 +68,9 @@ NcclCommunicator::NcclCommunicator(NcclOptions options) : options_(std::move(opt
     NcclApi::Config config;
     config.comm_name = options_.group.c_str();
     const int result = nccl().comm_init_rank_config(&comm_, options_.size, id, options_.rank, &config);
-    TUTTI_CHECK_ENV(result == NcclApi::kSuccess || result == NcclApi::kInProgress, "backend nccl: rank {} cannot join group '{}': {}",
-                    options_.rank, options_.group, error_text(result, "ncclCommInitRankConfig"));
+    TUTTI_CHECK_ENV(result == NcclApi::kSuccess || result == NcclApi::kInProgress,
+                    "backend nccl: rank {} cannot join group '{}': {}", options_.rank, options_.group,
+                    error_text(result, "ncclCommInitRankConfig"));
     settle(deadline, options_.timeout, fmt::format("joining group '{}' on rank {}", options_.group, options_.rank));
   } catch (...) {
     end_comm("joining failed");
@@ -80,7 +86,9 @@ NcclCommunicator::~NcclCommunicator() {
     const auto deadline = deadline_after(kFinalizeTimeout);
     int state = nccl().comm_finalize(comm_);
     while (state == NcclApi::kSuccess || state == NcclApi::kInProgress) {
-      if (nccl().comm_get_async_error(comm_, &state) != NcclApi::kSuccess || state != NcclApi::kInProgress || Clock::now() > deadline) break;
+      if (nccl().comm_get_async_error(comm_, &state) != NcclApi::kSuccess || state != NcclApi::kInProgress ||
+          Clock::now() > deadline)
+        break;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     state == NcclApi::kSuccess ? nccl().comm_destroy(comm_) : nccl().comm_abort(comm_);
@@ -96,7 +104,8 @@ std::string NcclCommunicator::error_text(int result, const char* function) const
 }
 
 std::string NcclCommunicator::describe_call(const CallRecord& record) const {
-  return fmt::format("{} #{} of group '{}' on rank {}", describe(record), record.sequence, options_.group, options_.rank);
+  return fmt::format("{} #{} of group '{}' on rank {}", describe(record), record.sequence, options_.group,
+                     options_.rank);
 }
 
 void NcclCommunicator::Launch::check(int result, const char* function) const {
@@ -104,24 +113,27 @@ void NcclCommunicator::Launch::check(int result, const char* function) const {
   throw EnvironmentError(fmt::format("{}: {}", owner.describe_call(record), owner.error_text(result, function)));
 }
 
-Work NcclCommunicator::submit(CallRecord record, FunctionRef<void(const Launch&)> launch, std::vector<Tensor> tensors, size_t first_output,
-                              const CallOptions& options) {
+Work NcclCommunicator::submit(CallRecord record, FunctionRef<void(const Launch&)> launch, std::vector<Tensor> tensors,
+                              size_t first_output, const CallOptions& options) {
   const auto timeout = options.timeout.value_or(milliseconds(timeout_ms_.load()));
   checks::timeout(name_of(record.kind), timeout);
   const auto deadline = deadline_after(timeout);
   std::shared_ptr<NcclCall> call;
   {
     std::lock_guard submitting(submit_mutex_);
-    record.sequence = record.kind == CollectiveKind::send || record.kind == CollectiveKind::recv ? ++messages_ : ++collectives_;
+    record.sequence =
+        record.kind == CollectiveKind::send || record.kind == CollectiveKind::recv ? ++messages_ : ++collectives_;
     if (!failure().empty()) throw_failure(record);
     const GpuApi::OnDevice on_device(gpu(), options_.device.index);
-    gpu().check(gpu().event_record(before_, options_.current_stream ? options_.current_stream() : nullptr), "EventRecord");
+    gpu().check(gpu().event_record(before_, options_.current_stream ? options_.current_stream() : nullptr),
+                "EventRecord");
     gpu().check(gpu().stream_wait_event(stream_, before_, 0), "StreamWaitEvent");
     uint64_t recorded = 0;
     if (options_.recorder != nullptr) {
       int64_t bytes_in = 0, bytes_out = 0;
       for (size_t t = 0; t < tensors.size(); ++t) (t < first_output ? bytes_in : bytes_out) += tensors[t].nbytes();
-      recorded = options_.recorder->begin(*options_.flight_group, record, first_output == 0 ? bytes_out : bytes_in, bytes_out, timeout.count());
+      recorded = options_.recorder->begin(*options_.flight_group, record, first_output == 0 ? bytes_out : bytes_in,
+                                          bytes_out, timeout.count());
     }
     GpuApi::Event event = nullptr;
     try {
@@ -148,7 +160,8 @@ Work NcclCommunicator::submit(CallRecord record, FunctionRef<void(const Launch&)
       abort(error.what());
       throw;
     }
-    call = std::make_shared<NcclCall>(shared_from_this(), record, event, std::move(tensors), first_output, deadline, timeout, recorded);
+    call = std::make_shared<NcclCall>(shared_from_this(), record, event, std::move(tensors), first_output, deadline,
+                                      timeout, recorded);
   }
   Work work(call);
   if (options.async) return work;
@@ -176,8 +189,10 @@ void NcclCommunicator::settle(Clock::time_point deadline, milliseconds timeout, 
 
 void NcclCommunicator::time_out(const std::string& what, milliseconds timeout) {
   const std::string reason = fmt::format(
-      "{} did not end within {} ms: a rank has not made this call or cannot be reached, and NCCL does not say which; the dumps of the "
-      "flight recorder do (tutti trace why)", what, timeout.count());
+      "{} did not end within {} ms: a rank has not made this call or cannot be reached, and NCCL does not say which; "
+      "the dumps of the "
+      "flight recorder do (tutti trace why)",
+      what, timeout.count());
   abort(reason);
   throw TimeoutError(reason);
 }
@@ -209,7 +224,8 @@ NcclCommunicator::Stage NcclCommunicator::query(GpuApi::Event event, const CallR
 void NcclCommunicator::look_for_failure_of_peers() {
   const int64_t now = Clock::now().time_since_epoch().count();
   int64_t next = next_look_.load();
-  if (now < next || !next_look_.compare_exchange_strong(next, now + std::chrono::nanoseconds(kLookInterval).count())) return;
+  if (now < next || !next_look_.compare_exchange_strong(next, now + std::chrono::nanoseconds(kLookInterval).count()))
+    return;
   std::string reason;
   try {
     if (!watch_->check({failed_key()})) return;

@@ -1,8 +1,8 @@
 // NcclCommunicator: one communicator of NCCL, its stream, and its outstanding calls.
 //
-// The communicator is non-blocking, so that every wait has a deadline and abort() can end it. Calls are enqueued on a separate
-// stream, after the work on the caller's stream; an event after each call tells when it has ended. NCCL does not propagate
-// an abort to other ranks: the reason is put into the store, which waiting ranks check from time to time.
+// The communicator is non-blocking, so that every wait has a deadline and abort() can end it. Calls are enqueued on a
+// separate stream, after the work on the caller's stream; an event after each call tells when it has ended. NCCL does
+// not propagate an abort to other ranks: the reason is put into the store, which waiting ranks check from time to time.
 #pragma once
 
 #include <atomic>
@@ -66,8 +66,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   };
   // Numbers the call, launches it and returns the Work under way; it holds `tensors`. The last of them, from
   // `first_output` on, are its result.
-  Work submit(CallRecord record, FunctionRef<void(const Launch&)> launch, std::vector<Tensor> tensors, size_t first_output,
-              const CallOptions& options);
+  Work submit(CallRecord record, FunctionRef<void(const Launch&)> launch, std::vector<Tensor> tensors,
+              size_t first_output, const CallOptions& options);
 
   void abort(std::string_view reason);
   std::string failure() const;

@@ -23,16 +23,17 @@ OpenLibrary::OpenLibrary(std::string purpose, const std::string& variable, const
     const char* reason = dlerror();
     tried += fmt::format("{}{}", tried.empty() ? "" : "; ", reason != nullptr ? reason : name);
   }
-  throw EnvironmentError(fmt::format("{} needs a library that cannot be opened: {}. {} names the file; without it {} tried", purpose_,
-                                     tried, variable, names.size() == 1 ? names[0] + " is" : fmt::format("{} are", fmt::join(names, ", "))));
+  throw EnvironmentError(fmt::format(
+      "{} needs a library that cannot be opened: {}. {} names the file; without it {} tried", purpose_, tried, variable,
+      names.size() == 1 ? names[0] + " is" : fmt::format("{} are", fmt::join(names, ", "))));
 }
 
 void* OpenLibrary::symbol(const std::vector<std::string>& names) const {
   for (const std::string& name : names) {
     if (void* address = dlsym(handle_, name.c_str())) return address;
   }
-  throw EnvironmentError(fmt::format("{}: {} has no function {}; it is too old or another library. {} names the file", purpose_, path_,
-                                     fmt::join(names, " or "), variable_));
+  throw EnvironmentError(fmt::format("{}: {} has no function {}; it is too old or another library. {} names the file",
+                                     purpose_, path_, fmt::join(names, " or "), variable_));
 }
 
 }  // namespace tutti::comm

@@ -12,10 +12,12 @@
 namespace tutti::comm {
 namespace {
 
-// Copies the bytes, and the word at `secret_at` in the call that brings the last of them. 0, or the number of the error.
+// Copies the bytes, and the word at `secret_at` in the call that brings the last of them. 0, or the number of the
+// error.
 int read_process(pid_t pid, uint64_t address, std::byte* to, int64_t bytes, uint64_t secret_at, uint64_t& secret) {
   for (;;) {
-    const iovec local[] = {{.iov_base = to, .iov_len = static_cast<size_t>(bytes)}, {.iov_base = &secret, .iov_len = sizeof secret}};
+    const iovec local[] = {{.iov_base = to, .iov_len = static_cast<size_t>(bytes)},
+                           {.iov_base = &secret, .iov_len = sizeof secret}};
     const iovec remote[] = {{.iov_base = reinterpret_cast<void*>(address), .iov_len = static_cast<size_t>(bytes)},
                             {.iov_base = reinterpret_cast<void*>(secret_at), .iov_len = sizeof secret}};
     const ssize_t got = process_vm_readv(pid, local, 2, remote, 2, 0);
@@ -45,7 +47,8 @@ void PeerMemory::settle(uint64_t meeting) {
   if (meeting == 1) return try_all();
   is_open_ = true;
   for (int p = 0; p < segment_->world_size(); ++p) {
-    is_open_ = is_open_ && segment_->area(p).readable.load(std::memory_order_acquire) == everybody(segment_->world_size());
+    is_open_ =
+        is_open_ && segment_->area(p).readable.load(std::memory_order_acquire) == everybody(segment_->world_size());
   }
 }
 
@@ -54,7 +57,9 @@ void PeerMemory::try_all() {
   for (int p = 0; allowed_ && p < segment_->world_size(); ++p) {
     const RankArea& peer = segment_->area(p);
     uint64_t found = 0;
-    const int error = p == rank_ ? 0 : read_process(peer.pid.load(std::memory_order_acquire), peer.secret_at, nullptr, 0, peer.secret_at, found);
+    const int error = p == rank_ ? 0
+                                 : read_process(peer.pid.load(std::memory_order_acquire), peer.secret_at, nullptr, 0,
+                                                peer.secret_at, found);
     if (p == rank_) found = secret_;
     if (error != 0 || found != peer.secret || found == 0) break;
     readable |= uint64_t{1} << p;

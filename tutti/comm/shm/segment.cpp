@@ -65,8 +65,10 @@ Segment::Segment(int fd, std::byte* base, size_t nbytes) : fd_(fd), base_(base),
 }
 
 std::shared_ptr<Segment> Segment::create(int world_size, int64_t slot_bytes) {
-  TUTTI_CHECK(world_size >= 1 && world_size <= kMaxShmRanks, "{} local ranks; expected 1 to {}", world_size, kMaxShmRanks);
-  TUTTI_CHECK(slot_bytes > 0 && slot_bytes % 4096 == 0, "slots of {} bytes; expected a positive multiple of 4096", slot_bytes);
+  TUTTI_CHECK(world_size >= 1 && world_size <= kMaxShmRanks, "{} local ranks; expected 1 to {}", world_size,
+              kMaxShmRanks);
+  TUTTI_CHECK(slot_bytes > 0 && slot_bytes % 4096 == 0, "slots of {} bytes; expected a positive multiple of 4096",
+              slot_bytes);
   const int fd = memfd_create("tutti-group", MFD_CLOEXEC);
   TUTTI_CHECK_ENV(fd >= 0, "cannot create memory shared between ranks: {}", detail::errno_text(errno));
   const size_t nbytes = segment_bytes(static_cast<size_t>(world_size), static_cast<size_t>(slot_bytes));
@@ -89,7 +91,7 @@ std::shared_ptr<Segment> Segment::create(int world_size, int64_t slot_bytes) {
 }
 
 std::shared_ptr<Segment> Segment::open(int fd) {
-  struct stat status {};
+  struct stat status{};
   TUTTI_CHECK_ENV(fstat(fd, &status) == 0 && status.st_size >= static_cast<off_t>(areas_at()),
                   "descriptor {} is not memory shared between ranks", fd);
   const size_t nbytes = static_cast<size_t>(status.st_size);
@@ -100,8 +102,8 @@ std::shared_ptr<Segment> Segment::open(int fd) {
                     segment_bytes(header.world_size, static_cast<size_t>(header.slot_bytes)) == nbytes;
   if (!good) {
     munmap(base, nbytes);
-    detail::throw_environment(fmt::format(
-        "descriptor {} holds no group of this version of Tutti; all ranks must run the same version", fd));
+    detail::throw_environment(
+        fmt::format("descriptor {} holds no group of this version of Tutti; all ranks must run the same version", fd));
   }
   fcntl(fd, F_SETFD, FD_CLOEXEC);  // a rank's own children are not ranks
   return std::shared_ptr<Segment>(new Segment(fd, base, nbytes));
@@ -136,11 +138,15 @@ std::string Segment::failure() const {
   const std::atomic<uint32_t>& state = header().failure;
   // 1: the reason is being written, perhaps by a thread that has lost its turn. A rank that died between the two stores
   // leaves 1 for ever; the reason is lost then, the failure is not.
-  for (int naps = 0; state.load(std::memory_order_acquire) == 1 && naps < kNapsForAReason; ++naps) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int naps = 0; state.load(std::memory_order_acquire) == 1 && naps < kNapsForAReason; ++naps)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   switch (state.load(std::memory_order_acquire)) {
-    case 0: return "";
-    case 1: return "the group has failed";
-    default: return header().failure_text;
+    case 0:
+      return "";
+    case 1:
+      return "the group has failed";
+    default:
+      return header().failure_text;
   }
 }
 

@@ -1,7 +1,7 @@
 // Segment: the layout and mapping of the memory that the ranks of one group share.
 //
-// [header | one RankArea per rank | one Pipe per ordered pair of ranks | two slots per rank]. Pages that are never accessed
-// take no memory. A segment is an anonymous file, which is freed with the last rank.
+// [header | one RankArea per rank | one Pipe per ordered pair of ranks | two slots per rank]. Pages that are never
+// accessed take no memory. A segment is an anonymous file, which is freed with the last rank.
 #pragma once
 
 #include <sys/types.h>
@@ -45,13 +45,13 @@ struct DirectBlock {
   uint64_t offset;
 };
 
-// Each rank publishes a Line at each meeting. Meeting k uses lines[k % 2]: a rank that reaches meeting k+2 has seen every rank at
-// k+1, so all have read the lines of meeting k.
+// Each rank publishes a Line at each meeting. Meeting k uses lines[k % 2]: a rank that reaches meeting k+2 has seen
+// every rank at k+1, so all have read the lines of meeting k.
 struct alignas(128) Line {
   std::atomic<uint64_t> meeting;  // written last
   uint64_t fingerprint;
-  int64_t stride;    // in_line: bytes from the block of one peer to the next; 0 when there is one block for all
-  uint32_t parts;    // staged: meetings this rank needs for its offer
+  int64_t stride;  // in_line: bytes from the block of one peer to the next; 0 when there is one block for all
+  uint32_t parts;  // staged: meetings this rank needs for its offer
   OfferMode mode;
   bool one_block;
   std::atomic<uint16_t> core;  // where the rank was running
@@ -66,16 +66,17 @@ struct alignas(128) RankArea {
   alignas(128) std::atomic<uint64_t> consumed;  // the last meeting whose offers this rank has taken
   std::atomic<uint32_t> reading;                // threads: it is reading in place right now
   alignas(128) std::atomic<uint32_t> asleep;
-  std::atomic<uint32_t> doorbell;               // futex of this rank
+  std::atomic<uint32_t> doorbell;  // futex of this rank
   alignas(128) std::atomic<pid_t> pid;
   std::atomic<Presence> presence;
-  std::atomic<uint64_t> record_meeting;         // meeting of the newest record
+  std::atomic<uint64_t> record_meeting;  // meeting of the newest record
   SharedRecord records[2];
   // Per meeting: what this rank offers to and takes from each peer, where the record alone does not tell.
   int64_t offers[2][kMaxShmRanks];
   int64_t takes[2][kMaxShmRanks];
   DirectBlock blocks[2][kMaxShmRanks];
-  // For PeerMemory: a number that only this rank's process has at that address, and the ranks whose numbers this rank could read.
+  // For PeerMemory: a number that only this rank's process has at that address, and the ranks whose numbers this rank
+  // could read.
   uint64_t secret;
   uint64_t secret_at;
   std::atomic<uint64_t> readable;
@@ -96,8 +97,8 @@ struct RefusedMessage {
 struct alignas(128) Pipe {
   std::atomic<uint64_t> written;
   std::atomic<uint32_t> is_withdrawn;  // the message that is partly written will not become whole
-  // Refusals by the writer of messages that came from the reader: how many of them have been put into `refusals`, and how many did
-  // not fit because the reader had not looked for long; the reader takes both.
+  // Refusals by the writer of messages that came from the reader: how many of them have been put into `refusals`, and
+  // how many did not fit because the reader had not looked for long; the reader takes both.
   std::atomic<uint64_t> refusals_written;
   std::atomic<uint64_t> refusals_lost;
   alignas(128) std::atomic<uint64_t> read;
@@ -133,7 +134,9 @@ class Segment {
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   RankArea& area(int rank) const { return areas_[rank]; }
   Pipe& pipe(int from, int to) const { return pipes_[from * world_size() + to]; }
-  std::byte* slot(int rank, uint64_t meeting) const { return slots_ + (rank * 2 + static_cast<int>(meeting & 1)) * slot_bytes(); }
+  std::byte* slot(int rank, uint64_t meeting) const {
+    return slots_ + (rank * 2 + static_cast<int>(meeting & 1)) * slot_bytes();
+  }
 
   // Ends the group: the first reason wins. Any thread, any rank.
   void fail(std::string_view reason);

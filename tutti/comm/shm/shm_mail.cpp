@@ -25,7 +25,8 @@ void copy_out(const Pipe& pipe, uint64_t at, std::byte* to, int64_t bytes) {
 }
 
 int64_t room_in(const Pipe& pipe) {
-  return kPipeBytes - static_cast<int64_t>(pipe.written.load(std::memory_order_relaxed) - pipe.read.load(std::memory_order_acquire));
+  return kPipeBytes -
+         static_cast<int64_t>(pipe.written.load(std::memory_order_relaxed) - pipe.read.load(std::memory_order_acquire));
 }
 
 int64_t bytes_in(const Pipe& pipe) {
@@ -43,7 +44,8 @@ ShmMail::ShmMail(std::shared_ptr<Segment> segment, int rank, std::vector<int> sh
       incoming_(static_cast<size_t>(size_)) {}
 
 void ShmMail::post(Message& message) {
-  TUTTI_ASSERT(message.peer >= (message.is_send ? 0 : -1) && message.peer < size_, "message with peer {}", message.peer);
+  TUTTI_ASSERT(message.peer >= (message.is_send ? 0 : -1) && message.peer < size_, "message with peer {}",
+               message.peer);
   message.finished = false;
   message.error.clear();
   message.done_bytes = 0;
@@ -83,9 +85,13 @@ bool ShmMail::has_news() const {
 bool ShmMail::has_news_of(int peer) const {
   if (is_idle() || peer == rank_) return false;
   const Pipe& in = segment_->pipe(peer, rank_);
-  if (bytes_in(in) > 0 || in.refusals_written.load(std::memory_order_acquire) != in.refusals_read.load(std::memory_order_relaxed)) return true;
-  if (in.is_withdrawn.load(std::memory_order_acquire) != 0 && incoming_[static_cast<size_t>(peer)].target != nullptr) return true;
-  return !outgoing_[static_cast<size_t>(peer)].is_idle() && room_in(segment_->pipe(rank_, peer)) >= static_cast<int64_t>(sizeof(Frame));
+  if (bytes_in(in) > 0 ||
+      in.refusals_written.load(std::memory_order_acquire) != in.refusals_read.load(std::memory_order_relaxed))
+    return true;
+  if (in.is_withdrawn.load(std::memory_order_acquire) != 0 && incoming_[static_cast<size_t>(peer)].target != nullptr)
+    return true;
+  return !outgoing_[static_cast<size_t>(peer)].is_idle() &&
+         room_in(segment_->pipe(rank_, peer)) >= static_cast<int64_t>(sizeof(Frame));
 }
 
 // ---- sending --------------------------------------------------------------------------------------------------------
@@ -108,7 +114,11 @@ bool ShmMail::write_to(int peer) {
     } else if (!out.header_sent) {
       if (room < static_cast<int64_t>(sizeof(Frame))) break;
       const Message& message = *out.queue.front();
-      const Frame frame{.tag = message.tag, .dtype = message.dtype, .bytes = message.bytes, .call = number_of_call(message), .number = ++out.frames};
+      const Frame frame{.tag = message.tag,
+                        .dtype = message.dtype,
+                        .bytes = message.bytes,
+                        .call = number_of_call(message),
+                        .number = ++out.frames};
       copy_in(pipe, at, reinterpret_cast<const std::byte*>(&frame), sizeof frame);
       pipe.written.store(at + sizeof frame, std::memory_order_release);
       out.header_sent = true;
@@ -151,8 +161,12 @@ bool ShmMail::read_refusals_of(int peer) {
   for (; at != end; ++at) was_refused(peer, pipe.refusals[at % kKeptRefusals]);
   pipe.refusals_read.store(end, std::memory_order_release);
   if (const uint64_t lost = pipe.refusals_lost.exchange(0); lost > 0) {
-    refusals_.push_back({.peer = peer, .text = fmt::format("rank {} refuses {} further messages from rank {}, whose dtypes or lengths differ from those "
-                                                           "it receives", name_of(peer), lost, name_of(rank_))});
+    refusals_.push_back(
+        {.peer = peer,
+         .text =
+             fmt::format("rank {} refuses {} further messages from rank {}, whose dtypes or lengths differ from those "
+                         "it receives",
+                         name_of(peer), lost, name_of(rank_))});
   }
   return true;
 }
@@ -160,7 +174,8 @@ bool ShmMail::read_refusals_of(int peer) {
 // The message itself ends with the text when it is still under way; the caller is told in any case.
 void ShmMail::was_refused(int peer, const RefusedMessage& refused) {
   const Message receive{.tag = refused.tag, .bytes = refused.received_bytes, .dtype = refused.received};
-  std::string text = why_refused(receive, name_of(rank_), name_of(peer), refused.sent, refused.sent_bytes, refused.call);
+  std::string text =
+      why_refused(receive, name_of(rank_), name_of(peer), refused.sent, refused.sent_bytes, refused.call);
   Outgoing& out = outgoing_[static_cast<size_t>(peer)];
   if (refused.number == out.frames) {
     if (out.withdrawn) return;  // its call has ended with an error of its own
@@ -188,8 +203,13 @@ bool ShmMail::refuse(Message& message, int from, const Frame& frame) {
   Pipe& back = segment_->pipe(rank_, from);
   const uint64_t written = back.refusals_written.load(std::memory_order_relaxed);
   if (written - back.refusals_read.load(std::memory_order_acquire) < kKeptRefusals) {
-    back.refusals[written % kKeptRefusals] = {.number = frame.number, .call = frame.call, .sent_bytes = frame.bytes, .received_bytes = message.bytes,
-                                              .tag = frame.tag, .sent = frame.dtype, .received = message.dtype};
+    back.refusals[written % kKeptRefusals] = {.number = frame.number,
+                                              .call = frame.call,
+                                              .sent_bytes = frame.bytes,
+                                              .received_bytes = message.bytes,
+                                              .tag = frame.tag,
+                                              .sent = frame.dtype,
+                                              .received = message.dtype};
     back.refusals_written.store(written + 1, std::memory_order_release);
   } else {
     back.refusals_lost.fetch_add(1);
@@ -230,7 +250,7 @@ bool ShmMail::read_from(int peer) {
       const int64_t part = std::min(left, there);
       if (part == 0) {
         if (in.target == nullptr || pipe.is_withdrawn.load(std::memory_order_acquire) == 0) break;
-        if (bytes_in(pipe) > 0) continue;  // what was withdrawn may be a later message
+        if (bytes_in(pipe) > 0) continue;         // what was withdrawn may be a later message
         if (read_refusals_of(peer)) return true;  // told before it was withdrawn, and the reason
         // What is still to come means nothing; it may come late.
         in.discard = true;
@@ -292,9 +312,8 @@ void ShmMail::end_frame(int peer, End end) {
 }
 
 Message* ShmMail::find_receiver(int from, uint32_t tag) {
-  const auto it = std::find_if(receivers_.begin(), receivers_.end(), [&](const Message* m) {
-    return m->tag == tag && (m->peer == from || m->peer < 0);
-  });
+  const auto it = std::find_if(receivers_.begin(), receivers_.end(),
+                               [&](const Message* m) { return m->tag == tag && (m->peer == from || m->peer < 0); });
   return it == receivers_.end() ? nullptr : *it;
 }
 

@@ -1,9 +1,10 @@
-// Messages between two ranks that share memory: one ring buffer per direction, with frames of header, payload and an end mark
-// that tells whether the sender has withdrawn the message in between.
+// Messages between two ranks that share memory: one ring buffer per direction, with frames of header, payload and an
+// end mark that tells whether the sender has withdrawn the message in between.
 //
-// Frames of one ring are in the order in which they were posted. A receiver that waits for a later tag first sets earlier frames
-// aside, so order is kept per sender and tag, and a sender is never blocked by a tag that is not being received yet. A receiver
-// whose dtype or length differs from the message's refuses it, and tells the sender in a list next to the ring.
+// Frames of one ring are in the order in which they were posted. A receiver that waits for a later tag first sets
+// earlier frames aside, so order is kept per sender and tag, and a sender is never blocked by a tag that is not being
+// received yet. A receiver whose dtype or length differs from the message's refuses it, and tells the sender in a list
+// next to the ring.
 #pragma once
 
 #include <deque>
@@ -53,7 +54,7 @@ class ShmMail {
     bool in_frame = false;
     Frame frame;
     int64_t done = 0;
-    Message* target = nullptr;       // null: `aside` takes it, or nobody does
+    Message* target = nullptr;  // null: `aside` takes it, or nobody does
     std::vector<std::byte> aside;
     bool discard = false;
   };

@@ -10,10 +10,11 @@ namespace {
 
 // Below this, for one peer, two copies beat a call of the kernel and waiting until the peers have made theirs.
 constexpr int64_t kPulledBytes = 256 << 10;
-// Below this, they do so where the bytes still stand in the caches of the owner's core, which the kernel's copy gets out slowly, and where the
-// owner, who has nothing else to do, can copy a part while its peers copy the one before.
+// Below this, they do so where the bytes still stand in the caches of the owner's core, which the kernel's copy gets
+// out slowly, and where the owner, who has nothing else to do, can copy a part while its peers copy the one before.
 constexpr int64_t kPulledFreshBytes = 1536 << 10;
-// Pulled offers that are added up stand in the caches of the core between the two: the blocks of all peers together, and of one.
+// Pulled offers that are added up stand in the caches of the core between the two: the blocks of all peers together,
+// and of one.
 constexpr int64_t kPulledBlocks = 512 << 10, kLargestPulledBlock = 128 << 10;
 // A rank that pulls looks so often whether the group has failed.
 constexpr int64_t kPulledAtOnce = 16 << 20;
@@ -38,7 +39,9 @@ bool ShmTransport::lets_pull(Line& line, int64_t largest) {
   const Exchange& e = *exchange_;
   if (!peer_memory_.is_open() || e.overwrites_offers || largest < kPulledBytes) return false;
   if (largest < kPulledFreshBytes && (e.is_fresh || takes_nothing(e, rank_, size_))) return false;
-  const auto block_of = [](const ConstBlock& offer) { return DirectBlock{.region = 0, .offset = reinterpret_cast<uint64_t>(offer.data)}; };
+  const auto block_of = [](const ConstBlock& offer) {
+    return DirectBlock{.region = 0, .offset = reinterpret_cast<uint64_t>(offer.data)};
+  };
   DirectBlock* blocks = segment_->area(rank_).blocks[meeting_ & 1];
   for (size_t p = 0; p < e.offers.size(); ++p) blocks[p] = block_of(e.offers[p]);
   if (line.one_block) std::memcpy(line.data, blocks, sizeof(DirectBlock));
@@ -95,20 +98,23 @@ void ShmTransport::pull_in_blocks() {
   }
 }
 
-// Has the kernel copy bytes of a peer's offer. A peer that gives up takes its memory back, but has failed the group before: what was read
-// while the group was whole is right.
+// Has the kernel copy bytes of a peer's offer. A peer that gives up takes its memory back, but has failed the group
+// before: what was read while the group was whole is right.
 void ShmTransport::pull(int peer, int64_t offset, std::byte* to, int64_t bytes) {
   for (int64_t done = 0; done < bytes; done += kPulledAtOnce) {
     bool is_gone = false;
-    const std::string why = peer_memory_.read(peer, pulled_from_[static_cast<size_t>(peer)] + static_cast<uint64_t>(offset + done), to + done,
-                                              std::min(kPulledAtOnce, bytes - done), is_gone);
+    const std::string why =
+        peer_memory_.read(peer, pulled_from_[static_cast<size_t>(peer)] + static_cast<uint64_t>(offset + done),
+                          to + done, std::min(kPulledAtOnce, bytes - done), is_gone);
     std::atomic_thread_fence(std::memory_order_acquire);
     leave_if_failed();
     if (why.empty()) continue;
     const std::string who = describe(watch_.shown(peer), watch_.peer(peer));
-    const std::string what = is_gone ? fmt::format("{} died (its process is gone) while rank {} waited for it", who, watch_.shown(rank_))
-                                     : fmt::format("{} bytes at {:#x} of {} cannot be read (process_vm_readv: {}) by rank {}", bytes,
-                                                   pulled_from_[static_cast<size_t>(peer)] + static_cast<uint64_t>(offset), who, why, watch_.shown(rank_));
+    const std::string what =
+        is_gone ? fmt::format("{} died (its process is gone) while rank {} waited for it", who, watch_.shown(rank_))
+                : fmt::format("{} bytes at {:#x} of {} cannot be read (process_vm_readv: {}) by rank {}", bytes,
+                              pulled_from_[static_cast<size_t>(peer)] + static_cast<uint64_t>(offset), who, why,
+                              watch_.shown(rank_));
     fail(fmt::format("{} in {} #{} of group '{}'", what, name_of(call_->kind), call_->sequence, options_.group));
     leave_if_failed();
   }

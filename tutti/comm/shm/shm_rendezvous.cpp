@@ -15,12 +15,15 @@ UniqueFd pass_segment(const GroupSeat& seat, int fd) {
   MemberWatch watch(*seat.store, seat.name, seat.pids, seat.shown_ranks, seat.far);
   const auto describe_rank = [&](int rank) {
     const auto p = static_cast<size_t>(rank);
-    return describe(shown_rank(seat.shown_ranks, rank), p < seat.identities.size() ? seat.identities[p] : PeerIdentity());
+    return describe(shown_rank(seat.shown_ranks, rank),
+                    p < seat.identities.size() ? seat.identities[p] : PeerIdentity());
   };
   UniqueFd passed;
   watch.guard([&] {
     try {
-      passed = broadcast_fd(*seat.store, seat.key + "/shm", seat.rank, seat.size, 0, fd, seat.deadline, [&] { watch.look_around(); }, describe_rank);
+      passed = broadcast_fd(
+          *seat.store, seat.key + "/shm", seat.rank, seat.size, 0, fd, seat.deadline, [&] { watch.look_around(); },
+          describe_rank);
     } catch (const TimeoutError& error) {
       throw TimeoutError(fmt::format("group '{}' was not made by the deadline: {}", seat.name, error.what()));
     } catch (const PeerError& error) {
@@ -34,15 +37,21 @@ UniqueFd pass_segment(const GroupSeat& seat, int fd) {
 bool may_pull() {
   const char* text = std::getenv("TUTTI_SINGLE_COPY");
   const std::string_view wish = text == nullptr ? "" : text;
-  TUTTI_CHECK(wish.empty() || wish == "0" || wish == "1", "TUTTI_SINGLE_COPY is '{}'; expected 0 (never) or 1 (where the kernel allows it)", wish);
+  TUTTI_CHECK(wish.empty() || wish == "0" || wish == "1",
+              "TUTTI_SINGLE_COPY is '{}'; expected 0 (never) or 1 (where the kernel allows it)", wish);
   return wish != "0";
 }
 
 // Collective over the members. Rank 0 creates the memory and passes its descriptor; nothing is left in the file
 // system.
 std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat) {
-  TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport shm joins at most {} ranks of one host; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
-  ShmOptions options{.group = seat.name, .shown_ranks = seat.shown_ranks, .world_ranks = seat.world_ranks, .local_ranks = seat.local_ranks, .may_pull = may_pull()};
+  TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport shm joins at most {} ranks of one host; group '{}' has {}",
+              kMaxShmRanks, seat.name, seat.size);
+  ShmOptions options{.group = seat.name,
+                     .shown_ranks = seat.shown_ranks,
+                     .world_ranks = seat.world_ranks,
+                     .local_ranks = seat.local_ranks,
+                     .may_pull = may_pull()};
   std::shared_ptr<Segment> segment;
   if (seat.rank == 0) {
     segment = Segment::create(seat.size);
@@ -62,7 +71,8 @@ std::unique_ptr<Transport> make_shm_transport(const GroupSeat& seat) {
 std::string note_of_shm() {
   if (!may_pull()) return "large tensors: two copies (TUTTI_SINGLE_COPY=0)";
   const std::string why_not = why_no_peer_memory();
-  return why_not.empty() ? "large tensors: one copy, by the kernel" : fmt::format("large tensors: two copies, because {}", why_not);
+  return why_not.empty() ? "large tensors: one copy, by the kernel"
+                         : fmt::format("large tensors: two copies, because {}", why_not);
 }
 
 TUTTI_TRANSPORT(shm, make_shm_transport, note_of_shm);

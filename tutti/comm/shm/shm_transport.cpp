@@ -18,8 +18,8 @@ constexpr int64_t kAligned = 64;
 // The copies of the kernel take longer than anything that a rank spins for otherwise: it spins so many times as long.
 constexpr uint32_t kPatience = 16;
 constexpr int kTightLooks = 8;
-// A peer that makes the same call at the same time is a tenth of a microsecond away, hardly more than one pause of the core: the first looks
-// go without.
+// A peer that makes the same call at the same time is a tenth of a microsecond away, hardly more than one pause of the
+// core: the first looks go without.
 constexpr uint32_t kAttemptsAtOnce = 4;
 
 int64_t largest_offer(const Exchange& e) {
@@ -30,7 +30,8 @@ int64_t largest_offer(const Exchange& e) {
 
 uint16_t own_core() { return static_cast<uint16_t>(sched_getcpu()); }
 
-// Has the core own the cache line soon, which otherwise takes the way to the peer that read it last and back once it is written to.
+// Has the core own the cache line soon, which otherwise takes the way to the peer that read it last and back once it is
+// written to.
 void own_soon(const Line& line) { asm volatile("prefetchw %0" : : "m"(line)); }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -43,7 +44,8 @@ ShmTransport::ShmTransport(std::shared_ptr<Segment> segment, int rank, ShmOption
       size_(segment_->world_size()),
       options_(std::move(options)),
       traits_{.name = options_.one_address_space ? "threads" : "shm", .devices = {DeviceKind::cpu}},
-      watch_(segment_, rank, options_.one_address_space, options_.local_ranks, options_.shown_ranks, options_.world_ranks),
+      watch_(segment_, rank, options_.one_address_space, options_.local_ranks, options_.shown_ranks,
+             options_.world_ranks),
       mail_(segment_, rank, options_.shown_ranks),
       peer_memory_(segment_, rank, options_.may_pull && !options_.one_address_space),
       arrivals_(static_cast<size_t>(size_)),
@@ -90,7 +92,8 @@ void ShmTransport::publish() {
       const ConstBlock& block = exchange_->offers[p];
       const bool to_me = !exchange_->offers_one_block() && static_cast<int>(p) == rank_;
       if (block.bytes <= offset || to_me) continue;
-      std::memcpy(slot + static_cast<int64_t>(p) * part, block.data + offset, static_cast<size_t>(std::min(part, block.bytes - offset)));
+      std::memcpy(slot + static_cast<int64_t>(p) * part, block.data + offset,
+                  static_cast<size_t>(std::min(part, block.bytes - offset)));
     }
   }
   line.core.store(own_core(), std::memory_order_relaxed);
@@ -118,10 +121,14 @@ void ShmTransport::publish_first() {
     line.mode = OfferMode::in_line;
     line.parts = 1;
     for (size_t p = 0; p < e.offers.size(); ++p) {
-      if (e.offers[p].bytes > 0) std::memcpy(line.data + static_cast<int64_t>(p) * line.stride, e.offers[p].data, static_cast<size_t>(e.offers[p].bytes));
+      if (e.offers[p].bytes > 0)
+        std::memcpy(line.data + static_cast<int64_t>(p) * line.stride, e.offers[p].data,
+                    static_cast<size_t>(e.offers[p].bytes));
     }
   } else {
-    line.mode = offers_directly(line) ? OfferMode::direct : lets_pull(line, largest) ? OfferMode::pulled : OfferMode::staged;
+    line.mode = offers_directly(line)      ? OfferMode::direct
+                : lets_pull(line, largest) ? OfferMode::pulled
+                                           : OfferMode::staged;
     line.parts = static_cast<uint32_t>(ceil_div(largest, part_bytes(line.one_block)));
   }
   mode_ = line.mode;
@@ -158,7 +165,8 @@ bool ShmTransport::advance() {
       return false;
     }
     own_soon(segment_->area(rank_).lines[(meeting_ + 1) & 1]);
-    if (meeting_ <= 2) [[unlikely]] settle_pulling();
+    if (meeting_ <= 2) [[unlikely]]
+      settle_pulling();
     if (part_ == 0) compare();
     if (options_.one_address_space && any_direct_) deliver_from_threads();
     else deliver();
@@ -279,13 +287,15 @@ void ShmTransport::deliver_from_threads() {
 // ---- memory that peers read in place --------------------------------------------------------------------------------
 
 int64_t ShmTransport::add_region(std::vector<std::byte*> bases, int64_t bytes) {
-  TUTTI_CHECK(static_cast<int>(bases.size()) == size_, "a region needs {} bases, one per rank; got {}", size_, bases.size());
+  TUTTI_CHECK(static_cast<int>(bases.size()) == size_, "a region needs {} bases, one per rank; got {}", size_,
+              bases.size());
   regions_.push_back({std::move(bases), bytes});
   return static_cast<int64_t>(regions_.size()) - 1;
 }
 
 void ShmTransport::remove_region(int64_t region) {
-  TUTTI_CHECK(region >= 0 && region < static_cast<int64_t>(regions_.size()), "no region {}; there are {}", region, regions_.size());
+  TUTTI_CHECK(region >= 0 && region < static_cast<int64_t>(regions_.size()), "no region {}; there are {}", region,
+              regions_.size());
   regions_[static_cast<size_t>(region)] = {};
 }
 
@@ -319,20 +329,24 @@ void ShmTransport::advance_messages() {
 
 void ShmTransport::take_refusals(std::vector<Refusal>& into) {
   // A group that has failed advances no messages any more, but may have been told before.
-  if (segment_->header().failure.load(std::memory_order_acquire) != 0) [[unlikely]] mail_.read_refusals();
+  if (segment_->header().failure.load(std::memory_order_acquire) != 0) [[unlikely]]
+    mail_.read_refusals();
   mail_.take_refusals(into);
 }
 
 void ShmTransport::look_after(int peer, const CallRecord& call) {
   const std::string why = watch_.why_gone(peer);
   if (why.empty() || watch_.has_left(peer)) return;
-  fail(fmt::format("{} while rank {} was sending to it in {} #{} of group '{}'", why, watch_.shown(rank_), name_of(call.kind), call.sequence, options_.group));
+  fail(fmt::format("{} while rank {} was sending to it in {} #{} of group '{}'", why, watch_.shown(rank_),
+                   name_of(call.kind), call.sequence, options_.group));
 }
 
 bool ShmTransport::has_news() {
   if (segment_->header().failure.load(std::memory_order_acquire) != 0) return true;
   if (phase_ == Phase::meeting && all_arrived()) return true;
-  if (phase_ == Phase::draining && segment_->area(next_to_look_at_).consumed.load(std::memory_order_acquire) >= meeting_) return true;
+  if (phase_ == Phase::draining &&
+      segment_->area(next_to_look_at_).consumed.load(std::memory_order_acquire) >= meeting_)
+    return true;
   return mail_.has_news();
 }
 
@@ -343,22 +357,25 @@ bool ShmTransport::pause(uint32_t attempt, std::chrono::microseconds limit) {
     // The shortest way to see a line appear.
     const std::atomic<uint64_t>& line = segment_->area(next_to_look_at_).lines[meeting_ & 1].meeting;
     const bool at_once = attempt < kAttemptsAtOnce;
-    for (int i = 0; i < (at_once ? 2 * kTightLooks : kTightLooks) && line.load(std::memory_order_relaxed) < meeting_; ++i) {
+    for (int i = 0; i < (at_once ? 2 * kTightLooks : kTightLooks) && line.load(std::memory_order_relaxed) < meeting_;
+         ++i) {
       if (!at_once) __builtin_ia32_pause();
     }
     if (attempt % 64 != 0) return false;
   }
-  const bool slept = watch_.pause(attempt, patience, limit, [this] { return has_news(); }, [this] { return waits_for_own_core(); });
+  const bool slept =
+      watch_.pause(attempt, patience, limit, [this] { return has_news(); }, [this] { return waits_for_own_core(); });
   if (slept && !has_news()) look_after_peers();
   return !watch_.spins(attempt, patience);
 }
 
-// Fails the group when somebody is waited for in vain. A peer may have done its part before it went: its absence is noted
-// first, and then it is looked again whether its part is missing.
+// Fails the group when somebody is waited for in vain. A peer may have done its part before it went: its absence is
+// noted first, and then it is looked again whether its part is missing.
 void ShmTransport::look_after_peers() {
   const auto say = [this](const std::string& why, const CallRecord* call) {
     const std::string what = call == nullptr ? "a message" : fmt::format("{} #{}", name_of(call->kind), call->sequence);
-    fail(fmt::format("{} while rank {} waited for it in {} of group '{}'", why, watch_.shown(rank_), what, options_.group));
+    fail(fmt::format("{} while rank {} waited for it in {} of group '{}'", why, watch_.shown(rank_), what,
+                     options_.group));
   };
   for (const int p : late_ranks()) {
     if (p == rank_) continue;
@@ -392,9 +409,12 @@ std::string ShmTransport::why_no_message(const Message& message) {
 bool ShmTransport::is_late(int rank) const {
   const RankArea& area = segment_->area(rank);
   switch (phase_) {
-    case Phase::idle: return false;
-    case Phase::meeting: return area.lines[meeting_ & 1].meeting.load(std::memory_order_acquire) < meeting_;
-    case Phase::draining: return area.consumed.load(std::memory_order_acquire) < meeting_;
+    case Phase::idle:
+      return false;
+    case Phase::meeting:
+      return area.lines[meeting_ & 1].meeting.load(std::memory_order_acquire) < meeting_;
+    case Phase::draining:
+      return area.consumed.load(std::memory_order_acquire) < meeting_;
   }
   return false;
 }
@@ -422,7 +442,8 @@ bool ShmTransport::waits_for_own_core() const {
   if (phase_ == Phase::idle || next_to_look_at_ >= size_) return false;
   // Its line of this meeting is not there yet, so the one before is whole.
   const uint64_t seen = phase_ == Phase::meeting ? meeting_ - 1 : meeting_;
-  return seen > 0 && segment_->area(next_to_look_at_).lines[seen & 1].core.load(std::memory_order_relaxed) == own_core();
+  return seen > 0 &&
+         segment_->area(next_to_look_at_).lines[seen & 1].core.load(std::memory_order_relaxed) == own_core();
 }
 
 void ShmTransport::interrupt() {
@@ -440,13 +461,15 @@ void ShmTransport::abandon() {
 }
 
 void ShmTransport::leave_if_failed() {
-  if (segment_->header().failure.load() == 0) [[likely]] return;
+  if (segment_->header().failure.load() == 0) [[likely]]
+    return;
   abandon();
   throw_ended(segment_->failure());
 }
 
 void ShmTransport::throw_if_failed() const {
-  if (segment_->header().failure.load(std::memory_order_acquire) != 0) [[unlikely]] throw PeerError(segment_->failure());
+  if (segment_->header().failure.load(std::memory_order_acquire) != 0) [[unlikely]]
+    throw PeerError(segment_->failure());
 }
 
 }  // namespace tutti::comm

@@ -1,10 +1,11 @@
 // The transport for ranks that share memory: processes of one host, or threads of one process.
 //
-// A round is a series of meetings. At each meeting a rank puts the next part of its offer where all can read it, publishes a
-// line, reads the lines of all ranks, and takes its data. Small offers are stored in the line itself. Larger ones are staged in
-// two alternating slots, so that writing a part overlaps with reading the previous one. Offers that peers can read in
-// place (threads; registered symmetric memory) are not copied at all, and large ones of processes are copied once, by the kernel, where
-// it lets them (peer_memory.h). A fingerprint in the line shows whether all ranks make the same call before any data is used.
+// A round is a series of meetings. At each meeting a rank puts the next part of its offer where all can read it,
+// publishes a line, reads the lines of all ranks, and takes its data. Small offers are stored in the line itself.
+// Larger ones are staged in two alternating slots, so that writing a part overlaps with reading the previous one.
+// Offers that peers can read in place (threads; registered symmetric memory) are not copied at all, and large ones of
+// processes are copied once, by the kernel, where it lets them (peer_memory.h). A fingerprint in the line shows whether
+// all ranks make the same call before any data is used.
 #pragma once
 
 #include <memory>
@@ -23,8 +24,8 @@ struct ShmOptions {
   bool one_address_space = false;     // all ranks are threads of this process
   std::vector<int> shown_ranks = {};  // rank numbers for messages; empty: the group ranks
   std::vector<int> world_ranks = {};  // of the members, for messages; empty: not known
-  int local_ranks = 0;                // ranks on this host; if more than cores, waiting yields immediately. 0: the group's size
-  bool may_pull = true;               // large offers of processes are copied by the kernel, if it lets all ranks
+  int local_ranks = 0;   // ranks on this host; if more than cores, waiting yields immediately. 0: the group's size
+  bool may_pull = true;  // large offers of processes are copied by the kernel, if it lets all ranks
 };
 
 class ShmTransport final : public Transport {
@@ -108,8 +109,8 @@ class ShmTransport final : public Transport {
   uint64_t fingerprint_ = 0;
   bool first_step_ = false;
   OfferMode mode_ = OfferMode::in_line;  // of this rank's offer
-  bool all_direct_ = false;  // nobody stages: one part is all
-  bool any_direct_ = false;  // a peer waits until its offer has been read
+  bool all_direct_ = false;              // nobody stages: one part is all
+  bool any_direct_ = false;              // a peer waits until its offer has been read
   bool reads_in_place_ = false;
   bool any_pulled_ = false;  // in this round or, until all have arrived, in the one before
   int64_t part_ = 0;
@@ -119,7 +120,7 @@ class ShmTransport final : public Transport {
   std::vector<Arrival> arrivals_;
   std::vector<uint64_t> pulled_from_;  // address of each rank's offer in its process; 0: it is not pulled
   std::vector<std::byte*> places_;
-  std::vector<std::byte> pulled_;      // blocks that have no place
+  std::vector<std::byte> pulled_;  // blocks that have no place
 };
 
 }  // namespace tutti::comm

@@ -20,7 +20,8 @@ namespace {
 constexpr std::chrono::microseconds kLongestNap{50'000};
 // About 20 microseconds: longer than a peer on another core needs to arrive when the work is balanced.
 constexpr uint32_t kSpins = 256;
-// With more ranks, or threads of theirs, than cores the peer needs this very core. A yield is a microsecond; a sleep and its wake-up are 20.
+// With more ranks, or threads of theirs, than cores the peer needs this very core. A yield is a microsecond; a sleep
+// and its wake-up are 20.
 constexpr uint32_t kYields = 200;
 
 // A peer that answers at all does so within so many spins, unless it stands behind us on this core.
@@ -28,7 +29,8 @@ constexpr uint32_t kLookAtCore = 64;
 
 }  // namespace
 
-ShmWatch::ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks, std::vector<int> shown_ranks, std::vector<int> world_ranks)
+ShmWatch::ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks,
+                   std::vector<int> shown_ranks, std::vector<int> world_ranks)
     : segment_(std::move(segment)),
       header_(segment_->header()),
       rank_(rank),
@@ -43,7 +45,8 @@ ShmWatch::ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_
   segment_->area(rank).presence.store(Presence::present, std::memory_order_release);
 }
 
-// A rank that spins takes a core from the threads with which the others compute what it waits for, if they are more than the cores.
+// A rank that spins takes a core from the threads with which the others compute what it waits for, if they are more
+// than the cores.
 void ShmWatch::begin_wait() {
   const bool has_core = RankContext::current().live_threads() <= most_threads_;
   spins_ = has_core ? kSpins : 0;
@@ -60,7 +63,9 @@ ShmWatch::~ShmWatch() {
 
 PeerIdentity ShmWatch::peer(int rank) const {
   static const std::string host = host_name();
-  return {.pid = segment_->area(rank).pid.load(std::memory_order_acquire), .host = host, .world_rank = world_ranks_.empty() ? -1 : world_ranks_[static_cast<size_t>(rank)]};
+  return {.pid = segment_->area(rank).pid.load(std::memory_order_acquire),
+          .host = host,
+          .world_rank = world_ranks_.empty() ? -1 : world_ranks_[static_cast<size_t>(rank)]};
 }
 
 void ShmWatch::wake_peers() {

@@ -15,9 +15,11 @@ namespace tutti::comm {
 // One rank's side. Belongs to one thread at a time.
 class ShmWatch {
  public:
-  // Says that this process is rank `rank`. `local_ranks`, with as many threads as this one has, more than the cores: pause() never spins. `shown_ranks` is what
-  // messages call the ranks; empty: by their numbers. `world_ranks` may be empty, too.
-  ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks, std::vector<int> shown_ranks, std::vector<int> world_ranks);
+  // Says that this process is rank `rank`. `local_ranks`, with as many threads as this one has, more than the cores:
+  // pause() never spins. `shown_ranks` is what messages call the ranks; empty: by their numbers. `world_ranks` may be
+  // empty, too.
+  ShmWatch(std::shared_ptr<Segment> segment, int rank, bool one_address_space, int local_ranks,
+           std::vector<int> shown_ranks, std::vector<int> world_ranks);
   ~ShmWatch();
   ShmWatch(const ShmWatch&) = delete;
   ShmWatch& operator=(const ShmWatch&) = delete;
@@ -32,11 +34,14 @@ class ShmWatch {
   bool spins(uint32_t attempt, uint32_t patience) const { return attempt < spins_ * patience && !yields_at_once_; }
   // Spins, yields or sleeps (transport.h); true when it slept. `has_news` tells whether there is something to do, asked
   // before sleeping; `waits_for_own_core` whether spinning keeps the awaited peer from running.
-  bool pause(uint32_t attempt, uint32_t patience, std::chrono::microseconds limit, FunctionRef<bool()> has_news, FunctionRef<bool()> waits_for_own_core);
+  bool pause(uint32_t attempt, uint32_t patience, std::chrono::microseconds limit, FunctionRef<bool()> has_news,
+             FunctionRef<bool()> waits_for_own_core);
   // Why the group cannot go on while rank `rank` is waited for ("" while it can): it died, or left.
   std::string why_gone(int rank);
   // It went in good order.
-  bool has_left(int rank) const { return segment_->area(rank).presence.load(std::memory_order_acquire) == Presence::left; }
+  bool has_left(int rank) const {
+    return segment_->area(rank).presence.load(std::memory_order_acquire) == Presence::left;
+  }
 
  private:
   bool is_dead(int rank);
@@ -50,7 +55,7 @@ class ShmWatch {
   const int most_threads_;  // of each rank, so that all have a core
   uint32_t spins_ = 0, yields_ = 0;
   bool yields_at_once_ = false;  // in the wait under way
-  std::vector<int> pidfds_;  // -1 until the peer was first asked about
+  std::vector<int> pidfds_;      // -1 until the peer was first asked about
 };
 
 }  // namespace tutti::comm

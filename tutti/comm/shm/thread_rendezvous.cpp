@@ -29,16 +29,18 @@ std::shared_ptr<Segment> take_segment(const GroupSeat& seat) {
     entry.segment->close_fd();
   }
   std::shared_ptr<Segment> segment = entry.segment;
-  TUTTI_CHECK(segment->world_size() == seat.size, "group '{}': rank {} says it has {} members, another one says {}", seat.name, seat.rank,
-              seat.size, segment->world_size());
+  TUTTI_CHECK(segment->world_size() == seat.size, "group '{}': rank {} says it has {} members, another one says {}",
+              seat.name, seat.rank, seat.size, segment->world_size());
   if (++entry.taken == seat.size) waiting.erase(seat.key);
   return segment;
 }
 
 // Every member calls it with the same key; the first caller creates the memory. Never waits.
 std::unique_ptr<Transport> make_thread_transport(const GroupSeat& seat) {
-  TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport threads joins at most {} ranks; group '{}' has {}", kMaxShmRanks, seat.name, seat.size);
-  ShmOptions options{.group = seat.name, .one_address_space = true, .world_ranks = seat.world_ranks, .local_ranks = seat.local_ranks};
+  TUTTI_CHECK(seat.size <= kMaxShmRanks, "transport threads joins at most {} ranks; group '{}' has {}", kMaxShmRanks,
+              seat.name, seat.size);
+  ShmOptions options{
+      .group = seat.name, .one_address_space = true, .world_ranks = seat.world_ranks, .local_ranks = seat.local_ranks};
   return std::make_unique<ShmTransport>(take_segment(seat), seat.rank, std::move(options));
 }
 

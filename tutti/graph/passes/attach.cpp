@@ -8,8 +8,13 @@
 namespace tutti::graph {
 
 AttachedGroups::AttachedGroups(const Graph& graph, std::vector<Group> groups)
-    : graph_(graph), groups_(std::move(groups)), before_(dependencies_of(graph)), after_(graph.nodes.size()), group_of_(graph.nodes.size(), -1),
-      touched_by_(graph.buffers.size()), is_outside_(graph.buffers.size()) {
+    : graph_(graph),
+      groups_(std::move(groups)),
+      before_(dependencies_of(graph)),
+      after_(graph.nodes.size()),
+      group_of_(graph.nodes.size(), -1),
+      touched_by_(graph.buffers.size()),
+      is_outside_(graph.buffers.size()) {
   for (size_t n = 0; n < before_.size(); ++n) {
     for (const int32_t p : before_[n]) after_[static_cast<size_t>(p)].push_back(static_cast<int32_t>(n));
   }
@@ -29,7 +34,8 @@ AttachedGroups::AttachedGroups(const Graph& graph, std::vector<Group> groups)
 
 bool AttachedGroups::has_others(int32_t buffer, int32_t g, int32_t h) const {
   const std::vector<int32_t>& all = touching(buffer);
-  return is_outside(buffer) || std::any_of(all.begin(), all.end(), [&](int32_t other) { return other != g && other != h; });
+  return is_outside(buffer) ||
+         std::any_of(all.begin(), all.end(), [&](int32_t other) { return other != g && other != h; });
 }
 
 bool AttachedGroups::writes_into(const Group& kernel, const std::vector<Value>& values) const {

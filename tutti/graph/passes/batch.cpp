@@ -11,7 +11,9 @@ struct Touch {
   int32_t buffer;
   int64_t first, last;
   bool written;
-  bool meets(const Touch& o) const { return buffer == o.buffer && (written || o.written) && first < o.last && o.first < last; }
+  bool meets(const Touch& o) const {
+    return buffer == o.buffer && (written || o.written) && first < o.last && o.first < last;
+  }
 };
 
 std::vector<Touch> touches_of(const KernelStep& step) {
@@ -24,7 +26,8 @@ std::vector<Touch> touches_of(const KernelStep& step) {
       (way < 0 ? first : last) += way;
     }
     const int64_t at = step.operands[k].byte_offset;
-    touches.push_back({step.operands[k].buffer, at + first * operand.itemsize, at + last * operand.itemsize, k >= step.spec.inputs.size()});
+    touches.push_back({step.operands[k].buffer, at + first * operand.itemsize, at + last * operand.itemsize,
+                       k >= step.spec.inputs.size()});
   }
   return touches;
 }
@@ -56,7 +59,8 @@ class Batcher {
     const bool meets = std::any_of(touches.begin(), touches.end(), [&](const Touch& mine) {
       return std::any_of(touched_.begin(), touched_.end(), [&](const Touch& other) { return mine.meets(other); });
     });
-    if (waits || meets || (may_fail_ && writes_given(kernel)) || !is_light(kernel) || kernels_.size() == kMaxKernels) flush();
+    if (waits || meets || (may_fail_ && writes_given(kernel)) || !is_light(kernel) || kernels_.size() == kMaxKernels)
+      flush();
     may_fail_ = may_fail_ || kernel.reporter >= 0;
     touched_.insert(touched_.end(), touches.begin(), touches.end());
     const bool light = is_light(kernel);
@@ -70,7 +74,9 @@ class Batcher {
     return kernel.bytes <= kSmallBytes || writes_nothing_else(kernel);
   }
 
-  bool is_given(const OperandPlace& place) const { return graph_.buffers[static_cast<size_t>(place.buffer)].kind == Buffer::Kind::given; }
+  bool is_given(const OperandPlace& place) const {
+    return graph_.buffers[static_cast<size_t>(place.buffer)].kind == Buffer::Kind::given;
+  }
   bool writes_given(const KernelStep& kernel) const {
     const auto first = kernel.operands.begin() + static_cast<std::ptrdiff_t>(kernel.spec.inputs.size());
     return std::any_of(first, kernel.operands.end(), [&](const OperandPlace& p) { return is_given(p); });

@@ -13,7 +13,11 @@ namespace {
 class Bucketer {
  public:
   Bucketer(Graph& graph, int64_t limit)
-      : graph_(graph), limit_(limit), before_(dependencies_of(graph)), is_result_(graph.buffers.size(), false), bucket_of_(graph.nodes.size(), -1) {
+      : graph_(graph),
+        limit_(limit),
+        before_(dependencies_of(graph)),
+        is_result_(graph.buffers.size(), false),
+        bucket_of_(graph.nodes.size(), -1) {
     for (const Value& v : graph.results) {
       if (v.buffer >= 0) is_result_[static_cast<size_t>(v.buffer)] = true;
     }
@@ -35,7 +39,9 @@ class Bucketer {
 
  private:
   const Node& node(int32_t n) const { return graph_.nodes[static_cast<size_t>(n)]; }
-  static int64_t bytes_of(const Node& node) { return numel_of(node.outputs[0].sizes) * itemsize(node.outputs[0].dtype); }
+  static int64_t bytes_of(const Node& node) {
+    return numel_of(node.outputs[0].sizes) * itemsize(node.outputs[0].dtype);
+  }
 
   bool may_share(const Node& node) const {
     if (node.op->transfer.coalesced == nullptr || node.outputs.size() != 1 || bytes_of(node) == 0) return false;
@@ -44,26 +50,34 @@ class Bucketer {
   }
 
   bool is_alike(const Node& a, const Node& b) const {
-    return a.op == b.op && a.attrs == b.attrs && a.outputs[0].dtype == b.outputs[0].dtype && a.origin.region == b.origin.region &&
-           graph_.buffers[static_cast<size_t>(a.outputs[0].buffer)].device == graph_.buffers[static_cast<size_t>(b.outputs[0].buffer)].device;
+    return a.op == b.op && a.attrs == b.attrs && a.outputs[0].dtype == b.outputs[0].dtype &&
+           a.origin.region == b.origin.region &&
+           graph_.buffers[static_cast<size_t>(a.outputs[0].buffer)].device ==
+               graph_.buffers[static_cast<size_t>(b.outputs[0].buffer)].device;
   }
 
   void find_buckets() {
-    std::vector<size_t> waits_for(graph_.nodes.size(), 0);  // number of the newest bucket that the node needs something of
+    std::vector<size_t> waits_for(graph_.nodes.size(),
+                                  0);  // number of the newest bucket that the node needs something of
     int64_t bytes = 0;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& current = graph_.nodes[n];
       const size_t newest = buckets_.size();
       bool needs_newest = false;
       for (const int32_t p : before_[n]) {
-        const bool member = newest > 0 && std::find(buckets_.back().begin(), buckets_.back().end(), p) != buckets_.back().end();
+        const bool member =
+            newest > 0 && std::find(buckets_.back().begin(), buckets_.back().end(), p) != buckets_.back().end();
         const bool reads = std::any_of(current.inputs.begin(), current.inputs.end(), [&](const Value& v) {
-          return std::any_of(node(p).outputs.begin(), node(p).outputs.end(), [&](const Value& o) { return o.buffer == v.buffer; });
+          return std::any_of(node(p).outputs.begin(), node(p).outputs.end(),
+                             [&](const Value& o) { return o.buffer == v.buffer; });
         });
-        needs_newest = needs_newest || (newest > 0 && (member ? reads || !is_ordered(current) : waits_for[static_cast<size_t>(p)] == newest));
+        needs_newest =
+            needs_newest ||
+            (newest > 0 && (member ? reads || !is_ordered(current) : waits_for[static_cast<size_t>(p)] == newest));
       }
       if (is_ordered(current)) {
-        const bool joins = open_ && !needs_newest && may_share(current) && is_alike(node(buckets_.back()[0]), current) && bytes + bytes_of(current) <= limit_;
+        const bool joins = open_ && !needs_newest && may_share(current) &&
+                           is_alike(node(buckets_.back()[0]), current) && bytes + bytes_of(current) <= limit_;
         open_ = joins || (may_share(current) && bytes_of(current) <= limit_);
         if (joins) {
           buckets_.back().push_back(static_cast<int32_t>(n));
@@ -97,7 +111,8 @@ class Bucketer {
     }
     std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> ready;
     for (size_t n = 0; n < count; ++n) {
-      if (unit_of(static_cast<int32_t>(n)) == static_cast<int32_t>(n) && missing[n] == 0) ready.push(static_cast<int32_t>(n));
+      if (unit_of(static_cast<int32_t>(n)) == static_cast<int32_t>(n) && missing[n] == 0)
+        ready.push(static_cast<int32_t>(n));
     }
     std::vector<Node> nodes;
     while (!ready.empty()) {
@@ -109,7 +124,8 @@ class Bucketer {
         if (--missing[static_cast<size_t>(next)] == 0) ready.push(next);
       }
     }
-    TUTTI_ASSERT(nodes.size() + joined_ == count, "{} of {} nodes wait for each other", count - joined_ - nodes.size(), count);
+    TUTTI_ASSERT(nodes.size() + joined_ == count, "{} of {} nodes wait for each other", count - joined_ - nodes.size(),
+                 count);
     graph_.nodes = std::move(nodes);
   }
 
@@ -127,9 +143,11 @@ class Bucketer {
     call.op->infer(facts.call, metas);
     const Extents sizes = concrete(metas.meta[0].sizes);
     const auto block = static_cast<int32_t>(graph_.buffers.size());
-    call.outputs.push_back({.buffer = block, .dtype = metas.meta[0].dtype, .sizes = sizes, .strides = contiguous_strides(sizes)});
+    call.outputs.push_back(
+        {.buffer = block, .dtype = metas.meta[0].dtype, .sizes = sizes, .strides = contiguous_strides(sizes)});
     const std::vector<int64_t> offsets = transfer.offsets(facts.call);
-    for (size_t i = 0; i < members.size(); ++i) places_.push_back({node(members[i]).outputs[0].buffer, block, offsets[i]});
+    for (size_t i = 0; i < members.size(); ++i)
+      places_.push_back({node(members[i]).outputs[0].buffer, block, offsets[i]});
     const Device device = graph_.buffers[static_cast<size_t>(node(members[0]).outputs[0].buffer)].device;
     graph_.buffers.push_back({.nbytes = numel_of(sizes) * itemsize(metas.meta[0].dtype), .device = device});
     joined_ += members.size() - 1;
@@ -169,6 +187,8 @@ class Bucketer {
 
 }  // namespace
 
-int64_t bucket_collectives(Graph& graph, int64_t bucket_bytes) { return bucket_bytes <= 0 ? 0 : Bucketer(graph, bucket_bytes).run(); }
+int64_t bucket_collectives(Graph& graph, int64_t bucket_bytes) {
+  return bucket_bytes <= 0 ? 0 : Bucketer(graph, bucket_bytes).run();
+}
 
 }  // namespace tutti::graph

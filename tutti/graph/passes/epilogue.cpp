@@ -9,7 +9,8 @@ namespace {
 
 class Attacher {
  public:
-  Attacher(const Graph& graph, std::vector<Group> groups, Epilogues which) : graph_(graph), which_(which), groups_(graph, std::move(groups)) {}
+  Attacher(const Graph& graph, std::vector<Group> groups, Epilogues which)
+      : graph_(graph), which_(which), groups_(graph, std::move(groups)) {}
 
   AttachPlan run() {
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -29,7 +30,8 @@ class Attacher {
     for (const Candidate& c : candidates(g)) {
       const char* reason = why_apart(c, g);
       if (reason != nullptr) {
-        plan_.apart.push_back(fmt::format("{} after {}: {}", groups_.ops_of(groups_[g]), groups_.call_of(c.product).op->name, reason));
+        plan_.apart.push_back(
+            fmt::format("{} after {}: {}", groups_.ops_of(groups_[g]), groups_.call_of(c.product).op->name, reason));
         continue;
       }
       groups_[c.product].epilogue.push_back(groups_.take(g, c.product));
@@ -81,7 +83,8 @@ class Attacher {
     const LoopNest& nest = step.kernel.nest;
     for (size_t k = 0; k < step.kernel.spec.inputs.size(); ++k) {
       bool moves_always = k != step.block_operand;
-      for (int d = 0; d < nest.sizes.ndim(); ++d) moves_always = moves_always && (nest.sizes[d] == 1 || nest.operands[k].strides[d] != 0);
+      for (int d = 0; d < nest.sizes.ndim(); ++d)
+        moves_always = moves_always && (nest.sizes[d] == 1 || nest.operands[k].strides[d] != 0);
       if (moves_always) return true;
     }
     return false;

@@ -61,7 +61,9 @@ class Fuser {
   int32_t find_group(int32_t n) {
     const Node& node = graph_.nodes[static_cast<size_t>(n)];
     if (node.op->check != nullptr) return -1;  // runs before its kernel, on operands in memory
-    if (!spaces_[static_cast<size_t>(n)]->space.row.empty() && !row_is_innermost(spaces_[static_cast<size_t>(n)]->space)) return -1;
+    if (!spaces_[static_cast<size_t>(n)]->space.row.empty() &&
+        !row_is_innermost(spaces_[static_cast<size_t>(n)]->space))
+      return -1;
     std::vector<int32_t> candidates;
     for (const int32_t p : before_[static_cast<size_t>(n)]) candidates.push_back(group_of_[static_cast<size_t>(p)]);
     std::sort(candidates.begin(), candidates.end(), std::greater<>());
@@ -84,9 +86,12 @@ class Fuser {
     const Group& target = group(g);
     const Node& node = graph_.nodes[static_cast<size_t>(n)];
     const NodeSpace& own = *spaces_[static_cast<size_t>(n)];
-    if (!target.is_kernel || target.region != node.origin.region || static_cast<int>(target.nodes.size()) >= options_.max_nodes) return false;
+    if (!target.is_kernel || target.region != node.origin.region ||
+        static_cast<int>(target.nodes.size()) >= options_.max_nodes)
+      return false;
     if (own.leaf > 0 && !target.space.row.empty() && own.leaf != target.leaf) return false;
-    const bool has_report = std::any_of(target.nodes.begin(), target.nodes.end(), [&](int32_t m) { return reports(m); });
+    const bool has_report =
+        std::any_of(target.nodes.begin(), target.nodes.end(), [&](int32_t m) { return reports(m); });
     if (has_report && (reports(n) || writes_given(node, graph_))) return false;
     const auto space = joint_space(target.space, own);
     if (!space || !row_is_innermost(*space)) return false;

@@ -5,7 +5,8 @@
 
 namespace tutti::graph {
 
-std::vector<Group> in_order(const Graph& graph, const std::vector<std::vector<int32_t>>& before, std::vector<Group> groups) {
+std::vector<Group> in_order(const Graph& graph, const std::vector<std::vector<int32_t>>& before,
+                            std::vector<Group> groups) {
   std::vector<int32_t> group_of(graph.nodes.size(), -1), last(groups.size(), -1);
   for (size_t g = 0; g < groups.size(); ++g) {
     for_each_node(groups[g], [&](int32_t n) {
@@ -38,7 +39,8 @@ std::vector<Group> in_order(const Graph& graph, const std::vector<std::vector<in
     }
     order.push_back(std::move(groups[static_cast<size_t>(g)]));
   }
-  TUTTI_ASSERT(order.size() == groups.size(), "{} of {} groups wait for each other", groups.size() - order.size(), groups.size());
+  TUTTI_ASSERT(order.size() == groups.size(), "{} of {} groups wait for each other", groups.size() - order.size(),
+               groups.size());
   return order;
 }
 

@@ -12,7 +12,11 @@ namespace {
 
 class Joiner {
  public:
-  explicit Joiner(Graph& graph) : graph_(graph), is_gone_(graph.nodes.size(), false), readers_(graph.buffers.size()), is_result_(graph.buffers.size(), false) {
+  explicit Joiner(Graph& graph)
+      : graph_(graph),
+        is_gone_(graph.nodes.size(), false),
+        readers_(graph.buffers.size()),
+        is_result_(graph.buffers.size(), false) {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       for (const Value& v : graph.nodes[n].outputs) writer_[{v.buffer, v.version}] = n;
       for (const std::vector<Value>* list : {&graph.nodes[n].inputs, &graph.nodes[n].after}) {
@@ -45,10 +49,13 @@ class Joiner {
 
   // Whether the node computes one new tensor of its inputs and does nothing else.
   bool is_plain(const Node& node) const {
-    return node.outputs.size() == 1 && node.after.empty() && node.control == nullptr && node.keys.empty() && node.fails == Fails::never && !is_ordered(node) && !has_effect(node) &&
+    return node.outputs.size() == 1 && node.after.empty() && node.control == nullptr && node.keys.empty() &&
+           node.fails == Fails::never && !is_ordered(node) && !has_effect(node) &&
            buffer_of(node.outputs[0]).versions == 1;
   }
-  bool is_new(const Value& v) const { return v.version == 0 && buffer_of(v).kind == Buffer::Kind::made && buffer_of(v).versions == 1; }
+  bool is_new(const Value& v) const {
+    return v.version == 0 && buffer_of(v).kind == Buffer::Kind::made && buffer_of(v).versions == 1;
+  }
   bool is_there(const Value& v, size_t before) const {
     const auto it = writer_.find({v.buffer, v.version});
     return it == writer_.end() || it->second < before;
@@ -69,8 +76,12 @@ class Joiner {
     size_t count = 0;
     for (const size_t r : readers_[static_cast<size_t>(call.outputs[0].buffer)]) {
       const Node& reader = graph_.nodes[r];
-      if (is_gone_[r] || count == std::size(joined.ops) || joined.ops[count] == nullptr || reader.inputs.empty() || reader.inputs[0] != call.outputs[0]) continue;
-      if (std::any_of(reader.inputs.begin() + 1, reader.inputs.end(), [&](const Value& v) { return v.buffer == call.outputs[0].buffer || !is_there(v, n); })) continue;
+      if (is_gone_[r] || count == std::size(joined.ops) || joined.ops[count] == nullptr || reader.inputs.empty() ||
+          reader.inputs[0] != call.outputs[0])
+        continue;
+      if (std::any_of(reader.inputs.begin() + 1, reader.inputs.end(),
+                      [&](const Value& v) { return v.buffer == call.outputs[0].buffer || !is_there(v, n); }))
+        continue;
       std::optional<Attrs> wanted = attrs_with(joined, call, reader);
       if (!wanted || (attrs && !(*attrs == *wanted))) continue;
       attrs = std::move(wanted);
@@ -99,7 +110,9 @@ class Joiner {
     // What it reads is still there where the collective stands.
     for (size_t m = p + 1; m < n; ++m) {
       for (const Value& written : graph_.nodes[m].outputs) {
-        if (std::any_of(producer.inputs.begin(), producer.inputs.end(), [&](const Value& v) { return v.buffer == written.buffer; })) return 0;
+        if (std::any_of(producer.inputs.begin(), producer.inputs.end(),
+                        [&](const Value& v) { return v.buffer == written.buffer; }))
+          return 0;
       }
     }
     call.op = joined.ops[0];

@@ -43,7 +43,8 @@ int64_t live_peak(const Graph& graph) {
   std::vector<int64_t> change(static_cast<size_t>(count) + 2, 0);
   for (size_t b = 0; b < lives.size(); ++b) {
     const Life& life = lives[b];
-    if (graph.buffers[b].kind != Buffer::Kind::made || life.first < 0 || (life.is_pointwise && life.readers <= 1)) continue;
+    if (graph.buffers[b].kind != Buffer::Kind::made || life.first < 0 || (life.is_pointwise && life.readers <= 1))
+      continue;
     change[static_cast<size_t>(life.first)] += graph.buffers[b].nbytes;
     change[static_cast<size_t>(life.last) + 1] -= graph.buffers[b].nbytes;
   }

@@ -5,8 +5,8 @@
 
 namespace tutti::graph {
 
-// The most bytes of made buffers that are in use at one time, as traced. An estimate: values of pointwise nodes with one reader count as none, because
-// kernels keep them in registers.
+// The most bytes of made buffers that are in use at one time, as traced. An estimate: values of pointwise nodes with
+// one reader count as none, because kernels keep them in registers.
 int64_t live_peak(const Graph& graph);
 
 }  // namespace tutti::graph

@@ -21,8 +21,8 @@ uint64_t hash_of(const Node& node) {
 }
 
 bool is_same_call(const Node& a, const Node& b) {
-  return a.op == b.op && a.origin.region == b.origin.region && a.inputs == b.inputs && a.after == b.after && a.control == b.control &&
-         a.attrs == b.attrs;
+  return a.op == b.op && a.origin.region == b.origin.region && a.inputs == b.inputs && a.after == b.after &&
+         a.control == b.control && a.attrs == b.attrs;
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 
 namespace tutti::graph {
 
-// A directed graph whose vertices cost something to cut and whose edges cannot be cut. Source and sink are not vertices.
+// A directed graph whose vertices cost something to cut and whose edges cannot be cut. Source and sink are not
+// vertices.
 class MinCut {
  public:
   explicit MinCut(size_t vertices);
@@ -16,8 +17,8 @@ class MinCut {
   void add_source(size_t vertex);  // adds an edge from the source to the vertex
   void add_sink(size_t vertex);    // adds an edge from the vertex to the sink
 
-  // On which side a vertex is when the cheapest set of vertices is cut; among several such sets, the one nearest the sink is
-  // used.
+  // On which side a vertex is when the cheapest set of vertices is cut; among several such sets, the one nearest the
+  // sink is used.
   enum class Side : uint8_t { source, cut, sink };
   std::vector<Side> run();
   // The cost of the last cut.

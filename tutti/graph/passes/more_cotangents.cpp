@@ -10,20 +10,24 @@
 namespace tutti::graph {
 namespace {
 
-// The nodes that add the cotangents of a value: one, or several of which each adds the sum of the one before and a few more.
+// The nodes that add the cotangents of a value: one, or several of which each adds the sum of the one before and a few
+// more.
 struct Fold {
   size_t first, last;
 };
 
 bool is_sum(const Node& node, const Graph& graph) {
-  if (node.op->recipe.build == nullptr || node.op->recipe.pick != nullptr || node.outputs.size() != 1 || node.inputs.size() < 2) return false;
+  if (node.op->recipe.build == nullptr || node.op->recipe.pick != nullptr || node.outputs.size() != 1 ||
+      node.inputs.size() < 2)
+    return false;
   const DType dtype = node.outputs[0].dtype;
   return RecipeFacts(NodeCall(node, graph).call, {&dtype, 1}).adds(node.inputs.size());
 }
 
 bool is_alike(const Node& node) {
   const Value& sum = node.outputs[0];
-  return std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Value& v) { return v.dtype == sum.dtype && v.sizes == sum.sizes; });
+  return std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [&](const Value& v) { return v.dtype == sum.dtype && v.sizes == sum.sizes; });
 }
 
 std::optional<Fold> fold_of(const Graph& graph, const AddedCotangent& cotangent) {
@@ -32,7 +36,8 @@ std::optional<Fold> fold_of(const Graph& graph, const AddedCotangent& cotangent)
   std::optional<size_t> reader;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    const auto count = std::count_if(node.inputs.begin(), node.inputs.end(), reads) + std::count_if(node.after.begin(), node.after.end(), reads);
+    const auto count = std::count_if(node.inputs.begin(), node.inputs.end(), reads) +
+                       std::count_if(node.after.begin(), node.after.end(), reads);
     if (count == 0) continue;
     if (reader || count > 1 || node.inputs.empty() || !reads(node.inputs.back())) return {};
     reader = n;
@@ -41,12 +46,17 @@ std::optional<Fold> fold_of(const Graph& graph, const AddedCotangent& cotangent)
   Fold fold{*reader, *reader};
   for (size_t left = static_cast<size_t>(cotangent.consumers) + 1;;) {
     const Node& node = graph.nodes[fold.first];
-    const bool fits = is_sum(node, graph) && is_alike(node) && node.inputs.size() <= left && graph.buffers[static_cast<size_t>(node.outputs[0].buffer)].versions == 1;
+    const bool fits = is_sum(node, graph) && is_alike(node) && node.inputs.size() <= left &&
+                      graph.buffers[static_cast<size_t>(node.outputs[0].buffer)].versions == 1;
     if (!fits) return {};
     if (node.inputs.size() == left) return fold;
     left -= node.inputs.size() - 1;
-    const auto makes = [&](const Node& other) { return std::any_of(other.outputs.begin(), other.outputs.end(), [&](const Value& v) { return v.buffer == node.inputs[0].buffer; }); };
-    const auto before = std::find_if(graph.nodes.begin(), graph.nodes.begin() + static_cast<std::ptrdiff_t>(fold.first), makes);
+    const auto makes = [&](const Node& other) {
+      return std::any_of(other.outputs.begin(), other.outputs.end(),
+                         [&](const Value& v) { return v.buffer == node.inputs[0].buffer; });
+    };
+    const auto before =
+        std::find_if(graph.nodes.begin(), graph.nodes.begin() + static_cast<std::ptrdiff_t>(fold.first), makes);
     if (before == graph.nodes.begin() + static_cast<std::ptrdiff_t>(fold.first)) return {};
     fold.first = static_cast<size_t>(before - graph.nodes.begin());
   }
@@ -54,9 +64,12 @@ std::optional<Fold> fold_of(const Graph& graph, const AddedCotangent& cotangent)
 
 }  // namespace
 
-bool is_added_last(const Graph& graph, const AddedCotangent& cotangent) { return fold_of(graph, cotangent).has_value(); }
+bool is_added_last(const Graph& graph, const AddedCotangent& cotangent) {
+  return fold_of(graph, cotangent).has_value();
+}
 
-std::vector<int32_t> add_cotangents(Graph& graph, const AddedCotangent& cotangent, bool in_front, int32_t behind, int32_t source) {
+std::vector<int32_t> add_cotangents(Graph& graph, const AddedCotangent& cotangent, bool in_front, int32_t behind,
+                                    int32_t source) {
   const std::optional<Fold> fold = fold_of(graph, cotangent);
   TUTTI_ASSERT(fold, "a cotangent is added to others last");
   const Value given = graph.nodes[fold->last].inputs.back();
@@ -97,7 +110,8 @@ std::vector<int32_t> add_cotangents(Graph& graph, const AddedCotangent& cotangen
   const auto redirect = [&](std::vector<Value>& list) {
     for (Value& v : list) v.buffer = v.buffer == before ? sum.buffer : v.buffer;
   };
-  for (size_t n = fold->last + 1; n < graph.nodes.size(); ++n) redirect(graph.nodes[n].inputs), redirect(graph.nodes[n].after);
+  for (size_t n = fold->last + 1; n < graph.nodes.size(); ++n)
+    redirect(graph.nodes[n].inputs), redirect(graph.nodes[n].after);
   redirect(graph.results);
   graph.nodes.insert(graph.nodes.begin() + static_cast<std::ptrdiff_t>(fold->last) + 1, chain.begin(), chain.end());
   if (in_front) graph.nodes.insert(graph.nodes.begin() + static_cast<std::ptrdiff_t>(fold->first), std::move(front));

@@ -30,19 +30,28 @@ int64_t bytes_of(const std::vector<Value>& values) {
 Recompute facet_of(const Node& node) {
   const OpDef& op = *node.op;
   if (node.control || has_effect(node)) return Recompute::never;
-  if (std::any_of(std::begin(op.becomes), std::end(op.becomes), [](int8_t b) { return b >= 0; })) return Recompute::never;
+  if (std::any_of(std::begin(op.becomes), std::end(op.becomes), [](int8_t b) { return b >= 0; }))
+    return Recompute::never;
   if (op.recompute != Recompute::by_kind) return op.recompute;
   if (op.recipe.build == nullptr) return Recompute::never;
   if (!has_kernel_recipe(op)) return Recompute::costly;
   // A row that shrinks is read in full for a few bytes.
-  return bytes_of(node.inputs) > 4 * bytes_of(node.outputs) && op.recipe.kind != codegen::LoopKind::pointwise ? Recompute::never : Recompute::cheap;
+  return bytes_of(node.inputs) > 4 * bytes_of(node.outputs) && op.recipe.kind != codegen::LoopKind::pointwise
+             ? Recompute::never
+             : Recompute::cheap;
 }
 
 class Partitioner {
  public:
   Partitioner(Graph& graph, const PartitionOptions& options, const BackwardPart& backward)
-      : graph_(graph), options_(options), backward_(backward), maker_(graph.buffers.size(), -1), weight_(graph.buffers.size(), 0),
-        read_late_(graph.buffers.size(), false), must_keep_(graph.buffers.size(), false), copy_(graph.buffers.size(), -1) {}
+      : graph_(graph),
+        options_(options),
+        backward_(backward),
+        maker_(graph.buffers.size(), -1),
+        weight_(graph.buffers.size(), 0),
+        read_late_(graph.buffers.size(), false),
+        must_keep_(graph.buffers.size(), false),
+        copy_(graph.buffers.size(), -1) {}
 
   PartitionStatistics run() {
     find_sides();
@@ -104,7 +113,8 @@ class Partitioner {
   }
 
   void find_classes() {
-    const size_t count = graph_.nodes.size(), last_late = static_cast<size_t>(std::find(late_.rbegin(), late_.rend(), true).base() - late_.begin());
+    const size_t count = graph_.nodes.size(),
+                 last_late = static_cast<size_t>(std::find(late_.rbegin(), late_.rend(), true).base() - late_.begin());
     std::vector<int32_t> last_write(graph_.buffers.size(), 0);  // version, up to the end of the backward
     std::vector<bool> given_read(graph_.buffers.size(), false), read_in_memory(graph_.buffers.size(), false);
     std::vector<int32_t> first_operand_of(graph_.buffers.size(), 0);  // so many products
@@ -128,12 +138,15 @@ class Partitioner {
         return b.kind == Buffer::Kind::made && b.versions == 1 && !must_keep_[static_cast<size_t>(v.buffer)];
       };
       if (late_[n] || !std::all_of(node.outputs.begin(), node.outputs.end(), is_fixed)) continue;
-      if (!std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Value& v) { return stays(v, last_write, given_read); })) continue;
+      if (!std::all_of(node.inputs.begin(), node.inputs.end(),
+                       [&](const Value& v) { return stays(v, last_write, given_read); }))
+        continue;
       class_[n] = facet_of(node);
       // Written to memory again, it saves no traffic; in the prologue of one product it is not.
       const bool in_memory = std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) {
         const auto b = static_cast<size_t>(v.buffer);
-        return read_in_memory[b] || first_operand_of[b] > (node.op->recipe.kind == codegen::LoopKind::pointwise ? 1 : 0);
+        return read_in_memory[b] ||
+               first_operand_of[b] > (node.op->recipe.kind == codegen::LoopKind::pointwise ? 1 : 0);
       });
       if (class_[n] == Recompute::cheap && in_memory) class_[n] = Recompute::costly;
     }
@@ -167,8 +180,9 @@ class Partitioner {
     else choose_by_peak(budget);
   }
 
-  // Recomputing more keeps less, but what is recomputed lives as well: a long chain from its beginning takes as much as keeping it. Where forward and
-  // backward run in one call, the budget from the given one up whose graph needs the least memory is taken, so a smaller budget never needs more.
+  // Recomputing more keeps less, but what is recomputed lives as well: a long chain from its beginning takes as much as
+  // keeping it. Where forward and backward run in one call, the budget from the given one up whose graph needs the
+  // least memory is taken, so a smaller budget never needs more.
   void choose_by_peak(double budget) {
     constexpr int kLevels = 8;  // in multiples of 1 / kLevels, so that all calls compare the same ones
     const int64_t most = statistics_.kept_bytes;
@@ -193,12 +207,15 @@ class Partitioner {
     return live_peak(rewritten);
   }
 
-  // The costly nodes to recompute, so that no more is kept than the part `budget` of what lies between the least and `most`.
+  // The costly nodes to recompute, so that no more is kept than the part `budget` of what lies between the least and
+  // `most`.
   std::set<size_t> costly_for(double budget, int64_t most) {
     std::vector<std::pair<double, size_t>> candidates;  // work per byte freed, node
     for (size_t n = 0; n < class_.size(); ++n) {
       if (class_[n] != Recompute::costly) continue;
-      candidates.push_back({work_of(graph_.nodes[n], graph_) / static_cast<double>(std::max<int64_t>(bytes_of(graph_.nodes[n].outputs), 1)), n});
+      candidates.push_back({work_of(graph_.nodes[n], graph_) /
+                                static_cast<double>(std::max<int64_t>(bytes_of(graph_.nodes[n].outputs), 1)),
+                            n});
     }
     std::sort(candidates.begin(), candidates.end());
     const auto first = [&](size_t count) {
@@ -267,14 +284,14 @@ class Partitioner {
   Graph& graph_;
   const PartitionOptions& options_;
   const BackwardPart& backward_;
-  std::vector<bool> late_;             // per node: of the backward
-  std::vector<int32_t> maker_;         // per buffer: the node of the forward that makes it
-  std::set<int32_t> made_late_;        // buffers
-  std::vector<int64_t> weight_;        // per buffer: bytes that keeping it takes
+  std::vector<bool> late_;       // per node: of the backward
+  std::vector<int32_t> maker_;   // per buffer: the node of the forward that makes it
+  std::set<int32_t> made_late_;  // buffers
+  std::vector<int64_t> weight_;  // per buffer: bytes that keeping it takes
   std::vector<bool> read_late_, must_keep_;
-  std::vector<Recompute> class_;       // per node
-  std::vector<Side> side_;             // per buffer
-  std::vector<int32_t> copy_;          // per buffer: its copy in the backward
+  std::vector<Recompute> class_;  // per node
+  std::vector<Side> side_;        // per buffer
+  std::vector<int32_t> copy_;     // per buffer: its copy in the backward
   PartitionStatistics statistics_;
 };
 

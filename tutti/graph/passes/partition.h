@@ -10,12 +10,13 @@ namespace tutti::graph {
 
 struct PartitionOptions {
   // How much memory may be kept, between the two extremes:
-  //   1: recompute only what is nearly free. Kept are the fewest bytes from which cheap ops fused into the backward's kernels
+  //   1: recompute only what is nearly free. Kept are the fewest bytes from which cheap ops fused into the backward's
+  //   kernels
   //      can recompute the rest (a minimum cut);
   //   0: recompute as much as possible, including matrix products and attention;
   //   between: of the costly ops, those that free the most bytes for their work are recomputed until the budget is met.
-  // Where forward and backward run in one call, the budget counts in eighths, rounded down, and more is kept if less recomputation takes less memory in
-  // all.
+  // Where forward and backward run in one call, the budget counts in eighths, rounded down, and more is kept if less
+  // recomputation takes less memory in all.
   double activation_memory_budget = 1.0;
 };
 
@@ -23,8 +24,8 @@ struct PartitionOptions {
 struct BackwardPart {
   std::optional<size_t> first_node = {};  // all nodes from here on; not set: those whose phase is backward
   std::span<const Value> results = {};    // the results of the backward
-  // The backward runs in a later call. Recomputation must then not read given memory that the backward does not read anyway,
-  // because the caller may write to it in between.
+  // The backward runs in a later call. Recomputation must then not read given memory that the backward does not read
+  // anyway, because the caller may write to it in between.
   bool runs_later = false;
 };
 
@@ -34,9 +35,10 @@ struct PartitionStatistics {
   int64_t recomputed = 0;  // nodes that are recomputed
 };
 
-// Afterwards the backward reads only those results of the forward that are kept. A recomputed node has the same op, attrs and
-// operands, hence the same bits; it runs after the nodes that its first reader in the backward waits for. Never recomputed are
-// ops with effects, ordered ops, ops that read memory written later, and ops that OpDef::recompute excludes.
+// Afterwards the backward reads only those results of the forward that are kept. A recomputed node has the same op,
+// attrs and operands, hence the same bits; it runs after the nodes that its first reader in the backward waits for.
+// Never recomputed are ops with effects, ordered ops, ops that read memory written later, and ops that OpDef::recompute
+// excludes.
 PartitionStatistics partition(Graph& graph, const PartitionOptions& options, const BackwardPart& backward = {});
 
 }  // namespace tutti::graph

@@ -13,7 +13,8 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes) {
   plan.offsets.resize(lifetimes.size(), 0);
   std::vector<size_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lifetimes[a].nbytes > lifetimes[b].nbytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return lifetimes[a].nbytes > lifetimes[b].nbytes; });
   std::vector<size_t> placed;
   for (const size_t i : order) {
     const Lifetime& mine = lifetimes[i];

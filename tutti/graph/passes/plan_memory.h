@@ -19,7 +19,8 @@ struct MemoryPlan {
   int64_t unplanned = 0;         // total size of all buffers without sharing
 };
 
-// Buffers that are needed at the same time do not overlap. Buffers are placed largest first, each in the smallest gap that fits.
+// Buffers that are needed at the same time do not overlap. Buffers are placed largest first, each in the smallest gap
+// that fits.
 MemoryPlan plan_memory(std::span<const Lifetime> lifetimes);
 
 }  // namespace tutti::graph

@@ -26,7 +26,8 @@ class Attacher {
     const int32_t g = maker_of(operand, product);
     if (g < 0) return;
     if (const char* reason = why_apart(g, product)) {
-      plan_.apart.push_back(fmt::format("{} before {}: {}", groups_.ops_of(groups_[g]), groups_.call_of(product).op->name, reason));
+      plan_.apart.push_back(
+          fmt::format("{} before {}: {}", groups_.ops_of(groups_[g]), groups_.call_of(product).op->name, reason));
       return;
     }
     groups_[product].prologue.push_back(groups_.take(g, product));
@@ -51,13 +52,15 @@ class Attacher {
     const int32_t operand = call.inputs[0].buffer;
     if (reads(call.inputs.begin() + 1, call.inputs.end(), operand)) return "the call reads it as another operand too";
     for (const Group& epilogue : group.epilogue) {
-      if (can_report(kernel) && writes_outside(epilogue)) return "an op in it can fail, and the call's epilogue writes memory of the caller";
+      if (can_report(kernel) && writes_outside(epilogue))
+        return "an op in it can fail, and the call's epilogue writes memory of the caller";
       for (const int32_t n : epilogue.nodes) {
         const std::vector<Value>& read = groups_.node(n).inputs;
         if (reads(read.begin(), read.end(), operand)) return "the call's epilogue reads it too";
       }
       for (const int32_t n : kernel.nodes) {
-        if (groups_.writes_into(epilogue, groups_.node(n).inputs)) return "the call's epilogue writes memory that it reads";
+        if (groups_.writes_into(epilogue, groups_.node(n).inputs))
+          return "the call's epilogue writes memory that it reads";
       }
     }
     if (groups_.leads_through_others(g, product)) return "a step between them needs its whole output";
@@ -67,10 +70,12 @@ class Attacher {
   }
 
   bool can_report(const Group& kernel) const {
-    return std::any_of(kernel.nodes.begin(), kernel.nodes.end(), [&](int32_t n) { return groups_.node(n).fails == Fails::while_writing; });
+    return std::any_of(kernel.nodes.begin(), kernel.nodes.end(),
+                       [&](int32_t n) { return groups_.node(n).fails == Fails::while_writing; });
   }
   bool writes_outside(const Group& kernel) const {
-    return std::any_of(kernel.nodes.begin(), kernel.nodes.end(), [&](int32_t n) { return writes_given(groups_.node(n), graph_); });
+    return std::any_of(kernel.nodes.begin(), kernel.nodes.end(),
+                       [&](int32_t n) { return writes_given(groups_.node(n), graph_); });
   }
 
   template <class It>
@@ -82,7 +87,8 @@ class Attacher {
   bool stores_beside(const Group& kernel, int32_t g, int32_t operand) const {
     return std::any_of(kernel.nodes.begin(), kernel.nodes.end(), [&](int32_t n) {
       const std::vector<Value>& written = groups_.node(n).outputs;
-      return std::any_of(written.begin(), written.end(), [&](const Value& v) { return v.buffer != operand && groups_.has_others(v.buffer, g, g); });
+      return std::any_of(written.begin(), written.end(),
+                         [&](const Value& v) { return v.buffer != operand && groups_.has_others(v.buffer, g, g); });
     });
   }
 
@@ -93,6 +99,8 @@ class Attacher {
 
 }  // namespace
 
-AttachPlan attach_prologues(const Graph& graph, std::vector<Group> groups) { return Attacher(graph, std::move(groups)).run(); }
+AttachPlan attach_prologues(const Graph& graph, std::vector<Group> groups) {
+  return Attacher(graph, std::move(groups)).run();
+}
 
 }  // namespace tutti::graph

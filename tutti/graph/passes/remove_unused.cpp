@@ -17,14 +17,15 @@ int64_t remove_unused(Graph& graph) {
   for (size_t n = before; n-- > 0;) {
     Node& node = graph.nodes[n];
     const bool wanted = can_fail(node) || std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) {
-      return read[static_cast<size_t>(v.buffer)];
-    });
+                          return read[static_cast<size_t>(v.buffer)];
+                        });
     if (!wanted) continue;
     for (const Value& v : node.inputs) read[static_cast<size_t>(v.buffer)] = true;
     kept.push_back(std::move(node));
   }
   std::reverse(kept.begin(), kept.end());
-  // Versions stay numbered as they were written: a left-out write of a made buffer leaves out the buffer's later ones too.
+  // Versions stay numbered as they were written: a left-out write of a made buffer leaves out the buffer's later ones
+  // too.
   graph.nodes = std::move(kept);
   return static_cast<int64_t>(before - graph.nodes.size());
 }

@@ -18,7 +18,8 @@ int64_t bytes_of(const Node& node) {
 
 class Scheduler {
  public:
-  Scheduler(Graph& graph, int64_t limit) : graph_(graph), limit_(limit), after_(graph.nodes.size()), missing_(graph.nodes.size(), 0) {
+  Scheduler(Graph& graph, int64_t limit)
+      : graph_(graph), limit_(limit), after_(graph.nodes.size()), missing_(graph.nodes.size(), 0) {
     const auto before = dependencies_of(graph);
     for (size_t n = 0; n < before.size(); ++n) {
       missing_[n] = static_cast<int32_t>(before[n].size());
@@ -85,7 +86,7 @@ class Scheduler {
   std::vector<std::vector<int32_t>> after_;
   std::vector<int32_t> missing_;  // per node: what must come before it and has not; -1: it has come itself
   std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> ready_;  // program order
-  int32_t transfer_ = -1;         // that is ready
+  int32_t transfer_ = -1;                                                     // that is ready
   std::map<int32_t, int64_t> unread_;  // buffers that started calls write: their bytes
   int64_t under_way_ = 0;
   std::vector<int32_t> order_;

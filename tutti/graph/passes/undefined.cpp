@@ -12,7 +12,8 @@ namespace {
 enum class Holds : uint8_t { values, gradient, nothing };
 
 bool is_dense(const Value& v, const Graph& graph) {
-  return v.offset == 0 && v.strides == contiguous_strides(v.sizes) && numel_of(v.sizes) * itemsize(v.dtype) == graph.buffers[static_cast<size_t>(v.buffer)].nbytes;
+  return v.offset == 0 && v.strides == contiguous_strides(v.sizes) &&
+         numel_of(v.sizes) * itemsize(v.dtype) == graph.buffers[static_cast<size_t>(v.buffer)].nbytes;
 }
 
 // A node has no way to take another dtype.
@@ -22,7 +23,11 @@ class Remover {
  public:
   // may_retype: a sum of cotangents of two dtypes may become one of its operands, and what reads it be of that dtype.
   Remover(Graph& graph, const std::vector<bool>& is_cotangent, const std::vector<bool>& undefined, bool may_retype)
-      : graph_(graph), may_retype_(may_retype), holds_(graph.buffers.size(), Holds::values), needed_(graph.buffers.size(), false), infers_again_(graph.nodes.size(), false) {
+      : graph_(graph),
+        may_retype_(may_retype),
+        holds_(graph.buffers.size(), Holds::values),
+        needed_(graph.buffers.size(), false),
+        infers_again_(graph.nodes.size(), false) {
     for (size_t b = 0; b < is_cotangent.size(); ++b) {
       if (is_cotangent[b]) holds_[b] = undefined[b] ? Holds::nothing : Holds::gradient;
     }
@@ -42,7 +47,9 @@ class Remover {
   void place(size_t n) {
     Node& node = graph_.nodes[n];
     if (infers_again_[n]) infer_again(n);
-    const auto reads = [&](Holds kind) { return std::any_of(node.inputs.begin(), node.inputs.end(), [&](const Value& v) { return holds(v) == kind; }); };
+    const auto reads = [&](Holds kind) {
+      return std::any_of(node.inputs.begin(), node.inputs.end(), [&](const Value& v) { return holds(v) == kind; });
+    };
     const bool gradient = reads(Holds::gradient), nothing = reads(Holds::nothing);
     fate_.push_back(nothing && !gradient ? Fate::undefined : Fate::stays);
     if (gradient && nothing) {
@@ -67,7 +74,8 @@ class Remover {
   bool leaves_terms_out(size_t n) {
     Node& node = graph_.nodes[n];
     if (!is_sum(node)) return false;
-    const auto terms = std::count_if(node.inputs.begin(), node.inputs.end(), [&](const Value& v) { return holds(v) != Holds::nothing; });
+    const auto terms = std::count_if(node.inputs.begin(), node.inputs.end(),
+                                     [&](const Value& v) { return holds(v) != Holds::nothing; });
     if (terms == 1 && becomes_its_operand(n)) return true;
     if (node.op->num_inputs >= 0) return false;
     std::erase_if(node.inputs, [&](const Value& v) { return holds(v) == Holds::nothing; });
@@ -79,14 +87,17 @@ class Remover {
   bool becomes_its_operand(size_t n) {
     const Node& node = graph_.nodes[n];
     const Value& sum = node.outputs[0];
-    const Value operand = *std::find_if(node.inputs.begin(), node.inputs.end(), [&](const Value& v) { return holds(v) != Holds::nothing; });
-    const Buffer &made = graph_.buffers[static_cast<size_t>(sum.buffer)], &source = graph_.buffers[static_cast<size_t>(operand.buffer)];
+    const Value operand = *std::find_if(node.inputs.begin(), node.inputs.end(),
+                                        [&](const Value& v) { return holds(v) != Holds::nothing; });
+    const Buffer &made = graph_.buffers[static_cast<size_t>(sum.buffer)],
+                 &source = graph_.buffers[static_cast<size_t>(operand.buffer)];
     const bool stays = made.kind == Buffer::Kind::made && made.versions == 1 && source.versions == 1;
     if (!stays || (operand.dtype != sum.dtype && !may_retype_) || operand.sizes != sum.sizes) return false;
     const bool as_buffer = is_dense(operand, graph_);
     bool can_be_read = true;
     const Value whole = sum;
-    for_each_reader(n, whole.buffer, [&](const Value& v, size_t) { can_be_read = can_be_read && (as_buffer || v == whole); });
+    for_each_reader(n, whole.buffer,
+                    [&](const Value& v, size_t) { can_be_read = can_be_read && (as_buffer || v == whole); });
     if (!can_be_read) return false;
     for_each_reader(n, whole.buffer, [&](Value& v, size_t reader) {
       if (v == whole) v = operand;
@@ -97,7 +108,8 @@ class Remover {
     return true;
   }
 
-  // Calls visit(value, node) for what reads a buffer behind node n; the graph's results count as a node behind the last.
+  // Calls visit(value, node) for what reads a buffer behind node n; the graph's results count as a node behind the
+  // last.
   template <class Visit>
   void for_each_reader(size_t n, int32_t buffer, Visit visit) {
     for (size_t m = n + 1; m < graph_.nodes.size(); ++m) {
@@ -150,7 +162,9 @@ class Remover {
     for (size_t n = graph_.nodes.size(); n-- > 0;) {
       if (fate_[n] != Fate::undefined) continue;
       const Node& node = graph_.nodes[n];
-      if (std::none_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) { return needed_[static_cast<size_t>(v.buffer)]; })) continue;
+      if (std::none_of(node.outputs.begin(), node.outputs.end(),
+                       [&](const Value& v) { return needed_[static_cast<size_t>(v.buffer)]; }))
+        continue;
       fate_[n] = Fate::stays;
       for (const Value& v : node.inputs) needed_[static_cast<size_t>(v.buffer)] = true;
     }
@@ -161,10 +175,10 @@ class Remover {
   enum class Fate : uint8_t { stays, undefined, replaced };
   Graph& graph_;
   const bool may_retype_;
-  std::vector<Holds> holds_;   // per buffer
-  std::vector<bool> needed_;   // per buffer that holds nothing: some op reads it all the same
+  std::vector<Holds> holds_;        // per buffer
+  std::vector<bool> needed_;        // per buffer that holds nothing: some op reads it all the same
   std::vector<bool> infers_again_;  // per node: an operand of another dtype than in the trace
-  std::vector<Fate> fate_;     // per node
+  std::vector<Fate> fate_;          // per node
 };
 
 }  // namespace

@@ -95,7 +95,8 @@ PeerCredentials credentials_of(int connection) {
   return {.pid = credentials.pid, .uid = credentials.uid};
 }
 
-int send_packet(int connection, FdPacketHeader header, std::string_view text, std::span<const int> fds, Moment deadline) {
+int send_packet(int connection, FdPacketHeader header, std::string_view text, std::span<const int> fds,
+                Moment deadline) {
   TUTTI_ASSERT(fds.size() <= kMaxFds, "{} descriptors in a packet", fds.size());
   text = text.substr(0, kMaxText);
   header.magic = kMagic;

@@ -62,16 +62,18 @@ UniqueFd duplicate(const Call& call, int fd) {
 
 constexpr std::string_view kNamePrefix = "tutti-";
 
-// Names the job (by its store), the key, and a number that nobody can guess: two jobs, or two groups of one, never meet.
-// The others read the name in the store, because they may know the store under another address.
+// Names the job (by its store), the key, and a number that nobody can guess: two jobs, or two groups of one, never
+// meet. The others read the name in the store, because they may know the store under another address.
 std::string new_socket_name(const Call& call) {
-  return fmt::format("{}{:016x}-{:016x}-{}", kNamePrefix, hash64(call.store.address()), hash64(call.key), random_token());
+  return fmt::format("{}{:016x}-{:016x}-{}", kNamePrefix, hash64(call.store.address()), hash64(call.key),
+                     random_token());
 }
 
 // "ranks 1, 3", or what each is called.
 std::string list(const Call& call, const std::vector<int>& ranks) {
   std::string text;
-  for (const int r : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", call.describe ? call.describe(r) : fmt::format("{}", r));
+  for (const int r : ranks)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", call.describe ? call.describe(r) : fmt::format("{}", r));
   return call.describe ? text : "ranks " + text;
 }
 
@@ -96,7 +98,8 @@ class Hub {
   void collect() {
     while (missing() > 0) {
       std::vector<pollfd> waited{{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
-      for (const Guest& guest : guests_) waited.push_back({.fd = guest.connection.get(), .events = POLLIN, .revents = 0});
+      for (const Guest& guest : guests_)
+        waited.push_back({.fd = guest.connection.get(), .events = POLLIN, .revents = 0});
       const int ready = poll(waited.data(), waited.size(), static_cast<int>(call_.patience().count()));
       if (ready <= 0) {
         call_.look_around();
@@ -141,7 +144,8 @@ class Hub {
 
  private:
   int missing() const {
-    return call_.size - 1 - static_cast<int>(std::count_if(guests_.begin(), guests_.end(), [](const Guest& g) { return g.rank >= 0; }));
+    return call_.size - 1 -
+           static_cast<int>(std::count_if(guests_.begin(), guests_.end(), [](const Guest& g) { return g.rank >= 0; }));
   }
 
   void accept_all() {
@@ -149,7 +153,8 @@ class Hub {
       UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!connection) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
-        TUTTI_CHECK_ENV(errno == EAGAIN, "{}: cannot accept a connection: {}", call_.title(), detail::errno_text(errno));
+        TUTTI_CHECK_ENV(errno == EAGAIN, "{}: cannot accept a connection: {}", call_.title(),
+                        detail::errno_text(errno));
         return;
       }
       const PeerCredentials credentials = credentials_of(connection.get());
@@ -167,14 +172,16 @@ class Hub {
     FdPacket packet;
     std::string problem;
     switch (read_packet(guest.connection.get(), packet, problem)) {
-      case FdReadStatus::nothing_yet: return;
+      case FdReadStatus::nothing_yet:
+        return;
       case FdReadStatus::closed:
         if (guest.rank >= 0) throw_gone(guest, "it died or gave up");
         guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(index));
         return;
       case FdReadStatus::malformed:
         throw EnvironmentError(fmt::format("{}: process {} sent {}", call_.title(), guest.pid, problem));
-      case FdReadStatus::packet: break;
+      case FdReadStatus::packet:
+        break;
     }
     const FdPacketHeader& hello = packet.header;
     TUTTI_CHECK_ENV(hello.kind == FdPacketKind::hello && packet.text == name_,
@@ -202,11 +209,13 @@ class Hub {
   [[noreturn]] void throw_missing() const {
     std::vector<int> late;
     for (int r = 0; r < call_.size; ++r) {
-      const bool came = r == call_.rank || std::any_of(guests_.begin(), guests_.end(), [&](const Guest& g) { return g.rank == r; });
+      const bool came =
+          r == call_.rank || std::any_of(guests_.begin(), guests_.end(), [&](const Guest& g) { return g.rank == r; });
       if (!came) late.push_back(r);
     }
-    throw TimeoutError(fmt::format("{}: {} did not come before the deadline{}", call_.title(), list(call_, late),
-                                   strangers_ == 0 ? "" : fmt::format("; {} processes of other users were sent away", strangers_)));
+    throw TimeoutError(
+        fmt::format("{}: {} did not come before the deadline{}", call_.title(), list(call_, late),
+                    strangers_ == 0 ? "" : fmt::format("; {} processes of other users were sent away", strangers_)));
   }
 
   Call call_;
@@ -229,12 +238,14 @@ HubRecord find_hub(const Call& call) {
     } catch (const StoreTimeout&) {
       call.look_around();
       if (call.is_late()) {
-        throw TimeoutError(fmt::format("{}: {} did not come before the deadline", call.title(), call.name_of(call.hub)));
+        throw TimeoutError(
+            fmt::format("{}: {} did not come before the deadline", call.title(), call.name_of(call.hub)));
       }
     }
   }
   const size_t space = text.find(' ');
-  TUTTI_CHECK_ENV(space != std::string::npos && space < 108 && text.starts_with(kNamePrefix), "{}: the store holds '{}' under this key, which rank {} did not write", call.title(),
+  TUTTI_CHECK_ENV(space != std::string::npos && space < 108 && text.starts_with(kNamePrefix),
+                  "{}: the store holds '{}' under this key, which rank {} did not write", call.title(),
                   text.substr(0, 80), call.hub);
   return {.name = text.substr(0, space), .pid = text.substr(space + 1)};
 }
@@ -246,17 +257,19 @@ std::vector<UniqueFd> visit(const Call& call, std::span<const int> given, size_t
   UniqueFd connection;
   const int error = connect_to(hub.name, call.deadline, connection);
   if (error == ECONNREFUSED) {
-    throw PeerError(fmt::format("{}: nobody listens for {} any more: it died or gave up, or runs on another host or "
-                                "in another network namespace",
-                                call.title(), name));
+    throw PeerError(
+        fmt::format("{}: nobody listens for {} any more: it died or gave up, or runs on another host or "
+                    "in another network namespace",
+                    call.title(), name));
   }
   TUTTI_CHECK_ENV(error == 0, "{}: cannot connect to {}: {}", call.title(), name, detail::errno_text(error));
   const PeerCredentials credentials = credentials_of(connection.get());
-  TUTTI_CHECK_ENV(credentials.uid == geteuid(), "{}: process {} of user {} answers for {}; this is user {}", call.title(),
-                  credentials.pid, credentials.uid, name, geteuid());
+  TUTTI_CHECK_ENV(credentials.uid == geteuid(), "{}: process {} of user {} answers for {}; this is user {}",
+                  call.title(), credentials.pid, credentials.uid, name, geteuid());
   const int sent = send_packet(connection.get(), call.header(FdPacketKind::hello), hub.name, given, call.deadline);
   if (sent != 0 && sent != EPIPE) {
-    throw PeerError(fmt::format("{}: {} does not take what it is sent: {}", call.title(), name, detail::errno_text(sent)));
+    throw PeerError(
+        fmt::format("{}: {} does not take what it is sent: {}", call.title(), name, detail::errno_text(sent)));
   }
   std::vector<UniqueFd> result;
   while (result.size() < expected) {
@@ -307,8 +320,15 @@ void with_hub(const Call& call, const std::function<void(Hub&)>& part) {
 
 UniqueFd broadcast_fd(Store& store, const std::string& key, int rank, int size, int root, int fd, FdDeadline deadline,
                       const std::function<void()>& look_around, const std::function<std::string(int)>& describe_rank) {
-  const Call call{.store = store, .key = key, .rank = rank, .size = size, .hub = root, .deadline = deadline,
-                  .gathers = false, .look = look_around, .describe = describe_rank};
+  const Call call{.store = store,
+                  .key = key,
+                  .rank = rank,
+                  .size = size,
+                  .hub = root,
+                  .deadline = deadline,
+                  .gathers = false,
+                  .look = look_around,
+                  .describe = describe_rank};
   check_group(call);
   if (rank != root) return std::move(visit(call, {}, 1)[0]);
   UniqueFd own = duplicate(call, fd);
@@ -323,8 +343,15 @@ UniqueFd broadcast_fd(Store& store, const std::string& key, int rank, int size, 
 
 std::vector<UniqueFd> all_gather_fds(Store& store, const std::string& key, int rank, int size, int fd,
                                      FdDeadline deadline, const std::function<void()>& look_around) {
-  const Call call{.store = store, .key = key, .rank = rank, .size = size, .hub = 0, .deadline = deadline,
-                  .gathers = true, .look = look_around, .describe = {}};
+  const Call call{.store = store,
+                  .key = key,
+                  .rank = rank,
+                  .size = size,
+                  .hub = 0,
+                  .deadline = deadline,
+                  .gathers = true,
+                  .look = look_around,
+                  .describe = {}};
   check_group(call);
   if (rank != 0) return visit(call, std::array{fd}, static_cast<size_t>(size));
   std::vector<UniqueFd> result;

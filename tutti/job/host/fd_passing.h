@@ -2,8 +2,8 @@
 //
 // One rank (the hub) listens on an abstract socket whose name contains the job, the key and a random number that
 // only readers of the store know; the others connect, and the kernel copies the descriptors. This costs one store call
-// per rank and one more for the hub. Whether a call succeeds or fails, nothing is left behind in the store, in the process or in
-// the file system.
+// per rank and one more for the hub. Whether a call succeeds or fails, nothing is left behind in the store, in the
+// process or in the file system.
 //
 // Both calls are collective: all `size` ranks make them with the same key, size and root. A key may be used again as
 // soon as a call has returned. Ranks may be threads of one process. Store and sockets may be used by other threads at
@@ -31,10 +31,11 @@ namespace tutti::comm {
 
 using FdDeadline = std::chrono::steady_clock::time_point;
 
-// Returns a descriptor of the object behind `fd` of rank `root`; root gets a duplicate. `fd` is used on root only and remains
-// owned by the caller. All results are close-on-exec.
+// Returns a descriptor of the object behind `fd` of rank `root`; root gets a duplicate. `fd` is used on root only and
+// remains owned by the caller. All results are close-on-exec.
 UniqueFd broadcast_fd(Store& store, const std::string& key, int rank, int size, int root, int fd, FdDeadline deadline,
-                      const std::function<void()>& look_around = {}, const std::function<std::string(int)>& describe_rank = {});
+                      const std::function<void()>& look_around = {},
+                      const std::function<std::string(int)>& describe_rank = {});
 
 // Element r is a descriptor of the object that rank r passed; this rank's own element is a duplicate.
 std::vector<UniqueFd> all_gather_fds(Store& store, const std::string& key, int rank, int size, int fd,

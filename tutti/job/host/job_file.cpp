@@ -34,15 +34,18 @@ struct JobFile::Header {
   std::atomic<uint64_t> magic;  // written last
   int32_t seats;
   std::atomic<uint32_t> has_ended;
-  std::atomic<uint64_t> team;    // the newest; its record is written before
-  std::atomic<uint64_t> deaths;  // how many; the record is written before
-  std::atomic<uint64_t> text_bytes;  // the text is written before
+  std::atomic<uint64_t> team;             // the newest; its record is written before
+  std::atomic<uint64_t> deaths;           // how many; the record is written before
+  std::atomic<uint64_t> text_bytes;       // the text is written before
   std::atomic<int32_t> ready[kMaxSeats];  // the pid of a process that is ready
   TeamRecord teams[kTeams];
   RankDeath dead[kDeaths];
 };
 
-int64_t monotonic_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+int64_t monotonic_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 JobFile::JobFile(UniqueFd fd) : fd_(std::move(fd)) {}
 
@@ -54,11 +57,13 @@ void JobFile::map_header() {
 }
 
 std::shared_ptr<JobFile> JobFile::create(int seats) {
-  TUTTI_CHECK(seats >= 1 && seats <= kMaxSeats, "a job of {} ranks that outlives one of them; expected 1 to {}", seats, kMaxSeats);
+  TUTTI_CHECK(seats >= 1 && seats <= kMaxSeats, "a job of {} ranks that outlives one of them; expected 1 to {}", seats,
+              kMaxSeats);
   std::shared_ptr<JobFile> file(new JobFile(UniqueFd(memfd_create("tutti-job", MFD_CLOEXEC))));
   TUTTI_CHECK_ENV(file->fd_, "cannot make the memory of the job: {}", detail::errno_text(errno));
   const HeldSignal held(SIGXFSZ);
-  TUTTI_CHECK_ENV(ftruncate(file->fd(), kJobHeaderBytes) == 0, "cannot make the memory of the job: {}", detail::errno_text(errno));
+  TUTTI_CHECK_ENV(ftruncate(file->fd(), kJobHeaderBytes) == 0, "cannot make the memory of the job: {}",
+                  detail::errno_text(errno));
   file->map_header();
   file->header_->seats = seats;
   file->header_->magic.store(kJobMagic, std::memory_order_release);
@@ -66,12 +71,15 @@ std::shared_ptr<JobFile> JobFile::create(int seats) {
 }
 
 std::shared_ptr<JobFile> JobFile::open(UniqueFd fd) {
-  struct stat status {};
-  TUTTI_CHECK_ENV(fstat(fd.get(), &status) == 0 && status.st_size >= kJobHeaderBytes, "descriptor {} is not the memory of a job", fd.get());
+  struct stat status{};
+  TUTTI_CHECK_ENV(fstat(fd.get(), &status) == 0 && status.st_size >= kJobHeaderBytes,
+                  "descriptor {} is not the memory of a job", fd.get());
   std::shared_ptr<JobFile> file(new JobFile(std::move(fd)));
   file->map_header();
   TUTTI_CHECK_ENV(file->header_->magic.load(std::memory_order_acquire) == kJobMagic,
-                  "descriptor {} is not the memory of a job of this version of Tutti; the launcher and all ranks must run the same version", file->fd());
+                  "descriptor {} is not the memory of a job of this version of Tutti; the launcher and all ranks must "
+                  "run the same version",
+                  file->fd());
   fcntl(file->fd(), F_SETFD, FD_CLOEXEC);  // a rank's own children are not ranks
   return file;
 }
@@ -103,7 +111,8 @@ void JobFile::publish_team(const std::vector<TeamMember>& members) {
 
 void JobFile::note_death(const TeamMember& member, int signal) {
   const uint64_t number = header_->deaths.load(std::memory_order_relaxed);
-  if (number < kDeaths) header_->dead[number] = {.seat = member.seat, .pid = member.pid, .signal = signal, .at_ns = monotonic_ns()};
+  if (number < kDeaths)
+    header_->dead[number] = {.seat = member.seat, .pid = member.pid, .signal = signal, .at_ns = monotonic_ns()};
   header_->deaths.store(number + 1, std::memory_order_release);
 }
 
@@ -132,7 +141,8 @@ bool JobFile::is_ready(int seat) const { return header_->ready[seat].load(std::m
 void JobFile::expect_replacement(int seat) { header_->ready[seat].store(0, std::memory_order_release); }
 
 void JobFile::leave_text(const std::string& text) {
-  TUTTI_CHECK_ENV(text.size() <= kMaxText, "a text of {} bytes for the ranks that join a job; at most {} have room", text.size(), kMaxText);
+  TUTTI_CHECK_ENV(text.size() <= kMaxText, "a text of {} bytes for the ranks that join a job; at most {} have room",
+                  text.size(), kMaxText);
   std::memcpy(reinterpret_cast<std::byte*>(header_) + kJobTextAt, text.data(), text.size());
   header_->text_bytes.store(text.size(), std::memory_order_release);
 }
@@ -144,7 +154,10 @@ std::string JobFile::text() const {
 
 std::byte* JobFile::map_state(int64_t nbytes) {
   if (state_ != nullptr) {
-    TUTTI_CHECK(nbytes <= state_bytes_, "the shared state of the job has {} bytes, and {} are wanted; all ranks of a job must have one configuration", state_bytes_, nbytes);
+    TUTTI_CHECK(
+        nbytes <= state_bytes_,
+        "the shared state of the job has {} bytes, and {} are wanted; all ranks of a job must have one configuration",
+        state_bytes_, nbytes);
     return state_;
   }
   TUTTI_ASSERT(nbytes > 0, "a shared state of {} bytes", nbytes);
@@ -153,9 +166,11 @@ std::byte* JobFile::map_state(int64_t nbytes) {
   do {
     error = posix_fallocate(fd(), kJobHeaderBytes, nbytes);
   } while (error == EINTR);
-  TUTTI_CHECK_ENV(error == 0, "cannot get {} bytes for the shared state of the job: {}", nbytes, detail::errno_text(error));
+  TUTTI_CHECK_ENV(error == 0, "cannot get {} bytes for the shared state of the job: {}", nbytes,
+                  detail::errno_text(error));
   void* base = mmap(nullptr, static_cast<size_t>(nbytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd(), kJobHeaderBytes);
-  TUTTI_CHECK_ENV(base != MAP_FAILED, "cannot map {} bytes of the shared state of the job: {}", nbytes, detail::errno_text(errno));
+  TUTTI_CHECK_ENV(base != MAP_FAILED, "cannot map {} bytes of the shared state of the job: {}", nbytes,
+                  detail::errno_text(errno));
   state_ = static_cast<std::byte*>(base);
   state_bytes_ = nbytes;
   return state_;

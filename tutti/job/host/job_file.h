@@ -1,14 +1,16 @@
 // JobFile: memory of a job that outlives its ranks (docs/surviving.md).
 //
-// The launcher creates it and holds it open; every rank that it starts inherits the descriptor. It is an anonymous file, so nothing is left when
-// the last process of the job is gone, however it went. It begins with pages in which the launcher says who lives:
+// The launcher creates it and holds it open; every rank that it starts inherits the descriptor. It is an anonymous
+// file, so nothing is left when the last process of the job is gone, however it went. It begins with pages in which the
+// launcher says who lives:
 //
-//   team      the ranks that work together, numbered from 1. A death begins the next team, and so does a replacement that is ready. The launcher is
+//   team      the ranks that work together, numbered from 1. A death begins the next team, and so does a replacement
+//   that is ready. The launcher is
 //             the only one who writes teams, so all ranks agree about them without a word.
 //   deaths    which rank was lost, when, and by which signal.
 //
-// The rest is the state that the ranks share, as large as they say. A seat is the number of a rank on this host; a replacement takes the seat of the
-// rank that it replaces.
+// The rest is the state that the ranks share, as large as they say. A seat is the number of a rank on this host; a
+// replacement takes the seat of the rank that it replaces.
 #pragma once
 
 #include <sys/types.h>
@@ -63,7 +65,7 @@ class JobFile {
   void publish_team(const std::vector<TeamMember>& members);
   void note_death(const TeamMember& member, int signal);
   void expect_replacement(int seat);  // from now on is_ready() is about the process that is started next
-  void end_job();  // nobody waits for a team any more
+  void end_job();                     // nobody waits for a team any more
 
   // ---- the ranks' part
   // The number of the newest team; 0 before the first.
@@ -76,13 +78,14 @@ class JobFile {
   void set_ready(int seat, pid_t pid);
   bool is_ready(int seat) const;
 
-  // A text that the ranks leave for whoever joins them later, at most kMaxText bytes; "" at first. One rank writes it, once or over an equal one.
+  // A text that the ranks leave for whoever joins them later, at most kMaxText bytes; "" at first. One rank writes it,
+  // once or over an equal one.
   static constexpr size_t kMaxText = 1 << 20;
   void leave_text(const std::string& text);
   std::string text() const;
 
-  // The shared state: at least `nbytes`, zeros at first, all pages allocated. All ranks give the same number. EnvironmentError when there is too
-  // little memory. The address stays for the life of this object.
+  // The shared state: at least `nbytes`, zeros at first, all pages allocated. All ranks give the same number.
+  // EnvironmentError when there is too little memory. The address stays for the life of this object.
   std::byte* map_state(int64_t nbytes);
 
  private:

@@ -31,7 +31,8 @@ int Liveness::find_dead(std::chrono::milliseconds patience) {
   std::vector<pollfd> peers;
   {
     const std::lock_guard lock(mutex_);
-    for (const UniqueFd& fd : pidfds_) peers.push_back({.fd = fd.get(), .events = POLLIN, .revents = 0});  // -1 is left out
+    for (const UniqueFd& fd : pidfds_)
+      peers.push_back({.fd = fd.get(), .events = POLLIN, .revents = 0});  // -1 is left out
   }
   if (poll(peers.data(), peers.size(), static_cast<int>(patience.count())) <= 0) return -1;
   return find_dead();

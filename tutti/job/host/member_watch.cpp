@@ -33,8 +33,14 @@ std::atomic<bool>& has_left_word() {
 
 }  // namespace
 
-MemberWatch::MemberWatch(Store& store, const std::string& group, std::vector<pid_t> pids, std::vector<int> shown_ranks, std::vector<FarMember> far)
-    : store_(store), group_(group), pids_(std::move(pids)), shown_ranks_(std::move(shown_ranks)), far_(std::move(far)), liveness_(pids_) {}
+MemberWatch::MemberWatch(Store& store, const std::string& group, std::vector<pid_t> pids, std::vector<int> shown_ranks,
+                         std::vector<FarMember> far)
+    : store_(store),
+      group_(group),
+      pids_(std::move(pids)),
+      shown_ranks_(std::move(shown_ranks)),
+      far_(std::move(far)),
+      liveness_(pids_) {}
 
 void MemberWatch::heed_deaths_elsewhere() {
   for (const FarMember& member : far_) {
@@ -49,9 +55,11 @@ void MemberWatch::look_around(std::chrono::milliseconds patience) {
   try {
     heed_deaths_elsewhere();  // first: who is gone here may have ended because of one of them
     if (dead < 0) return;
-    if (const std::string key = key_of_word(liveness_.pid(dead)); store_.check({key})) throw MeetingEnded(store_.get(key));
+    if (const std::string key = key_of_word(liveness_.pid(dead)); store_.check({key}))
+      throw MeetingEnded(store_.get(key));
     // Who notices writes it down before it ends itself.
-    const std::string first = store_.compare_set(key_of_death(host_identity()), "", fmt::format("{}", liveness_.pid(dead)));
+    const std::string first =
+        store_.compare_set(key_of_death(host_identity()), "", fmt::format("{}", liveness_.pid(dead)));
     for (size_t r = 0; r < pids_.size(); ++r) {
       const int rank = static_cast<int>(r);
       if (fmt::format("{}", pids_[r]) == first && liveness_.is_dead(rank)) dead = rank;

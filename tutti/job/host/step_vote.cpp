@@ -14,11 +14,13 @@ constexpr int kYieldsBeforeSleep = 100;
 constexpr std::chrono::microseconds kNap{2000};
 
 uint64_t word_of(const Verdict& v) {
-  return static_cast<uint64_t>(v.kind) << (kStepBits + kTeamBits) | (v.team & kTeamMask) << kStepBits | static_cast<uint64_t>(v.step);
+  return static_cast<uint64_t>(v.kind) << (kStepBits + kTeamBits) | (v.team & kTeamMask) << kStepBits |
+         static_cast<uint64_t>(v.step);
 }
 
 Verdict verdict_of(uint64_t word) {
-  return {.kind = static_cast<Verdict::Kind>(word >> (kStepBits + kTeamBits)), .step = static_cast<int64_t>(word & static_cast<uint64_t>(StepVote::kMaxStep)),
+  return {.kind = static_cast<Verdict::Kind>(word >> (kStepBits + kTeamBits)),
+          .step = static_cast<int64_t>(word & static_cast<uint64_t>(StepVote::kMaxStep)),
           .team = word >> kStepBits & kTeamMask};
 }
 
@@ -51,7 +53,8 @@ bool StepVote::is_prepared(int rank, uint64_t team, int64_t step) const {
   return area_.prepared[rank].load(std::memory_order_acquire) == mark_of(team, step);
 }
 
-Verdict StepVote::decide(int ranks, uint64_t team, int64_t step, FunctionRef<bool()> has_lost_one, std::chrono::steady_clock::time_point deadline) {
+Verdict StepVote::decide(int ranks, uint64_t team, int64_t step, FunctionRef<bool()> has_lost_one,
+                         std::chrono::steady_clock::time_point deadline) {
   for (int attempt = 0;; ++attempt) {
     const uint32_t bell = area_.bell.load(std::memory_order_acquire);
     const uint64_t word = area_.word.load(std::memory_order_acquire);
@@ -63,7 +66,8 @@ Verdict StepVote::decide(int ranks, uint64_t team, int64_t step, FunctionRef<boo
     if (all) change(word, {Verdict::Kind::committed, step, 0});
     else if (attempt < kYieldsBeforeSleep) sched_yield();
     else if (has_lost_one()) change(word, {Verdict::Kind::aborted, step, team});
-    else if (std::chrono::steady_clock::now() >= deadline) return {Verdict::Kind::committed, step - 1, 0};  // also where an earlier team has aborted this step
+    else if (std::chrono::steady_clock::now() >= deadline)
+      return {Verdict::Kind::committed, step - 1, 0};  // also where an earlier team has aborted this step
     else futex_wait(area_.bell, bell, kNap);
   }
 }

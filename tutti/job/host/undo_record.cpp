@@ -11,7 +11,8 @@ std::optional<UndoRecord::Held> UndoRecord::held() const {
   return header_->held;
 }
 
-// A killed process leaves all its stores up to some point of its program and none after it; the two fences keep the compiler to that order.
+// A killed process leaves all its stores up to some point of its program and none after it; the two fences keep the
+// compiler to that order.
 void UndoRecord::save(const Held& what, std::span<const std::span<std::byte>> pieces) {
   int64_t total = 0;
   for (const std::span<std::byte> piece : pieces) total += static_cast<int64_t>(piece.size());

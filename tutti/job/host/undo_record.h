@@ -1,7 +1,9 @@
-// UndoRecord: what a block of memory held before a step wrote it, kept in memory that outlives the writer (docs/surviving.md).
+// UndoRecord: what a block of memory held before a step wrote it, kept in memory that outlives the writer
+// (docs/surviving.md).
 //
-// Whoever steps a block saves it here first. A record is valid from the moment in which it is complete, so who finds the block half written restores
-// it and begins again, as often as it takes. One process at a time uses a record; the area is zeros at first.
+// Whoever steps a block saves it here first. A record is valid from the moment in which it is complete, so who finds
+// the block half written restores it and begins again, as often as it takes. One process at a time uses a record; the
+// area is zeros at first.
 #pragma once
 
 #include <atomic>
@@ -22,7 +24,8 @@ class UndoRecord {
   // The size of a record that holds up to `capacity` bytes.
   static int64_t nbytes(int64_t capacity) { return kHeaderBytes + capacity; }
   // `at` is aligned to 64 bytes, and holds nbytes(capacity).
-  UndoRecord(std::byte* at, int64_t capacity) : header_(reinterpret_cast<Header*>(at)), bytes_(at + kHeaderBytes), capacity_(capacity) {}
+  UndoRecord(std::byte* at, int64_t capacity)
+      : header_(reinterpret_cast<Header*>(at)), bytes_(at + kHeaderBytes), capacity_(capacity) {}
 
   // The block that is saved here; nullopt: none, or one that was not yet complete.
   std::optional<Held> held() const;

@@ -7,7 +7,8 @@
 namespace tutti::comm {
 
 LaunchFailure* cause_of(std::vector<LaunchFailure>& failures) {
-  const auto cause = std::max_element(failures.begin(), failures.end(), [](const auto& a, const auto& b) { return a.kind < b.kind; });
+  const auto cause =
+      std::max_element(failures.begin(), failures.end(), [](const auto& a, const auto& b) { return a.kind < b.kind; });
   return cause == failures.end() ? nullptr : &*cause;
 }
 

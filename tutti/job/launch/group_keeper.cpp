@@ -25,18 +25,21 @@ struct Group {
 
 // By the handle where the kernel can: the number may be free again once the leader and all of its group are gone.
 void kill_group(const Group& group) {
-  const bool told = group.pidfd >= 0 && syscall(SYS_pidfd_send_signal, group.pidfd, SIGKILL, nullptr, kSignalGroup) == 0;
+  const bool told =
+      group.pidfd >= 0 && syscall(SYS_pidfd_send_signal, group.pidfd, SIGKILL, nullptr, kSignalGroup) == 0;
   if (!told && (group.pidfd < 0 || errno == EINVAL)) kill(-group.leader, SIGKILL);
 }
 
-// The keeper's process. The launcher may have had other threads when it forked, so that only system calls are allowed here.
+// The keeper's process. The launcher may have had other threads when it forked, so that only system calls are allowed
+// here.
 [[noreturn]] void keep_groups(int launcher) {
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   setsid();
   prctl(PR_SET_NAME, "tutti-keeper");
-  // Nothing of the launcher stays open here: neither its output, which others read to its end, nor the ports of its stores.
+  // Nothing of the launcher stays open here: neither its output, which others read to its end, nor the ports of its
+  // stores.
   dup2(launcher, 0);
   if (syscall(SYS_close_range, 1u, ~0u, 0u) != 0) {
     for (int fd = 1; fd < (1 << 16); ++fd) close(fd);
@@ -49,7 +52,8 @@ void kill_group(const Group& group) {
     const ssize_t got = recv(0, &word, sizeof word, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got != sizeof word) break;
-    if (word > 0 && count < kMaxGroups) groups[static_cast<size_t>(count++)] = {word, static_cast<int>(syscall(SYS_pidfd_open, word, 0))};
+    if (word > 0 && count < kMaxGroups)
+      groups[static_cast<size_t>(count++)] = {word, static_cast<int>(syscall(SYS_pidfd_open, word, 0))};
     for (int i = 0; word < 0 && i < count; ++i) {
       if (groups[static_cast<size_t>(i)].leader != -word) continue;
       close(groups[static_cast<size_t>(i)].pidfd);
@@ -66,7 +70,8 @@ void kill_group(const Group& group) {
       close(group.pidfd);
       groups[static_cast<size_t>(i)] = groups[static_cast<size_t>(--count)];
     }
-    for (int i = 0; i < count; ++i) ends[static_cast<size_t>(i)] = {.fd = groups[static_cast<size_t>(i)].pidfd, .events = POLLIN, .revents = 0};
+    for (int i = 0; i < count; ++i)
+      ends[static_cast<size_t>(i)] = {.fd = groups[static_cast<size_t>(i)].pidfd, .events = POLLIN, .revents = 0};
     if (count > 0) poll(ends.data(), static_cast<nfds_t>(count), -1);
   }
   _exit(0);
@@ -76,7 +81,8 @@ void kill_group(const Group& group) {
 
 GroupKeeper::GroupKeeper() {
   int fds[2];
-  TUTTI_CHECK_ENV(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0, "cannot make the connection to the keeper of the ranks: {}", detail::errno_text(errno));
+  TUTTI_CHECK_ENV(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0,
+                  "cannot make the connection to the keeper of the ranks: {}", detail::errno_text(errno));
   fd_ = UniqueFd(fds[0]);
   const UniqueFd theirs(fds[1]);
   pid_ = fork();
@@ -85,7 +91,9 @@ GroupKeeper::GroupKeeper() {
 }
 
 GroupKeeper::~GroupKeeper() {
-  { const UniqueFd closed = std::move(fd_); }
+  {
+    const UniqueFd closed = std::move(fd_);
+  }
   waitpid(pid_, nullptr, 0);
 }
 

@@ -1,8 +1,10 @@
-// GroupKeeper: a small process that ends what the ranks have started when their launcher ends without being able to, as after SIGKILL.
+// GroupKeeper: a small process that ends what the ranks have started when their launcher ends without being able to, as
+// after SIGKILL.
 //
-// Each rank leads a process group. While the launcher lives it kills the group when the rank ends. The keeper knows the groups of the ranks that
-// have not ended; when its connection to the launcher closes, it waits for the end of each of these ranks, which the kernel ends or asks to end
-// (launched.h), and kills what is left of its group. A process that has left the group (setsid, setpgid) is on its own.
+// Each rank leads a process group. While the launcher lives it kills the group when the rank ends. The keeper knows the
+// groups of the ranks that have not ended; when its connection to the launcher closes, it waits for the end of each of
+// these ranks, which the kernel ends or asks to end (launched.h), and kills what is left of its group. A process that
+// has left the group (setsid, setpgid) is on its own.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +23,8 @@ class GroupKeeper {
   GroupKeeper(const GroupKeeper&) = delete;
   GroupKeeper& operator=(const GroupKeeper&) = delete;
 
-  // `leader` is a child of this process that leads its group. Forget it before it is waited for: afterwards its number may be another's.
+  // `leader` is a child of this process that leads its group. Forget it before it is waited for: afterwards its number
+  // may be another's.
   void keep(pid_t leader) const { tell(leader); }
   void forget(pid_t leader) const { tell(-leader); }
 

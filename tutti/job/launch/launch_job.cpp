@@ -43,8 +43,10 @@ class Launch {
 
   int run() {
     int nodes = options_.nodes.max_nodes;
-    TUTTI_CHECK(!options_.survive_rank_loss || !meeting_, "ranks that outlive one of them are on one host; leave out the other nodes, or --survive-rank-loss: then "
-                "--max-restarts starts all ranks again, which go on from their last checkpoint");
+    TUTTI_CHECK(
+        !options_.survive_rank_loss || !meeting_,
+        "ranks that outlive one of them are on one host; leave out the other nodes, or --survive-rank-loss: then "
+        "--max-restarts starts all ranks again, which go on from their last checkpoint");
     for (int restart = 0;; ++restart) {
       std::optional<Outcome> outcome = meeting_ ? run_with_others(restart, nodes) : run_alone(restart);
       if (!outcome) return kInterruptedStatus;
@@ -65,9 +67,17 @@ class Launch {
   Outcome run_alone(int restart) {
     const std::string key = make_job_key();
     const TcpStoreServer server({.bind_address = "127.0.0.1", .job_key = key});  // where the ranks find each other
-    const LaunchedRank first{.world_size = options_.ranks, .local_world_size = options_.ranks, .store_port = server.port(), .master_port = find_free_port(), .job_key = key,
-                             .restart = restart, .max_restarts = options_.max_restarts, .run_id = options_.run_id.empty() ? "none" : options_.run_id};
-    RankTeam team(options_, first, "", signals_.old_mask(), keeper_, options_.survive_rank_loss ? JobFile::create(options_.ranks) : nullptr, options_.max_restarts - restart);
+    const LaunchedRank first{.world_size = options_.ranks,
+                             .local_world_size = options_.ranks,
+                             .store_port = server.port(),
+                             .master_port = find_free_port(),
+                             .job_key = key,
+                             .restart = restart,
+                             .max_restarts = options_.max_restarts,
+                             .run_id = options_.run_id.empty() ? "none" : options_.run_id};
+    RankTeam team(options_, first, "", signals_.old_mask(), keeper_,
+                  options_.survive_rank_loss ? JobFile::create(options_.ranks) : nullptr,
+                  options_.max_restarts - restart);
     Outcome outcome;
     while (team.is_running()) {
       wait_for_event(&team, -1);
@@ -97,17 +107,21 @@ class Launch {
     NodeNews news(meeting_->connect(), plan, options_.nodes);
     std::optional<RankTeam> team;
     try {
-      team.emplace(options_, plan.first, nodes > 1 ? text_of(plan.nodes[static_cast<size_t>(me)]) : "", signals_.old_mask(), keeper_);
+      team.emplace(options_, plan.first, nodes > 1 ? text_of(plan.nodes[static_cast<size_t>(me)]) : "",
+                   signals_.old_mask(), keeper_);
     } catch (const EnvironmentError& error) {
       const std::string where = text_of(plan.nodes[static_cast<size_t>(me)]);
-      news.append({.kind = NewsItem::Kind::failure, .node = me, .failure = {.status = 1, .text = fmt::format("the launcher{}: {}", where, error.what())}});
+      news.append({.kind = NewsItem::Kind::failure,
+                   .node = me,
+                   .failure = {.status = 1, .text = fmt::format("the launcher{}: {}", where, error.what())}});
     }
     Outcome outcome;
     std::vector<bool> ended(plan.nodes.size(), false);
     bool told_the_end = false;
     const auto is_over = [&] {
       // The fourth signal gives up waiting for other nodes.
-      return std::all_of(ended.begin(), ended.end(), [](bool e) { return e; }) || (told_the_end && (outcome.cut_off || outcome.signals > 3));
+      return std::all_of(ended.begin(), ended.end(), [](bool e) { return e; }) ||
+             (told_the_end && (outcome.cut_off || outcome.signals > 3));
     };
     while (!is_over()) {
       wait_for_event(team ? &*team : nullptr, news.fd());
@@ -134,8 +148,10 @@ class Launch {
         }
       }
       if (team) {
-        for (std::string& notice : team->look_for_stopped()) news.append({.kind = NewsItem::Kind::notice, .node = me, .notice = std::move(notice)});
-        for (LaunchFailure& failure : team->look()) news.append({.kind = NewsItem::Kind::failure, .node = me, .failure = std::move(failure)});
+        for (std::string& notice : team->look_for_stopped())
+          news.append({.kind = NewsItem::Kind::notice, .node = me, .notice = std::move(notice)});
+        for (LaunchFailure& failure : team->look())
+          news.append({.kind = NewsItem::Kind::failure, .node = me, .failure = std::move(failure)});
       }
       outcome.cut_off = news.is_cut_off();
       if (!told_the_end && (!team || !team->is_running())) {
@@ -147,12 +163,14 @@ class Launch {
   }
 
   void wait_for_event(const RankTeam* team, int other_fd) {
-    std::vector<pollfd> fds{{.fd = signals_.fd(), .events = POLLIN, .revents = 0}, {.fd = other_fd, .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> fds{{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+                            {.fd = other_fd, .events = POLLIN, .revents = 0}};
     int limit_ms = -1;
     if (team) {
       team->add_descriptors(fds);
       if (const auto moment = team->next_act()) {
-        limit_ms = static_cast<int>(std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(*moment - Clock::now()).count() + 1));
+        limit_ms = static_cast<int>(std::max<int64_t>(
+            0, std::chrono::duration_cast<std::chrono::milliseconds>(*moment - Clock::now()).count() + 1));
       }
     }
     poll(fds.data(), fds.size(), limit_ms);

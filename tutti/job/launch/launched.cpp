@@ -23,7 +23,9 @@ namespace tutti::comm {
 
 std::vector<std::string> rank_variables(const LaunchedRank& place) {
   std::vector<std::string> variables;
-  const auto tell = [&](const char* name, const auto& value) { variables.push_back(fmt::format("{}={}", name, value)); };
+  const auto tell = [&](const char* name, const auto& value) {
+    variables.push_back(fmt::format("{}={}", name, value));
+  };
   for (const char* prefix : {"TUTTI_", ""}) {
     tell(fmt::format("{}RANK", prefix).c_str(), place.rank);
     tell(fmt::format("{}WORLD_SIZE", prefix).c_str(), place.world_size);
@@ -37,7 +39,8 @@ std::vector<std::string> rank_variables(const LaunchedRank& place) {
   tell("ROLE_WORLD_SIZE", place.world_size);
   tell("MASTER_ADDR", place.store_host);
   tell("MASTER_PORT", place.master_port);
-  tell("TORCHELASTIC_USE_AGENT_STORE", "False");  // PyTorch's rank 0 serves a store itself: the launcher's does not speak its protocol
+  tell("TORCHELASTIC_USE_AGENT_STORE",
+       "False");  // PyTorch's rank 0 serves a store itself: the launcher's does not speak its protocol
   tell("TORCHELASTIC_RESTART_COUNT", place.restart);
   tell("TORCHELASTIC_MAX_RESTARTS", place.max_restarts);
   tell("TORCHELASTIC_RUN_ID", place.run_id);
@@ -53,7 +56,8 @@ int find_free_port() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   socklen_t size = sizeof address;
-  const bool found = fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 && getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const bool found = fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
   TUTTI_CHECK_ENV(found, "launch: this host has no free port for MASTER_PORT: {}", detail::errno_text(errno));
   return ntohs(address.sin_port);
 }
@@ -70,12 +74,14 @@ void tie_to_launcher(int number) {
   const char* text = std::getenv("TUTTI_LAUNCHER_PID");
   if (text == nullptr) return;
   const pid_t launcher = std::atoi(text);
-  TUTTI_CHECK_ENV(prctl(PR_SET_PDEATHSIG, number) == 0, "cannot tie this rank to its launcher: {}", detail::errno_text(errno));
+  TUTTI_CHECK_ENV(prctl(PR_SET_PDEATHSIG, number) == 0, "cannot tie this rank to its launcher: {}",
+                  detail::errno_text(errno));
   // The launcher may have gone before the line above took effect.
-  TUTTI_CHECK_ENV(launcher > 0 && (getppid() == launcher || kill(launcher, 0) == 0 || errno == EPERM),
-                  "the launcher of this rank (pid {}) is gone; unset TUTTI_LAUNCHER_PID when this process has another set of "
-                  "process numbers than its launcher, as in a container",
-                  text);
+  TUTTI_CHECK_ENV(
+      launcher > 0 && (getppid() == launcher || kill(launcher, 0) == 0 || errno == EPERM),
+      "the launcher of this rank (pid {}) is gone; unset TUTTI_LAUNCHER_PID when this process has another set of "
+      "process numbers than its launcher, as in a container",
+      text);
 }
 
 bool launcher_has_ended() {

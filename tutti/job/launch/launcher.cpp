@@ -11,7 +11,9 @@ namespace tutti::comm {
 
 int launch_local(const LaunchOptions& options) {
   const bool one = options.ranks == 1;
-  return services_for(fmt::format("what starts {} rank{} as {}", options.ranks, one ? "" : "s", one ? "a process" : "processes")).launch(options);
+  return services_for(
+             fmt::format("what starts {} rank{} as {}", options.ranks, one ? "" : "s", one ? "a process" : "processes"))
+      .launch(options);
 }
 
 std::string describe_exit(int rank, int pid, int wait_status, const std::string& where) {

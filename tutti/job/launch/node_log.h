@@ -1,7 +1,9 @@
-// The log of one attempt in the launchers' store: one list of news, numbered from 1, which every launcher extends and reads.
+// The log of one attempt in the launchers' store: one list of news, numbered from 1, which every launcher extends and
+// reads.
 //
-// A writer puts its item into the first number that is free, in one step of the store. So every number up to the last one has an item whenever a writer
-// ends, and readers, who go from number to number, never wait for one that nobody fills.
+// A writer puts its item into the first number that is free, in one step of the store. So every number up to the last
+// one has an item whenever a writer ends, and readers, who go from number to number, never wait for one that nobody
+// fills.
 #pragma once
 
 #include <chrono>
@@ -20,7 +22,8 @@ class NodeLog {
   // `writer` names this writer among all of the attempt.
   NodeLog(std::shared_ptr<Store> store, int restart, std::string writer);
 
-  // EnvironmentError when the store does not confirm it. The item may be there then; a further call with the same item finds it, and does not write it twice.
+  // EnvironmentError when the store does not confirm it. The item may be there then; a further call with the same item
+  // finds it, and does not write it twice.
   void write(const NewsItem& item);
   // The next item; nullopt when there is none within `limit`. UsageError for one that no launcher has written.
   std::optional<NewsItem> read(std::chrono::milliseconds limit);

@@ -26,7 +26,8 @@ constexpr auto kCallTimeout = std::chrono::seconds(3);
 constexpr auto kGoodbye = std::chrono::seconds(3);
 
 std::string nnodes(const NodeOptions& nodes) {
-  return nodes.min_nodes == nodes.max_nodes ? std::to_string(nodes.max_nodes) : fmt::format("{}:{}", nodes.min_nodes, nodes.max_nodes);
+  return nodes.min_nodes == nodes.max_nodes ? std::to_string(nodes.max_nodes)
+                                            : fmt::format("{}:{}", nodes.min_nodes, nodes.max_nodes);
 }
 
 std::string node_key(int restart, int node) { return fmt::format("{}/node/{:06}", restart, node); }
@@ -34,7 +35,9 @@ std::string plan_key(int restart) { return fmt::format("{}/plan", restart); }
 
 constexpr JsonLimits kLimits{.depth = 8, .nbytes = size_t{16} << 20, .values = size_t{1} << 20};
 
-JsonDocument read_value(const std::string& text, const std::string& key) { return JsonDocument(text, {.name = fmt::format("store key '{}'", key)}, kLimits); }
+JsonDocument read_value(const std::string& text, const std::string& key) {
+  return JsonDocument(text, {.name = fmt::format("store key '{}'", key)}, kLimits);
+}
 
 // What a node says of itself.
 struct NodeRecord {
@@ -46,27 +49,49 @@ struct NodeRecord {
 
 NodeRecord record_of(const JsonValue& value) {
   const auto count = [&](const char* key) { return static_cast<int>(value.at(key).whole(0, INT_MAX)); };
-  return {.node = {.rank = count("node"), .local_ranks = count("local"), .host = printable(value.at("host").string()), .pid = count("pid")},
-          .nnodes = value.at("nnodes").string(), .run_id = value.at("run-id").string(), .max_restarts = value.at("max-restarts").whole(),
+  return {.node = {.rank = count("node"),
+                   .local_ranks = count("local"),
+                   .host = printable(value.at("host").string()),
+                   .pid = count("pid")},
+          .nnodes = value.at("nnodes").string(),
+          .run_id = value.at("run-id").string(),
+          .max_restarts = value.at("max-restarts").whole(),
           .join = std::chrono::milliseconds(value.at("join-ms").whole(0, kLongestWait.count()))};
 }
 
 std::string to_json(const NodeRecord& r) {
-  return JsonWriter().object().member("host", r.node.host).member("join-ms", r.join.count()).member("local", r.node.local_ranks).member("max-restarts", r.max_restarts)
-      .member("nnodes", r.nnodes).member("node", r.node.rank).member("pid", r.node.pid).member("run-id", r.run_id).end().take();
+  return JsonWriter()
+      .object()
+      .member("host", r.node.host)
+      .member("join-ms", r.join.count())
+      .member("local", r.node.local_ranks)
+      .member("max-restarts", r.max_restarts)
+      .member("nnodes", r.nnodes)
+      .member("node", r.node.rank)
+      .member("pid", r.node.pid)
+      .member("run-id", r.run_id)
+      .end()
+      .take();
 }
 
 // A plan that ends the meeting: the reason, under the name "wrong" or "missing".
-std::string refusal(const char* kind, const std::string& reason) { return JsonWriter().object().member(kind, reason).end().take(); }
+std::string refusal(const char* kind, const std::string& reason) {
+  return JsonWriter().object().member(kind, reason).end().take();
+}
 
-std::string describe(const NodeRecord& r) { return fmt::format("node {} ({}, launcher pid {})", r.node.rank, r.node.host, r.node.pid); }
+std::string describe(const NodeRecord& r) {
+  return fmt::format("node {} ({}, launcher pid {})", r.node.rank, r.node.host, r.node.pid);
+}
 
 // What all nodes must be given alike; "" when they are.
 std::string contradiction(const NodeRecord& a, const NodeRecord& b) {
   const auto differ = [&](const char* flag, const auto& one, const auto& other) {
-    return one == other ? "" : fmt::format("--{} is {} on {} but {} on {}; give all nodes the same", flag, one, describe(a), other, describe(b));
+    return one == other ? ""
+                        : fmt::format("--{} is {} on {} but {} on {}; give all nodes the same", flag, one, describe(a),
+                                      other, describe(b));
   };
-  for (const std::string& wrong : {differ("nnodes", json_quoted(a.nnodes), json_quoted(b.nnodes)), differ("max-restarts", a.max_restarts, b.max_restarts),
+  for (const std::string& wrong : {differ("nnodes", json_quoted(a.nnodes), json_quoted(b.nnodes)),
+                                   differ("max-restarts", a.max_restarts, b.max_restarts),
                                    differ("run-id", json_quoted(a.run_id), json_quoted(b.run_id))}) {
     if (!wrong.empty()) return wrong;
   }
@@ -80,14 +105,17 @@ std::string list(const std::vector<int>& nodes) { return fmt::format("{}", fmt::
 
 std::string text_of(const NodeMeeting::Node& node) { return fmt::format(" of node {} ({})", node.rank, node.host); }
 
-NodeMeeting::NodeMeeting(const LaunchOptions& options) : options_(options), key_(read_job_key()), port_(options.nodes.port) {
+NodeMeeting::NodeMeeting(const LaunchOptions& options)
+    : options_(options), key_(read_job_key()), port_(options.nodes.port) {
   const NodeOptions& nodes = options_.nodes;
-  TUTTI_CHECK(!key_.empty() || !loopback_of(nodes.host).empty(),
-              "nodes that meet at {} need a job key: set TUTTI_JOB_KEY, or TUTTI_JOB_KEY_FILE, to the same secret on all nodes "
-              "('openssl rand -hex 32' makes one). Without a key only nodes of one host can meet, at 127.0.0.1",
-              endpoint());
+  TUTTI_CHECK(
+      !key_.empty() || !loopback_of(nodes.host).empty(),
+      "nodes that meet at {} need a job key: set TUTTI_JOB_KEY, or TUTTI_JOB_KEY_FILE, to the same secret on all nodes "
+      "('openssl rand -hex 32' makes one). Without a key only nodes of one host can meet, at 127.0.0.1",
+      endpoint());
   if (nodes.node_rank != 0) return;
-  server_ = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = key_.empty() ? nodes.host : "", .port = nodes.port, .job_key = key_});
+  server_ = std::make_unique<TcpStoreServer>(
+      TcpStoreServerOptions{.bind_address = key_.empty() ? nodes.host : "", .port = nodes.port, .job_key = key_});
   port_ = server_->port();
 }
 
@@ -103,12 +131,13 @@ bool NodeMeeting::join_store(const KeepWaiting& keep_waiting) {
   const std::string host = server_ && !key_.empty() ? "127.0.0.1" : options_.nodes.host;
   while (keep_waiting()) {
     try {
-      store_ = std::make_shared<TcpStore>(TcpStoreOptions{.host = host, .port = port_, .timeout = kSlice, .job_key = key_});
+      store_ =
+          std::make_shared<TcpStore>(TcpStoreOptions{.host = host, .port = port_, .timeout = kSlice, .job_key = key_});
       store_->set_timeout(kCallTimeout);
       return true;
     } catch (const StoreTimeout& error) {
-      TUTTI_CHECK_ENV(Clock::now() < end, "node {}: the launcher of node 0 does not answer at {} within {} s: {}", options_.nodes.node_rank, endpoint(),
-                      options_.nodes.join.count() / 1000, error.what());
+      TUTTI_CHECK_ENV(Clock::now() < end, "node {}: the launcher of node 0 does not answer at {} within {} s: {}",
+                      options_.nodes.node_rank, endpoint(), options_.nodes.join.count() / 1000, error.what());
     }
   }
   return false;
@@ -117,13 +146,16 @@ bool NodeMeeting::join_store(const KeepWaiting& keep_waiting) {
 bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waiting, Plan& plan) {
   if (!store_ && !join_store(keep_waiting)) return false;
   const NodeOptions& nodes = options_.nodes;
-  const NodeRecord mine{.node = {.rank = nodes.node_rank, .local_ranks = options_.ranks, .host = host_name(), .pid = getpid()},
-                        .nnodes = nnodes(nodes), .run_id = options_.run_id, .max_restarts = options_.max_restarts,
-                        .join = std::clamp(nodes.join, std::chrono::milliseconds(0), kLongestWait)};
+  const NodeRecord mine{
+      .node = {.rank = nodes.node_rank, .local_ranks = options_.ranks, .host = host_name(), .pid = getpid()},
+      .nnodes = nnodes(nodes),
+      .run_id = options_.run_id,
+      .max_restarts = options_.max_restarts,
+      .join = std::clamp(nodes.join, std::chrono::milliseconds(0), kLongestWait)};
   const std::string key = node_key(restart, nodes.node_rank), value = to_json(mine);
   if (const std::string there = store_->compare_set(key, "", value); there != value) {
-    throw UsageError(fmt::format("--node-rank {} belongs to {} already; give each node a rank of its own", nodes.node_rank,
-                                 describe(record_of(read_value(there, key).top()))));
+    throw UsageError(fmt::format("--node-rank {} belongs to {} already; give each node a rank of its own",
+                                 nodes.node_rank, describe(record_of(read_value(there, key).top()))));
   }
   if (server_ && !lead(restart, expected, keep_waiting)) return false;
   const std::optional<std::string> text = await_plan(restart, keep_waiting);
@@ -145,8 +177,10 @@ bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waitin
     ranks += node.local_ranks;
     plan.nodes.push_back(node);
   }
-  TUTTI_CHECK_ENV(am_there, "node {} came when the others had started already; start it earlier, or give --nnodes a higher least number",
-                  nodes.node_rank);
+  TUTTI_CHECK_ENV(
+      am_there,
+      "node {} came when the others had started already; start it earlier, or give --nnodes a higher least number",
+      nodes.node_rank);
   plan.first.world_size = ranks;
   plan.first.local_world_size = options_.ranks;
   plan.first.nodes = static_cast<int>(plan.nodes.size());
@@ -160,7 +194,8 @@ bool NodeMeeting::meet(int restart, int expected, const KeepWaiting& keep_waitin
   return true;
 }
 
-// Node 0 tells when the nodes have not come within its time, so that the others wait for as long, and then for a sign of life.
+// Node 0 tells when the nodes have not come within its time, so that the others wait for as long, and then for a sign
+// of life.
 std::optional<std::string> NodeMeeting::await_plan(int restart, const KeepWaiting& keep_waiting) {
   const NodeOptions& nodes = options_.nodes;
   const std::string leader = node_key(restart, 0);
@@ -175,13 +210,18 @@ std::optional<std::string> NodeMeeting::await_plan(int restart, const KeepWaitin
       return store_->get(plan_key(restart), kSlice);
     } catch (const StoreTimeout&) {
     } catch (const EnvironmentError& error) {
-      throw EnvironmentError(fmt::format("node {}: the launcher of node 0 at {} is gone: {}", nodes.node_rank, endpoint(), error.what()));
+      throw EnvironmentError(
+          fmt::format("node {}: the launcher of node 0 at {} is gone: {}", nodes.node_rank, endpoint(), error.what()));
     }
     if (!record.empty()) join = record_of(read_value(record, leader).top()).join;
   } while (Clock::now() < deadline_after(join.value_or(nodes.join), begin) + nodes.lost_after);
-  detail::throw_environment(fmt::format("node {}: a store answers at {}, but the launcher of node 0 has not said within {} s there who takes part{}; see whether it still runs, and whether it is "
-                                        "the one of this job, then start all nodes again, with a longer --rdzv-timeout on node 0 if the other nodes need more time to come",
-                                        nodes.node_rank, endpoint(), std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin).count(), join ? "" : ", nor that it is there"));
+  detail::throw_environment(fmt::format(
+      "node {}: a store answers at {}, but the launcher of node 0 has not said within {} s there who takes part{}; see "
+      "whether it still runs, and whether it is "
+      "the one of this job, then start all nodes again, with a longer --rdzv-timeout on node 0 if the other nodes need "
+      "more time to come",
+      nodes.node_rank, endpoint(), std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin).count(),
+      join ? "" : ", nor that it is there"));
 }
 
 // Until enough nodes are there; then leaves the plan, or what is wrong with the nodes.
@@ -201,7 +241,8 @@ bool NodeMeeting::lead(int restart, int expected, const KeepWaiting& keep_waitin
     if (Clock::now() >= end) {
       std::vector<int> came;
       for (const std::string& key : keys) came.push_back(record_of(read_value(store_->get(key), key).top()).node.rank);
-      tell(refusal("missing", fmt::format("only {} of {} nodes came to {} within {} s: {}", count, nnodes(nodes), endpoint(), nodes.join.count() / 1000, list(came))));
+      tell(refusal("missing", fmt::format("only {} of {} nodes came to {} within {} s: {}", count, nnodes(nodes),
+                                          endpoint(), nodes.join.count() / 1000, list(came))));
       return true;
     }
     std::this_thread::sleep_for(kSlice / 4);
@@ -224,8 +265,14 @@ std::string NodeMeeting::plan_of(int restart) {
   }
   if (run_id.empty()) run_id = "none";
   ranks_server_ = nullptr;
-  ranks_server_ = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{.bind_address = key_.empty() ? options_.nodes.host : "", .job_key = key_});
-  return plan.end().member("port", ranks_server_->port()).member("master-port", find_free_port()).member("run-id", run_id).end().take();
+  ranks_server_ = std::make_unique<TcpStoreServer>(
+      TcpStoreServerOptions{.bind_address = key_.empty() ? options_.nodes.host : "", .job_key = key_});
+  return plan.end()
+      .member("port", ranks_server_->port())
+      .member("master-port", find_free_port())
+      .member("run-id", run_id)
+      .end()
+      .take();
 }
 
 void NodeMeeting::leave(int others) {

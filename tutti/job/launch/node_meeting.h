@@ -4,8 +4,8 @@
 // 2. Each node leaves a record of itself under its node rank.
 // 3. Node 0 waits until all are there, or enough and nobody new for a while; then it checks that the records agree,
 //    starts a store for the ranks on a port of its own, and leaves the plan, which the others wait for.
-// A restart does the same again under other keys, with a new store for the ranks. Nobody waits for ever: node 0 gives up after its `join`, and the others
-// when nothing comes of it for `lost_after` more.
+// A restart does the same again under other keys, with a new store for the ranks. Nobody waits for ever: node 0 gives
+// up after its `join`, and the others when nothing comes of it for `lost_after` more.
 #pragma once
 
 #include <functional>
@@ -24,10 +24,10 @@ namespace tutti::comm {
 class NodeMeeting {
  public:
   struct Node {
-    int rank = 0;         // as given to its launcher
+    int rank = 0;  // as given to its launcher
     int local_ranks = 0;
     std::string host;
-    int pid = 0;          // of the launcher
+    int pid = 0;  // of the launcher
   };
   struct Plan {
     LaunchedRank first;       // this launcher's first rank

@@ -17,10 +17,15 @@ constexpr auto kBeat = std::chrono::milliseconds(250);
 }  // namespace
 
 NodeNews::NodeNews(std::shared_ptr<Store> store, const NodeMeeting::Plan& plan, const NodeOptions& options)
-    : plan_(plan), options_(options), reading_store_(store->clone()),
+    : plan_(plan),
+      options_(options),
+      reading_store_(store->clone()),
       log_(std::make_unique<NodeLog>(std::move(store), plan.first.restart, fmt::format("{}", plan.first.node))),
-      reading_log_(std::make_unique<NodeLog>(reading_store_, plan.first.restart, fmt::format("{}, watching", plan.first.node))), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      has_ended_(plan.nodes.size(), false), beats_(plan.nodes.size(), {"", std::chrono::steady_clock::now()}) {
+      reading_log_(
+          std::make_unique<NodeLog>(reading_store_, plan.first.restart, fmt::format("{}, watching", plan.first.node))),
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      has_ended_(plan.nodes.size(), false),
+      beats_(plan.nodes.size(), {"", std::chrono::steady_clock::now()}) {
   TUTTI_CHECK_ENV(event_, "cannot watch the other nodes: {}", detail::errno_text(errno));
   thread_ = std::thread([this] { run(); });
 }
@@ -58,8 +63,12 @@ void NodeNews::push(NewsItem item) {
 // Whichever thread notices first.
 void NodeNews::cut_off(const std::string& why) {
   if (is_cut_off_.exchange(true)) return;
-  push({.kind = NewsItem::Kind::failure, .node = plan_.first.node,
-        .failure = {.kind = LaunchFailure::Kind::lost, .status = 1, .text = fmt::format("the launcher{} no longer answers: {}", text_of(plan_.nodes[0]), why), .last_lines = {}}});
+  push({.kind = NewsItem::Kind::failure,
+        .node = plan_.first.node,
+        .failure = {.kind = LaunchFailure::Kind::lost,
+                    .status = 1,
+                    .text = fmt::format("the launcher{} no longer answers: {}", text_of(plan_.nodes[0]), why),
+                    .last_lines = {}}});
 }
 
 void NodeNews::run() {
@@ -70,7 +79,8 @@ void NodeNews::run() {
       if (plan_.first.node == 0) watch_the_others();
       std::optional<NewsItem> item = reading_log_->read(kBeat);
       if (!item) continue;
-      TUTTI_CHECK_ENV(item->node >= 0 && item->node < static_cast<int>(has_ended_.size()), "news of node {}, which is not there", item->node);
+      TUTTI_CHECK_ENV(item->node >= 0 && item->node < static_cast<int>(has_ended_.size()),
+                      "news of node {}, which is not there", item->node);
       if (item->kind == NewsItem::Kind::ended) has_ended_[static_cast<size_t>(item->node)] = true;
       push(std::move(*item));
     }
@@ -88,11 +98,15 @@ void NodeNews::watch_the_others() {
     const std::string value = reading_store_->check({name}) ? reading_store_->get(name) : "";
     if (value != beat.value) beat = {value, now};
     if (has_ended_[node] || now - beat.since < options_.lost_after) continue;
-    reading_log_->write({.kind = NewsItem::Kind::failure, .node = n,
-                        .failure = {.kind = LaunchFailure::Kind::lost, .status = 1,
-                                    .text = fmt::format("node {} ({}, launcher pid {}) has not given a sign of life for {} s", plan_.nodes[node].rank, plan_.nodes[node].host,
-                                                        plan_.nodes[node].pid, options_.lost_after.count() / 1000),
-                                    .last_lines = {}}});
+    reading_log_->write(
+        {.kind = NewsItem::Kind::failure,
+         .node = n,
+         .failure = {.kind = LaunchFailure::Kind::lost,
+                     .status = 1,
+                     .text = fmt::format("node {} ({}, launcher pid {}) has not given a sign of life for {} s",
+                                         plan_.nodes[node].rank, plan_.nodes[node].host, plan_.nodes[node].pid,
+                                         options_.lost_after.count() / 1000),
+                     .last_lines = {}}});
     reading_log_->write({.kind = NewsItem::Kind::ended, .node = n, .failure = {}});
     has_ended_[node] = true;
   }

@@ -1,8 +1,8 @@
 // The events on the nodes of a job during one attempt, as a launcher follows and extends them (node_log.h).
 //
-// Each launcher appends: a rank failed here, a signal came, my ranks have ended. Node 0 appends for a node that no longer
-// gives a sign of life. The attempt is over when the list has an end for every node, and since all read the same list, all
-// come to the same verdict about it.
+// Each launcher appends: a rank failed here, a signal came, my ranks have ended. Node 0 appends for a node that no
+// longer gives a sign of life. The attempt is over when the list has an end for every node, and since all read the same
+// list, all come to the same verdict about it.
 #pragma once
 
 #include <atomic>
@@ -32,8 +32,8 @@ class NodeNews {
   int fd() const { return event_.get(); }  // readable when there are new items
   std::vector<NewsItem> take();
   void append(const NewsItem& item);
-  // Node 0 is gone, or does not confirm what this node says: the ranks of this node end, and nothing is written any more, so that node 0, if it is
-  // there, counts this node as lost. An item tells it, too.
+  // Node 0 is gone, or does not confirm what this node says: the ranks of this node end, and nothing is written any
+  // more, so that node 0, if it is there, counts this node as lost. An item tells it, too.
   bool is_cut_off() const { return is_cut_off_; }
 
  private:
@@ -46,7 +46,8 @@ class NodeNews {
   const NodeMeeting::Plan& plan_;
   const NodeOptions& options_;
   const std::shared_ptr<Store> reading_store_;
-  // The first belongs to the launcher's thread, which writes; the second to the other one, which reads, and on node 0 writes for nodes that are lost.
+  // The first belongs to the launcher's thread, which writes; the second to the other one, which reads, and on node 0
+  // writes for nodes that are lost.
   const std::unique_ptr<NodeLog> log_, reading_log_;
   UniqueFd event_;
   std::mutex mutex_;

@@ -9,7 +9,9 @@ namespace tutti::comm {
 TUTTI_PROCESS_SERVICES(local) = {
     .launch = launch_job,
     .find_store = find_store,
-    .connect_store = [](TcpStoreOptions options) -> std::shared_ptr<Store> { return std::make_shared<TcpStore>(std::move(options)); },
+    .connect_store = [](TcpStoreOptions options) -> std::shared_ptr<Store> {
+      return std::make_shared<TcpStore>(std::move(options));
+    },
     .serve_store = [](TcpStoreServerOptions options) { return std::make_shared<TcpStoreServer>(std::move(options)); },
 };
 

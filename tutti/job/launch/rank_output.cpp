@@ -14,7 +14,8 @@ namespace {
 // What has no end of line for so long is shown anyway.
 constexpr size_t kLongestLine = 64 << 10;
 constexpr size_t kLongestKeptLine = 2000;
-// Read at a time, which is what a pipe holds: a rank that never stops writing does not keep the launcher from its other work.
+// Read at a time, which is what a pipe holds: a rank that never stops writing does not keep the launcher from its other
+// work.
 constexpr int kPortions = 64;
 constexpr size_t kPortionBytes = 16 << 10;
 
@@ -65,7 +66,8 @@ void RankOutput::write_file(const char* bytes, size_t count) {
     const ssize_t put = write(file_.get(), bytes, count);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) {
-      std::fprintf(stderr, "tutti: warning: the log file %s is cut: %s\n", plan_.file.c_str(), detail::errno_text(errno).c_str());
+      std::fprintf(stderr, "tutti: warning: the log file %s is cut: %s\n", plan_.file.c_str(),
+                   detail::errno_text(errno).c_str());
       const UniqueFd given_up = std::move(file_);
       return;
     }
@@ -81,7 +83,8 @@ void RankOutput::take_lines(bool all) {
     keep(last_, line);
   };
   size_t begin = 0;
-  for (size_t end; (end = pending_.find('\n', begin)) != std::string::npos; begin = end + 1) take(pending_.substr(begin, end - begin));
+  for (size_t end; (end = pending_.find('\n', begin)) != std::string::npos; begin = end + 1)
+    take(pending_.substr(begin, end - begin));
   pending_.erase(0, begin);
   if (!pending_.empty() && (all || pending_.size() > kLongestLine)) take(std::exchange(pending_, ""));
   if (text.empty()) return;

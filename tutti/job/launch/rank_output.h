@@ -1,5 +1,5 @@
-// One output stream of a rank: its lines are printed with a prefix, written to a file, and the last ones are kept for the
-// message about the end of the rank.
+// One output stream of a rank: its lines are printed with a prefix, written to a file, and the last ones are kept for
+// the message about the end of the rank.
 #pragma once
 
 #include <cstdio>

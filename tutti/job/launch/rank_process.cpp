@@ -50,7 +50,8 @@ UniqueFd make_pipe(int rank, std::optional<RankOutput>& output, const OutputPlan
 
 }  // namespace
 
-RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank), keeper_(request.keeper), unkillable_after_(request.unkillable_after) {
+RankProcess::RankProcess(const SpawnRequest& request)
+    : rank_(request.rank), keeper_(request.keeper), unkillable_after_(request.unkillable_after) {
   SpawnActions spawn;
   posix_spawn_file_actions_addopen(&spawn.files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   UniqueFd out, err;
@@ -61,7 +62,8 @@ RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank), kee
     posix_spawn_file_actions_adddup2(&spawn.files, err.get(), STDERR_FILENO);
   }
   // Onto its own number: that takes away its close-on-exec flag in the child alone.
-  if (request.inherited_fd >= 0) posix_spawn_file_actions_adddup2(&spawn.files, request.inherited_fd, request.inherited_fd);
+  if (request.inherited_fd >= 0)
+    posix_spawn_file_actions_adddup2(&spawn.files, request.inherited_fd, request.inherited_fd);
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGINT);
@@ -72,8 +74,8 @@ RankProcess::RankProcess(const SpawnRequest& request) : rank_(request.rank), kee
   // A group of its own: Ctrl-C in a terminal reaches the launcher alone, which passes it on exactly once.
   posix_spawnattr_setpgroup(&spawn.attributes, 0);
   posix_spawnattr_setflags(&spawn.attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-  int error = posix_spawn(&pid_, request.program.c_str(), &spawn.files, &spawn.attributes, pointers(request.argv).data(),
-                          pointers(request.environment).data());
+  int error = posix_spawn(&pid_, request.program.c_str(), &spawn.files, &spawn.attributes,
+                          pointers(request.argv).data(), pointers(request.environment).data());
   if (error == 0) {
     pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
     if (pidfd_ < 0) {
@@ -130,7 +132,8 @@ void RankProcess::signal_group(int number) const {
 bool RankProcess::reap() {
   if (ended_) return true;
   siginfo_t info{};
-  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) return false;
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_)
+    return false;
   // Before its number is free for others: what it has started and left running.
   kill(-pid_, SIGKILL);
   wait();
@@ -153,6 +156,8 @@ void RankProcess::forward_output() {
   if (err_) err_->forward();
 }
 
-std::deque<std::string> RankProcess::last_lines() const { return err_ ? err_->last_lines() : std::deque<std::string>(); }
+std::deque<std::string> RankProcess::last_lines() const {
+  return err_ ? err_->last_lines() : std::deque<std::string>();
+}
 
 }  // namespace tutti::comm

@@ -23,10 +23,11 @@ struct SpawnRequest {
   std::vector<std::string> environment;  // complete
   // Where stdout and stderr go; set both or neither. If not set, the rank inherits those of this program.
   std::optional<OutputPlan> out, err;
-  sigset_t signal_mask;  // the signal mask that the child starts with
-  int inherited_fd = -1;  // a descriptor that the child has under the same number; -1: none
+  sigset_t signal_mask;                 // the signal mask that the child starts with
+  int inherited_fd = -1;                // a descriptor that the child has under the same number; -1: none
   const GroupKeeper* keeper = nullptr;  // outlives the object; nullptr: none
-  std::chrono::milliseconds unkillable_after = std::chrono::seconds(30);  // so long the destructor waits for the end of what it has killed
+  std::chrono::milliseconds unkillable_after =
+      std::chrono::seconds(30);  // so long the destructor waits for the end of what it has killed
 };
 
 // The rank leads its own process group, which is killed when the rank ends.
@@ -42,7 +43,7 @@ class RankProcess {
   pid_t pid() const { return pid_; }
   bool is_running() const { return !ended_; }
   int wait_status() const { return wait_status_; }
-  int exit_fd() const { return ended_ ? -1 : pidfd_; }  // readable once the process has ended
+  int exit_fd() const { return ended_ ? -1 : pidfd_; }   // readable once the process has ended
   int out_fd() const { return out_ ? out_->fd() : -1; }  // -1 if output is not captured or has ended
   int err_fd() const { return err_ ? err_->fd() : -1; }
 

@@ -25,11 +25,13 @@ constexpr std::chrono::milliseconds kLookForReady{10};
 std::vector<std::string> environment_with(const std::vector<std::string>& extra) {
   std::vector<std::string> result;
   const auto name_of = [](const std::string& variable) { return variable.substr(0, variable.find('=') + 1); };
-  const bool has_key = std::any_of(extra.begin(), extra.end(), [](const std::string& e) { return e.starts_with("TUTTI_JOB_KEY="); });
+  const bool has_key =
+      std::any_of(extra.begin(), extra.end(), [](const std::string& e) { return e.starts_with("TUTTI_JOB_KEY="); });
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
-    const bool replaced = text.starts_with("TUTTI_JOB_FILE=") || (has_key && text.starts_with("TUTTI_JOB_KEY_FILE=")) ||
-                          std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return text.starts_with(name_of(e)); });
+    const bool replaced =
+        text.starts_with("TUTTI_JOB_FILE=") || (has_key && text.starts_with("TUTTI_JOB_KEY_FILE=")) ||
+        std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return text.starts_with(name_of(e)); });
     if (!replaced) result.push_back(text);
   }
   result.insert(result.end(), extra.begin(), extra.end());
@@ -41,16 +43,24 @@ std::string make_log_folder(const LaunchOptions& options, int restart) {
   const std::filesystem::path folder = std::filesystem::path(options.log_dir) / std::to_string(restart);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  TUTTI_CHECK_ENV(!error, "cannot make the folder {} for the output of the ranks: {}", folder.string(), error.message());
+  TUTTI_CHECK_ENV(!error, "cannot make the folder {} for the output of the ranks: {}", folder.string(),
+                  error.message());
   return folder.string();
 }
 
 }  // namespace
 
-RankTeam::RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask, const GroupKeeper& keeper,
-                   std::shared_ptr<JobFile> job, int restarts_left)
-    : options_(options), first_(first), where_(where), mask_(mask), keeper_(keeper), log_folder_(make_log_folder(options, first.restart)), job_(std::move(job)),
-      restarts_left_(restarts_left), stopped_(where) {
+RankTeam::RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where,
+                   const sigset_t& mask, const GroupKeeper& keeper, std::shared_ptr<JobFile> job, int restarts_left)
+    : options_(options),
+      first_(first),
+      where_(where),
+      mask_(mask),
+      keeper_(keeper),
+      log_folder_(make_log_folder(options, first.restart)),
+      job_(std::move(job)),
+      restarts_left_(restarts_left),
+      stopped_(where) {
   for (int local = 0; local < options.ranks; ++local) start(local, first.restart);
   if (!job_) return;
   for (const RankProcess& process : processes_) ready_.push_back(process.pid());
@@ -64,19 +74,32 @@ void RankTeam::start(int local, int restart) {
   place.restart = restart;
   std::vector<std::string> extra = options_.environment;
   for (std::string& variable : rank_variables(place)) extra.push_back(std::move(variable));
-  for (std::string& variable : rank_defaults(options_.ranks, usable_cores(), [](const char* name) { return std::getenv(name) != nullptr; })) {
+  for (std::string& variable :
+       rank_defaults(options_.ranks, usable_cores(), [](const char* name) { return std::getenv(name) != nullptr; })) {
     const std::string name = variable.substr(0, variable.find('=') + 1);
-    const bool chosen = std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return e.starts_with(name); });
+    const bool chosen =
+        std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return e.starts_with(name); });
     if (!chosen) extra.push_back(std::move(variable));
   }
   if (job_) extra.push_back(job_->variable());
-  SpawnRequest request{.rank = place.rank, .program = options_.program, .argv = options_.argv, .environment = environment_with(extra), .signal_mask = mask_,
-                       .inherited_fd = job_ ? job_->fd() : -1, .keeper = &keeper_, .unkillable_after = options_.unkillable_after};
+  SpawnRequest request{.rank = place.rank,
+                       .program = options_.program,
+                       .argv = options_.argv,
+                       .environment = environment_with(extra),
+                       .signal_mask = mask_,
+                       .inherited_fd = job_ ? job_->fd() : -1,
+                       .keeper = &keeper_,
+                       .unkillable_after = options_.unkillable_after};
   if (options_.all_prefixed || place.rank != 0) {
     const bool shown = log_folder_.empty() || options_.tee;
     const std::string again = restart == first_.restart ? "" : fmt::format("-restart{}", restart);
-    const std::string prefix = fmt::format("[rank {}] ", place.rank), file = log_folder_.empty() ? "" : fmt::format("{}/rank{}{}", log_folder_, place.rank, again);
-    request.out = {.prefix = prefix, .console = !shown ? nullptr : options_.all_prefixed ? stdout : stderr, .file = file.empty() ? "" : file + ".out"};
+    const std::string prefix = fmt::format("[rank {}] ", place.rank),
+                      file = log_folder_.empty() ? "" : fmt::format("{}/rank{}{}", log_folder_, place.rank, again);
+    request.out = {.prefix = prefix,
+                   .console = !shown                  ? nullptr
+                              : options_.all_prefixed ? stdout
+                                                      : stderr,
+                   .file = file.empty() ? "" : file + ".out"};
     request.err = {.prefix = prefix, .console = shown ? stderr : nullptr, .file = file.empty() ? "" : file + ".err"};
   }
   processes_.emplace_back(request);
@@ -90,7 +113,8 @@ bool RankTeam::is_running() const {
 
 void RankTeam::add_descriptors(std::vector<pollfd>& fds) const {
   for (const RankProcess& process : processes_) {
-    for (const int fd : {process.exit_fd(), process.out_fd(), process.err_fd()}) fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+    for (const int fd : {process.exit_fd(), process.out_fd(), process.err_fd()})
+      fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
   }
 }
 
@@ -108,15 +132,19 @@ std::vector<LaunchFailure> RankTeam::look() {
   return failures;
 }
 
-// Whether the others can go on without a rank that has failed: one that a signal has ended, or a replacement that has not joined them yet, which
-// nobody waits for.
+// Whether the others can go on without a rank that has failed: one that a signal has ended, or a replacement that has
+// not joined them yet, which nobody waits for.
 bool RankTeam::is_survived(const RankProcess& process) {
   const int status = process.wait_status();
   if (!job_ || end_signals_ > 0 || ending_ != Ending::none) return false;
   const bool is_lost = WIFSIGNALED(status) && WTERMSIG(status) != SIGABRT;
-  const int left = static_cast<int>(std::count_if(processes_.begin(), processes_.end(), [](const RankProcess& p) { return p.is_running(); }));
-  if (is_lost ? left == 0 && restarts_left_ <= static_cast<int>(lost_.size()) : is_ready(process) || (left == 0 && !has_finished_)) return false;
-  std::fprintf(stderr, "tutti: %s%s; %d rank%s on without it\n", describe_exit(process.rank(), process.pid(), status, where_).c_str(),
+  const int left = static_cast<int>(
+      std::count_if(processes_.begin(), processes_.end(), [](const RankProcess& p) { return p.is_running(); }));
+  if (is_lost ? left == 0 && restarts_left_ <= static_cast<int>(lost_.size())
+              : is_ready(process) || (left == 0 && !has_finished_))
+    return false;
+  std::fprintf(stderr, "tutti: %s%s; %d rank%s on without it\n",
+               describe_exit(process.rank(), process.pid(), status, where_).c_str(),
                is_lost ? "" : " before it had joined the others", left, left == 1 ? " goes" : "s go");
   for (const std::string& line : process.last_lines()) std::fprintf(stderr, "    %s\n", line.c_str());
   if (!is_lost) return true;
@@ -126,7 +154,9 @@ bool RankTeam::is_survived(const RankProcess& process) {
   return true;
 }
 
-bool RankTeam::is_ready(const RankProcess& process) const { return std::find(ready_.begin(), ready_.end(), process.pid()) != ready_.end(); }
+bool RankTeam::is_ready(const RankProcess& process) const {
+  return std::find(ready_.begin(), ready_.end(), process.pid()) != ready_.end();
+}
 
 // The others need no replacement, so they go on whatever keeps it from starting.
 void RankTeam::start_replacement(int local) {
@@ -138,7 +168,8 @@ void RankTeam::start_replacement(int local) {
   try {
     start(local, restart);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "tutti: rank %d is not started again: %s; the other ranks go on without it\n", rank, error.what());
+    std::fprintf(stderr, "tutti: rank %d is not started again: %s; the other ranks go on without it\n", rank,
+                 error.what());
   }
 }
 
@@ -146,7 +177,8 @@ void RankTeam::start_replacement(int local) {
 void RankTeam::publish() {
   std::vector<TeamMember> team;
   for (const RankProcess& process : processes_) {
-    if (process.is_running() && is_ready(process)) team.push_back({.seat = process.rank() - first_.rank, .pid = process.pid()});
+    if (process.is_running() && is_ready(process))
+      team.push_back({.seat = process.rank() - first_.rank, .pid = process.pid()});
   }
   std::sort(team.begin(), team.end(), [](const TeamMember& a, const TeamMember& b) { return a.seat < b.seat; });
   job_->publish_team(team);
@@ -172,16 +204,18 @@ void RankTeam::regroup(std::vector<LaunchFailure>& failures) {
   }
   if (is_other) publish();
   if (!lost.empty() && !is_running() && !has_finished_) {
-    failures.push_back({.kind = LaunchFailure::Kind::killed, .status = 1, .text = "all ranks were lost, and none could be started again", .last_lines = {}});
+    failures.push_back({.kind = LaunchFailure::Kind::killed,
+                        .status = 1,
+                        .text = "all ranks were lost, and none could be started again",
+                        .last_lines = {}});
   }
   // Whoever worked has ended well: a replacement that still begins has nothing to join.
   if (has_finished_ && !works) job_->end_job();
 }
 
 std::optional<RankTeam::Clock::time_point> RankTeam::next_act() const {
-  const bool begins = job_ && std::any_of(processes_.begin(), processes_.end(), [&](const RankProcess& p) {
-    return p.is_running() && !is_ready(p);
-  });
+  const bool begins = job_ && std::any_of(processes_.begin(), processes_.end(),
+                                          [&](const RankProcess& p) { return p.is_running() && !is_ready(p); });
   const Clock::time_point soon = begins ? Clock::now() + kLookForReady : stopped_.next_look();
   return act_at_ ? std::min(*act_at_, soon) : soon;
 }
@@ -203,7 +237,8 @@ void RankTeam::judge(const RankProcess& process, std::vector<LaunchFailure>& fai
   }
   if (is_survived(process)) return;
   const int number = killed ? WTERMSIG(status) : 0;
-  const bool by_us = killed && ((ending_ >= Ending::terminating && number == SIGTERM) || (ending_ == Ending::killing && number == SIGKILL));
+  const bool by_us = killed && ((ending_ >= Ending::terminating && number == SIGTERM) ||
+                                (ending_ == Ending::killing && number == SIGKILL));
   // A shell reports a signal of its child as 128 + n.
   // The second signal means "now": a rank that leaves at once makes the others fail in their collectives.
   const bool asked = end_signals_ > 0 && (killed ? by_us || asks_for_the_end(number)
@@ -253,8 +288,12 @@ void RankTeam::go_without_the_killed() {
   act_at_.reset();
   for (RankProcess& process : processes_) {
     if (!process.is_running()) continue;
-    std::fprintf(stderr, "tutti: rank %d (pid %d)%s has not ended within %.1f s of SIGKILL, and the launcher ends without it; 'cat /proc/%d/stack' there shows what it waits for, such as a file server "
-                 "that does not answer\n", process.rank(), process.pid(), where_.c_str(), static_cast<double>(options_.unkillable_after.count()) / 1000, process.pid());
+    std::fprintf(stderr,
+                 "tutti: rank %d (pid %d)%s has not ended within %.1f s of SIGKILL, and the launcher ends without it; "
+                 "'cat /proc/%d/stack' there shows what it waits for, such as a file server "
+                 "that does not answer\n",
+                 process.rank(), process.pid(), where_.c_str(),
+                 static_cast<double>(options_.unkillable_after.count()) / 1000, process.pid());
     was_interrupted_ |= end_signals_ > 0;
     process.abandon();
   }

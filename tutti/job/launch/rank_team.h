@@ -25,12 +25,13 @@ class RankTeam {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `first` is the first rank's place; the others count on from there. `where` tells the node, "" when there is one only.
-  // EnvironmentError when a rank cannot be started; those that were are killed. With `job` the ranks outlive one of them, and `restarts_left`
-  // replacements are started; one that cannot be started, or that ends before it has joined the others, is reported, and the others go on.
-  // `keeper` ends what the ranks leave when this process is killed, and outlives the object.
-  RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask, const GroupKeeper& keeper,
-           std::shared_ptr<JobFile> job = nullptr, int restarts_left = 0);
+  // `first` is the first rank's place; the others count on from there. `where` tells the node, "" when there is one
+  // only. EnvironmentError when a rank cannot be started; those that were are killed. With `job` the ranks outlive one
+  // of them, and `restarts_left` replacements are started; one that cannot be started, or that ends before it has
+  // joined the others, is reported, and the others go on. `keeper` ends what the ranks leave when this process is
+  // killed, and outlives the object.
+  RankTeam(const LaunchOptions& options, const LaunchedRank& first, const std::string& where, const sigset_t& mask,
+           const GroupKeeper& keeper, std::shared_ptr<JobFile> job = nullptr, int restarts_left = 0);
 
   bool is_running() const;
   // True when a rank has ended because of a signal that was passed on to it.
@@ -71,7 +72,7 @@ class RankTeam {
   std::vector<RankProcess> processes_;
   const std::shared_ptr<JobFile> job_;  // null: the end of a rank is the end of all
   int restarts_left_ = 0, replacements_ = 0;
-  std::vector<int> lost_;     // ranks of this node, since the last team was said
+  std::vector<int> lost_;                         // ranks of this node, since the last team was said
   bool has_finished_ = false, has_left_ = false;  // a rank has ended well; since the last team was said
   std::vector<pid_t> ready_;  // processes that are or were in a team; the others are replacements that begin
   StoppedRanks stopped_;

@@ -50,8 +50,9 @@ std::vector<std::string> StoppedRanks::look(const std::vector<Rank>& running) {
     if (stopped.is_told || now - stopped.since < kTellAfter) continue;
     stopped.is_told = true;
     const char* how = state_of(which) == 't' ? "held by a debugger" : "stopped";
-    notices.push_back(fmt::format("{} has been {} for {} s, and the other ranks wait for it; 'kill -CONT {}' there lets it go on", name, how,
-                                  std::chrono::duration_cast<std::chrono::seconds>(now - stopped.since).count(), which));
+    notices.push_back(
+        fmt::format("{} has been {} for {} s, and the other ranks wait for it; 'kill -CONT {}' there lets it go on",
+                    name, how, std::chrono::duration_cast<std::chrono::seconds>(now - stopped.since).count(), which));
   }
   stopped_ = std::move(still);
   return notices;

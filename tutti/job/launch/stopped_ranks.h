@@ -1,4 +1,5 @@
-// Ranks whose processes have been stopped, by SIGSTOP, a terminal or a debugger: they are alive, do nothing, and all others wait.
+// Ranks whose processes have been stopped, by SIGSTOP, a terminal or a debugger: they are alive, do nothing, and all
+// others wait.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +21,8 @@ class StoppedRanks {
     int rank = 0;
     pid_t pid = 0;
   };
-  // Looks at the running ranks, once it is time to. A notice for each that has been stopped for two seconds, and for each of those that
-  // goes on: "rank 1 (pid 4711) of node 1 (hostb) has been stopped for 2 s ...".
+  // Looks at the running ranks, once it is time to. A notice for each that has been stopped for two seconds, and for
+  // each of those that goes on: "rank 1 (pid 4711) of node 1 (hostb) has been stopped for 2 s ...".
   std::vector<std::string> look(const std::vector<Rank>& running);
   Clock::time_point next_look() const { return next_; }
 

@@ -12,19 +12,22 @@ namespace tutti::comm {
 namespace {
 
 // One of the two places that may tell rank or world size.
-std::optional<int> choose(const InitUrl& url, const char* name, std::optional<int> in_url, std::optional<int> argument) {
+std::optional<int> choose(const InitUrl& url, const char* name, std::optional<int> in_url,
+                          std::optional<int> argument) {
   TUTTI_CHECK(!in_url || !argument, "init method '{}': {} is given in the URL ({}) and as an argument ({}); drop one",
               url.text, name, *in_url, *argument);
   return in_url ? in_url : argument;
 }
 
-// Ranks of one host to whom nobody has given a port. A job key that the user has set counts; otherwise rank 0 makes one.
+// Ranks of one host to whom nobody has given a port. A job key that the user has set counts; otherwise rank 0 makes
+// one.
 void join_local(Rendezvous& result, const MeetingPoint& point, const RendezvousOptions& options) {
   const LocalMeetingPlace place = local_meeting_place(point.rank_variable);
   StoreTicket ticket;
   if (result.rank == 0) {
     ticket.job_key = options.job_key.empty() ? make_job_key() : options.job_key;
-    result.server = std::make_shared<TcpStoreServer>(TcpStoreServerOptions{.bind_address = point.host, .job_key = ticket.job_key});
+    result.server =
+        std::make_shared<TcpStoreServer>(TcpStoreServerOptions{.bind_address = point.host, .job_key = ticket.job_key});
     ticket.port = result.server->port();
     result.door = std::make_shared<LocalDoor>(place, ticket, result.world_size);
   } else {
@@ -38,18 +41,19 @@ void join_tcp(Rendezvous& result, const MeetingPoint& point, const RendezvousOpt
   int port = point.port;
   if (result.rank == 0 && !point.is_hosted) {
     const bool has_key = !options.job_key.empty();
-    result.server = std::make_shared<TcpStoreServer>(TcpStoreServerOptions{
-        .bind_address = has_key ? "" : point.host, .port = port, .job_key = options.job_key});
+    result.server = std::make_shared<TcpStoreServer>(
+        TcpStoreServerOptions{.bind_address = has_key ? "" : point.host, .port = port, .job_key = options.job_key});
     port = result.server->port();
   }
   try {
-    result.store = std::make_shared<TcpStore>(TcpStoreOptions{
-        .host = point.host, .port = port, .timeout = options.timeout, .job_key = options.job_key});
+    result.store = std::make_shared<TcpStore>(
+        TcpStoreOptions{.host = point.host, .port = port, .timeout = options.timeout, .job_key = options.job_key});
   } catch (const WireError& error) {
     if (!point.is_hosted) throw;
-    throw EnvironmentError(fmt::format("{}. Under torchrun, set TUTTI_STORE_PORT to a free port of the host of rank 0: "
-                                       "rank 0 then serves there",
-                                       error.what()));
+    throw EnvironmentError(
+        fmt::format("{}. Under torchrun, set TUTTI_STORE_PORT to a free port of the host of rank 0: "
+                    "rank 0 then serves there",
+                    error.what()));
   }
 }
 

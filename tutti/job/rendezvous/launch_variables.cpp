@@ -58,8 +58,9 @@ std::optional<LaunchPlace> read_family(const Family& family) {
 
 void check_agreement(const Family& a, const LaunchPlace& x, const Family& b, const LaunchPlace& y) {
   const auto same = [&](const char* name, int value, const char* other_name, int other) {
-    TUTTI_CHECK(value == other, "the environment contradicts itself: {} is {} but {} is {}; unset the variables of one "
-                                "of the launchers {} and {}",
+    TUTTI_CHECK(value == other,
+                "the environment contradicts itself: {} is {} but {} is {}; unset the variables of one "
+                "of the launchers {} and {}",
                 name, value, other_name, other, a.launcher, b.launcher);
   };
   same(a.rank, x.rank, b.rank, y.rank);
@@ -115,7 +116,8 @@ const char* variable_to_meet_by(const LaunchPlace& place) {
     if (!read_text(name).empty()) return nullptr;
   }
   bool is_one_host = place.local_world_size == place.world_size;
-  if (place.launcher == "Slurm") is_one_host = read_number("SLURM_STEP_NUM_NODES", 1).value_or(read_number("SLURM_NNODES", 1).value_or(2)) == 1;
+  if (place.launcher == "Slurm")
+    is_one_host = read_number("SLURM_STEP_NUM_NODES", 1).value_or(read_number("SLURM_NNODES", 1).value_or(2)) == 1;
   if (!is_one_host) return nullptr;
   for (const Family& family : kFamilies) {
     if (place.launcher == family.launcher) return family.rank;
@@ -150,9 +152,13 @@ MeetingPoint read_meeting_point(const LaunchPlace& place) {
   if (const char* variable = variable_to_meet_by(place)) return {.host = "127.0.0.1", .rank_variable = variable};
   const bool has_own_port = !read_text("TUTTI_STORE_PORT").empty(), is_hosted = is_yes("TUTTI_STORE_HOSTED");
   TUTTI_CHECK(has_own_port || is_hosted || !is_yes("TORCHELASTIC_USE_AGENT_STORE"),
-              "env://: torchrun serves its own store at {}:{}, which speaks PyTorch's protocol and not Tutti's; set TUTTI_STORE_PORT to another free port of that host, the same for all {} ranks: "
-              "TUTTI_STORE_PORT=29501 torchrun ...", find_host(place), find_port(place, "MASTER_PORT"), place.world_size);
-  return {.host = find_host(place), .port = find_port(place, has_own_port ? "TUTTI_STORE_PORT" : "MASTER_PORT"), .is_hosted = is_hosted};
+              "env://: torchrun serves its own store at {}:{}, which speaks PyTorch's protocol and not Tutti's; set "
+              "TUTTI_STORE_PORT to another free port of that host, the same for all {} ranks: "
+              "TUTTI_STORE_PORT=29501 torchrun ...",
+              find_host(place), find_port(place, "MASTER_PORT"), place.world_size);
+  return {.host = find_host(place),
+          .port = find_port(place, has_own_port ? "TUTTI_STORE_PORT" : "MASTER_PORT"),
+          .is_hosted = is_hosted};
 }
 
 std::string slurm_first_host(std::string_view nodelist) {

@@ -5,11 +5,13 @@
 //                  Open MPI: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
 //                  MPICH: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
 //                  Slurm: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID
-// store address    host: MASTER_ADDR (else the first host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, or 127.0.0.1 when
+// store address    host: MASTER_ADDR (else the first host of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, or 127.0.0.1
+// when
 //                  all ranks are on one host). Port: TUTTI_STORE_PORT, else MASTER_PORT (else, under Slurm, one derived
-//                  from the job and step ids). Without any of these, ranks that MPI or Slurm has started on one host find
-//                  each other through the process that has started them (local_meeting.h)
-// store server     the launcher with TUTTI_STORE_HOSTED=1; otherwise rank 0. Under torchrun (TORCHELASTIC_USE_AGENT_STORE=True), whose own
+//                  from the job and step ids). Without any of these, ranks that MPI or Slurm has started on one host
+//                  find each other through the process that has started them (local_meeting.h)
+// store server     the launcher with TUTTI_STORE_HOSTED=1; otherwise rank 0. Under torchrun
+// (TORCHELASTIC_USE_AGENT_STORE=True), whose own
 //                  store is not a Tutti store, TUTTI_STORE_PORT has to say where rank 0 serves.
 //
 // Launchers nest (Slurm starts mpirun, which starts torchrun), so the first family in this list that is set is used.
@@ -31,15 +33,16 @@ struct LaunchPlace {
   bool operator==(const LaunchPlace&) const = default;
 };
 
-// The place of this rank; nullopt when no launcher's variables are set. UsageError when they are incomplete, are not numbers, or
-// contradict each other.
+// The place of this rank; nullopt when no launcher's variables are set. UsageError when they are incomplete, are not
+// numbers, or contradict each other.
 std::optional<LaunchPlace> read_launch_place();
 
 struct MeetingPoint {
   std::string host;
   int port = 0;
   bool is_hosted = false;  // the launcher serves the store
-  // If not nullptr, there is no port: the ranks of one host meet by local_meeting.h, and this variable holds their rank.
+  // If not nullptr, there is no port: the ranks of one host meet by local_meeting.h, and this variable holds their
+  // rank.
   const char* rank_variable = nullptr;
 };
 

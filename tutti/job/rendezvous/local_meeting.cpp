@@ -89,8 +89,10 @@ bool try_to_knock(const LocalMeetingPlace& place, const std::string& who, StoreT
   sockaddr_un address;
   const socklen_t size = address_of(place.name, address);
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return false;
-  TUTTI_CHECK_ENV(is_of_this_user(fd.get()), "the place where {} meet, '{}', is taken by a process of another user; set MASTER_ADDR and MASTER_PORT",
-                  place.people, place.name);
+  TUTTI_CHECK_ENV(
+      is_of_this_user(fd.get()),
+      "the place where {} meet, '{}', is taken by a process of another user; set MASTER_ADDR and MASTER_PORT",
+      place.people, place.name);
   if (send(fd.get(), who.data(), who.size(), MSG_NOSIGNAL) < 0) return false;
   const std::string answer = receive(fd.get());
   const size_t space = answer.find(' ');
@@ -119,16 +121,21 @@ LauncherProcess find_launcher_process(const char* rank_variable) {
 LocalMeetingPlace local_meeting_place(const char* rank_variable) {
   const LauncherProcess launcher = find_launcher_process(rank_variable);
   return {.name = fmt::format("tutti/store/{}/{}/{}", geteuid(), launcher.pid, launcher.start),
-          .people = fmt::format("the ranks that {} (pid {}) has started", launcher.name.empty() ? "a process" : launcher.name, launcher.pid)};
+          .people = fmt::format("the ranks that {} (pid {}) has started",
+                                launcher.name.empty() ? "a process" : launcher.name, launcher.pid)};
 }
 
 LocalDoor::LocalDoor(const LocalMeetingPlace& place, StoreTicket ticket, int world_size)
-    : ticket_(std::move(ticket)), listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), stop_(eventfd(0, EFD_CLOEXEC)) {
+    : ticket_(std::move(ticket)),
+      listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)),
+      stop_(eventfd(0, EFD_CLOEXEC)) {
   TUTTI_CHECK_ENV(listener_ && stop_, "cannot make a socket: {}", detail::errno_text(errno));
   sockaddr_un address;
   const socklen_t size = address_of(place.name, address);
-  TUTTI_CHECK_ENV(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 && listen(listener_.get(), 1024) == 0,
-                  "rank 0 cannot open the place '{}' where {} meet: {}; does rank 0 hold another store? Set MASTER_ADDR and MASTER_PORT to meet elsewhere",
+  TUTTI_CHECK_ENV(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+                      listen(listener_.get(), 1024) == 0,
+                  "rank 0 cannot open the place '{}' where {} meet: {}; does rank 0 hold another store? Set "
+                  "MASTER_ADDR and MASTER_PORT to meet elsewhere",
                   place.name, place.people, detail::errno_text(errno));
   // Signals are for the threads of the program, not for this one.
   sigset_t all, before;
@@ -148,7 +155,8 @@ void LocalDoor::run(int world_size) {
   std::set<std::string> served;
   const std::string answer = fmt::format("{} {}", ticket_.port, ticket_.job_key);
   while (static_cast<int>(served.size()) < world_size - 1) {
-    pollfd fds[2] = {{.fd = listener_.get(), .events = POLLIN, .revents = 0}, {.fd = stop_.get(), .events = POLLIN, .revents = 0}};
+    pollfd fds[2] = {{.fd = listener_.get(), .events = POLLIN, .revents = 0},
+                     {.fd = stop_.get(), .events = POLLIN, .revents = 0}};
     if (poll(fds, 2, -1) < 0 && errno != EINTR) return;
     if (fds[1].revents != 0) return;
     if (fds[0].revents == 0) continue;
@@ -171,7 +179,8 @@ StoreTicket knock(const LocalMeetingPlace& place, int rank, int world_size, std:
   while (!try_to_knock(place, who, ticket)) {
     if (std::chrono::steady_clock::now() >= end) {
       throw StoreTimeout(fmt::format(
-          "rank {} of {}: rank 0 of {} has opened no store within {:.1f} s; has it ended, or does it not call init_process_group()? Ranks in containers of "
+          "rank {} of {}: rank 0 of {} has opened no store within {:.1f} s; has it ended, or does it not call "
+          "init_process_group()? Ranks in containers of "
           "their own need MASTER_ADDR and MASTER_PORT, set for all to the host of rank 0 and a free port there",
           rank, world_size, place.people, static_cast<double>(timeout.count()) / 1000));
     }

@@ -1,10 +1,10 @@
-// How ranks started by one process of this host, such as mpirun or srun, find the store of rank 0 without a port given by the
-// user, since these launchers give a rank its number but no address for a store.
+// How ranks started by one process of this host, such as mpirun or srun, find the store of rank 0 without a port given
+// by the user, since these launchers give a rank its number but no address for a store.
 //
-// Rank 0 lets the system pick the port and listens at a door: a socket without a file, named by the user and by the process
-// that has started the ranks, its number and the moment of its start, which no other job on this host shares. Each rank of
-// the same user knocks once and is given the port and a fresh job key. A rank that knocks again belongs to the next
-// store: it waits for the next door. The kernel closes the door with rank 0; nothing is left behind.
+// Rank 0 lets the system pick the port and listens at a door: a socket without a file, named by the user and by the
+// process that has started the ranks, its number and the moment of its start, which no other job on this host shares.
+// Each rank of the same user knocks once and is given the port and a fresh job key. A rank that knocks again belongs to
+// the next store: it waits for the next door. The kernel closes the door with rank 0; nothing is left behind.
 #pragma once
 
 #include <chrono>

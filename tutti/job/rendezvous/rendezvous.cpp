@@ -8,8 +8,8 @@ namespace tutti::comm {
 
 void check_place(const std::string& what, int rank, int world_size) {
   TUTTI_CHECK(world_size >= 1, "{}: the world size is {}; it must be 1 or more", what, world_size);
-  TUTTI_CHECK(rank >= 0 && rank < world_size, "{}: the rank is {} and the world size {}; ranks count from 0", what, rank,
-              world_size);
+  TUTTI_CHECK(rank >= 0 && rank < world_size, "{}: the rank is {} and the world size {}; ranks count from 0", what,
+              rank, world_size);
 }
 
 Rendezvous rendezvous(const std::string& url, RendezvousOptions options) {

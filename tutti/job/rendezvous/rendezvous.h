@@ -38,8 +38,8 @@ struct Rendezvous {
   std::shared_ptr<LocalDoor> door;  // through which the other ranks get its port
 };
 
-// UsageError when the URL or the environment is incomplete, contradicts itself or the arguments, or names an unknown scheme;
-// StoreTimeout when the store is not reachable by the deadline; EnvironmentError when rank 0 cannot serve it.
+// UsageError when the URL or the environment is incomplete, contradicts itself or the arguments, or names an unknown
+// scheme; StoreTimeout when the store is not reachable by the deadline; EnvironmentError when rank 0 cannot serve it.
 Rendezvous rendezvous(const std::string& url = "env://", RendezvousOptions options = {});
 
 // The same with an existing store.

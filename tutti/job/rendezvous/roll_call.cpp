@@ -16,7 +16,9 @@
 namespace tutti::comm {
 namespace {
 
-std::string here_key(const std::string& key, const std::string& host) { return fmt::format("{}/here/{:016x}", key, hash64(host)); }
+std::string here_key(const std::string& key, const std::string& host) {
+  return fmt::format("{}/here/{:016x}", key, hash64(host));
+}
 
 // What a rank says about itself: its pid, the name of its host, and the host's identity, which may have any characters.
 std::string introduce(const std::string& host) { return fmt::format("{}\n{}\n{}", getpid(), host_name(), host); }
@@ -47,28 +49,37 @@ void check_expected_sizes(Store& store, const std::string& key, const std::strin
   int first_rank = 0, first_size = 0;
   lines >> first_rank >> first_size;
   for (int rank = 0, size = 0; lines >> rank >> size;) {
-    TUTTI_CHECK(size == first_size, "group '{}': the ranks give different numbers of ranks: rank {} gives {}, rank {} gives {} (store {}). All ranks of a "
-                "job must give the same world_size", group, first_rank, first_size, rank, size, store.address());
+    TUTTI_CHECK(size == first_size,
+                "group '{}': the ranks give different numbers of ranks: rank {} gives {}, rank {} gives {} (store {}). "
+                "All ranks of a "
+                "job must give the same world_size",
+                group, first_rank, first_size, rank, size, store.address());
   }
 }
 
 }  // namespace
 
-RollCall call_roll(Store& store, const std::string& key, const std::string& group, int rank, int size, std::chrono::milliseconds timeout) {
+RollCall call_roll(Store& store, const std::string& key, const std::string& group, int rank, int size,
+                   std::chrono::milliseconds timeout) {
   const std::string host = host_identity(), here = here_key(key, host), sizes = key + "/sizes";
   // The others of this host watch whoever stands in this list.
   store.append(here, fmt::format("{} {}\n", rank, getpid()));
   store.append(sizes, fmt::format("{} {}\n", rank, size));
   check_expected_sizes(store, sizes, group);
-  const StoreMeeting meeting{.store = store, .key = key, .alarm = key + "/alarm", .rank = rank, .size = size, .deadline = deadline_after(timeout),
+  const StoreMeeting meeting{.store = store,
+                             .key = key,
+                             .alarm = key + "/alarm",
+                             .rank = rank,
+                             .size = size,
+                             .deadline = deadline_after(timeout),
                              .look_around = [&] {
                                check_expected_sizes(store, sizes, group);
                                MemberWatch(store, group, pids_in(store.get(here), size)).look_around();
                              }};
   RollCall present;
   const Met met = meet_in_store(meeting, introduce(host), [&](const std::vector<int>& missing) {
-    throw StoreTimeout(fmt::format("group '{}': ranks {} of {} did not come within {} ms (store {})", group, fmt::join(missing, ", "), size,
-                                   timeout.count(), store.address()));
+    throw StoreTimeout(fmt::format("group '{}': ranks {} of {} did not come within {} ms (store {})", group,
+                                   fmt::join(missing, ", "), size, timeout.count(), store.address()));
   });
   check_expected_sizes(store, sizes, group);
   for (const std::string& text : met.values) {

@@ -14,7 +14,8 @@ constexpr int kReservedDescriptors = 64;
 
 bool is_short_of_descriptors(int fd) {
   rlimit limit{};
-  return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > 2 * kReservedDescriptors && static_cast<rlim_t>(fd) + kReservedDescriptors >= limit.rlim_cur;
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > 2 * kReservedDescriptors &&
+         static_cast<rlim_t>(fd) + kReservedDescriptors >= limit.rlim_cur;
 }
 
 bool allow_more_descriptors() {

@@ -24,7 +24,7 @@ constexpr size_t kHashBytes = 8;
 FileLog::FileLog(std::string path) : path_(std::move(path)) {
   fd_ = UniqueFd(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   TUTTI_CHECK_ENV(fd_, "file store: cannot open '{}': {}", path_, detail::errno_text(errno));
-  struct stat status {};
+  struct stat status{};
   TUTTI_CHECK_ENV(fstat(fd_.get(), &status) == 0 && S_ISREG(status.st_mode), "file store: '{}' is not a regular file",
                   path_);
 }
@@ -34,7 +34,8 @@ FileLog::Lock::Lock(const FileLog& log, const StoreDeadline& deadline) : fd_(log
     if (errno == EINTR) continue;
     TUTTI_CHECK_ENV(errno == EWOULDBLOCK, "file store: cannot lock '{}': {}", log.path_, detail::errno_text(errno));
     if (deadline.has_passed()) {
-      throw StoreTimeout(fmt::format("store at file://{}: another process held its lock until the deadline", log.path_));
+      throw StoreTimeout(
+          fmt::format("store at file://{}: another process held its lock until the deadline", log.path_));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(5000));
@@ -44,13 +45,13 @@ FileLog::Lock::Lock(const FileLog& log, const StoreDeadline& deadline) : fd_(log
 FileLog::Lock::~Lock() { flock(fd_, LOCK_UN); }
 
 bool FileLog::is_current() const {
-  struct stat mine {}, there {};
+  struct stat mine{}, there{};
   return fstat(fd_.get(), &mine) == 0 && stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
          mine.st_ino == there.st_ino;
 }
 
 int64_t FileLog::size() const {
-  struct stat status {};
+  struct stat status{};
   TUTTI_CHECK_ENV(fstat(fd_.get(), &status) == 0, "file store: cannot read '{}': {}", path_, detail::errno_text(errno));
   TUTTI_CHECK_ENV(status.st_nlink > 0, "store at file://{}: the file was deleted while in use", path_);
   TUTTI_CHECK_ENV(status.st_size >= offset_, "store at file://{}: the file was cut from {} to {} bytes while in use",
@@ -75,9 +76,10 @@ std::string FileLog::read_at(int64_t offset, size_t count) const {
 void FileLog::read_new(const std::function<void(uint8_t code, std::string_view body)>& apply) {
   const int64_t end = size();
   const auto damaged = [&](std::string_view how) {
-    throw EnvironmentError(fmt::format("store at file://{}: {} at byte {}; is it a file of a store? Delete it and start "
-                                       "all ranks again",
-                                       path_, how, offset_));
+    throw EnvironmentError(
+        fmt::format("store at file://{}: {} at byte {}; is it a file of a store? Delete it and start "
+                    "all ranks again",
+                    path_, how, offset_));
   };
   while (end - offset_ >= static_cast<int64_t>(kHashBytes + kWireHeaderBytes)) {
     const std::string head = read_at(offset_, kHashBytes + kWireHeaderBytes);

@@ -123,9 +123,10 @@ void FileStore::barrier(std::string_view key, int64_t world_size, Timeout timeou
 }
 
 void FileStore::throw_no_queues(std::string_view call) const {
-  throw UsageError(fmt::format("store at {}: {}: a FileStore has no queues (StoreCapability::kQueues); use a TcpStore, "
-                               "or a HashStore inside one process",
-                               address(), call));
+  throw UsageError(
+      fmt::format("store at {}: {}: a FileStore has no queues (StoreCapability::kQueues); use a TcpStore, "
+                  "or a HashStore inside one process",
+                  address(), call));
 }
 
 void FileStore::queue_push(std::string_view, std::string_view) { throw_no_queues("queue_push"); }

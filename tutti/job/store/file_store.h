@@ -1,8 +1,8 @@
 // FileStore: a store in a file on a shared file system, without a server.
 //
 // The file is a log of changes; each process keeps the table that the log describes in memory. A process that is killed
-// while writing does not damage the store; one that is killed at a barrier stays counted there. Waiting polls the file at
-// intervals of 1 to 50 ms. File systems without flock() are refused with an error.
+// while writing does not damage the store; one that is killed at a barrier stays counted there. Waiting polls the file
+// at intervals of 1 to 50 ms. File systems without flock() are refused with an error.
 #pragma once
 
 #include <memory>

@@ -84,7 +84,7 @@ class FileStore::Shared {
   std::unique_ptr<FileLog> log_;
   KeyTable table_;
   std::shared_ptr<BarrierRound> last_round_;  // of the newest arrival
-  uint64_t changes_ = 0;  // applied by this process so far
+  uint64_t changes_ = 0;                      // applied by this process so far
   int64_t joined_ = 0;
   int64_t quit_ = 0;
 };

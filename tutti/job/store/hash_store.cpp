@@ -33,7 +33,8 @@ HashStore::HashStore(std::chrono::milliseconds timeout) : HashStore(std::make_sh
 HashStore::HashStore(std::shared_ptr<Shared> shared, std::chrono::milliseconds timeout)
     : Store(timeout), shared_(std::move(shared)) {}
 HashStore::~HashStore() {
-  if (shared_->process.is_in_child()) ForkGuard::keep(std::move(shared_));  // its destructor would wait for threads of the parent
+  if (shared_->process.is_in_child())
+    ForkGuard::keep(std::move(shared_));  // its destructor would wait for threads of the parent
 }
 
 std::string HashStore::address() const { return "this process"; }

@@ -15,7 +15,7 @@ namespace {
 std::string read_key_file(const char* path) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   TUTTI_CHECK_ENV(fd >= 0, "TUTTI_JOB_KEY_FILE names '{}', which cannot be read: {}", path, detail::errno_text(errno));
-  struct stat status {};
+  struct stat status{};
   std::string key(kMaxJobKeyBytes + 1, '\0');
   ssize_t count = -1;
   if (fstat(fd, &status) == 0) {

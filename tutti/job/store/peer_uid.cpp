@@ -26,7 +26,10 @@ struct End {
     return is_v4() ? &reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr
                    : reinterpret_cast<const sockaddr_in6&>(address).sin6_addr.s6_addr32;
   }
-  uint16_t port() const { return is_v4() ? reinterpret_cast<const sockaddr_in&>(address).sin_port : reinterpret_cast<const sockaddr_in6&>(address).sin6_port; }
+  uint16_t port() const {
+    return is_v4() ? reinterpret_cast<const sockaddr_in&>(address).sin_port
+                   : reinterpret_cast<const sockaddr_in6&>(address).sin6_port;
+  }
   std::string text() const {
     std::string text;
     for (int i = 0; i < (is_v4() ? 1 : 4); ++i) text += fmt::format("{:08X}", words()[i]);
@@ -42,7 +45,11 @@ std::optional<uid_t> ask_the_kernel(const End& near, const End& far) {
     nlmsghdr head;
     inet_diag_req_v2 body;
   } request{};
-  request.head = {.nlmsg_len = sizeof request, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST, .nlmsg_seq = 0, .nlmsg_pid = 0};
+  request.head = {.nlmsg_len = sizeof request,
+                  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                  .nlmsg_flags = NLM_F_REQUEST,
+                  .nlmsg_seq = 0,
+                  .nlmsg_pid = 0};
   request.body.sdiag_family = near.is_v4() ? AF_INET : AF_INET6;
   request.body.sdiag_protocol = IPPROTO_TCP;
   request.body.idiag_states = ~0U;
@@ -56,9 +63,11 @@ std::optional<uid_t> ask_the_kernel(const End& near, const End& far) {
   alignas(nlmsghdr) char reply[4096];
   const ssize_t got = recv(netlink.get(), reply, sizeof reply, MSG_DONTWAIT);
   const auto* head = reinterpret_cast<const nlmsghdr*>(reply);
-  if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))) || head->nlmsg_type != SOCK_DIAG_BY_FAMILY) return std::nullopt;
+  if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))) || head->nlmsg_type != SOCK_DIAG_BY_FAMILY)
+    return std::nullopt;
   const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(head));
-  if (found->idiag_inode == 0) return std::nullopt;  // closed by its process: it has no owner any more, and counts as root's
+  if (found->idiag_inode == 0)
+    return std::nullopt;  // closed by its process: it has no owner any more, and counts as root's
   return found->idiag_uid;
 }
 
@@ -80,7 +89,8 @@ std::optional<uid_t> uid_in_socket_table(std::string_view table, std::string_vie
 std::optional<uid_t> uid_of_peer(int fd) {
   End mine, theirs;
   socklen_t size = sizeof mine.address, peer_size = sizeof theirs.address;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&mine.address), &size) != 0 || getpeername(fd, reinterpret_cast<sockaddr*>(&theirs.address), &peer_size) != 0) {
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&mine.address), &size) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&theirs.address), &peer_size) != 0) {
     return std::nullopt;
   }
   if (const auto uid = ask_the_kernel(theirs, mine)) return uid;

@@ -18,8 +18,8 @@ constexpr uint64_t kListener = 0;
 constexpr uint64_t kWake = 1;
 constexpr uint64_t kFirstClient = 2;
 
-// Clients that have not proved the key yet: enough for all ranks of a job that come at once. Of more, the oldest leaves: a client
-// that knows the key proves it within a few round trips, and tries again if it was too slow.
+// Clients that have not proved the key yet: enough for all ranks of a job that come at once. Of more, the oldest
+// leaves: a client that knows the key proves it within a few round trips, and tries again if it was too slow.
 constexpr size_t kMostGreeting = 4096;
 
 void watch(int epoll, int operation, int fd, uint32_t events, uint64_t id) {
@@ -115,8 +115,10 @@ std::string TcpStoreServer::Loop::refusal_of_newcomer(int fd) const {
   if (!job_key_.empty()) return "";  // it proves that it knows the key
   const std::optional<uid_t> uid = uid_of_peer(fd);
   if (uid == geteuid()) return "";
-  return fmt::format("without a job key the store serves its own user only, {}, and the client belongs to {}; with a key in TUTTI_JOB_KEY it serves all who know it", geteuid(),
-                     uid ? fmt::format("user {}", *uid) : "nobody whom the system names");
+  return fmt::format(
+      "without a job key the store serves its own user only, {}, and the client belongs to {}; with a key in "
+      "TUTTI_JOB_KEY it serves all who know it",
+      geteuid(), uid ? fmt::format("user {}", *uid) : "nobody whom the system names");
 }
 
 void TcpStoreServer::Loop::note_refusal(const std::string& peer, const std::string& why) {
@@ -132,11 +134,13 @@ void TcpStoreServer::Loop::accept_one(UniqueFd fd, const sockaddr_storage& peer)
   watch(epoll_.get(), EPOLL_CTL_ADD, entry.session.fd(), entry.events, client);
   const auto added = sessions_.emplace(client, std::move(entry)).first;
   greeting_.insert(client);
-  if (const std::string refusal = refusal_of_newcomer(added->second.session.fd()); !refusal.empty()) added->second.session.refuse(refusal);
+  if (const std::string refusal = refusal_of_newcomer(added->second.session.fd()); !refusal.empty())
+    added->second.session.refuse(refusal);
   settle(client);
   if (greeting_.size() > kMostGreeting) {
     const Client oldest = *greeting_.begin();
-    note_refusal(sessions_.at(oldest).session.peer(), fmt::format("it was the slowest of {} that greeted at once", kMostGreeting + 1));
+    note_refusal(sessions_.at(oldest).session.peer(),
+                 fmt::format("it was the slowest of {} that greeted at once", kMostGreeting + 1));
     close_client(oldest);
   }
 }
@@ -179,7 +183,8 @@ void TcpStoreServer::Loop::settle(Client client) {
     note_refusal(session.peer(), refusal);
   }
   if (session.state() == ServerSession::State::kGone) return close_client(client);
-  if (session.state() == ServerSession::State::kReady && std::exchange(entry.is_greeting, false)) greeting_.erase(client);
+  if (session.state() == ServerSession::State::kReady && std::exchange(entry.is_greeting, false))
+    greeting_.erase(client);
   const bool is_waiting = requests_.is_waiting(client);
   const std::optional<Moment> deadline = is_waiting ? std::nullopt : session.deadline();
   if (deadline != entry.deadline) {

@@ -17,7 +17,8 @@ void set_keepalive(int fd, int level, int option, int value) { setsockopt(fd, le
 void end_when_host_is_silent(int fd) {
   set_keepalive(fd, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
   set_keepalive(fd, IPPROTO_TCP, TCP_KEEPINTVL, kSecondsBetweenProbes);
-  set_keepalive(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(kSilenceOfAHost.count() - kIdleSeconds) / kSecondsBetweenProbes);
+  set_keepalive(fd, IPPROTO_TCP, TCP_KEEPCNT,
+                static_cast<int>(kSilenceOfAHost.count() - kIdleSeconds) / kSecondsBetweenProbes);
   set_keepalive(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
@@ -25,7 +26,8 @@ bool SilenceWatch::is_silent(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
   const bool is_known = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  // A repeated packet, since an acknowledgement came. Probes of a window that is shut are answered, and are not counted here.
+  // A repeated packet, since an acknowledgement came. Probes of a window that is shut are answered, and are not counted
+  // here.
   if (!is_known || info.tcpi_unacked == 0 || info.tcpi_retransmits == 0) {
     since_.reset();
     return false;

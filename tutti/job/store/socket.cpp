@@ -131,8 +131,9 @@ UniqueFd try_connect(const std::string& host, int port, const StoreDeadline& dea
       return fd;
     }
     TUTTI_CHECK_ENV(result != ENETUNREACH || address.storage.ss_family != AF_INET || !is_loopback(address.storage),
-                    "store: {} cannot be reached, because the loopback interface of this host or container is down ({}); bring it up: ip link set lo up", to_text(address.storage),
-                    detail::errno_text(result));
+                    "store: {} cannot be reached, because the loopback interface of this host or container is down "
+                    "({}); bring it up: ip link set lo up",
+                    to_text(address.storage), detail::errno_text(result));
     error = fmt::format("{} ({})", detail::errno_text(result), to_text(address.storage));
   }
   return UniqueFd();
@@ -151,9 +152,9 @@ UniqueFd listen_on(const std::string& bind_address, int port) {
       reason = detail::errno_text(result);
       if (result != EADDRINUSE) continue;
       const std::string owner = find_port_owner(port);
-      throw EnvironmentError(fmt::format(
-          "store server: cannot listen on {}: {}{}; choose another port, or port 0 for any that is free",
-          to_text(address.storage), reason, owner.empty() ? "" : fmt::format(" by {}", owner)));
+      throw EnvironmentError(
+          fmt::format("store server: cannot listen on {}: {}{}; choose another port, or port 0 for any that is free",
+                      to_text(address.storage), reason, owner.empty() ? "" : fmt::format(" by {}", owner)));
     }
   }
   throw EnvironmentError(

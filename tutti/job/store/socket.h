@@ -17,8 +17,8 @@ std::string host_and_port(const std::string& host, int port);
 // host is another one or unknown.
 std::string loopback_of(const std::string& host);
 
-// One pass over the addresses of the host. An invalid UniqueFd and the reason in `error` when none answers. EnvironmentError for 127.0.0.1 on a host whose loopback interface is
-// down: waiting would not help.
+// One pass over the addresses of the host. An invalid UniqueFd and the reason in `error` when none answers.
+// EnvironmentError for 127.0.0.1 on a host whose loopback interface is down: waiting would not help.
 UniqueFd try_connect(const std::string& host, int port, const StoreDeadline& deadline, std::string& error);
 
 // Listens on `bind_address` ("" = every address of this host, IPv6 and IPv4) and `port` (0 = the system picks).

@@ -30,7 +30,8 @@ void heed_alarm(Store& store, const std::string& alarm) {
   if (store.check({alarm})) throw MeetingEnded(printable_lines(store.get(alarm)));
 }
 
-Met meet_in_store(const StoreMeeting& meeting, const std::string& value, const std::function<void(const std::vector<int>&)>& late) {
+Met meet_in_store(const StoreMeeting& meeting, const std::string& value,
+                  const std::function<void(const std::vector<int>&)>& late) {
   Store& store = meeting.store;
   const std::string came = meeting.key + "/came", complete = meeting.key + "/complete";
   Store::Keys keys;
@@ -61,7 +62,8 @@ Met meet_in_store(const StoreMeeting& meeting, const std::string& value, const s
   }
   Met met;
   for (size_t begin = 0; begin < keys.size(); begin += kMaxStoreKeys) {
-    const auto first = keys.begin() + static_cast<std::ptrdiff_t>(begin), last = keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), begin + kMaxStoreKeys));
+    const auto first = keys.begin() + static_cast<std::ptrdiff_t>(begin),
+               last = keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), begin + kMaxStoreKeys));
     for (std::string& value : store.multi_get({first, last})) met.values.push_back(std::move(value));
   }
   // Whoever counts last knows that all have read.

@@ -24,11 +24,12 @@ struct StoreMeeting {
 
 struct Met {
   std::vector<std::string> values;  // by rank
-  bool is_last = false;             // all other ranks have the values, and the meeting's keys have been removed from the store
+  bool is_last = false;  // all other ranks have the values, and the meeting's keys have been removed from the store
 };
 
 // Returns when all ranks have called it. At the deadline, calls `late` with the missing ranks, which must throw.
-Met meet_in_store(const StoreMeeting& meeting, const std::string& value, const std::function<void(const std::vector<int>&)>& late);
+Met meet_in_store(const StoreMeeting& meeting, const std::string& value,
+                  const std::function<void(const std::vector<int>&)>& late);
 
 // Another member has ended the meeting.
 class MeetingEnded : public PeerError {

@@ -1,4 +1,5 @@
-// Carries out the requests of TcpStoreServer's clients. It holds the table and the clients that wait, and knows no sockets.
+// Carries out the requests of TcpStoreServer's clients. It holds the table and the clients that wait, and knows no
+// sockets.
 //
 // Used by one thread. A client has at most one request at a time.
 #pragma once
@@ -45,15 +46,18 @@ class StoreRequests {
     uint64_t ticket = 0;  // who waits longer has the smaller one
     Moment deadline;
     Store::Keys keys;  // one for a queue or barrier
-    // Here stand the first of the keys that is missing, and what the table had erased when all before it were there. So a change costs those who wait for it
-    // a look at the keys behind, each of which is looked at once, and at all of them only after an erasure.
+    // Here stand the first of the keys that is missing, and what the table had erased when all before it were there. So
+    // a change costs those who wait for it a look at the keys behind, each of which is looked at once, and at all of
+    // them only after an erasure.
     size_t first_missing = 0;
     uint64_t num_erased = 0;
     bool wants_values = false;
     std::shared_ptr<BarrierRound> round;
     std::string name;
   };
-  static std::string name_of(Reason reason, std::string_view key) { return static_cast<char>(reason) + std::string(key); }
+  static std::string name_of(Reason reason, std::string_view key) {
+    return static_cast<char>(reason) + std::string(key);
+  }
 
   void dispatch(Client client, WireOp op, WireReader& body);
   void get(Client client, WireReader& body);

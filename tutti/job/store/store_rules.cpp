@@ -30,7 +30,8 @@ void check_store_key(std::string_view key) {
 }
 
 void check_store_key_count(size_t count) {
-  TUTTI_CHECK(count <= kMaxStoreKeys, "store: one call names {} keys, the limit is {}; make several calls", count, kMaxStoreKeys);
+  TUTTI_CHECK(count <= kMaxStoreKeys, "store: one call names {} keys, the limit is {}; make several calls", count,
+              kMaxStoreKeys);
 }
 
 void check_store_keys(const Store::Keys& keys) {
@@ -67,8 +68,7 @@ int64_t store_add(std::string_view key, std::string_view stored, int64_t amount)
   return sum;
 }
 
-StoreDeadline::StoreDeadline(std::chrono::milliseconds timeout)
-    : moment_(deadline_after(timeout)) {}
+StoreDeadline::StoreDeadline(std::chrono::milliseconds timeout) : moment_(deadline_after(timeout)) {}
 
 int StoreDeadline::poll_milliseconds() const {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(moment_ - std::chrono::steady_clock::now());

@@ -7,7 +7,8 @@
 namespace tutti::comm {
 
 std::shared_ptr<Store> connect_store(TcpStoreOptions options) {
-  return services_for(fmt::format("the store over TCP, which {}:{} would name,", options.host, options.port)).connect_store(std::move(options));
+  return services_for(fmt::format("the store over TCP, which {}:{} would name,", options.host, options.port))
+      .connect_store(std::move(options));
 }
 
 std::shared_ptr<TcpStoreServer> serve_store(TcpStoreServerOptions options) {

@@ -19,7 +19,9 @@ constexpr int kLookMilliseconds = 500;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
-std::string text_of_silence() { return fmt::format("the server's host has not answered for {} s", kSilenceOfAHost.count()); }
+std::string text_of_silence() {
+  return fmt::format("the server's host has not answered for {} s", kSilenceOfAHost.count());
+}
 
 std::string text_of_error(int error) {
   if (error == EPIPE || error == ECONNRESET) return "the server closed the connection";
@@ -30,7 +32,8 @@ std::string text_of_error(int error) {
                                     const std::string& error) {
   std::string hint = "Is rank 0 running, and are host and port its own?";
   if (!has_key && loopback_of(host).empty()) {
-    hint = "Without a job key a server listens on its own host only: set TUTTI_JOB_KEY to the same secret on all hosts.";
+    hint =
+        "Without a job key a server listens on its own host only: set TUTTI_JOB_KEY to the same secret on all hosts.";
   }
   throw StoreTimeout(fmt::format("store at tcp://{}: nobody answered for {:.3f} s; last error: {}. {}",
                                  host_and_port(host, port), waited, error, hint));
@@ -65,9 +68,10 @@ bool TcpConnection::greet(const std::string& job_key, const StoreDeadline& deadl
   const auto check_accepted = [&](const WireReply& reply) {
     if (reply.status == WireStatus::kOk) return;
     WireReader reader(reply.body);
-    throw UsageError(fmt::format(
-        "store at {}: the server refused this client: {}. All ranks need the same TUTTI_JOB_KEY (or TUTTI_JOB_KEY_FILE)",
-        address_, printable_lines(reader.read_bytes())));
+    throw UsageError(
+        fmt::format("store at {}: the server refused this client: {}. All ranks need the same TUTTI_JOB_KEY (or "
+                    "TUTTI_JOB_KEY_FILE)",
+                    address_, printable_lines(reader.read_bytes())));
   };
   const auto read_array = [&](WireReader& reader, auto bytes) {
     const std::string_view text = reader.read_bytes();
@@ -114,9 +118,10 @@ WireReply TcpConnection::call(const std::string& frame, const StoreDeadline& dea
                                        key.empty() ? "" : fmt::format(" of '{}'", printable_key(key))));
   };
   if (!broken_.empty()) {
-    throw EnvironmentError(fmt::format("store at {}: {} is not possible, the connection broke earlier ({}); make a new "
-                                       "TcpStore or a clone()",
-                                       address_, op, broken_));
+    throw EnvironmentError(
+        fmt::format("store at {}: {} is not possible, the connection broke earlier ({}); make a new "
+                    "TcpStore or a clone()",
+                    address_, op, broken_));
   }
   WireReply reply;
   std::string error;
@@ -145,8 +150,8 @@ bool TcpConnection::exchange(const std::string& frame, const StoreDeadline& dead
   if (header.version != kWireVersion || header.reserved != 0 || header.body_bytes > kMaxWireBody ||
       header.code > static_cast<uint8_t>(WireStatus::kRefused)) {
     broken_ = "its bytes are not those of a Tutti store";
-    throw WireError(fmt::format("store at {}: whoever answers there is no Tutti store of protocol version {}",
-                                address_, kWireVersion));
+    throw WireError(fmt::format("store at {}: whoever answers there is no Tutti store of protocol version {}", address_,
+                                kWireVersion));
   }
   reply.status = static_cast<WireStatus>(header.code);
   reply.body.resize(header.body_bytes);

@@ -21,14 +21,16 @@ struct WireReply {
 // request is unknown, and replies would no longer belong to their requests.
 class TcpConnection {
  public:
-  // Retries until a server answers or the time is over, then greets it and proves the key. StoreTimeout, naming address, time
-  // and last error. UsageError when client and server have different job keys, or only one of them has a key.
+  // Retries until a server answers or the time is over, then greets it and proves the key. StoreTimeout, naming
+  // address, time and last error. UsageError when client and server have different job keys, or only one of them has a
+  // key.
   TcpConnection(const std::string& host, int port, const std::string& job_key, std::chrono::milliseconds timeout);
 
   // "tcp://127.0.0.1:29500"
   const std::string& address() const { return address_; }
   // Sends a frame and waits for its reply. `op` and `key` are for messages: "store at tcp://h:p: the server closed the
-  // connection during get of 'k'". EnvironmentError when the server is gone, silent at the deadline, or on a host that has vanished.
+  // connection during get of 'k'". EnvironmentError when the server is gone, silent at the deadline, or on a host that
+  // has vanished.
   WireReply call(const std::string& frame, const StoreDeadline& deadline, std::string_view op, std::string_view key);
 
  private:

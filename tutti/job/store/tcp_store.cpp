@@ -44,9 +44,10 @@ WireReply TcpStore::call(std::string_view op, std::string_view key, std::chrono:
   std::unique_lock lock(mutex_);
   while (busy_) {
     if (deadline.has_passed()) {
-      throw StoreTimeout(fmt::format("store at {}: {} of '{}' waited {:.3f} s for another call on the same handle; give "
-                                     "each thread a clone()",
-                                     address(), op, printable_key(key), static_cast<double>(limit.count()) / 1000));
+      throw StoreTimeout(
+          fmt::format("store at {}: {} of '{}' waited {:.3f} s for another call on the same handle; give "
+                      "each thread a clone()",
+                      address(), op, printable_key(key), static_cast<double>(limit.count()) / 1000));
     }
     free_again_.wait_until(lock, deadline.moment());
   }
@@ -85,15 +86,12 @@ std::string TcpStore::compare_set(std::string_view key, std::string_view expecte
   check_store_key(key);
   check_store_value(key, expected.size());
   check_store_value(key, desired.size());
-  return read_reply(call_now("compare_set", key,
-                             [&] {
-                               return WireWriter(WireOp::kCompareSet)
-                                   .put_bytes(key)
-                                   .put_bytes(expected)
-                                   .put_bytes(desired)
-                                   .finish();
-                             }),
-                    [](WireReader& reader) { return std::string(reader.read_bytes()); });
+  return read_reply(
+      call_now("compare_set", key,
+               [&] {
+                 return WireWriter(WireOp::kCompareSet).put_bytes(key).put_bytes(expected).put_bytes(desired).finish();
+               }),
+      [](WireReader& reader) { return std::string(reader.read_bytes()); });
 }
 
 bool TcpStore::delete_key(std::string_view key) {

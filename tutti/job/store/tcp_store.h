@@ -24,8 +24,9 @@ struct TcpStoreOptions {
   std::string job_key = read_job_key();
 };
 
-// Calls of several threads on one TcpStore are serialized, so a call that waits holds up the others. Each clone() has its own
-// connection. In a fork()ed child, whose parent goes on using the connection, all calls but clone() are a UsageError.
+// Calls of several threads on one TcpStore are serialized, so a call that waits holds up the others. Each clone() has
+// its own connection. In a fork()ed child, whose parent goes on using the connection, all calls but clone() are a
+// UsageError.
 class TcpStore : public Store {
  public:
   // StoreTimeout when no server answers at host and port by the deadline; UsageError when the job keys differ.

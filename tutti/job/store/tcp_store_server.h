@@ -1,9 +1,9 @@
 // TcpStoreServer: holds the table of TcpStores and serves thousands of clients with one thread.
 //
-// With a job key (job_key.h), a client that does not prove that it knows the key is refused; without one, the server only listens
-// on a loopback address. A client that violates the protocol or stalls in the middle of a request is dropped, with a reply that
-// says why. No client can stop the server or make it buffer more than one request and one reply of 129 MiB. A request with a list of more than 65536 items
-// (kMaxStoreKeys) is answered with an error.
+// With a job key (job_key.h), a client that does not prove that it knows the key is refused; without one, the server
+// only listens on a loopback address. A client that violates the protocol or stalls in the middle of a request is
+// dropped, with a reply that says why. No client can stop the server or make it buffer more than one request and one
+// reply of 129 MiB. A request with a list of more than 65536 items (kMaxStoreKeys) is answered with an error.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,8 @@ struct TcpStoreServerOptions {
   std::string job_key = read_job_key();
 };
 
-// Serves from construction to destruction, which closes the connections of remaining clients. May be called by any thread.
+// Serves from construction to destruction, which closes the connections of remaining clients. May be called by any
+// thread.
 class TcpStoreServer {
  public:
   // EnvironmentError when it cannot listen; the text names address and port and, if /proc shows it, the process that

@@ -84,7 +84,9 @@ std::vector<std::string> WireReader::read_list(size_t most) {
   if (count > rest_.size() / 4) {
     throw WireError(fmt::format("malformed frame: a list of {} items in {} bytes", count, rest_.size()));
   }
-  if (count > most) throw UsageError(fmt::format("store: one request has a list of {} items, the limit is {}; make several", count, most));
+  if (count > most)
+    throw UsageError(
+        fmt::format("store: one request has a list of {} items, the limit is {}; make several", count, most));
   std::vector<std::string> items;
   items.reserve(count);
   for (size_t i = 0; i < count; ++i) items.emplace_back(read_bytes());

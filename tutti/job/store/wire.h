@@ -4,8 +4,8 @@
 // request is its WireOp, that of a reply its WireStatus; a client sends its next request after the reply. Numbers are
 // little endian; bytes are a u32 count and the bytes; a list is a u32 count and its items. Every count is compared with
 // what is there before anything is allocated. A connection begins with kHello: client's nonce and whether it has a key;
-// the reply is the server's nonce and whether it has one. If so, kProof follows: the client's proof, and the server's in
-// the reply.
+// the reply is the server's nonce and whether it has one. If so, kProof follows: the client's proof, and the server's
+// in the reply.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,9 @@ int64_t room_of_backward(const OpCall& call, int64_t threads) {
   const DType compute = compute_dtype(call[1].dtype());
   const std::vector<TreePart> parts = tree_parts(n.Sk, levels_for(groups, threads), codegen::contraction_leaf());
   const int64_t count = std::ssize(parts), tasks = groups * count, at_once = std::min(threads, tasks);
-  return at_once * GradientSums::room(call, parts[0].count) + (count == 1 ? at_once : tasks) * block_bytes(n.rows() * GradientSums::dq_width(n, compute) * itemsize(compute));
+  return at_once * GradientSums::room(call, parts[0].count) +
+         (count == 1 ? at_once : tasks) *
+             block_bytes(n.rows() * GradientSums::dq_width(n, compute) * itemsize(compute));
 }
 
 void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
@@ -64,7 +66,8 @@ void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
     for (int64_t task = begin; task < end; ++task) {
       if (!rows.defined() || count > 1) rows = Tensor::empty({n.rows(), width}, compute);
       const int64_t group = task / count;
-      sums.run(group / n.Hkv, group % n.Hkv, parts[static_cast<size_t>(task % count)], outputs[1], outputs[2], rows.raw_data());
+      sums.run(group / n.Hkv, group % n.Hkv, parts[static_cast<size_t>(task % count)], outputs[1], outputs[2],
+               rows.raw_data());
       if (count > 1) dq[static_cast<size_t>(task)] = rows;
       else rows_of_group(group).scatter(rows.raw_data(), compute, width, 0, n.rows());
     }

@@ -42,7 +42,8 @@ void for_each_tile(const OpCall& call, Store store) {
 }
 
 // o of a node, features down, to the rows of `t`.
-void store_output(const Node& node, int64_t stride, const Tensor& t, const Tile& tile, DType compute, void* dense, const Sizes& n) {
+void store_output(const Node& node, int64_t stride, const Tensor& t, const Tile& tile, DType compute, void* dense,
+                  const Sizes& n) {
   codegen::pack({node.o, compute, 1, stride}, tile.count, n.D, compute, dense, n.D);
   rows_of(t, tile.b, tile.kv, n.G).scatter(dense, compute, n.D, tile.begin, tile.count);
 }
@@ -63,7 +64,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
     return;
   }
   for_each_tile(call, [&](const KeyTree& tree, const Node& node, const Tile& tile) {
-    const codegen::AttentionCall finish{.tile = node.o, .m = node.m, .l = node.l, .rows = n.D, .columns = tree.width(), .stride = tree.stride()};
+    const codegen::AttentionCall finish{
+        .tile = node.o, .m = node.m, .l = node.l, .rows = n.D, .columns = tree.width(), .stride = tree.stride()};
     codegen::attention_kernel_for({codegen::AttentionStep::finish, compute})(&finish);
     const Tensor dense = dense_rows(tile, n, compute);
     store_output(node, tree.stride(), outputs[0], tile, compute, dense.raw_data(), n);
@@ -77,7 +79,8 @@ void kernel_partial(const OpCall& call, std::span<const Tensor> outputs) {
   if (outputs[2].numel() == 0) return;
   if (n.Sk == 0) {
     const double identity[] = {-kInf, 0, 0};
-    for (size_t k = 0; k < 3; ++k) run_step(kCopy, {}, {full(outputs[k].sizes(), identity[k], outputs[k].dtype())}, {outputs[k]});
+    for (size_t k = 0; k < 3; ++k)
+      run_step(kCopy, {}, {full(outputs[k].sizes(), identity[k], outputs[k].dtype())}, {outputs[k]});
     return;
   }
   for_each_tile(call, [&](const KeyTree& tree, const Node& node, const Tile& tile) {

@@ -1,5 +1,5 @@
-// The forward kernels of attention: tiles of queries against blocks of keys (key_tree.h). Inputs q, k, v, first_key, last_key and
-// maybe a mask.
+// The forward kernels of attention: tiles of queries against blocks of keys (key_tree.h). Inputs q, k, v, first_key,
+// last_key and maybe a mask.
 #pragma once
 
 #include "tutti/ops/engine/op_def.h"

@@ -9,7 +9,9 @@
 namespace tutti::attention {
 namespace {
 
-char* element(const Tensor& t, int64_t offset) { return static_cast<char*>(t.raw_data()) + offset * itemsize(t.dtype()); }
+char* element(const Tensor& t, int64_t offset) {
+  return static_cast<char*>(t.raw_data()) + offset * itemsize(t.dtype());
+}
 
 }  // namespace
 
@@ -22,7 +24,8 @@ char* Rows::at(int64_t row) const {
   return static_cast<char*>(data) + (row / group * position_stride + row % group * head_stride) * itemsize(dtype);
 }
 
-// visit(first row, rows, distance) for runs of rows that lie evenly: heads of a position, or positions of a single head.
+// visit(first row, rows, distance) for runs of rows that lie evenly: heads of a position, or positions of a single
+// head.
 template <class Visit>
 void Rows::for_runs(int64_t begin, int64_t count, Visit visit) const {
   if (group == 1) return visit(begin, count, position_stride);
@@ -42,8 +45,8 @@ void Rows::gather(int64_t begin, int64_t count, DType compute, void* dense, int6
 
 void Rows::scatter(const void* dense, DType compute, int64_t width, int64_t begin, int64_t count) const {
   for_runs(begin, count, [&](int64_t row, int64_t rows, int64_t distance) {
-    codegen::store_tile(static_cast<const char*>(dense) + (row - begin) * width * itemsize(compute), compute, width, rows, length, at(row),
-                        dtype, distance, element_stride);
+    codegen::store_tile(static_cast<const char*>(dense) + (row - begin) * width * itemsize(compute), compute, width,
+                        rows, length, at(row), dtype, distance, element_stride);
   });
 }
 
@@ -76,19 +79,23 @@ void Head::prefetch(int64_t begin, int64_t end, int64_t length) const {
   constexpr int64_t kLine = 64;
   if (element_stride != 1) return;
   for (int64_t key = begin; key < end; ++key)
-    for (int64_t offset = 0; offset < length * itemsize(dtype); offset += kLine) __builtin_prefetch(at(key) + offset, 0, 2);
+    for (int64_t offset = 0; offset < length * itemsize(dtype); offset += kLine)
+      __builtin_prefetch(at(key) + offset, 0, 2);
 }
 
-KeyRange keys_of(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t s) {
+KeyRange keys_of(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b,
+                 int64_t s) {
   const SdpaAttrs& attrs = call.attrs.as<SdpaAttrs>();
   int64_t last = facets::read_int64(last_key, b * last_key.strides()[0] + s * last_key.strides()[1]);
   if (attrs.causal) last = std::min(last, s + n.Sk - n.Sq);
-  int64_t first = std::max<int64_t>(facets::read_int64(first_key, b * first_key.strides()[0] + s * first_key.strides()[1]), 0);
+  int64_t first =
+      std::max<int64_t>(facets::read_int64(first_key, b * first_key.strides()[0] + s * first_key.strides()[1]), 0);
   if (attrs.window >= 0) first = std::max(first, last - attrs.window);
   return {first, std::min(last, n.Sk - 1)};
 }
 
-Bounds::Bounds(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t begin, int64_t count)
+Bounds::Bounds(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b,
+               int64_t begin, int64_t count)
     : first(static_cast<size_t>(count)), last(static_cast<size_t>(count)) {
   for (int64_t row = begin; row < begin + count;) {
     const KeyRange keys = keys_of(call, n, first_key, last_key, b, row / n.G);
@@ -109,7 +116,8 @@ Bounds::Seen Bounds::seen(int64_t begin, int64_t end, int64_t key, int64_t keys)
   while (begin < end && !some(end - 1)) --end;
   Seen result{begin, end, true};
   for (int64_t row = begin; row < end; ++row)
-    result.all = result.all && first[static_cast<size_t>(row)] <= key && last[static_cast<size_t>(row)] >= key + keys - 1;
+    result.all =
+        result.all && first[static_cast<size_t>(row)] <= key && last[static_cast<size_t>(row)] >= key + keys - 1;
   return result;
 }
 
@@ -120,7 +128,8 @@ bool Bounds::sees(int64_t begin, int64_t end, int64_t key, int64_t keys) const {
 }
 
 KeyRange Bounds::range(int64_t begin, int64_t end) const {
-  return {*std::min_element(first.begin() + begin, first.begin() + end), *std::max_element(last.begin() + begin, last.begin() + end)};
+  return {*std::min_element(first.begin() + begin, first.begin() + end),
+          *std::max_element(last.begin() + begin, last.begin() + end)};
 }
 
 }  // namespace tutti::attention

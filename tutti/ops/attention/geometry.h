@@ -21,7 +21,8 @@ struct Rows {
   int64_t position_stride, head_stride, element_stride;
   int64_t group, length;  // heads of the group, X
 
-  // Rows [begin, begin + count) as dense rows of `width` elements, widened; kPackSlack elements behind them are written.
+  // Rows [begin, begin + count) as dense rows of `width` elements, widened; kPackSlack elements behind them are
+  // written.
   void gather(int64_t begin, int64_t count, DType compute, void* dense, int64_t width) const;
   // The reverse, rounded once.
   void scatter(const void* dense, DType compute, int64_t width, int64_t begin, int64_t count) const;
@@ -50,23 +51,26 @@ struct Head {
   DType dtype;
   int64_t key_stride, element_stride;
   char* at(int64_t key) const { return static_cast<char*>(data) + key * key_stride * itemsize(dtype); }
-  // Prefetches keys [begin, end) of `length` elements. Keys of one head are far apart in memory, with those of other heads
-  // between them, a pattern that hardware prefetchers do not detect.
+  // Prefetches keys [begin, end) of `length` elements. Keys of one head are far apart in memory, with those of other
+  // heads between them, a pattern that hardware prefetchers do not detect.
   void prefetch(int64_t begin, int64_t end, int64_t length) const;
 };
 Head head_of(const Tensor& t, int64_t b, int64_t h);
 
-// The last key that query s may see according to causal attention and last_key, and the first one, not considering first_key.
+// The last key that query s may see according to causal attention and last_key, and the first one, not considering
+// first_key.
 struct KeyRange {
   int64_t first, last;
 };
-KeyRange keys_of(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t s);
+KeyRange keys_of(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b,
+                 int64_t s);
 
 // The range of keys that each row may see, within [0, Sk); first > last for a row that sees none.
 struct Bounds {
   std::vector<int32_t> first, last;
 
-  Bounds(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t begin, int64_t count);
+  Bounds(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b, int64_t begin,
+         int64_t count);
 
   struct Seen {
     int64_t begin = 0, end = 0;  // all rows that see any of the keys are in [begin, end); equal when there are none
@@ -75,7 +79,7 @@ struct Bounds {
   // Which of the rows [begin, end) see keys of [key, key + keys).
   Seen seen(int64_t begin, int64_t end, int64_t key, int64_t keys) const;
   bool sees(int64_t begin, int64_t end, int64_t key, int64_t keys) const;  // whether some row sees some key
-  KeyRange range(int64_t begin, int64_t end) const;                       // the range of keys that any of the rows sees
+  KeyRange range(int64_t begin, int64_t end) const;  // the range of keys that any of the rows sees
 };
 
 }  // namespace tutti::attention

@@ -20,7 +20,9 @@ using codegen::TileProduct;
 // An input by its place in kernel_backward.
 constexpr size_t kG = 0, kQ = 1, kK = 2, kV = 3, kO = 4, kLse = 5, kFirst = 6, kLast = 7, kMask = 8;
 
-int64_t longest(const ContractionTree& tree) { return *std::max_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end()); }
+int64_t longest(const ContractionTree& tree) {
+  return *std::max_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end());
+}
 
 // Sums of one result over several calls of a product: where they wait, and how wide they are.
 struct Sums {
@@ -29,17 +31,38 @@ struct Sums {
   int64_t depth, columns;
 
   // A leaf of `length`, 0 for one that is absent.
-  void add(const PendingSums::Step& step, const void* a, const void* b, int64_t b_stride, int64_t length, const codegen::TilePartOf* part) const {
+  void add(const PendingSums::Step& step, const void* a, const void* b, int64_t b_stride, int64_t length,
+           const codegen::TilePartOf* part) const {
     const int32_t leaf = static_cast<int32_t>(length);
-    product.run({.a = a, .b = b, .b_stride = b_stride, .c = nullptr, .c_stride = 0, .columns = columns, .leaf_lengths = &leaf,
-                 .merges = &step.merges, .is_last = false, .stack = pending, .depth = depth, .pending = step.pending, .part = part});
+    product.run({.a = a,
+                 .b = b,
+                 .b_stride = b_stride,
+                 .c = nullptr,
+                 .c_stride = 0,
+                 .columns = columns,
+                 .leaf_lengths = &leaf,
+                 .merges = &step.merges,
+                 .is_last = false,
+                 .stack = pending,
+                 .depth = depth,
+                 .pending = step.pending,
+                 .part = part});
   }
   // The sum, or zero when nothing waits. A leaf 0 * 0 is added, which leaves no -0.
   void finish(int64_t waiting, const void* zeros, void* c, int64_t c_stride) const {
     const int32_t leaf = 1;
     const uint8_t merges = static_cast<uint8_t>(waiting);
-    product.run({.a = zeros, .b = zeros, .b_stride = columns, .c = c, .c_stride = c_stride, .columns = columns, .leaf_lengths = &leaf,
-                 .merges = &merges, .stack = pending, .depth = depth, .pending = waiting});
+    product.run({.a = zeros,
+                 .b = zeros,
+                 .b_stride = columns,
+                 .c = c,
+                 .c_stride = c_stride,
+                 .columns = columns,
+                 .leaf_lengths = &leaf,
+                 .merges = &merges,
+                 .stack = pending,
+                 .depth = depth,
+                 .pending = waiting});
   }
 };
 
@@ -58,7 +81,8 @@ GradientSums::GradientSums(const OpCall& call)
       over_positions_(ContractionTree::halving(n_.Sq, static_cast<int32_t>(token_grain()))),
       by_feature_(compute_, n_.D) {
   const int64_t slack = codegen::kPackSlack, rows = longest(over_positions_) * n_.G;
-  const int64_t keys = longest(ContractionTree::halving(n_.Sk)), across = stride_of(codegen::whole_registers(keys, compute_), compute_);
+  const int64_t keys = longest(ContractionTree::halving(n_.Sk)),
+                across = stride_of(codegen::whole_registers(keys, compute_), compute_);
   rows_ = Tensor::empty({rows * n_.D + slack}, compute_);
   other_rows_ = Tensor::empty({rows * n_.D + slack}, compute_);
   delta_ = Tensor::empty({n_.rows(), 1}, compute_);
@@ -82,7 +106,17 @@ GradientSums::GradientSums(const OpCall& call)
   int64_t begin = 0;
   for (const int32_t positions : over_positions_.leaf_lengths) {
     const int64_t count = positions * n_.G;
-    leaves_.push_back({begin, count, TileProduct(product_compute(call[kQ], call[kK], compute_), count), TileProduct(product_compute(call[kG], call[kV], compute_), count), TileProduct(compute_, count), take(count * n_.D), take(count * n_.D), take(count * n_.D), take(count * n_.D), nullptr, {}});
+    leaves_.push_back({begin,
+                       count,
+                       TileProduct(product_compute(call[kQ], call[kK], compute_), count),
+                       TileProduct(product_compute(call[kG], call[kV], compute_), count),
+                       TileProduct(compute_, count),
+                       take(count * n_.D),
+                       take(count * n_.D),
+                       take(count * n_.D),
+                       take(count * n_.D),
+                       nullptr,
+                       {}});
     begin += count;
   }
 }
@@ -92,11 +126,15 @@ int64_t GradientSums::room(const OpCall& call, int64_t keys_of_part) {
   const Sizes n = sizes_of(call[kQ], call[kK]);
   const DType compute = compute_dtype(call[kQ].dtype());
   const int64_t width = dq_width(n, compute), slack = codegen::kPackSlack;
-  const ContractionTree over_features = ContractionTree::halving(n.D), over_positions = ContractionTree::halving(n.Sq, static_cast<int32_t>(token_grain()));
-  const int64_t rows = longest(over_positions) * n.G, keys = longest(ContractionTree::halving(n.Sk)), across = stride_of(codegen::whole_registers(keys, compute), compute);
+  const ContractionTree over_features = ContractionTree::halving(n.D),
+                        over_positions = ContractionTree::halving(n.Sq, static_cast<int32_t>(token_grain()));
+  const int64_t rows = longest(over_positions) * n.G, keys = longest(ContractionTree::halving(n.Sk)),
+                across = stride_of(codegen::whole_registers(keys, compute), compute);
   int64_t bytes = 0;
   const auto take = [&](int64_t elements) { bytes += block_bytes((elements + slack) * itemsize(compute)); };
-  for (const int64_t size : {rows * n.D, rows * n.D, n.rows(), n.rows(), rows * across, rows * across, rows * keys, n.D * across, n.D * across, keys * width, n.D * across}) take(size);
+  for (const int64_t size : {rows * n.D, rows * n.D, n.rows(), n.rows(), rows * across, rows * across, rows * keys,
+                             n.D * across, n.D * across, keys * width, n.D * across})
+    take(size);
   if (call.inputs.size() > kMask) take(rows * across);
   if (over_features.leaf_lengths.size() > 1) take(over_features.depth() * rows * across);
   take(over_positions.depth() * n.D * across);
@@ -115,7 +153,8 @@ void GradientSums::load_rows(int64_t b, int64_t kv, int64_t depth) {
   statistics_of(call_[kLse], b, kv, n_.G).gather(0, n_.rows(), compute_, lse_, 1);
   for (Leaf& leaf : leaves_) {
     const auto load = [&](size_t input, const Tensor& rows) {
-      tutti::attention::rows_of(call_[input], b, kv, n_.G).gather(leaf.begin, leaf.rows, compute_, rows.raw_data(), n_.D);
+      tutti::attention::rows_of(call_[input], b, kv, n_.G)
+          .gather(leaf.begin, leaf.rows, compute_, rows.raw_data(), n_.D);
     };
     const auto pack = [&](const TileProduct& product, const Tensor& rows, void* across, void* down) {
       product.pack({rows.raw_data(), compute_, 1, n_.D}, over_features_.leaf_lengths, across);
@@ -140,7 +179,8 @@ GradientSums::Keys GradientSums::load_keys(int64_t b, int64_t kv, int64_t begin,
   const Keys keys{begin, count, width, stride_of(width, compute_)};
   const auto pack_across = [&](const Head& head, const Tensor& rows, const Tensor& of, void* across) {
     const codegen::TileKind kind = codegen::tile_kind(product_compute(rows, of, compute_), codegen::cpu_target());
-    codegen::pack_leaves({head.at(begin), head.dtype, head.element_stride, head.key_stride}, over_features_.leaf_lengths, count, kind, codegen::PackSide::b, across, keys.stride);
+    codegen::pack_leaves({head.at(begin), head.dtype, head.element_stride, head.key_stride},
+                         over_features_.leaf_lengths, count, kind, codegen::PackSide::b, across, keys.stride);
   };
   pack_across(k, call_[kQ], call_[kK], k_across_);
   pack_across(v, call_[kG], call_[kV], v_across_);
@@ -155,24 +195,45 @@ void GradientSums::compute_tile(const Leaf& leaf, const Keys& keys, bool bounded
   };
   const codegen::TilePartOf part(seen_tile);
   const auto multiply = [&](const TileProduct& product, const void* rows, const void* across, void* result) {
-    product.run({.a = rows, .b = across, .b_stride = keys.stride, .c = result, .c_stride = keys.stride, .columns = keys.width,
-                 .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
-                 .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_scores_,
-                 .depth = static_cast<int64_t>(over_features_.depth()), .part = bounded ? &part : nullptr});
+    product.run({.a = rows,
+                 .b = across,
+                 .b_stride = keys.stride,
+                 .c = result,
+                 .c_stride = keys.stride,
+                 .columns = keys.width,
+                 .leaf_lengths = over_features_.leaf_lengths.data(),
+                 .merges = over_features_.merges.data(),
+                 .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()),
+                 .stack = pending_scores_,
+                 .depth = static_cast<int64_t>(over_features_.depth()),
+                 .part = bounded ? &part : nullptr});
   };
   multiply(leaf.by_keys, leaf.q, k_across_, p_);
   multiply(leaf.by_values, leaf.g, v_across_, ds_);
-  if (bias_) mask_rows(call_[kMask], b, kv, n_).part(keys.begin, keys.count).gather(leaf.begin, leaf.rows, compute_, bias_, keys.stride);
-  const AttentionCall call{.tile = p_, .other = ds_, .bias = bias_, .first = bounds_->first.data() + leaf.begin, .last = bounds_->last.data() + leaf.begin,
-                           .lse = moved(lse_, leaf.begin, compute_), .delta = moved(delta_.raw_data(), leaf.begin, compute_), .rows = leaf.rows,
-                           .columns = keys.width, .stride = keys.stride, .first_key = keys.begin, .scale = call_.attrs.as<SdpaAttrs>().scale};
+  if (bias_)
+    mask_rows(call_[kMask], b, kv, n_)
+        .part(keys.begin, keys.count)
+        .gather(leaf.begin, leaf.rows, compute_, bias_, keys.stride);
+  const AttentionCall call{.tile = p_,
+                           .other = ds_,
+                           .bias = bias_,
+                           .first = bounds_->first.data() + leaf.begin,
+                           .last = bounds_->last.data() + leaf.begin,
+                           .lse = moved(lse_, leaf.begin, compute_),
+                           .delta = moved(delta_.raw_data(), leaf.begin, compute_),
+                           .rows = leaf.rows,
+                           .columns = keys.width,
+                           .stride = keys.stride,
+                           .first_key = keys.begin,
+                           .scale = call_.attrs.as<SdpaAttrs>().scale};
   codegen::attention_kernel_for({AttentionStep::gradient, compute_, bounded, bias_ != nullptr})(&call);
 }
 
 // Sums, features down, to the rows of a head.
 void GradientSums::store(void* sums, const Keys& keys, const Head& to) {
   codegen::pack({sums, compute_, 1, keys.stride}, keys.count, n_.D, compute_, k_down_, n_.D);
-  codegen::store_tile(k_down_, compute_, n_.D, keys.count, n_.D, to.at(keys.begin), to.dtype, to.key_stride, to.element_stride);
+  codegen::store_tile(k_down_, compute_, n_.D, keys.count, n_.D, to.at(keys.begin), to.dtype, to.key_stride,
+                      to.element_stride);
 }
 
 void GradientSums::run(int64_t b, int64_t kv, const TreePart& part, const Tensor& dk, const Tensor& dv, void* dq) {
@@ -203,7 +264,8 @@ void GradientSums::run(int64_t b, int64_t kv, const TreePart& part, const Tensor
       };
       const auto keys_of_strip = [&](int64_t row, int64_t rows, int64_t, int64_t) {
         const KeyRange range = bounds_->range(leaf.begin + row, leaf.begin + row + rows);
-        return codegen::TilePart{std::max<int64_t>(range.first - keys.begin, 0), std::min(range.last - keys.begin + 1, keys.count)};
+        return codegen::TilePart{std::max<int64_t>(range.first - keys.begin, 0),
+                                 std::min(range.last - keys.begin + 1, keys.count)};
       };
       const codegen::TilePartOf some_rows(rows_of_panel), some_keys(keys_of_strip);
       if (const PendingSums::Step step = over_queries.next(exists, over_positions_.merges[i]); step.run) {
@@ -212,7 +274,8 @@ void GradientSums::run(int64_t b, int64_t kv, const TreePart& part, const Tensor
       }
       if (const PendingSums::Step step = leaf.sums.next(exists, over_keys.merges[j]); step.run) {
         if (exists) leaf.product.pack({ds_, compute_, 1, keys.stride}, keys.count, ds_packed_);
-        Sums{leaf.product, leaf.pending, depth_, width_}.add(step, ds_packed_, k_down_, width_, exists ? keys.count : 0, bounded ? &some_keys : nullptr);
+        Sums{leaf.product, leaf.pending, depth_, width_}.add(step, ds_packed_, k_down_, width_, exists ? keys.count : 0,
+                                                             bounded ? &some_keys : nullptr);
       }
     }
     sums_k.finish(over_queries.pending(), zeros_, result_, keys.stride);
@@ -221,7 +284,8 @@ void GradientSums::run(int64_t b, int64_t kv, const TreePart& part, const Tensor
     store(result_, keys, head_of(dv, b, kv));
   }
   for (const Leaf& leaf : leaves_)
-    Sums{leaf.product, leaf.pending, depth_, width_}.finish(leaf.sums.pending(), zeros_, moved(dq, leaf.begin * width_, compute_), width_);
+    Sums{leaf.product, leaf.pending, depth_, width_}.finish(leaf.sums.pending(), zeros_,
+                                                            moved(dq, leaf.begin * width_, compute_), width_);
 }
 
 }  // namespace tutti::attention

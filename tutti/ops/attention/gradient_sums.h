@@ -1,6 +1,6 @@
-// The gradients of attention for one group of heads, computed in tiles of queries and keys, each of which is a leaf of the two
-// trees that sum over queries and keys. Scores are computed once; the contributions of a tile are added in the order of each
-// tree.
+// The gradients of attention for one group of heads, computed in tiles of queries and keys, each of which is a leaf of
+// the two trees that sum over queries and keys. Scores are computed once; the contributions of a tile are added in the
+// order of each tree.
 #pragma once
 
 #include <optional>
@@ -19,9 +19,9 @@ class GradientSums {
   // `call` has the inputs of kernel_backward and outlives this.
   explicit GradientSums(const OpCall& call);
 
-  // Stores the gradients of k and v for the keys of `part`, a node of the tree over keys, in dk and dv, and the contribution of
-  // these keys to the gradient of q in `dq`: dense rows [Sq * G][dq_width()] of the compute dtype. Zeros are +0, because their
-  // sign would depend on hidden keys.
+  // Stores the gradients of k and v for the keys of `part`, a node of the tree over keys, in dk and dv, and the
+  // contribution of these keys to the gradient of q in `dq`: dense rows [Sq * G][dq_width()] of the compute dtype.
+  // Zeros are +0, because their sign would depend on hidden keys.
   void run(int64_t b, int64_t kv, const TreePart& part, const Tensor& dk, const Tensor& dv, void* dq);
 
   // The bytes that an object takes when it runs a part of so many keys.
@@ -29,7 +29,8 @@ class GradientSums {
   static int64_t dq_width(const Sizes& n, DType compute) { return codegen::whole_registers(n.D, compute); }
 
  private:
-  // The rows of one leaf of the tree over queries, packed for products with keys (q, g) and for sums over rows (*_down).
+  // The rows of one leaf of the tree over queries, packed for products with keys (q, g) and for sums over rows
+  // (*_down).
   struct Leaf {
     int64_t begin, rows;
     codegen::TileProduct by_keys, by_values, product;  // give these rows: from features of keys, of values; from keys
@@ -58,8 +59,8 @@ class GradientSums {
   std::optional<Bounds> bounds_;
   Tensor rows_, other_rows_, delta_;
   int64_t depth_ = 0;  // of leaves_[i].pending
-  void *lse_, *p_, *ds_, *ds_packed_, *zeros_, *k_across_, *v_across_, *k_down_, *pending_scores_ = nullptr, *pending_k_, *pending_v_,
-      *result_, *bias_ = nullptr;
+  void *lse_, *p_, *ds_, *ds_packed_, *zeros_, *k_across_, *v_across_, *k_down_,
+      *pending_scores_ = nullptr, *pending_k_, *pending_v_, *result_, *bias_ = nullptr;
 };
 
 }  // namespace tutti::attention

@@ -48,7 +48,9 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
   tile_ = scratch_.take(keys * stride_of(widest_), compute_);
   values_ = scratch_.take(keys * whole_head_ + slack, compute_);
   keys_ = scratch_.take(n_.D * codegen::whole_registers(keys, compute_) + slack, compute_);
-  rows_ = scratch_.take(codegen::most_rows(codegen::cpu_target()) * std::max(whole_head_, codegen::whole_registers(keys, compute_)), compute_);
+  rows_ = scratch_.take(
+      codegen::most_rows(codegen::cpu_target()) * std::max(whole_head_, codegen::whole_registers(keys, compute_)),
+      compute_);
   weights_ = scratch_.take(codegen::most_rows(codegen::cpu_target()) * keys + slack, compute_);
   blocks_.resize(static_cast<size_t>(again ? (n_.Sk + block_ - 1) / block_ : 1));
   if (over_features_.leaf_lengths.size() > 1) pending_ = scratch_.take(depth_ * keys * widest_, compute_);
@@ -65,7 +67,8 @@ const codegen::TileProduct& KeyTree::product_of(int64_t keys) {
 
 int KeyTree::take_node() {
   if (free_.empty()) {
-    nodes_.push_back({scratch_.take(n_.D * stride_of(widest_), compute_), scratch_.take(widest_, compute_), scratch_.take(widest_, compute_), 0, 0});
+    nodes_.push_back({scratch_.take(n_.D * stride_of(widest_), compute_), scratch_.take(widest_, compute_),
+                      scratch_.take(widest_, compute_), 0, 0});
     return static_cast<int>(nodes_.size()) - 1;
   }
   const int node = free_.back();
@@ -76,7 +79,8 @@ int KeyTree::take_node() {
 // What queries outside [begin, end) have.
 void KeyTree::clear(const Node& node) {
   const int64_t behind = width_ - node.end;
-  for (const auto& [data, rows, value] : {std::tuple{node.m, int64_t{1}, -kInf}, {node.l, int64_t{1}, 0.0}, {node.o, n_.D, 0.0}}) {
+  for (const auto& [data, rows, value] :
+       {std::tuple{node.m, int64_t{1}, -kInf}, {node.l, int64_t{1}, 0.0}, {node.o, n_.D, 0.0}}) {
     for (int64_t row = 0; row < rows; ++row) {
       fill(moved(data, row * stride_, compute_), node.begin, compute_, value);
       fill(moved(data, row * stride_ + node.end, compute_), behind, compute_, value);
@@ -89,7 +93,10 @@ void KeyTree::load_queries(int64_t b, int64_t kv, int64_t begin, int64_t count) 
   rows_of(call_[0], b, kv, n_.G).gather(begin, count, compute_, dense_, n_.D);
   const codegen::PackSource queries{dense_, compute_, 1, n_.D};
   if (few_) few_scores_->pack(queries, over_features_.leaf_lengths, queries_);
-  else codegen::pack_leaves(queries, over_features_.leaf_lengths, count, codegen::tile_kind(scores_compute_, codegen::cpu_target()), codegen::PackSide::b, queries_, stride_);
+  else
+    codegen::pack_leaves(queries, over_features_.leaf_lengths, count,
+                         codegen::tile_kind(scores_compute_, codegen::cpu_target()), codegen::PackSide::b, queries_,
+                         stride_);
 }
 
 void KeyTree::load_bias(const Rows& mask, int64_t begin, int64_t count, int64_t key, int64_t keys) {
@@ -112,7 +119,8 @@ const KeyTree::PackedBlock& KeyTree::load_block(int64_t b, int64_t kv, int64_t k
   block.keys = keys;
   const Head k = head_of(call_[1], b, kv), v = head_of(call_[2], b, kv);
   product_of(keys).pack({k.at(key), k.dtype, k.element_stride, k.key_stride}, over_features_.leaf_lengths, block.k);
-  // Rows first, whole: a strip takes a few elements of each, which far apart would push each other out of the nearest cache.
+  // Rows first, whole: a strip takes a few elements of each, which far apart would push each other out of the nearest
+  // cache.
   codegen::pack({v.at(key), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, n_.D);
   over_keys_.pack({values_, compute_, n_.D, 1}, keys, block.v);
   return block;
@@ -127,28 +135,53 @@ void KeyTree::multiply_across(const Node& node, const PackedBlock& block, bool b
   const auto seen_keys = [&](int64_t, int64_t, int64_t column, int64_t columns) -> codegen::TilePart {
     const KeyRange range = bounds_->range(node.begin + column, node.begin + column + columns);
     const int64_t begin = std::max<int64_t>(range.first - key, 0), end = std::min(range.last - key + 1, keys);
-    return begin < end ? codegen::TilePart{begin, end} : codegen::TilePart{0, 1};  // weights of 0: o is written all the same
+    return begin < end ? codegen::TilePart{begin, end}
+                       : codegen::TilePart{0, 1};  // weights of 0: o is written all the same
   };
   const codegen::TilePartOf features(seen_features), some_keys(seen_keys);
   void* tile = moved(tile_, node.begin, compute_);
   const int64_t columns = node.end - node.begin;
-  product_of(keys).run({.a = block.k, .b = moved(queries_, node.begin, compute_), .b_stride = stride_, .c = tile, .c_stride = stride_, .columns = columns,
-                        .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
-                        .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_, .depth = depth_,
+  product_of(keys).run({.a = block.k,
+                        .b = moved(queries_, node.begin, compute_),
+                        .b_stride = stride_,
+                        .c = tile,
+                        .c_stride = stride_,
+                        .columns = columns,
+                        .leaf_lengths = over_features_.leaf_lengths.data(),
+                        .merges = over_features_.merges.data(),
+                        .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()),
+                        .stack = pending_,
+                        .depth = depth_,
                         .part = bounded ? &features : nullptr});
   run_softmax(node, bounded, key, keys);
   const int32_t length = static_cast<int32_t>(keys);  // the keys of a block are one leaf
   const uint8_t merges = 0;
-  over_keys_.run({.a = block.v, .b = tile, .b_stride = stride_, .c = moved(node.o, node.begin, compute_), .c_stride = stride_, .columns = columns,
-                  .leaf_lengths = &length, .merges = &merges, .part = bounded ? &some_keys : nullptr});
+  over_keys_.run({.a = block.v,
+                  .b = tile,
+                  .b_stride = stride_,
+                  .c = moved(node.o, node.begin, compute_),
+                  .c_stride = stride_,
+                  .columns = columns,
+                  .leaf_lengths = &length,
+                  .merges = &merges,
+                  .part = bounded ? &some_keys : nullptr});
 }
 
 void KeyTree::scores_down(const Head& k, int64_t key, int64_t keys) {
   const int64_t width = codegen::whole_registers(keys, compute_);
-  codegen::pack_leaves({k.at(key), k.dtype, k.element_stride, k.key_stride}, over_features_.leaf_lengths, keys, few_scores_->kind(), codegen::PackSide::b, keys_, width);
-  few_scores_->run({.a = queries_, .b = keys_, .b_stride = width, .c = rows_, .c_stride = width, .columns = width,
-             .leaf_lengths = over_features_.leaf_lengths.data(), .merges = over_features_.merges.data(),
-             .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()), .stack = pending_, .depth = depth_});
+  codegen::pack_leaves({k.at(key), k.dtype, k.element_stride, k.key_stride}, over_features_.leaf_lengths, keys,
+                       few_scores_->kind(), codegen::PackSide::b, keys_, width);
+  few_scores_->run({.a = queries_,
+                    .b = keys_,
+                    .b_stride = width,
+                    .c = rows_,
+                    .c_stride = width,
+                    .columns = width,
+                    .leaf_lengths = over_features_.leaf_lengths.data(),
+                    .merges = over_features_.merges.data(),
+                    .leaves = static_cast<int64_t>(over_features_.leaf_lengths.size()),
+                    .stack = pending_,
+                    .depth = depth_});
   codegen::store_tile(rows_, compute_, width, few_->rows(), keys, tile_, compute_, 1, stride_);
 }
 
@@ -157,17 +190,32 @@ void KeyTree::output_down(const Node& node, const Head& v, int64_t key, int64_t 
   const int32_t length = static_cast<int32_t>(keys);
   const uint8_t merges = 0;
   const bool in_place = v.element_stride == 1 && whole_head_ == n_.D;
-  if (!in_place) codegen::pack({v.at(key), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, whole_head_);
-  few_->run({.a = weights_, .b = in_place ? v.at(key) : values_, .b_stride = in_place ? v.key_stride : whole_head_, .c = rows_,
-             .c_stride = whole_head_, .columns = whole_head_, .leaf_lengths = &length, .merges = &merges},
+  if (!in_place)
+    codegen::pack({v.at(key), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, whole_head_);
+  few_->run({.a = weights_,
+             .b = in_place ? v.at(key) : values_,
+             .b_stride = in_place ? v.key_stride : whole_head_,
+             .c = rows_,
+             .c_stride = whole_head_,
+             .columns = whole_head_,
+             .leaf_lengths = &length,
+             .merges = &merges},
             in_place ? v.dtype : compute_);
   codegen::store_tile(rows_, compute_, whole_head_, few_->rows(), n_.D, node.o, compute_, 1, stride_);
 }
 
 void KeyTree::run_softmax(const Node& node, bool bounded, int64_t key, int64_t keys) {
   const auto at = [&](void* data) { return moved(data, node.begin, compute_); };
-  const AttentionCall call{.tile = at(tile_), .bias = bias_ ? at(bias_) : nullptr, .first = bounds_->first.data() + node.begin, .last = bounds_->last.data() + node.begin,
-                           .m = at(node.m), .l = at(node.l), .rows = keys, .columns = node.end - node.begin, .stride = stride_, .first_key = key,
+  const AttentionCall call{.tile = at(tile_),
+                           .bias = bias_ ? at(bias_) : nullptr,
+                           .first = bounds_->first.data() + node.begin,
+                           .last = bounds_->last.data() + node.begin,
+                           .m = at(node.m),
+                           .l = at(node.l),
+                           .rows = keys,
+                           .columns = node.end - node.begin,
+                           .stride = stride_,
+                           .first_key = key,
                            .scale = call_.attrs.as<SdpaAttrs>().scale};
   codegen::attention_kernel_for({AttentionStep::softmax, compute_, bounded, bias_ != nullptr})(&call);
 }
@@ -205,8 +253,15 @@ void KeyTree::merge_top() {
   }
   Node &a = nodes_[static_cast<size_t>(left)], &b = nodes_[static_cast<size_t>(right)];
   const auto at = [&](void* data) { return moved(data, b.begin, compute_); };
-  const AttentionCall call{.tile = at(a.o), .other = at(b.o), .m = at(a.m), .l = at(a.l), .other_m = at(b.m), .other_l = at(b.l),
-                           .rows = n_.D, .columns = b.end - b.begin, .stride = stride_};
+  const AttentionCall call{.tile = at(a.o),
+                           .other = at(b.o),
+                           .m = at(a.m),
+                           .l = at(a.l),
+                           .other_m = at(b.m),
+                           .other_l = at(b.l),
+                           .rows = n_.D,
+                           .columns = b.end - b.begin,
+                           .stride = stride_};
   codegen::attention_kernel_for({AttentionStep::combine, compute_})(&call);
   a.begin = std::min(a.begin, b.begin);
   a.end = std::max(a.end, b.end);

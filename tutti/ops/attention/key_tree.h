@@ -1,5 +1,5 @@
-// A tile of queries against blocks of keys, combined by the softmax monoid in the aligned tree anchored at key 0 (numerics
-// contract, N10). Blocks that no query of the tile sees are absent nodes: they are not computed.
+// A tile of queries against blocks of keys, combined by the softmax monoid in the aligned tree anchored at key 0
+// (numerics contract, N10). Blocks that no query of the tile sees are absent nodes: they are not computed.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace tutti::attention {
 
-// (m, l, o) of every query of a tile over some blocks: o [D][stride], m and l [width]. Queries outside [begin, end) see none
-// of the keys: their m is -inf, and their l and o are 0.
+// (m, l, o) of every query of a tile over some blocks: o [D][stride], m and l [width]. Queries outside [begin, end) see
+// none of the keys: their m is -inf, and their l and o are 0.
 struct Node {
   void *o, *m, *l;
   int64_t begin, end;  // whole registers
@@ -21,8 +21,8 @@ struct Node {
 
 class KeyTree {
  public:
-  // For tiles of at most `rows` rows; `again`: several tiles use the same keys, so packed blocks are kept. `call` must outlive
-  // the tree; its inputs are q, k, v, first_key, last_key and optionally a mask.
+  // For tiles of at most `rows` rows; `again`: several tiles use the same keys, so packed blocks are kept. `call` must
+  // outlive the tree; its inputs are q, k, v, first_key, last_key and optionally a mask.
   KeyTree(const OpCall& call, int64_t rows, bool again);
 
   // The node over all keys for rows [begin, begin + count) of group (b, kv); valid until the next call.
@@ -42,8 +42,8 @@ class KeyTree {
   const PackedBlock& load_block(int64_t b, int64_t kv, int64_t key, int64_t keys);
   int compute_node(int64_t b, int64_t kv, int64_t key, int64_t keys, const Bounds::Seen& seen);
   void run_softmax(const Node& node, bool bounded, int64_t key, int64_t keys);
-  // The two products of a block. In large tiles queries run across. In tiles with fewer queries than the micro-kernel has rows,
-  // the layout is transposed: queries run down, and values are read in place.
+  // The two products of a block. In large tiles queries run across. In tiles with fewer queries than the micro-kernel
+  // has rows, the layout is transposed: queries run down, and values are read in place.
   void multiply_across(const Node& node, const PackedBlock& block, bool bounded, int64_t key, int64_t keys);
   void scores_down(const Head& k, int64_t key, int64_t keys);
   void output_down(const Node& node, const Head& v, int64_t key, int64_t keys);
@@ -60,12 +60,13 @@ class KeyTree {
   const codegen::ContractionTree over_features_;
   const int32_t depth_;
   const codegen::TileProduct over_keys_;
-  std::optional<codegen::TileProduct> scores_;  // for the size of the last block
+  std::optional<codegen::TileProduct> scores_;            // for the size of the last block
   std::optional<codegen::TileProduct> few_scores_, few_;  // for tiles of few queries: by keys, and by values
   Scratch scratch_;
   std::vector<PackedBlock> blocks_;  // the packed blocks of one group, or a single one if they are not reused
   int64_t blocks_of_ = -1;           // the group that blocks_ belong to
-  void *dense_, *queries_, *tile_, *keys_, *values_, *rows_, *weights_, *pending_ = nullptr, *bias_ = nullptr, *bias_rows_ = nullptr;
+  void *dense_, *queries_, *tile_, *keys_, *values_, *rows_, *weights_, *pending_ = nullptr, *bias_ = nullptr,
+                                                                        *bias_rows_ = nullptr;
   std::optional<Bounds> bounds_;  // of the current tile, padded to whole registers
   std::vector<Node> nodes_;
   std::vector<int> free_, stack_;  // numbers of nodes; -1: absent

@@ -12,7 +12,8 @@ namespace {
 Expr combined(RecipeBuilder& b, Expr xa, Expr xb) {
   const Expr ma = b.in(0), mb = b.in(3), absent = b.constant(-kInf, ma.dtype());
   const Expr m = apply_scalar(ScalarOp::maximum, ma, mb);
-  const Expr both = apply_scalar(ScalarOp::fma, xa, apply_scalar(ScalarOp::exp, ma - m), xb * apply_scalar(ScalarOp::exp, mb - m));
+  const Expr both =
+      apply_scalar(ScalarOp::fma, xa, apply_scalar(ScalarOp::exp, ma - m), xb * apply_scalar(ScalarOp::exp, mb - m));
   return where(apply_scalar(ScalarOp::eq, ma, absent), xb, where(apply_scalar(ScalarOp::eq, mb, absent), xa, both));
 }
 
@@ -52,14 +53,16 @@ void infer_result(const OpCall& call, OutputMetas& out) {
 }
 void build_result(RecipeBuilder& b) {
   const Expr m = b.in(0), l = b.in(1), o = b.in(2), zero = b.constant(0.0, o.dtype());
-  b.out(where(apply_scalar(ScalarOp::eq, l, zero), zero, o / l + zero));  // zeros lose their sign, as in the kernel of one rank
+  b.out(where(apply_scalar(ScalarOp::eq, l, zero), zero,
+              o / l + zero));  // zeros lose their sign, as in the kernel of one rank
   b.out(m + apply_scalar(ScalarOp::log, l));
 }
 void reference_result(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor m = to_contiguous(call[0]), l = to_contiguous(call[1]), o = to_contiguous(call[2]);
   for_each_node(o, [&](int64_t row, int64_t D) {
     const double sum = facets::read_double(l, row);
-    for (int64_t i = row * D; i < row * D + D; ++i) facets::write_double(outputs[0], i, sum == 0 ? 0 : facets::read_double(o, i) / sum);
+    for (int64_t i = row * D; i < row * D + D; ++i)
+      facets::write_double(outputs[0], i, sum == 0 ? 0 : facets::read_double(o, i) / sum);
     facets::write_double(outputs[1], row, facets::read_double(m, row) + std::log(sum));
   });
 }

@@ -22,9 +22,15 @@ struct Operands {
   const Tensor* mask;
   Sizes n = sizes_of(q, k);
 
-  // The operands of a call whose q is input `at`, whose bounds begin at `bounds` and whose mask, if it has one, follows them.
+  // The operands of a call whose q is input `at`, whose bounds begin at `bounds` and whose mask, if it has one, follows
+  // them.
   Operands(const OpCall& c, size_t at, size_t bounds)
-      : call(c), q(c[at]), k(c[at + 1]), first_key(c[bounds]), last_key(c[bounds + 1]), mask(c.inputs.size() > bounds + 2 ? &c[bounds + 2] : nullptr) {}
+      : call(c),
+        q(c[at]),
+        k(c[at + 1]),
+        first_key(c[bounds]),
+        last_key(c[bounds + 1]),
+        mask(c.inputs.size() > bounds + 2 ? &c[bounds + 2] : nullptr) {}
 
   double bias(int64_t b, int64_t s, int64_t h, int64_t t) const {
     if (!mask) return 0;
@@ -109,7 +115,8 @@ void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor &g = call[0], &q = call[1], &k = call[2], &v = call[3], &o = call[4];
   const Operands x(call, 1, 6);
   const Sizes& n = x.n;
-  std::vector<double> dq(static_cast<size_t>(q.numel())), dk(static_cast<size_t>(k.numel())), dv(static_cast<size_t>(k.numel()));
+  std::vector<double> dq(static_cast<size_t>(q.numel())), dk(static_cast<size_t>(k.numel())),
+      dv(static_cast<size_t>(k.numel()));
   for_each_query(n, [&](int64_t b, int64_t s, int64_t h) {
     double lse, delta = 0;
     const auto p = probabilities(x, b, s, h, &lse);

@@ -20,7 +20,11 @@ class Scratch {
 };
 
 // The place `count` elements further.
-inline void* moved(void* data, int64_t count, DType dtype) { return static_cast<char*>(data) + count * itemsize(dtype); }
-inline const void* moved(const void* data, int64_t count, DType dtype) { return static_cast<const char*>(data) + count * itemsize(dtype); }
+inline void* moved(void* data, int64_t count, DType dtype) {
+  return static_cast<char*>(data) + count * itemsize(dtype);
+}
+inline const void* moved(const void* data, int64_t count, DType dtype) {
+  return static_cast<const char*>(data) + count * itemsize(dtype);
+}
 
 }  // namespace tutti::attention

@@ -25,7 +25,8 @@ const OpDef kDelta = step("sdpa_delta", 2, 1, {.kind = LoopKind::row, .build = b
 const OpDef kCopy = step("sdpa_copy", 1, 1, {.build = build_copy});
 const OpDef kAdd = step("sdpa_add", 2, 1, {.build = build_add});
 
-void run_step(const OpDef& op, const Attrs& attrs, std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs) {
+void run_step(const OpDef& op, const Attrs& attrs, std::initializer_list<Tensor> inputs,
+              std::initializer_list<Tensor> outputs) {
   const OpCall call{op, {inputs.begin(), inputs.size()}, attrs};
   run_recipe(call, {outputs.begin(), outputs.size()});
 }

@@ -26,6 +26,7 @@ extern const OpDef kDelta;
 extern const OpDef kCopy;
 extern const OpDef kAdd;
 
-void run_step(const OpDef& op, const Attrs& attrs, std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs);
+void run_step(const OpDef& op, const Attrs& attrs, std::initializer_list<Tensor> inputs,
+              std::initializer_list<Tensor> outputs);
 
 }  // namespace tutti::attention

@@ -6,12 +6,13 @@
 namespace tutti::chunked_loss {
 
 bool is_float(const Tensor& t);
-// UsageError, in the name of the function `name`, unless x is [..., F], weight [V, F] with V >= 1 and bias, if defined, [V].
+// UsageError, in the name of the function `name`, unless x is [..., F], weight [V, F] with V >= 1 and bias, if defined,
+// [V].
 void check_operands(const Tensor& x, const Tensor& weight, const Tensor& bias, const char* name);
 
 // `Options`: those of linear_cross_entropy and of its shards, which have these names in common.
-LossAttrs checked_attrs(const Tensor& x, const Tensor& weight, DType logits, double softcap, int64_t max_bytes, int64_t chunk_rows,
-                        int64_t chunk_classes, const char* name);
+LossAttrs checked_attrs(const Tensor& x, const Tensor& weight, DType logits, double softcap, int64_t max_bytes,
+                        int64_t chunk_rows, int64_t chunk_classes, const char* name);
 template <class Options>
 LossAttrs checked_attrs(const Tensor& x, const Tensor& weight, const Options& o, const char* name) {
   check_operands(x, weight, o.bias, name);

@@ -10,7 +10,8 @@
 namespace tutti::chunked_loss {
 namespace {
 
-void with_classes_outside(const OpCall& call, std::span<const Tensor> outputs, const ChunkPlan& plan, const Tensor& mix_sums, bool together) {
+void with_classes_outside(const OpCall& call, std::span<const Tensor> outputs, const ChunkPlan& plan,
+                          const Tensor& mix_sums, bool together) {
   LogitChunk chunk(call, plan.chunk_rows(), plan.chunk_classes(), mix_sums);
   const ParameterGradients parameters(call, outputs[1], outputs[2], plan.chunk_classes(), plan.rows);
   std::optional<InputGradient> input;
@@ -49,7 +50,8 @@ void kernel_gradients(const OpCall& call, std::span<const Tensor> outputs) {
     if (!plan.rows_outside.rows.empty()) text += (text.empty() ? "" : "; input apart: ") + plan.rows_outside.describe();
     return text;
   });
-  if (!plan.classes_outside.rows.empty()) with_classes_outside(call, outputs, plan.classes_outside, mix_sums, plan.together);
+  if (!plan.classes_outside.rows.empty())
+    with_classes_outside(call, outputs, plan.classes_outside, mix_sums, plan.together);
   if (!plan.rows_outside.rows.empty()) with_rows_outside(call, outputs[0], plan.rows_outside, mix_sums);
 }
 

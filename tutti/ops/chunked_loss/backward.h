@@ -1,4 +1,5 @@
-// The gradients of linear cross entropy: logits are computed again, chunk by chunk, and turned into their gradient in place.
+// The gradients of linear cross entropy: logits are computed again, chunk by chunk, and turned into their gradient in
+// place.
 #pragma once
 
 #include "tutti/ops/chunked_loss/call.h"

@@ -1,4 +1,5 @@
-// The error of linear cross entropy in chunks when its bound is too small, with the bytes that its smallest chunks take.
+// The error of linear cross entropy in chunks when its bound is too small, with the bytes that its smallest chunks
+// take.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,8 @@ Tensor columns_of(const Tensor& t, const TreePart& part) {
 codegen::GemmOperand operand(const Tensor& t) { return {t.raw_data(), t.dtype(), t.strides()[0], t.strides()[1]}; }
 codegen::GemmOperand transposed(const Tensor& t) { return {t.raw_data(), t.dtype(), t.strides()[1], t.strides()[0]}; }
 
-void product(const char* name, int64_t m, int64_t n, int64_t k, const codegen::GemmOperand& a, const codegen::GemmOperand& b, const Tensor& c,
-             const codegen::ContractionTree& tree) {
+void product(const char* name, int64_t m, int64_t n, int64_t k, const codegen::GemmOperand& a,
+             const codegen::GemmOperand& b, const Tensor& c, const codegen::ContractionTree& tree) {
   const TraceSpan span(TraceCategory::annotation, name);
   codegen::gemm(m, n, k, a, b, {c.raw_data(), c.dtype(), c.strides()[0]}, tree);
 }
@@ -47,8 +47,8 @@ const Tensor& LogitChunk::compute(const TreePart& rows, const TreePart& classes)
   classes_ = classes;
   z_ = room_.view_as({rows.count, classes.count}, {classes.count, 1}, 0);
   const int64_t F = features_of(call_);
-  product("logits", rows.count, classes.count, F, operand(rows_of(call_[kX], rows)), transposed(rows_of(call_[kWeight], classes)), z_,
-          codegen::ContractionTree::halving(F));
+  product("logits", rows.count, classes.count, F, operand(rows_of(call_[kX], rows)),
+          transposed(rows_of(call_[kWeight], classes)), z_, codegen::ContractionTree::halving(F));
   return z_;
 }
 
@@ -73,13 +73,15 @@ void LogitChunk::statistics(std::span<const Tensor> columns, const TreePart& cla
 
 void LogitChunk::to_gradient() const {
   const Tensor statistics = rows_of(call_[kStatistics], rows_);
-  std::vector<Tensor> inputs{z_, rows_of(call_[kLabels], rows_), maximum_of(statistics), rest_of(statistics), rows_of(call_[kGradLoss], rows_)};
+  std::vector<Tensor> inputs{z_, rows_of(call_[kLabels], rows_), maximum_of(statistics), rest_of(statistics),
+                             rows_of(call_[kGradLoss], rows_)};
   StepAttrs attrs = step_attrs(call_, classes_.begin);
   attrs.mass = call_[kGradMass].numel() > 0;
   if (has_bias(call_)) inputs.push_back(bias_of(call_, classes_));
   if (has_mix(call_)) {
     const Tensor sums = mix_rows_of(mix_sums_, rows_);
-    inputs.insert(inputs.end(), {mix_rows_of(columns_of(call_[kMix], classes_), rows_), rows_of(call_[kGradMix], rows_)});
+    inputs.insert(inputs.end(),
+                  {mix_rows_of(columns_of(call_[kMix], classes_), rows_), rows_of(call_[kGradMix], rows_)});
     for (const int64_t k : {0, 1, 2}) inputs.push_back(columns_of(sums, {k, 1}));
   }
   if (attrs.mass) inputs.push_back(rows_of(call_[kGradMass], rows_));

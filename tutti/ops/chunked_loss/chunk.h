@@ -18,8 +18,8 @@ codegen::GemmOperand operand(const Tensor& t);
 codegen::GemmOperand transposed(const Tensor& t);
 
 // gemm(), as an event of its own in traces.
-void product(const char* name, int64_t m, int64_t n, int64_t k, const codegen::GemmOperand& a, const codegen::GemmOperand& b, const Tensor& c,
-             const codegen::ContractionTree& tree);
+void product(const char* name, int64_t m, int64_t n, int64_t k, const codegen::GemmOperand& a,
+             const codegen::GemmOperand& b, const Tensor& c, const codegen::ContractionTree& tree);
 
 // Copies the first two columns of statistics, maximum and rest, to `statistics` [B, 2].
 void keep_statistics(std::span<const Tensor> columns, const Tensor& statistics);

@@ -14,12 +14,15 @@ namespace {
 
 using Columns = std::vector<Tensor>;  // [B, 1] each
 
-// The statistics of one chunk of rows while its classes come in the order of their tree. One place more than sums that wait:
-// two are joined into a third.
+// The statistics of one chunk of rows while its classes come in the order of their tree. One place more than sums that
+// wait: two are joined into a third.
 class PendingStatistics {
  public:
   PendingStatistics(int64_t rows, int slots, int columns, DType dtype)
-      : room_(Tensor::empty({(slots + 1) * columns * rows}, dtype)), rows_(rows), columns_(columns), places_(static_cast<size_t>(slots + 1)) {
+      : room_(Tensor::empty({(slots + 1) * columns * rows}, dtype)),
+        rows_(rows),
+        columns_(columns),
+        places_(static_cast<size_t>(slots + 1)) {
     std::iota(places_.begin(), places_.end(), 0);
   }
 
@@ -46,9 +49,10 @@ class PendingStatistics {
   std::vector<int> places_;
 };
 
-// The statistics of a chunk, in slot `classes.pending`. With mix they are joined from those of leaves, whose sums are distances from
-// maxima of their own.
-void compute_statistics(const LogitChunk& chunk, PendingStatistics& pending, const TreePart& classes, int64_t rows, bool mix) {
+// The statistics of a chunk, in slot `classes.pending`. With mix they are joined from those of leaves, whose sums are
+// distances from maxima of their own.
+void compute_statistics(const LogitChunk& chunk, PendingStatistics& pending, const TreePart& classes, int64_t rows,
+                        bool mix) {
   if (!mix) return chunk.statistics(pending.at(classes.pending, rows));
   for (const TreePart& leaf : tree_parts(classes.count, tree_levels(classes.count, class_leaf()), class_leaf())) {
     chunk.statistics(pending.at(classes.pending + leaf.pending, rows), leaf);
@@ -60,11 +64,13 @@ void compute_statistics(const LogitChunk& chunk, PendingStatistics& pending, con
 template <class Finish>
 void for_each_chunk_of_rows(const OpCall& call, Finish finish) {
   const MemoryCategoryScope category(MemoryCategory::workspace);
-  if (attrs_of(call).needs != 0) plan_gradients(call);  // a backward that cannot fit is an error now, not after the forward
+  if (attrs_of(call).needs != 0)
+    plan_gradients(call);  // a backward that cannot fit is an error now, not after the forward
   const ChunkPlan plan = plan_statistics(call);
   KernelTrace::note_extern(call.op, [&] { return plan.describe(); });
   LogitChunk chunk(call, plan.chunk_rows(), plan.chunk_classes());
-  PendingStatistics pending(plan.chunk_rows(), slots_of(plan.classes) + slots_of_leaves(call, plan.chunk_classes()), statistics_columns(call), computes_in(call));
+  PendingStatistics pending(plan.chunk_rows(), slots_of(plan.classes) + slots_of_leaves(call, plan.chunk_classes()),
+                            statistics_columns(call), computes_in(call));
   for (const TreePart& rows : plan.rows) {
     for (const TreePart& classes : plan.classes) {
       chunk.compute(rows, classes);

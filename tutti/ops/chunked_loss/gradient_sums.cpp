@@ -6,7 +6,8 @@ namespace tutti::chunked_loss {
 
 using codegen::ContractionTree;
 
-PendingSums::PendingSums(const Tensor& result, int64_t rows, const std::vector<TreePart>& parts, DType dtype) : straight_(parts.size() == 1) {
+PendingSums::PendingSums(const Tensor& result, int64_t rows, const std::vector<TreePart>& parts, DType dtype)
+    : straight_(parts.size() == 1) {
   const int slots = slots_of(parts), in_result = result.dtype() == dtype;
   if (straight_ || slots <= in_result) return;
   Extents sizes = result.extents();
@@ -29,13 +30,17 @@ void PendingSums::join(const Tensor& result, int64_t begin, const TreePart& part
   if (is_last && !straight_ && first_ == 0) run_step(kConvert, {slot(result, begin, 0)}, result);
 }
 
-InputGradient::InputGradient(const OpCall& call, const Tensor& result, int64_t rows, const std::vector<TreePart>& classes)
-    : call_(call), result_(result), classes_(classes.back().begin + classes.back().count), sums_(result, rows, classes, computes_in(call)) {}
+InputGradient::InputGradient(const OpCall& call, const Tensor& result, int64_t rows,
+                             const std::vector<TreePart>& classes)
+    : call_(call),
+      result_(result),
+      classes_(classes.back().begin + classes.back().count),
+      sums_(result, rows, classes, computes_in(call)) {}
 
 void InputGradient::add(const Tensor& d, const TreePart& rows, const TreePart& classes, int64_t begin) const {
   const Tensor result = rows_of(result_, rows), to = sums_.slot(result, begin, classes.pending);
-  product("input gradient", rows.count, features_of(call_), classes.count, operand(d), operand(rows_of(call_[kWeight], classes)), to,
-          ContractionTree::halving(classes.count));
+  product("input gradient", rows.count, features_of(call_), classes.count, operand(d),
+          operand(rows_of(call_[kWeight], classes)), to, ContractionTree::halving(classes.count));
   sums_.join(result, begin, classes, classes.begin + classes.count == classes_);
 }
 
@@ -50,7 +55,8 @@ ParameterGradients::ParameterGradients(const OpCall& call, const Tensor& weight,
 void ParameterGradients::add(const Tensor& d, const TreePart& rows, const TreePart& classes) const {
   if (weight_sums_) {
     const Tensor result = rows_of(weight_, classes), to = weight_sums_->slot(result, 0, rows.pending);
-    product("weight gradient", classes.count, features_of(call_), rows.count, transposed(d), operand(rows_of(call_[kX], rows)), to,
+    product("weight gradient", classes.count, features_of(call_), rows.count, transposed(d),
+            operand(rows_of(call_[kX], rows)), to,
             ContractionTree::halving(rows.count, static_cast<int32_t>(token_grain())));
     weight_sums_->join(result, 0, rows, false);
   }

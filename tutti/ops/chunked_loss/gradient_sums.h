@@ -7,8 +7,8 @@
 
 namespace tutti::chunked_loss {
 
-// Sums of rows over parts that come in the order of a tree. The first grows in the result itself where that has the dtype of
-// sums, and takes the rest once where not; one part alone goes straight to the result.
+// Sums of rows over parts that come in the order of a tree. The first grows in the result itself where that has the
+// dtype of sums, and takes the rest once where not; one part alone goes straight to the result.
 class PendingSums {
  public:
   // Sums `rows` rows like those of `result` over `parts`.
@@ -44,7 +44,8 @@ class InputGradient {
 class ParameterGradients {
  public:
   // For `classes` classes at once.
-  ParameterGradients(const OpCall& call, const Tensor& weight, const Tensor& bias, int64_t classes, const std::vector<TreePart>& rows);
+  ParameterGradients(const OpCall& call, const Tensor& weight, const Tensor& bias, int64_t classes,
+                     const std::vector<TreePart>& rows);
   // d^T x and the sum of d over the rows of the chunk, tokens in their order (N3t).
   void add(const Tensor& d, const TreePart& rows, const TreePart& classes) const;
 

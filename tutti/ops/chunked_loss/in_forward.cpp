@@ -17,7 +17,9 @@ namespace {
 bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype()) return false;
   const int64_t size = itemsize(a.dtype());
-  const auto at = [&](const Tensor& t, int64_t n) { return static_cast<const char*>(t.raw_data()) + n * t.strides()[0] * size; };
+  const auto at = [&](const Tensor& t, int64_t n) {
+    return static_cast<const char*>(t.raw_data()) + n * t.strides()[0] * size;
+  };
   for (int64_t n = 0; n < a.extents()[0]; ++n) {
     if (std::memcmp(at(a, n), at(b, n), static_cast<size_t>(size)) != 0) return false;
   }
@@ -51,7 +53,8 @@ std::vector<Tensor> rows_of_loss(const OpCall& call) {
 void kernel_loss_with_gradients(const OpCall& call, std::span<const Tensor> outputs) {
   const std::vector<Tensor> of_rows = rows_of_loss(call);
   const MemoryCategoryScope category(MemoryCategory::workspace);
-  plan_statistics(call), plan_gradients(call);  // a backward that computes them from the start and cannot fit is an error now
+  plan_statistics(call),
+      plan_gradients(call);  // a backward that computes them from the start and cannot fit is an error now
   const ChunkPlan plan = plan_in_forward(call);
   KernelTrace::note_extern(call.op, [&] { return plan.describe(); });
   const std::vector<Tensor> inputs = inputs_of_gradients(call, of_rows[kRowStatistics], call[kGuess]);

@@ -1,15 +1,15 @@
 // Gradients that the forward of linear cross entropy computes while the logits are there.
 //
-// They belong to the cotangents of the rows' losses that the caller guesses. The backward compares the guess with what comes: the
-// same bits give the gradients at hand, others are computed from the start, as without a guess.
+// They belong to the cotangents of the rows' losses that the caller guesses. The backward compares the guess with what
+// comes: the same bits give the gradients at hand, others are computed from the start, as without a guess.
 #pragma once
 
 #include "tutti/ops/chunked_loss/call.h"
 
 namespace tutti::chunked_loss {
 
-// Inputs of the forward: those of the loss, then the guess [N, 1]. Of the backward: the cotangent of the loss [N, 1] and what the
-// forward gave, empty where it was not needed.
+// Inputs of the forward: those of the loss, then the guess [N, 1]. Of the backward: the cotangent of the loss [N, 1]
+// and what the forward gave, empty where it was not needed.
 enum InForwardInput : size_t { kGuess = kForwardInputs, kInForwardInputs };
 enum TakenInput : size_t { kCotangent = kInForwardInputs, kGivenX, kGivenWeight, kGivenBias, kTakenInputs };
 

@@ -16,9 +16,13 @@ void compute(const OpCall& call, const Tensor& column, const Tensor& loss, std::
 
 }  // namespace
 
-void reference_loss_with_gradients(const OpCall& call, std::span<const Tensor> outputs) { compute(call, call[kGuess], outputs[0], outputs.subspan(1)); }
+void reference_loss_with_gradients(const OpCall& call, std::span<const Tensor> outputs) {
+  compute(call, call[kGuess], outputs[0], outputs.subspan(1));
+}
 
-void reference_taken_gradients(const OpCall& call, std::span<const Tensor> outputs) { compute(call, call[kCotangent], {}, outputs); }
+void reference_taken_gradients(const OpCall& call, std::span<const Tensor> outputs) {
+  compute(call, call[kCotangent], {}, outputs);
+}
 
 // The samples of gradients of labels, with their cotangents as the guess; classes are never cut.
 std::vector<Sample> samples_with_gradients() {
@@ -45,15 +49,20 @@ std::vector<Sample> samples_of_taken() {
       taken.name += fmt::format("_{}", guess);
       const bool right = guess[0] == 'r', absent = guess[0] == 'a';
       const DType dtype = taken.inputs[kGuess].dtype();
-      taken.inputs.push_back(right ? taken.inputs[kGuess] : facets::sample_tensor(9, taken.inputs[kGuess].extents(), dtype));
+      taken.inputs.push_back(right ? taken.inputs[kGuess]
+                                   : facets::sample_tensor(9, taken.inputs[kGuess].extents(), dtype));
       const auto attrs = taken.attrs.as<LossAttrs>();
       const Tensor &x = taken.inputs[kX], &w = taken.inputs[kWeight], &b = taken.inputs[kBias];
-      const bool of[] = {!absent && (attrs.needs & kNeedX) != 0, !absent && (attrs.needs & kNeedWeight) != 0, !absent && (attrs.needs & kNeedBias) != 0};
+      const bool of[] = {!absent && (attrs.needs & kNeedX) != 0, !absent && (attrs.needs & kNeedWeight) != 0,
+                         !absent && (attrs.needs & kNeedBias) != 0};
       const Tensor given[] = {facets::sample_tensor(10, of[0] ? x.extents() : Extents{0, 0}, x.dtype()),
                               facets::sample_tensor(11, of[1] ? w.extents() : Extents{0, 0}, dtype),
                               facets::sample_tensor(12, of[2] ? b.extents() : Extents{0}, dtype)};
       const OpDef none{.name = "", .num_inputs = kInForwardInputs, .infer = nullptr};
-      if (right) reference_loss_with_gradients({none, s.inputs, s.attrs}, std::vector<Tensor>{Tensor::empty({x.extents()[0], 1}, dtype), given[0], given[1], given[2]});
+      if (right)
+        reference_loss_with_gradients(
+            {none, s.inputs, s.attrs},
+            std::vector<Tensor>{Tensor::empty({x.extents()[0], 1}, dtype), given[0], given[1], given[2]});
       for (const Tensor& t : given) taken.inputs.push_back(t);
       list.push_back(taken);
     }

@@ -12,7 +12,8 @@ extern const OpDef kShardStatistics;
 // Gradients of x, weight and bias; those not needed are empty.
 extern const OpDef kGradients;
 
-// Inputs as in in_forward.h. Losses [N, 1] and gradients of x, weight and bias for guessed cotangents; those not needed are empty.
+// Inputs as in in_forward.h. Losses [N, 1] and gradients of x, weight and bias for guessed cotangents; those not needed
+// are empty.
 extern const OpDef kLossWithGradients;
 // The gradients, taken from there or computed.
 extern const OpDef kTakenGradients;

@@ -15,10 +15,11 @@
 namespace tutti::chunked_loss {
 namespace {
 
-// What a chunk costs besides its products, in parts of one product: packing and partial sums, per row and class of the chunk.
+// What a chunk costs besides its products, in parts of one product: packing and partial sums, per row and class of the
+// chunk.
 constexpr double kChunkOverhead = 44;
-// Beyond, a chunk of logits leaves the last-level cache and is read from memory by each step, and gemm() no longer packs it as a
-// whole for the gradient of x; the cost falls with the work that a logit is, its features.
+// Beyond, a chunk of logits leaves the last-level cache and is read from memory by each step, and gemm() no longer
+// packs it as a whole for the gradient of x; the cost falls with the work that a logit is, its features.
 constexpr double kNearBytes = 7 << 20, kFarCost = 100;
 
 // A chunk of so many rows and classes, in such a place of two trees.
@@ -39,8 +40,8 @@ class Planner {
  public:
   explicit Planner(const OpCall& call) : call_(call), attrs_(attrs_of(call)) {}
 
-  // The cheapest chunks within max_bytes that hold `bytes_of` bytes, with `products` products each; none fits: the smallest.
-  // cuts_classes: else a chunk has all of them.
+  // The cheapest chunks within max_bytes that hold `bytes_of` bytes, with `products` products each; none fits: the
+  // smallest. cuts_classes: else a chunk has all of them.
   Choice choose(int64_t row_leaf, double products, const BytesOf& bytes_of, bool cuts_classes = true) const {
     const int64_t N = rows_of(call_), V = classes_of(call_);
     const int64_t class_leaf_size = std::max<int64_t>(class_leaf(), codegen::contraction_leaf());
@@ -56,8 +57,10 @@ class Planner {
         check_cut("chunk_classes", attrs_.chunk_classes, C, "classes", class_leaf_size);
         Choice c{row_levels, class_levels, {B, C, row_levels + 1, class_levels + 1}};
         c.nbytes = bytes_of(c.chunk);
-        c.cost = products + kChunkOverhead * (1.0 / static_cast<double>(std::max<int64_t>(B, 1)) + 1.0 / static_cast<double>(C));
-        if (static_cast<double>(logit_bytes(c.chunk)) > kNearBytes) c.cost += kFarCost / static_cast<double>(features_of(call_) + 1);
+        c.cost = products +
+                 kChunkOverhead * (1.0 / static_cast<double>(std::max<int64_t>(B, 1)) + 1.0 / static_cast<double>(C));
+        if (static_cast<double>(logit_bytes(c.chunk)) > kNearBytes)
+          c.cost += kFarCost / static_cast<double>(features_of(call_) + 1);
         if (c.nbytes < smallest.nbytes) smallest = c;
         if (c.nbytes <= attrs_.max_bytes && c.cost < best.cost) best = c;
       }
@@ -68,20 +71,26 @@ class Planner {
   bool fits(const Choice& c) const { return c.nbytes <= attrs_.max_bytes; }
   void require(const Choice& c, const char* what) const {
     if (fits(c)) return;
-    throw BoundError(fmt::format("linear_cross_entropy: max_bytes = {} is too small for {} rows, {} features and {} classes: {} needs {} bytes "
+    throw BoundError(fmt::format("linear_cross_entropy: max_bytes = {} is too small for {} rows, {} features and {} "
+                                 "classes: {} needs {} bytes "
                                  "for its smallest chunks, {} rows by {} classes; raise max_bytes to at least that",
-                                 attrs_.max_bytes, rows_of(call_), features_of(call_), classes_of(call_), what, c.nbytes, c.chunk.rows, c.chunk.classes), c.nbytes);
+                                 attrs_.max_bytes, rows_of(call_), features_of(call_), classes_of(call_), what,
+                                 c.nbytes, c.chunk.rows, c.chunk.classes),
+                     c.nbytes);
   }
   ChunkPlan plan(const Choice& c, int64_t row_leaf) const {
     return {tree_parts(rows_of(call_), c.row_levels, row_leaf),
-            tree_parts(classes_of(call_), c.class_levels, std::max<int64_t>(class_leaf(), codegen::contraction_leaf())), c.nbytes};
+            tree_parts(classes_of(call_), c.class_levels, std::max<int64_t>(class_leaf(), codegen::contraction_leaf())),
+            c.nbytes};
   }
   int64_t logit_bytes(const Chunk& c) const { return block_bytes(c.rows * c.classes * itemsize(logits_of(call_))); }
 
  private:
   static void check_cut(const char* name, int64_t wanted, int64_t smallest, const char* what, int64_t leaf) {
-    TUTTI_CHECK(wanted == 0 || smallest <= wanted, "linear_cross_entropy: {} = {} would cut a leaf of {} {}, whose sum is one chain: the smallest "
-                "chunk here is {} {}", name, wanted, leaf, what, smallest, what);
+    TUTTI_CHECK(wanted == 0 || smallest <= wanted,
+                "linear_cross_entropy: {} = {} would cut a leaf of {} {}, whose sum is one chain: the smallest "
+                "chunk here is {} {}",
+                name, wanted, leaf, what, smallest, what);
   }
 
   const OpCall& call_;
@@ -94,16 +103,20 @@ int64_t waiting(int slots, bool in_result) { return slots == 1 ? 0 : slots - in_
 }  // namespace
 
 std::string ChunkPlan::describe() const {
-  return fmt::format("{} x {} chunks of {} x {} logits, {} bytes", rows.size(), classes.size(), chunk_rows(), chunk_classes(), nbytes);
+  return fmt::format("{} x {} chunks of {} x {} logits, {} bytes", rows.size(), classes.size(), chunk_rows(),
+                     chunk_classes(), nbytes);
 }
 
-int slots_of_leaves(const OpCall& call, int64_t classes) { return has_mix(call) ? tree_levels(classes, class_leaf()) : 0; }
+int slots_of_leaves(const OpCall& call, int64_t classes) {
+  return has_mix(call) ? tree_levels(classes, class_leaf()) : 0;
+}
 
 ChunkPlan plan_statistics(const OpCall& call) {
   const Planner planner(call);
   const int64_t columns = statistics_columns(call), size = itemsize(computes_in(call));
   const Choice choice = planner.choose(1, 1, [&](const Chunk& c) {
-    return planner.logit_bytes(c) + block_bytes((c.class_slots + slots_of_leaves(call, c.classes) + 1) * columns * c.rows * size);
+    return planner.logit_bytes(c) +
+           block_bytes((c.class_slots + slots_of_leaves(call, c.classes) + 1) * columns * c.rows * size);
   });
   planner.require(choice, "the forward");
   return planner.plan(choice, 1);
@@ -147,11 +160,16 @@ GradientPlan plan_gradients(const OpCall& call) {
 ChunkPlan plan_in_forward(const OpCall& call) {
   const Planner planner(call);
   const bool x = needs(call, kNeedX), weight = needs(call, kNeedWeight), bias = needs(call, kNeedBias);
-  const int64_t F = features_of(call), size = itemsize(computes_in(call)), row_leaf = weight || bias ? token_grain() : 1;
-  const Choice choice = planner.choose(row_leaf, 1 + x + weight, [&](const Chunk& c) {
-    const int64_t sums = waiting(c.row_slots, true) * c.classes * size;
-    return planner.logit_bytes(c) + block_bytes(kPlainColumns * c.rows * size) + (weight ? block_bytes(sums * F) : 0) + (bias ? block_bytes(sums) : 0);
-  }, false);
+  const int64_t F = features_of(call), size = itemsize(computes_in(call)),
+                row_leaf = weight || bias ? token_grain() : 1;
+  const Choice choice = planner.choose(
+      row_leaf, 1 + x + weight,
+      [&](const Chunk& c) {
+        const int64_t sums = waiting(c.row_slots, true) * c.classes * size;
+        return planner.logit_bytes(c) + block_bytes(kPlainColumns * c.rows * size) +
+               (weight ? block_bytes(sums * F) : 0) + (bias ? block_bytes(sums) : 0);
+      },
+      false);
   planner.require(choice, "a forward with gradients");
   return planner.plan(choice, row_leaf);
 }

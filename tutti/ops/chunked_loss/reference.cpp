@@ -12,7 +12,9 @@ namespace {
 double at(const Tensor& t, int64_t i, int64_t j = 0) {
   return facets::read_double(t, i * t.strides()[0] + (t.ndim() > 1 ? j * t.strides()[1] : 0));
 }
-int64_t label_at(const OpCall& call, int64_t row) { return facets::read_int64(call[kLabels], row * call[kLabels].strides()[0]); }
+int64_t label_at(const OpCall& call, int64_t row) {
+  return facets::read_int64(call[kLabels], row * call[kLabels].strides()[0]);
+}
 
 struct Row {
   std::vector<double> x;  // logits, after the softcap
@@ -20,7 +22,9 @@ struct Row {
   double mixed = -0.0, target = -0.0;
 };
 
-double mix_at(const OpCall& call, int64_t n, int64_t c) { return at(call[kMix], call[kMix].extents()[0] == 1 ? 0 : n, c); }
+double mix_at(const OpCall& call, int64_t n, int64_t c) {
+  return at(call[kMix], call[kMix].extents()[0] == 1 ? 0 : n, c);
+}
 
 Row row_of(const OpCall& call, int64_t n) {
   const LossAttrs& attrs = attrs_of(call);
@@ -33,7 +37,8 @@ Row row_of(const OpCall& call, int64_t n) {
   }
   row.rest = rest_of_row(classes_of(call), [&](int64_t c) { return row.x[static_cast<size_t>(c)]; });
   for (int64_t c = 0; c < classes_of(call) && has_mix(call); ++c) {
-    if (mix_at(call, n, c) != 0) row.mixed += mix_at(call, n, c) * row.rest.surprise(row.x[static_cast<size_t>(c)]);  // x may be -inf
+    if (mix_at(call, n, c) != 0)
+      row.mixed += mix_at(call, n, c) * row.rest.surprise(row.x[static_cast<size_t>(c)]);  // x may be -inf
   }
   return row;
 }
@@ -43,8 +48,10 @@ std::vector<double> gradient_of(const OpCall& call, int64_t n) {
   const LossAttrs& attrs = attrs_of(call);
   const Row row = row_of(call, n);
   const RestOfRow all{at(call[kStatistics], n, 0), at(call[kStatistics], n, 1)};
-  const double g = at(call[kGradLoss], n), mass = call[kGradMass].numel() > 0 ? at(call[kGradMass], n) : 0, mix = has_mix(call) ? at(call[kGradMix], n) : 0;
-  const SplitSum<double> weights = split_sum(has_mix(call) ? classes_of(call) : 0, [&](int64_t c) { return mix_at(call, n, c); });
+  const double g = at(call[kGradLoss], n), mass = call[kGradMass].numel() > 0 ? at(call[kGradMass], n) : 0,
+               mix = has_mix(call) ? at(call[kGradMix], n) : 0;
+  const SplitSum<double> weights =
+      split_sum(has_mix(call) ? classes_of(call) : 0, [&](int64_t c) { return mix_at(call, n, c); });
   const auto of_mix = [&](int64_t c, double x) {
     const double weight = mix_at(call, n, c);
     return all.probability_less(x, false) * without(weights, weight) + weight * all.probability_less(x, true);
@@ -52,8 +59,8 @@ std::vector<double> gradient_of(const OpCall& call, int64_t n) {
   std::vector<double> d;
   for (int64_t c = 0; c < classes_of(call); ++c) {
     const double x = row.x[static_cast<size_t>(c)], t = attrs.softcap == 0 ? 0 : x / attrs.softcap;
-    const double dx = all.probability_less(x, attrs.first_class + c == label_at(call, n)) * g + all.probability_less(x, false) * mass +
-                      (has_mix(call) ? mix * of_mix(c, x) : 0);
+    const double dx = all.probability_less(x, attrs.first_class + c == label_at(call, n)) * g +
+                      all.probability_less(x, false) * mass + (has_mix(call) ? mix * of_mix(c, x) : 0);
     d.push_back(label_at(call, n) == attrs.ignore_index ? 0 : dx * (1 - t * t));
   }
   return d;
@@ -93,11 +100,13 @@ void reference_gradients(const OpCall& call, std::span<const Tensor> outputs) {
   };
   for (int64_t f = 0; f < F; ++f) {
     for (int64_t n = 0; n < N && needs(call, kNeedX); ++n)
-      facets::write_double(outputs[0], n * F + f, sum(V, [&](int64_t c) { return d_at(n, c) * at(call[kWeight], c, f); }));
+      facets::write_double(outputs[0], n * F + f,
+                           sum(V, [&](int64_t c) { return d_at(n, c) * at(call[kWeight], c, f); }));
     for (int64_t c = 0; c < V && needs(call, kNeedWeight); ++c)
       facets::write_double(outputs[1], c * F + f, sum(N, [&](int64_t n) { return d_at(n, c) * at(call[kX], n, f); }));
   }
-  for (int64_t c = 0; c < V && needs(call, kNeedBias); ++c) facets::write_double(outputs[2], c, sum(N, [&](int64_t n) { return d_at(n, c); }));
+  for (int64_t c = 0; c < V && needs(call, kNeedBias); ++c)
+    facets::write_double(outputs[2], c, sum(N, [&](int64_t n) { return d_at(n, c); }));
 }
 
 std::vector<Sample> samples(SampleOf what) {
@@ -112,20 +121,29 @@ std::vector<Sample> samples(SampleOf what) {
   };
   std::vector<Sample> list;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const Case& c : {Case{"plain", 5, 7, 9}, Case{"bias", 6, 9, 33, true, 0, 0, kNeedX | kNeedWeight | kNeedBias},
-                          Case{"chunks", 200, 5, 1300, true, 0, 0, kNeedX | kNeedWeight | kNeedBias, 128, 400},
-                          Case{"mix", 4, 3, 11, false, 1}, Case{"mix_of_rows", 4, 3, 11, true, 4, 2.5, kNeedX | kNeedBias},
-                          Case{"softcap", 3, 8, 20, true, 0, 1.5, kNeedWeight}, Case{"one", 1, 1, 1}, Case{"one_class", 6, 2, 1},
-                          Case{"no_rows", 0, 4, 3, true, 1, 0, kNeedX | kNeedWeight | kNeedBias}}) {
+    for (const Case& c :
+         {Case{"plain", 5, 7, 9}, Case{"bias", 6, 9, 33, true, 0, 0, kNeedX | kNeedWeight | kNeedBias},
+          Case{"chunks", 200, 5, 1300, true, 0, 0, kNeedX | kNeedWeight | kNeedBias, 128, 400},
+          Case{"mix", 4, 3, 11, false, 1}, Case{"mix_of_rows", 4, 3, 11, true, 4, 2.5, kNeedX | kNeedBias},
+          Case{"softcap", 3, 8, 20, true, 0, 1.5, kNeedWeight}, Case{"one", 1, 1, 1}, Case{"one_class", 6, 2, 1},
+          Case{"no_rows", 0, 4, 3, true, 1, 0, kNeedX | kNeedWeight | kNeedBias}}) {
       if (what == SampleOf::shard && c.mix_rows > 0) continue;
       const DType compute = compute_dtype(dtype);
-      const auto column = [&](uint64_t seed, bool there) { return facets::sample_tensor(seed, {there ? c.N : 0, 1}, compute); };
+      const auto column = [&](uint64_t seed, bool there) {
+        return facets::sample_tensor(seed, {there ? c.N : 0, 1}, compute);
+      };
       const Tensor x = facets::sample_tensor(1, {c.N, c.F}, dtype), w = facets::sample_tensor(2, {c.V, c.F}, dtype);
       const Tensor labels = facets::sample_tensor(3, {c.N, 1}, DType::i64, 0, static_cast<double>(c.V));
       if (c.N > 1) facets::write_int64(labels, 1, -100);
       const int64_t first = what == SampleOf::shard ? c.V / 2 : 0;
-      const LossAttrs attrs{.ignore_index = -100, .first_class = first, .max_bytes = int64_t{1} << 28, .chunk_rows = c.chunk_rows, .chunk_classes = c.chunk_classes,
-                            .softcap = c.softcap, .partial = what == SampleOf::shard, .needs = what == SampleOf::gradients ? c.needs : uint8_t{0}};
+      const LossAttrs attrs{.ignore_index = -100,
+                            .first_class = first,
+                            .max_bytes = int64_t{1} << 28,
+                            .chunk_rows = c.chunk_rows,
+                            .chunk_classes = c.chunk_classes,
+                            .softcap = c.softcap,
+                            .partial = what == SampleOf::shard,
+                            .needs = what == SampleOf::gradients ? c.needs : uint8_t{0}};
       Sample s{fmt::format("{}_{}", c.name, name_of(dtype)),
                {x, w, labels, facets::sample_tensor(4, {c.bias ? c.V : 0}, dtype),
                 facets::sample_tensor(5, {c.mix_rows, c.mix_rows > 0 ? c.V : 0}, compute, 0, 1)},

@@ -25,13 +25,18 @@ int params(const OpCall& call, codegen::ParamValue* values) {
 }
 uint64_t variant(const OpCall& call) {
   const StepAttrs& attrs = attrs_of_step(call);
-  return static_cast<uint64_t>(attrs.bias) | static_cast<uint64_t>(attrs.mix) << 1 | static_cast<uint64_t>(attrs.mass) << 2 |
-         static_cast<uint64_t>(attrs.softcap != 0) << 3 | static_cast<uint64_t>(attrs.logits) << 8;
+  return static_cast<uint64_t>(attrs.bias) | static_cast<uint64_t>(attrs.mix) << 1 |
+         static_cast<uint64_t>(attrs.mass) << 2 | static_cast<uint64_t>(attrs.softcap != 0) << 3 |
+         static_cast<uint64_t>(attrs.logits) << 8;
 }
 
 Expr label_of(RecipeBuilder& b, int i) { return cast(b.in(i), DType::i64); }
-Expr is_label(RecipeBuilder& b, Expr label) { return apply_scalar(ScalarOp::eq, b.inner_index() + b.param(kFirstClass, DType::i64), label); }
-Expr is_ignored(RecipeBuilder& b, Expr label) { return apply_scalar(ScalarOp::eq, label, b.param(kIgnoreIndex, DType::i64)); }
+Expr is_label(RecipeBuilder& b, Expr label) {
+  return apply_scalar(ScalarOp::eq, b.inner_index() + b.param(kFirstClass, DType::i64), label);
+}
+Expr is_ignored(RecipeBuilder& b, Expr label) {
+  return apply_scalar(ScalarOp::eq, label, b.param(kIgnoreIndex, DType::i64));
+}
 
 // The logit of z, and tanh(z / cap) on the way: every step is rounded as the eager op of the same name would.
 struct Logit {
@@ -42,7 +47,8 @@ Logit logit(RecipeBuilder& b, int bias) {
   Expr x = b.in(0);
   if (attrs.bias) x = stored(x + cast(b.in(bias), x.dtype()), attrs.logits);
   if (attrs.softcap == 0) return {x, x};
-  const Expr cap = b.param(kSoftcap, x.dtype()), tanh = stored(apply_scalar(ScalarOp::tanh, stored(x / cap, attrs.logits)), attrs.logits);
+  const Expr cap = b.param(kSoftcap, x.dtype()),
+             tanh = stored(apply_scalar(ScalarOp::tanh, stored(x / cap, attrs.logits)), attrs.logits);
   return {stored(tanh * cap, attrs.logits), tanh};
 }
 
@@ -54,7 +60,8 @@ void build_statistics(RecipeBuilder& b) {
   b.out(r);
   b.out(b.reduce(ReduceOp::sum, where(is_label(b, label_of(b, 1)), x, b.constant(-0.0, x.dtype()))));
   if (!attrs.mix) return;
-  const Expr weight = cast(b.in(2 + attrs.bias), x.dtype()), zero = b.constant(0.0, x.dtype()), none = b.constant(-0.0, x.dtype());
+  const Expr weight = cast(b.in(2 + attrs.bias), x.dtype()), zero = b.constant(0.0, x.dtype()),
+             none = b.constant(-0.0, x.dtype());
   const Expr below = where(apply_scalar(ScalarOp::eq, x, m), zero, m - x);  // both may be -inf
   b.out(b.reduce(ReduceOp::sum, where(apply_scalar(ScalarOp::eq, weight, zero), none, weight * below)));
   b.out(b.reduce(ReduceOp::sum, weight));
@@ -71,7 +78,8 @@ void build_join(RecipeBuilder& b) {
   b.out(both.r);
   b.out(left(kColumnTarget) + right(kColumnTarget));
   if (columns == kPlainColumns) return;
-  const Expr low = apply_scalar(ScalarOp::minimum, left_m, right_m), distance = where(apply_scalar(ScalarOp::eq, left_m, right_m), zero, both.m - low);
+  const Expr low = apply_scalar(ScalarOp::minimum, left_m, right_m),
+             distance = where(apply_scalar(ScalarOp::eq, left_m, right_m), zero, both.m - low);
   const Expr weight = where(apply_scalar(ScalarOp::ge, left_m, right_m), right(kColumnWeight), left(kColumnWeight));
   const Expr mixed = left(kColumnMixed) + right(kColumnMixed);
   b.out(where(apply_scalar(ScalarOp::eq, weight, zero), mixed, apply_scalar(ScalarOp::fma, weight, distance, mixed)));
@@ -87,11 +95,14 @@ void build_finish(RecipeBuilder& b) {
   b.out(where(ignored, zero, logsumexp_of(all)));
   if (!mix) return;
   const Expr of_maximum = wide_surprise_of(all, all.m);  // NaN when no logit is finite, as for labels
-  b.out(where(ignored, zero, cast(apply_scalar(ScalarOp::fma, wide(b.in(kColumnWeight)), of_maximum, wide(b.in(kColumnMixed))), zero.dtype())));
+  b.out(where(ignored, zero,
+              cast(apply_scalar(ScalarOp::fma, wide(b.in(kColumnWeight)), of_maximum, wide(b.in(kColumnMixed))),
+                   zero.dtype())));
 }
 
-// (p - [label]) g, in the order of cross_entropy_backward, and p mass and (p sum(mix) - mix) m behind it when they are there; the
-// latter as p (sum(mix) - mix) - mix (1 - p), whose terms are small where target and probability are nearly 1.
+// (p - [label]) g, in the order of cross_entropy_backward, and p mass and (p sum(mix) - mix) m behind it when they are
+// there; the latter as p (sum(mix) - mix) - mix (1 - p), whose terms are small where target and probability are
+// nearly 1.
 void build_gradient(RecipeBuilder& b) {
   const StepAttrs& attrs = attrs_of_step(b.call);
   const int bias = 5, mix = bias + attrs.bias, mass = mix + 5 * attrs.mix;
@@ -104,7 +115,8 @@ void build_gradient(RecipeBuilder& b) {
   if (attrs.mix) {
     const Expr weight = cast(b.in(mix), dtype);
     const Expr others = without({b.in(mix + 2), b.in(mix + 3), b.in(mix + 4)}, weight);
-    const Expr of_mix = apply_scalar(ScalarOp::fma, probability(b, all, at.x), others, weight * probability_less_one(b, all, at.x));
+    const Expr of_mix =
+        apply_scalar(ScalarOp::fma, probability(b, all, at.x), others, weight * probability_less_one(b, all, at.x));
     d = apply_scalar(ScalarOp::fma, of_mix, cast(b.in(mix + 1), dtype), d);
   }
   if (attrs.softcap != 0) {
@@ -129,25 +141,43 @@ constexpr OpDef step(const char* name, const Recipe& recipe) {
 
 }  // namespace
 
-const OpDef kChunkStatistics = step("chunk_statistics", {.kind = LoopKind::row, .build = build_statistics, .per_row = 0b11111 | kRowsOnly, .params = params,
-                                                         .variant = variant, .leaf = [](const OpCall&) { return class_leaf(); }});
-const OpDef kJoinStatistics = step("chunk_join_statistics", {.build = build_join, .variant = [](const OpCall& call) { return call.inputs.size(); }});
-const OpDef kFinishStatistics = step("chunk_finish_statistics", {.build = build_finish, .params = params, .variant = variant});
-const OpDef kChunkGradient = step("chunk_gradient", {.kind = LoopKind::row, .build = build_gradient, .params = params, .variant = variant});
-const OpDef kSplitMix = step("chunk_split_mix", {.kind = LoopKind::row, .build = build_split_mix, .per_row = 0b111 | kRowsOnly,
-                                                 .leaf = [](const OpCall&) { return class_leaf(); }});
-const OpDef kSumRows = step("chunk_sum_rows", {.kind = LoopKind::row, .build = build_sum_rows, .row_dims = [](const OpCall&) { return Dims{0}; },
-                                               .per_row = 1, .leaf = [](const OpCall&) { return token_grain(); }});
+const OpDef kChunkStatistics = step("chunk_statistics", {.kind = LoopKind::row,
+                                                         .build = build_statistics,
+                                                         .per_row = 0b11111 | kRowsOnly,
+                                                         .params = params,
+                                                         .variant = variant,
+                                                         .leaf = [](const OpCall&) { return class_leaf(); }});
+const OpDef kJoinStatistics = step(
+    "chunk_join_statistics", {.build = build_join, .variant = [](const OpCall& call) { return call.inputs.size(); }});
+const OpDef kFinishStatistics =
+    step("chunk_finish_statistics", {.build = build_finish, .params = params, .variant = variant});
+const OpDef kChunkGradient =
+    step("chunk_gradient", {.kind = LoopKind::row, .build = build_gradient, .params = params, .variant = variant});
+const OpDef kSplitMix =
+    step("chunk_split_mix",
+         {.kind = LoopKind::row, .build = build_split_mix, .per_row = 0b111 | kRowsOnly, .leaf = [](const OpCall&) {
+            return class_leaf();
+          }});
+const OpDef kSumRows = step("chunk_sum_rows", {.kind = LoopKind::row,
+                                               .build = build_sum_rows,
+                                               .row_dims = [](const OpCall&) { return Dims{0}; },
+                                               .per_row = 1,
+                                               .leaf = [](const OpCall&) { return token_grain(); }});
 const OpDef kAddParts = step("chunk_add", {.build = build_add});
 const OpDef kConvert = step("chunk_convert", {.build = build_convert});
 
 StepAttrs step_attrs(const OpCall& call, int64_t begin) {
   const LossAttrs& attrs = attrs_of(call);
-  return {.first_class = attrs.first_class + begin, .ignore_index = attrs.ignore_index, .softcap = attrs.softcap, .logits = logits_of(call),
-          .bias = has_bias(call), .mix = has_mix(call)};
+  return {.first_class = attrs.first_class + begin,
+          .ignore_index = attrs.ignore_index,
+          .softcap = attrs.softcap,
+          .logits = logits_of(call),
+          .bias = has_bias(call),
+          .mix = has_mix(call)};
 }
 
-void run_step(const OpDef& op, const StepAttrs& attrs, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+void run_step(const OpDef& op, const StepAttrs& attrs, std::span<const Tensor> inputs,
+              std::span<const Tensor> outputs) {
   const Attrs boxed = Attrs::of(attrs);
   run_recipe({op, inputs, boxed}, outputs);
 }

@@ -19,7 +19,8 @@ struct Enumerator {
 
 template <auto kValue>
 constexpr std::string_view name() {
-  std::string_view text = __PRETTY_FUNCTION__;  // "... [with auto kValue = tutti::Mode::wide; ...]", or "(tutti::Mode)7" where 7 has no name
+  std::string_view text = __PRETTY_FUNCTION__;  // "... [with auto kValue = tutti::Mode::wide; ...]", or
+                                                // "(tutti::Mode)7" where 7 has no name
   text = text.substr(text.find("kValue = ") + 9);
   if (text.front() == '(') return "";
   text = text.substr(0, text.find_first_of(";]"));
@@ -50,7 +51,9 @@ struct FieldValue<T> : PlainFieldValue {
   static void print(T v, std::string& out) { out += std::to_string(static_cast<int64_t>(v)); }
   static void parse(FieldReader& reader, T& v) {
     constexpr auto& all = enumerators::kOf<T>;
-    v = static_cast<T>(all[reader.one_of(all.size(), [](size_t i) { return std::to_string(all[i].value) + " (" + std::string(all[i].name) + ")"; })].value);
+    v = static_cast<T>(all[reader.one_of(all.size(), [](size_t i) {
+                         return std::to_string(all[i].value) + " (" + std::string(all[i].name) + ")";
+                       })].value);
   }
   static uint64_t hash(T v) { return static_cast<uint64_t>(v); }
   static bool equal(T a, T b) { return a == b; }

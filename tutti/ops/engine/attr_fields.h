@@ -1,5 +1,5 @@
-// Fields of attrs: an attrs struct lists its members once, and printing, hashing, comparison, symbolic sizes, random keys and cache
-// keys read that list.
+// Fields of attrs: an attrs struct lists its members once, and printing, hashing, comparison, symbolic sizes, random
+// keys and cache keys read that list.
 //
 //   struct PadAttrs {
 //     int64_t dim, before, after;
@@ -10,8 +10,8 @@
 //     }
 //   };
 //
-// A list that leaves out a member, or names one twice, does not compile. The list becomes a table of plain records, which functions
-// that are compiled once walk: each op file would compile its own otherwise.
+// A list that leaves out a member, or names one twice, does not compile. The list becomes a table of plain records,
+// which functions that are compiled once walk: each op file would compile its own otherwise.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ struct FieldRecord {
   FieldKind kind;
   const FieldType* type;
   void* (*at)(void* attrs);  // the member of a struct
-  const char* member;        // the same as text: sanitizers do not let constant expressions compare addresses of functions
+  const char* member;  // the same as text: sanitizers do not let constant expressions compare addresses of functions
   const void* in(const void* attrs) const { return at(const_cast<void*>(attrs)); }
 };
 
@@ -60,8 +60,9 @@ struct AttrsType {
 enum class HashedFields : uint8_t {
   all,
   rules,   // rules and output dtypes: what the code of a kernel depends on
-  layout,  // all but random keys and the values of floating numbers and scalars, which no sharding rule reads unless its op says so
-           // (OpDef::sharding_reads_numbers). The kind of a scalar counts, because the dtype of a result follows from it.
+  layout,  // all but random keys and the values of floating numbers and scalars, which no sharding rule reads unless
+           // its op says so (OpDef::sharding_reads_numbers). The kind of a scalar counts, because the dtype of a result
+           // follows from it.
 };
 uint64_t hash_fields(const AttrsType& type, const void* attrs, HashedFields which);
 bool equal_fields(const AttrsType& type, const void* a, const void* b, HashedFields which = HashedFields::all);
@@ -116,7 +117,8 @@ constexpr bool has_rules(std::span<const FieldRecord> fields) {
 template <class T>
 constexpr auto checked_fields() {
   constexpr auto list = T::fields();
-  static_assert(!has_members<T>(std::make_index_sequence<list.size() + 1>{}), "fields() must list every member of the attrs");
+  static_assert(!has_members<T>(std::make_index_sequence<list.size() + 1>{}),
+                "fields() must list every member of the attrs");
   static_assert(are_distinct(list), "fields() lists a member of the attrs twice");
   return list;
 }
@@ -132,7 +134,8 @@ constexpr const char* signature() {
 
 // The one record of T; equal types have equal addresses.
 template <HasFields T>
-inline constexpr AttrsType attrs_type = {attrs_detail::signature<T>(), sizeof(T), attrs_detail::records<T>, attrs_detail::has_rules(attrs_detail::records<T>)};
+inline constexpr AttrsType attrs_type = {attrs_detail::signature<T>(), sizeof(T), attrs_detail::records<T>,
+                                         attrs_detail::has_rules(attrs_detail::records<T>)};
 
 template <HasFields T>
 struct FieldValue<T> : PlainFieldValue {
@@ -157,21 +160,37 @@ constexpr FieldRecord of_kind(const char* name) {
   return {name, kKind, field_type<T>(), &attrs_detail::member_at<kMember>, attrs_detail::member_name<kMember>()};
 }
 template <auto kMember>
-constexpr FieldRecord rule(const char* name) { return of_kind<kMember, FieldKind::rule>(name); }
+constexpr FieldRecord rule(const char* name) {
+  return of_kind<kMember, FieldKind::rule>(name);
+}
 template <auto kMember>
-constexpr FieldRecord number(const char* name) { return of_kind<kMember, FieldKind::number>(name); }
+constexpr FieldRecord number(const char* name) {
+  return of_kind<kMember, FieldKind::number>(name);
+}
 template <auto kMember>
-constexpr FieldRecord size(const char* name) { return of_kind<kMember, FieldKind::size>(name); }
+constexpr FieldRecord size(const char* name) {
+  return of_kind<kMember, FieldKind::size>(name);
+}
 template <auto kMember>
-constexpr FieldRecord output_dtype(const char* name) { return of_kind<kMember, FieldKind::output_dtype>(name); }
+constexpr FieldRecord output_dtype(const char* name) {
+  return of_kind<kMember, FieldKind::output_dtype>(name);
+}
 template <auto kMember>
-constexpr FieldRecord random_key(const char* name) { return of_kind<kMember, FieldKind::random_key>(name); }
+constexpr FieldRecord random_key(const char* name) {
+  return of_kind<kMember, FieldKind::random_key>(name);
+}
 template <auto kMember>
-constexpr FieldRecord group(const char* name) { return of_kind<kMember, FieldKind::group>(name); }
+constexpr FieldRecord group(const char* name) {
+  return of_kind<kMember, FieldKind::group>(name);
+}
 template <auto kMember>
-constexpr FieldRecord nested(const char* name) { return of_kind<kMember, FieldKind::nested>(name); }
+constexpr FieldRecord nested(const char* name) {
+  return of_kind<kMember, FieldKind::nested>(name);
+}
 template <auto kMember>
-constexpr FieldRecord handle(const char* name) { return of_kind<kMember, FieldKind::handle>(name); }
+constexpr FieldRecord handle(const char* name) {
+  return of_kind<kMember, FieldKind::handle>(name);
+}
 
 }  // namespace field
 }  // namespace tutti

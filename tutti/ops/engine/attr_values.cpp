@@ -88,11 +88,13 @@ size_t FieldReader::one_of(size_t count, FunctionRef<std::string(size_t)> word_o
 
 void FieldReader::refuse(const std::string& expected) const {
   std::string where = op_.empty() ? "attrs" : fmt::format("{}: attrs", op_);
-  for (const std::string_view& field : path) where += fmt::format("{}{}", &field == path.data() ? ": field " : ".", field);
+  for (const std::string_view& field : path)
+    where += fmt::format("{}{}", &field == path.data() ? ": field " : ".", field);
   FieldReader rest = *this;
   const std::string_view word = rest.word();
   const std::string_view found = word.empty() ? text_.substr(std::min(at_, text_.size()), 1) : word;
-  throw UsageError(fmt::format("{}: expected {} and found {} at position {} of \"{}\"", where, expected, found.empty() ? "nothing" : fmt::format("\"{}\"", found), at_, text_));
+  throw UsageError(fmt::format("{}: expected {} and found {} at position {} of \"{}\"", where, expected,
+                               found.empty() ? "nothing" : fmt::format("\"{}\"", found), at_, text_));
 }
 
 // ---- types ----------------------------------------------------------------------------------------------------------
@@ -112,13 +114,15 @@ void print(T v, std::string& out) {
 template <std::integral T>
 void parse(FieldReader& reader, T& v) {
   using Limits = std::numeric_limits<T>;
-  if constexpr (sizeof(T) == sizeof(int64_t)) v = static_cast<T>(reader.integer());  // all 64 bits, with or without a sign
+  if constexpr (sizeof(T) == sizeof(int64_t))
+    v = static_cast<T>(reader.integer());  // all 64 bits, with or without a sign
   else v = static_cast<T>(reader.integer(Limits::min(), Limits::max()));
 }
 
 void print(DType v, std::string& out) { out += name_of(v); }
 void parse(FieldReader& reader, DType& v) {
-  v = static_cast<DType>(reader.one_of(kNumDTypes, [](size_t i) { return std::string(name_of(static_cast<DType>(i))); }));
+  v = static_cast<DType>(
+      reader.one_of(kNumDTypes, [](size_t i) { return std::string(name_of(static_cast<DType>(i))); }));
 }
 
 void print(double v, std::string& out) { FieldValue<double>::print(v, out); }
@@ -153,12 +157,16 @@ void parse(FieldReader& reader, Scalar& v) {
   else v = reader.real();
 }
 uint64_t hash(const Scalar& v) { return mix_hash(static_cast<uint64_t>(v.kind()), v.raw()); }
-bool equal(const Scalar& a, const Scalar& b) { return a.kind() == b.kind() && a.is_symbolic() == b.is_symbolic() && a.raw() == b.raw(); }
+bool equal(const Scalar& a, const Scalar& b) {
+  return a.kind() == b.kind() && a.is_symbolic() == b.is_symbolic() && a.raw() == b.raw();
+}
 void map_sizes(Scalar& v, FunctionRef<SymInt(SymInt)> map) { v.map_symbol(map); }
 
 using Handle = const void*;
 void print(Handle v, std::string& out) { out += v == nullptr ? "null" : "<handle>"; }
-[[noreturn]] void parse(FieldReader& reader, Handle&) { reader.refuse("attrs without a handle on something alive, which text cannot hold,"); }
+[[noreturn]] void parse(FieldReader& reader, Handle&) {
+  reader.refuse("attrs without a handle on something alive, which text cannot hold,");
+}
 uint64_t hash(Handle v) { return reinterpret_cast<uintptr_t>(v); }
 
 // Numbers are their own hash.
@@ -216,7 +224,8 @@ constexpr FieldType type_without_sizes() {
   return {.print = [](const void* v, std::string& out) { print(*static_cast<const T*>(v), out); },
           .parse = [](FieldReader& reader, void* v) { parse(reader, *static_cast<T*>(v)); },
           .hash = [](const void* v) { return hash(*static_cast<const T*>(v)); },
-          .equal = [](const void* a, const void* b) { return equal(*static_cast<const T*>(a), *static_cast<const T*>(b)); }};
+          .equal = [](const void* a,
+                      const void* b) { return equal(*static_cast<const T*>(a), *static_cast<const T*>(b)); }};
 }
 template <class T>
 constexpr FieldType enum_type() {
@@ -241,11 +250,14 @@ void FieldValue<double>::print(double v, std::string& out) {
 
 namespace field_types {
 
-constinit const FieldType kBool = type_without_sizes<bool>(), kDType = enum_type<DType>(), kDouble = type_without_sizes<double>(),
-                kSymInt = type_with_sizes<SymInt>(), kScalar = type_with_sizes<Scalar>(), kDims = type_without_sizes<Dims>(),
-                kShape = type_with_sizes<Shape>(), kHandle = type_without_sizes<Handle>();
-constinit const FieldType kIntegers[8] = {type_without_sizes<uint8_t>(), type_without_sizes<uint16_t>(), type_without_sizes<uint32_t>(), type_without_sizes<uint64_t>(),
-                                type_without_sizes<int8_t>(),  type_without_sizes<int16_t>(),  type_without_sizes<int32_t>(),  type_without_sizes<int64_t>()};
+constinit const FieldType kBool = type_without_sizes<bool>(), kDType = enum_type<DType>(),
+                          kDouble = type_without_sizes<double>(), kSymInt = type_with_sizes<SymInt>(),
+                          kScalar = type_with_sizes<Scalar>(), kDims = type_without_sizes<Dims>(),
+                          kShape = type_with_sizes<Shape>(), kHandle = type_without_sizes<Handle>();
+constinit const FieldType kIntegers[8] = {type_without_sizes<uint8_t>(),  type_without_sizes<uint16_t>(),
+                                          type_without_sizes<uint32_t>(), type_without_sizes<uint64_t>(),
+                                          type_without_sizes<int8_t>(),   type_without_sizes<int16_t>(),
+                                          type_without_sizes<int32_t>(),  type_without_sizes<int64_t>()};
 
 }  // namespace field_types
 }  // namespace tutti

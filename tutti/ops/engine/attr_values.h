@@ -1,5 +1,5 @@
-// What is done with the members of attrs, by their type: the functions behind each type and how types name theirs. Those of
-// numbers, sizes and lists are compiled once, in attr_values.cpp. See attr_fields.h.
+// What is done with the members of attrs, by their type: the functions behind each type and how types name theirs.
+// The functions of numbers, sizes and lists are compiled once, in attr_values.cpp. See attr_fields.h.
 #pragma once
 
 #include <array>
@@ -24,14 +24,16 @@ template <class T>
 class InlineDims;
 struct AttrsType;
 
-// Reads what FieldType::print() wrote. UsageError naming the op (if one is given), the field, what was expected, what stands there and where.
+// Reads what FieldType::print() wrote. UsageError naming the op (if one is given), the field, what was expected, what
+// stands there and where.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view text, std::string_view op = "") : text_(text), op_(op) {}
   // Whether `word` comes next; it is then passed.
   bool skip(std::string_view word);
   void expect(std::string_view word);
-  int64_t integer(int64_t least = std::numeric_limits<int64_t>::min(), int64_t most = std::numeric_limits<int64_t>::max());
+  int64_t integer(int64_t least = std::numeric_limits<int64_t>::min(),
+                  int64_t most = std::numeric_limits<int64_t>::max());
   double real();
   // Up to the next of ",]})" and spaces.
   std::string_view word();
@@ -62,7 +64,8 @@ struct FieldType {
   bool is_enum = false;  // parse() accepts a few values only
 };
 
-// The hash of a sequence whose hash is `h` and then `v`. An odd constant is added first, so that small numbers do not cancel each other.
+// The hash of a sequence whose hash is `h` and then `v`. An odd constant is added first, so that small numbers do not
+// cancel each other.
 inline uint64_t mix_hash(uint64_t h, uint64_t v) {
   h = ((h + 0x9E3779B97F4A7C15ull) ^ v) * 0xD6E8FEB86659FD93ull;
   return h ^ h >> 32;
@@ -71,8 +74,8 @@ inline uint64_t mix_hash(uint64_t h, uint64_t v) {
 template <class T>
 concept HasFields = requires { T::fields(); };
 
-// How members of type T are treated. Rooms that have types of their own in attrs specialize it, deriving from PlainFieldValue and
-// defining print(), parse(), hash() and equal() for a T. Those of enums are in attr_enums.h.
+// How members of type T are treated. Rooms that have types of their own in attrs specialize it, deriving from
+// PlainFieldValue and defining print(), parse(), hash() and equal() for a T. Those of enums are in attr_enums.h.
 template <class T>
 struct FieldValue;
 
@@ -96,7 +99,8 @@ inline constexpr FieldType kOf = {
     .print = [](const void* v, std::string& out) { FieldValue<T>::print(*static_cast<const T*>(v), out); },
     .parse = [](FieldReader& reader, void* v) { FieldValue<T>::parse(reader, *static_cast<T*>(v)); },
     .hash = [](const void* v) { return FieldValue<T>::hash(*static_cast<const T*>(v)); },
-    .equal = [](const void* a, const void* b) { return FieldValue<T>::equal(*static_cast<const T*>(a), *static_cast<const T*>(b)); },
+    .equal = [](const void* a,
+                const void* b) { return FieldValue<T>::equal(*static_cast<const T*>(a), *static_cast<const T*>(b)); },
     .is_enum = FieldValue<T>::kIsEnum,
 };
 }  // namespace field_types

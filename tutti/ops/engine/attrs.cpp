@@ -15,7 +15,9 @@ void parse_fields(const AttrsType& type, FieldReader& reader, void* attrs);
 void map_sizes_of(const AttrsType& type, void* attrs, FunctionRef<SymInt(SymInt)> map);
 
 void* element(const FieldType& type, void* array, size_t i) { return static_cast<std::byte*>(array) + i * type.stride; }
-const void* element(const FieldType& type, const void* array, size_t i) { return static_cast<const std::byte*>(array) + i * type.stride; }
+const void* element(const FieldType& type, const void* array, size_t i) {
+  return static_cast<const std::byte*>(array) + i * type.stride;
+}
 
 void print_value(const FieldType& type, const void* value, std::string& out) {
   if (type.nested != nullptr) return print_fields(*type.nested, value, out);
@@ -106,16 +108,23 @@ namespace {
 
 bool is_read(const FieldRecord& f, HashedFields which) {
   switch (which) {
-    case HashedFields::all: return true;
-    case HashedFields::rules: return f.kind == FieldKind::rule || f.kind == FieldKind::output_dtype;
-    case HashedFields::layout: return f.kind != FieldKind::random_key && f.type != &field_types::kDouble;
+    case HashedFields::all:
+      return true;
+    case HashedFields::rules:
+      return f.kind == FieldKind::rule || f.kind == FieldKind::output_dtype;
+    case HashedFields::layout:
+      return f.kind != FieldKind::random_key && f.type != &field_types::kDouble;
   }
   return true;
 }
 
 // Whether no more than the kind of a scalar is read.
-bool reads_kind(const FieldRecord& f, HashedFields which) { return which == HashedFields::layout && f.type == &field_types::kScalar; }
-uint64_t kind_in(const FieldRecord& f, const void* attrs) { return static_cast<uint64_t>(static_cast<const Scalar*>(f.in(attrs))->kind()); }
+bool reads_kind(const FieldRecord& f, HashedFields which) {
+  return which == HashedFields::layout && f.type == &field_types::kScalar;
+}
+uint64_t kind_in(const FieldRecord& f, const void* attrs) {
+  return static_cast<uint64_t>(static_cast<const Scalar*>(f.in(attrs))->kind());
+}
 
 }  // namespace
 
@@ -152,7 +161,9 @@ std::string_view AttrsType::name() const {
 
 std::string_view Attrs::type_name() const { return type_ == nullptr ? "none" : type_->name(); }
 
-void Attrs::refuse(const AttrsType& expected) const { TUTTI_ASSERT(type_ == &expected, "attrs are {}, and {} was expected", type_name(), expected.name()); }
+void Attrs::refuse(const AttrsType& expected) const {
+  TUTTI_ASSERT(type_ == &expected, "attrs are {}, and {} was expected", type_name(), expected.name());
+}
 
 std::string Attrs::to_string() const {
   std::string text;
@@ -171,12 +182,18 @@ Attrs Attrs::from_text(const AttrsType& type, std::string_view text, std::string
   return a;
 }
 
-bool operator==(const Attrs& a, const Attrs& b) { return a.type_ == b.type_ && (a.type_ == nullptr || equal_fields(*a.type_, a.bytes_, b.bytes_)); }
+bool operator==(const Attrs& a, const Attrs& b) {
+  return a.type_ == b.type_ && (a.type_ == nullptr || equal_fields(*a.type_, a.bytes_, b.bytes_));
+}
 
 uint64_t Attrs::hash() const { return type_ == nullptr ? 0 : place_of(hash_fields(*type_, bytes_, HashedFields::all)); }
-uint64_t Attrs::hash_of_layout() const { return type_ == nullptr ? 0 : place_of(hash_fields(*type_, bytes_, HashedFields::layout)); }
+uint64_t Attrs::hash_of_layout() const {
+  return type_ == nullptr ? 0 : place_of(hash_fields(*type_, bytes_, HashedFields::layout));
+}
 uint64_t Attrs::rules_hash() const { return place_of(hash_fields(*type_, bytes_, HashedFields::rules)); }
-bool Attrs::equal_in(const Attrs& other, HashedFields which) const { return equal_fields(*type_, bytes_, other.bytes_, which); }
+bool Attrs::equal_in(const Attrs& other, HashedFields which) const {
+  return equal_fields(*type_, bytes_, other.bytes_, which);
+}
 
 bool Attrs::set_output_dtype(DType dtype) {
   bool found = false;

@@ -39,7 +39,8 @@ class Attrs {
 
   template <class T>
   const T& as() const {
-    if (type_ != &attrs_type<T>) [[unlikely]] refuse(attrs_type<T>);
+    if (type_ != &attrs_type<T>) [[unlikely]]
+      refuse(attrs_type<T>);
     return *reinterpret_cast<const T*>(bytes_);
   }
   bool empty() const { return type_ == nullptr; }
@@ -48,7 +49,8 @@ class Attrs {
 
   // "{dim: 1, keepdim: false}"; "" when empty.
   std::string to_string() const;
-  // The attrs of `type` that to_string() wrote. UsageError naming `op` and the field where the text ends to fit, or holds a handle.
+  // The attrs of `type` that to_string() wrote. UsageError naming `op` and the field where the text ends to fit, or
+  // holds a handle.
   static Attrs from_text(const AttrsType& type, std::string_view text, std::string_view op = "");
 
   // Equal when they are of one type and all fields are equal. Elements behind the end of a list do not count.
@@ -57,11 +59,15 @@ class Attrs {
   // The hash of rules and output dtypes only (see Recipe::variant); 0 when there are none.
   uint64_t hash_of_rules() const { return type_ == nullptr || !type_->has_rules ? 0 : rules_hash(); }
   // Whether rules and output dtypes are equal, in attrs of one type.
-  bool has_rules_of(const Attrs& other) const { return type_ == other.type_ && (type_ == nullptr || !type_->has_rules || equal_in(other, HashedFields::rules)); }
+  bool has_rules_of(const Attrs& other) const {
+    return type_ == other.type_ && (type_ == nullptr || !type_->has_rules || equal_in(other, HashedFields::rules));
+  }
 
   // The hash of what a sharding rule may depend on (HashedFields::layout), and whether that is equal.
   uint64_t hash_of_layout() const;
-  bool has_layout_of(const Attrs& other) const { return type_ == other.type_ && (type_ == nullptr || equal_in(other, HashedFields::layout)); }
+  bool has_layout_of(const Attrs& other) const {
+    return type_ == other.type_ && (type_ == nullptr || equal_in(other, HashedFields::layout));
+  }
   // Sets the dtype of the results, in attrs that have one; returns whether they do.
   bool set_output_dtype(DType dtype);
 

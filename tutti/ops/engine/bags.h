@@ -11,7 +11,7 @@
 namespace tutti::facets {
 
 struct BagAttrs {
-  int64_t vocab;         // rows of the table
+  int64_t vocab;  // rows of the table
   int64_t padding;
   BagMode mode;
   int64_t include_last;
@@ -27,8 +27,8 @@ inline const BagAttrs& bag_attrs(const OpCall& call) { return call.attrs.as<BagA
 void check_bag_operands(const OpCall& call);
 SymInt number_of_bags(const OpCall& call);
 
-// Looks at the data: offsets start at 0, do not fall and stay within the indices; indices are rows. UsageError naming the
-// bag, and its entry.
+// Looks at the data: offsets start at 0, do not fall and stay within the indices; indices are rows. UsageError naming
+// the bag, and its entry.
 void check_bags(const OpCall& call);
 
 // The places where the bags of a checked call begin, and the end of the last.

@@ -17,10 +17,13 @@ DType common_dtype(const OpCall& call) {
 DType value_dtype(const OpCall& call) {
   const DType dtype = common_dtype(call);
   switch (row_of(call.op).info->rule) {
-    case BinaryRule::division: return dtype == DType::boolean ? DType::i64 : dtype;
+    case BinaryRule::division:
+      return dtype == DType::boolean ? DType::i64 : dtype;
     case BinaryRule::floats:
-    case BinaryRule::neighbours: return is_floating(dtype) ? dtype : DType::f32;
-    default: return dtype;
+    case BinaryRule::neighbours:
+      return is_floating(dtype) ? dtype : DType::f32;
+    default:
+      return dtype;
   }
 }
 
@@ -42,9 +45,10 @@ void check_operands(const OpCall& call, DType dtype) {
   if (row_of(call.op).form != BinaryForm::scalar_second) return;
   if (rule == BinaryRule::division && scalar.to_int64() == 0 && info.scalar != ScalarOp::pow)
     throw IntegerDivideByZero(call.op.name);
-  TUTTI_CHECK(info.scalar != ScalarOp::pow || scalar.to_int64() >= 0,
-              "{}: Integers to negative integer powers are not allowed. x is {}, the exponent {}; cast() x to a float type",
-              call.op.name, describe(call[0]), scalar.to_string());
+  TUTTI_CHECK(
+      info.scalar != ScalarOp::pow || scalar.to_int64() >= 0,
+      "{}: Integers to negative integer powers are not allowed. x is {}, the exponent {}; cast() x to a float type",
+      call.op.name, describe(call[0]), scalar.to_string());
 }
 
 void infer(const OpCall& call, OutputMetas& out) {
@@ -63,7 +67,9 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   if (info.integer) integer = [&](const int64_t* v) { return info.integer(v[0], v[1]); };
   if (info.rule == BinaryRule::neighbours && map.compute == DType::f32) {
     // The neighbour depends on the format: the one of a double would round back to the operand.
-    run_map(map, [](const double* v) { return std::nextafter(static_cast<float>(v[0]), static_cast<float>(v[1])); }, integer);
+    run_map(
+        map, [](const double* v) { return std::nextafter(static_cast<float>(v[0]), static_cast<float>(v[1])); },
+        integer);
     return;
   }
   run_map(map, [&](const double* v) { return info.value(v[0], v[1]); }, integer);
@@ -74,7 +80,8 @@ void build(RecipeBuilder& b) {
   const DType dtype = compute_dtype(value_dtype(b.call));
   const Expr x = in(b, 0, dtype);
   const Expr y = row.form == BinaryForm::tensors ? in(b, 1, dtype) : b.param(0, dtype);
-  b.out(row.form == BinaryForm::scalar_first ? apply_scalar(row.info->scalar, y, x) : apply_scalar(row.info->scalar, x, y));
+  b.out(row.form == BinaryForm::scalar_first ? apply_scalar(row.info->scalar, y, x)
+                                             : apply_scalar(row.info->scalar, x, y));
 }
 
 int params(const OpCall& call, codegen::ParamValue* values) {
@@ -107,7 +114,8 @@ BinaryRow binary_row(const BinaryInfo& info, BinaryForm form, Vjp vjp, std::vect
            .sharding = sharding,
            .samples = samples,
            .tolerance = info.exact ? Tolerance{0, 0} : Tolerance{4e-6, 1e-13}},
-          &info, form};
+          &info,
+          form};
 }
 
 std::vector<Sample> binary_samples(const BinaryRow& row) {
@@ -125,10 +133,14 @@ std::vector<Sample> binary_samples(const BinaryRow& row) {
     const Range ranges[] = {info.a, info.b}, integers[] = {info.ia, info.ib};
     std::vector<Sample> result = samples(dtypes, ranges, integers);
     if (info.rule == BinaryRule::number || info.rule == BinaryRule::truth) {
-      result.push_back({"mixed_types", {facets::sample_tensor(1, {4, 5}, DType::i64, -9, 9),
-                                        facets::sample_tensor(2, {5}, DType::bf16, -3, 3)}, {}});
-      result.push_back({"booleans", {facets::sample_tensor(1, {4, 5}, DType::boolean, 0, 2),
-                                     facets::sample_tensor(2, {5}, DType::boolean, 0, 2)}, {}});
+      result.push_back(
+          {"mixed_types",
+           {facets::sample_tensor(1, {4, 5}, DType::i64, -9, 9), facets::sample_tensor(2, {5}, DType::bf16, -3, 3)},
+           {}});
+      result.push_back({"booleans",
+                        {facets::sample_tensor(1, {4, 5}, DType::boolean, 0, 2),
+                         facets::sample_tensor(2, {5}, DType::boolean, 0, 2)},
+                        {}});
     }
     return result;
   }
@@ -140,7 +152,8 @@ std::vector<Sample> binary_samples(const BinaryRow& row) {
   const Attrs half = Attrs::of(ScalarAttrs{1.5});
   result.push_back({"float_f32", {facets::sample_tensor(5, {4, 7}, DType::f32, ranges[0].lo, ranges[0].hi)}, half});
   if (info.rule != BinaryRule::neighbours)
-    result.push_back({"float_i32", {facets::sample_tensor(6, {4, 7}, DType::i32, integers[0].lo, integers[0].hi)}, half});
+    result.push_back(
+        {"float_i32", {facets::sample_tensor(6, {4, 7}, DType::i32, integers[0].lo, integers[0].hi)}, half});
   return result;
 }
 

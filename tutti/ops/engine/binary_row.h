@@ -75,8 +75,8 @@ struct BinaryOp {
     }
   }
 
-  // `of` makes the cotangent of operand i from g, a, b and y. Where it is summed, its terms are made of widened operands and of the
-  // result before it was rounded, so that the sum alone is rounded (numerics contract, N4).
+  // `of` makes the cotangent of operand i from g, a, b and y. Where it is summed, its terms are made of widened
+  // operands and of the result before it was rounded, so that the sum alone is rounded (numerics contract, N4).
   template <class Of>
   static Tensor cotangent(const VjpCall& c, size_t i, Of of) {
     const Tensor &g = c.grads[0], &a = c.inputs[0], &b = c.inputs[1], &y = c.outputs[0];
@@ -105,10 +105,9 @@ struct BinaryOp {
 }  // namespace tutti::pointwise
 
 // The three public functions of `op`, described by the struct `Op`; and its rows for TUTTI_OPS.
-#define TUTTI_DEFINE_BINARY(op, Op)                                                                        \
-  Tensor op(const Tensor& a, const Tensor& b) { return ::tutti::pointwise::BinaryOp<Op>::call(a, b); }      \
-  Tensor op(const Tensor& a, const Scalar& b) { return ::tutti::pointwise::BinaryOp<Op>::call(a, b); }      \
+#define TUTTI_DEFINE_BINARY(op, Op)                                                                    \
+  Tensor op(const Tensor& a, const Tensor& b) { return ::tutti::pointwise::BinaryOp<Op>::call(a, b); } \
+  Tensor op(const Tensor& a, const Scalar& b) { return ::tutti::pointwise::BinaryOp<Op>::call(a, b); } \
   Tensor op(const Scalar& a, const Tensor& b) { return ::tutti::pointwise::BinaryOp<Op>::call(a, b); }
-#define TUTTI_BINARY_ROWS(Op)                                                                      \
-  &pointwise::BinaryOp<Op>::tensors, &pointwise::BinaryOp<Op>::scalar_second,                       \
-      &pointwise::BinaryOp<Op>::scalar_first
+#define TUTTI_BINARY_ROWS(Op) \
+  &pointwise::BinaryOp<Op>::tensors, &pointwise::BinaryOp<Op>::scalar_second, &pointwise::BinaryOp<Op>::scalar_first

@@ -12,7 +12,8 @@
 namespace tutti::facets {
 namespace {
 
-// The matrices of an image and a group are columns [C / groups * taps, P], weight [O / groups, C / groups * taps], y [O / groups, P].
+// The matrices of an image and a group are columns [C / groups * taps, P], weight [O / groups, C / groups * taps], y [O
+// / groups, P].
 
 // An image and a group, and the addresses that belong to them; all tensors dense.
 struct Place {
@@ -25,8 +26,8 @@ struct Place {
   }
 };
 
-constexpr int64_t kTile = 512;                 // outputs whose columns are made together: they stay in the second-level cache
-constexpr int64_t kColumnBytes = 16 << 20;     // of the columns of the weight's gradient that are made at once
+constexpr int64_t kTile = 512;  // outputs whose columns are made together: they stay in the second-level cache
+constexpr int64_t kColumnBytes = 16 << 20;  // of the columns of the weight's gradient that are made at once
 
 // Memory of the allocator, which keeps it from call to call.
 Tensor buffer(int64_t elements, DType dtype) { return Tensor::empty({elements}, dtype); }
@@ -89,12 +90,14 @@ void add_taps(const ConvGeometry& g, const Sum* taps, Sum* plane) {
 
 template <class Sum>
 void input_gradient(const ConvGeometry& g, const Tensor& grad, const Tensor& w, const Tensor& dx) {
-  const int64_t channels = w.extents()[1], features = w.extents()[0] / g.groups, positions = volume(g.output), taps = volume(g.kernel);
+  const int64_t channels = w.extents()[1], features = w.extents()[0] / g.groups, positions = volume(g.output),
+                taps = volume(g.kernel);
   const int64_t plane = volume(g.size), images = grad.extents()[0];
   if (dx.numel() == 0) return;
   const codegen::ContractionTree tree = codegen::ContractionTree::halving(features);
   // Channels are computed side by side as far as their taps stay near.
-  const int64_t together = std::clamp<int64_t>((int64_t{1} << 18) / std::max<int64_t>(taps * positions, 1), 1, channels),
+  const int64_t together =
+                    std::clamp<int64_t>((int64_t{1} << 18) / std::max<int64_t>(taps * positions, 1), 1, channels),
                 parts = (channels + together - 1) / together;
   const DType sum_type = dtype_of<Sum>;
   ThreadPool::current().parallel_for(images * g.groups * parts, 1, [&](int64_t begin, int64_t end) {
@@ -104,9 +107,9 @@ void input_gradient(const ConvGeometry& g, const Tensor& grad, const Tensor& w, 
       const Place place{task / parts / g.groups, task / parts % g.groups, g.groups};
       const int64_t first = task % parts * together, count = std::min(together, channels - first);
       const int64_t k = channels * taps;  // columns of the weight; its transpose has them as rows
-      codegen::gemm(count * taps, positions, features,
-                    {place.of_weight(w) + first * taps * itemsize(w.dtype()), w.dtype(), 1, k},
-                    {place.of(grad, features, positions), grad.dtype(), positions, 1}, {product, sum_type, positions}, tree);
+      codegen::gemm(
+          count * taps, positions, features, {place.of_weight(w) + first * taps * itemsize(w.dtype()), w.dtype(), 1, k},
+          {place.of(grad, features, positions), grad.dtype(), positions, 1}, {product, sum_type, positions}, tree);
       for (int64_t c = 0; c < count; ++c) {
         std::fill(sum, sum + plane, static_cast<Sum>(kSumIdentity));
         add_taps(g, product + c * taps * positions, sum);
@@ -123,27 +126,32 @@ void input_gradient(const ConvGeometry& g, const Tensor& grad, const Tensor& w, 
 }  // namespace
 
 void conv_input_gradient(const ConvGeometry& g, const Tensor& grad, const Tensor& w, const Tensor& dx) {
-  if (grad.dtype() == DType::f64 || w.dtype() == DType::f64) input_gradient<double>(g, to_contiguous(grad), to_contiguous(w), dx);
+  if (grad.dtype() == DType::f64 || w.dtype() == DType::f64)
+    input_gradient<double>(g, to_contiguous(grad), to_contiguous(w), dx);
   else input_gradient<float>(g, to_contiguous(grad), to_contiguous(w), dx);
 }
 
-// Images and positions are one axis of tokens: the columns of all images stand side by side, [C' * taps, N * P], and so do
-// the cotangents, [O / groups, N * P].
+// Images and positions are one axis of tokens: the columns of all images stand side by side, [C' * taps, N * P], and so
+// do the cotangents, [O / groups, N * P].
 void conv_weight_gradient(const ConvGeometry& g, const Tensor& any_grad, const Tensor& any_x, const Tensor& dw) {
   const Tensor grad = to_contiguous(any_grad), x = to_contiguous(any_x);
-  const int64_t channels = dw.extents()[1], features = dw.extents()[0] / g.groups, positions = volume(g.output), taps = volume(g.kernel);
+  const int64_t channels = dw.extents()[1], features = dw.extents()[0] / g.groups, positions = volume(g.output),
+                taps = volume(g.kernel);
   const int64_t images = x.extents()[0], tokens = images * positions;
   if (dw.numel() == 0) return;
   const codegen::ContractionTree tree = codegen::ContractionTree::halving(tokens, static_cast<int32_t>(token_grain()));
-  const int64_t together = std::clamp<int64_t>(kColumnBytes / std::max<int64_t>(taps * tokens * itemsize(x.dtype()), 1), 1, channels);
-  const Tensor columns = buffer(together * taps * tokens, x.dtype()), cotangents = buffer(features * tokens, grad.dtype());
+  const int64_t together =
+      std::clamp<int64_t>(kColumnBytes / std::max<int64_t>(taps * tokens * itemsize(x.dtype()), 1), 1, channels);
+  const Tensor columns = buffer(together * taps * tokens, x.dtype()),
+               cotangents = buffer(features * tokens, grad.dtype());
   ThreadPool& pool = ThreadPool::current();
   for (int64_t group = 0; group < g.groups; ++group) {
     pool.parallel_for(images * features, 16, [&](int64_t begin, int64_t end) {
       const int64_t line = positions * itemsize(grad.dtype());
       for (int64_t i = begin; i < end; ++i)
         std::memcpy(bytes_of(cotangents) + ((i % features) * images + i / features) * line,
-                    Place{i / features, group, g.groups}.of(grad, features, positions) + i % features * line, static_cast<size_t>(line));
+                    Place{i / features, group, g.groups}.of(grad, features, positions) + i % features * line,
+                    static_cast<size_t>(line));
     });
     for (int64_t first = 0; first < channels; first += together) {
       const int64_t count = std::min(together, channels - first);
@@ -151,12 +159,14 @@ void conv_weight_gradient(const ConvGeometry& g, const Tensor& any_grad, const T
         for (int64_t i = begin; i < end; ++i) {
           const int64_t image = i / count, c = i % count;
           write_columns(g,
-                        Place{image, group, g.groups}.of(x, channels, volume(g.size)) + (first + c) * volume(g.size) * itemsize(x.dtype()),
+                        Place{image, group, g.groups}.of(x, channels, volume(g.size)) +
+                            (first + c) * volume(g.size) * itemsize(x.dtype()),
                         itemsize(x.dtype()), 1, 0, positions,
                         bytes_of(columns) + (c * taps * tokens + image * positions) * itemsize(x.dtype()), tokens);
         }
       });
-      char* out = static_cast<char*>(dw.raw_data()) + ((group * features * channels) + first) * taps * itemsize(dw.dtype());
+      char* out =
+          static_cast<char*>(dw.raw_data()) + ((group * features * channels) + first) * taps * itemsize(dw.dtype());
       codegen::gemm(features, count * taps, tokens, {bytes_of(cotangents), grad.dtype(), tokens, 1},
                     {bytes_of(columns), x.dtype(), 1, tokens}, {out, dw.dtype(), channels * taps}, tree);
     }

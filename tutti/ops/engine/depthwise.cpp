@@ -15,8 +15,8 @@ namespace tutti::facets {
 namespace {
 
 constexpr int64_t kLanes = Lanes<float>::kCount;
-constexpr int64_t kVectors = 4;                // outputs side by side whose chains hide each other's latency
-constexpr int64_t kLongestPlane = 1 << 18;     // elements, padding included
+constexpr int64_t kVectors = 4;             // outputs side by side whose chains hide each other's latency
+constexpr int64_t kLongestPlane = 1 << 18;  // elements, padding included
 
 // The positions that windows cover, padding included.
 Triple covered(const ConvGeometry& g) {
@@ -31,14 +31,17 @@ void copy_inside(const ConvGeometry& g, const Triple& extent, const float* plane
     for (int64_t i1 = g.before[1]; i1 < std::min(extent[1], g.before[1] + g.size[1]); ++i1) {
       const float* line = plane + ((i0 - g.before[0]) * g.size[1] + i1 - g.before[1]) * g.size[2];
       const int64_t count = std::min(extent[2] - g.before[2], g.size[2]);
-      if (count > 0) std::memcpy(padded + (i0 * extent[1] + i1) * extent[2] + g.before[2], line, static_cast<size_t>(count) * sizeof(float));
+      if (count > 0)
+        std::memcpy(padded + (i0 * extent[1] + i1) * extent[2] + g.before[2], line,
+                    static_cast<size_t>(count) * sizeof(float));
     }
   }
 }
 
 // `count` outputs of a line. Reads as if they were whole vectors.
 template <int64_t kStep>
-void line_of_outputs(const float* in, int64_t step, const std::vector<int64_t>& taps, const float* weight, int64_t count, float* out) {
+void line_of_outputs(const float* in, int64_t step, const std::vector<int64_t>& taps, const float* weight,
+                     int64_t count, float* out) {
   for (int64_t begin = 0; begin < count; begin += kVectors * kLanes) {
     __m256 sums[kVectors];
     for (__m256& sum : sums) sum = _mm256_set1_ps(-0.0f);
@@ -46,7 +49,8 @@ void line_of_outputs(const float* in, int64_t step, const std::vector<int64_t>& 
       const __m256 factor = _mm256_set1_ps(weight[t]);
 #pragma GCC unroll 4
       for (int64_t v = 0; v < kVectors; ++v)
-        sums[v] = _mm256_fmadd_ps(factor, load_lanes<float, kStep>(in + taps[t] + (begin + v * kLanes) * step, step), sums[v]);
+        sums[v] = _mm256_fmadd_ps(factor, load_lanes<float, kStep>(in + taps[t] + (begin + v * kLanes) * step, step),
+                                  sums[v]);
     }
     std::memcpy(out + begin, sums, static_cast<size_t>(std::min(kVectors * kLanes, count - begin)) * sizeof(float));
   }
@@ -56,7 +60,8 @@ void line_of_outputs(const float* in, int64_t step, const std::vector<int64_t>& 
 
 bool is_depthwise(const ConvGeometry& g, const Tensor& x, const Tensor& w, const Tensor& y) {
   const bool f32 = x.dtype() == DType::f32 && w.dtype() == DType::f32 && y.dtype() == DType::f32;
-  return f32 && w.extents()[1] == 1 && volume(g.kernel) <= codegen::contraction_leaf() && volume(covered(g)) <= kLongestPlane;
+  return f32 && w.extents()[1] == 1 && volume(g.kernel) <= codegen::contraction_leaf() &&
+         volume(covered(g)) <= kLongestPlane;
 }
 
 void depthwise_forward(const ConvGeometry& g, const Tensor& x, const Tensor& w, const Tensor& y) {

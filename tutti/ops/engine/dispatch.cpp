@@ -42,19 +42,21 @@ void allocate_outputs(const OpCall& call, const OutputMetas& metas, std::span<Te
   const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();
   for (int k = 0; k < metas.count; ++k) {
     const int written = call.op.writes[k];
-    outputs[static_cast<size_t>(k)] = written >= 0 ? call.inputs[static_cast<size_t>(written)]
-                                                   : Tensor::empty(concrete(metas.meta[k].sizes), metas.meta[k].dtype, device);
+    outputs[static_cast<size_t>(k)] = written >= 0
+                                          ? call.inputs[static_cast<size_t>(written)]
+                                          : Tensor::empty(concrete(metas.meta[k].sizes), metas.meta[k].dtype, device);
   }
 }
 
-// The inputs of a call that writes, with a copy in the place of each that the write would change before it is read: loops
-// run in vectors and on threads, in no order. Empty when there is none.
+// The inputs of a call that writes, with a copy in the place of each that the write would change before it is read:
+// loops run in vectors and on threads, in no order. Empty when there is none.
 std::vector<Tensor> untangled(const OpCall& call) {
   std::vector<Tensor> inputs;
   for (const int8_t written : call.op.writes) {
     if (written < 0) continue;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
-      if (static_cast<int>(i) == written || !is_tangled(call.inputs[static_cast<size_t>(written)], call.inputs[i])) continue;
+      if (static_cast<int>(i) == written || !is_tangled(call.inputs[static_cast<size_t>(written)], call.inputs[i]))
+        continue;
       if (inputs.empty()) inputs.assign(call.inputs.begin(), call.inputs.end());
       inputs[i] = clone_to(call.inputs[i], call.inputs[i].device());
     }
@@ -64,8 +66,11 @@ std::vector<Tensor> untangled(const OpCall& call) {
 
 [[noreturn, gnu::cold]] void refuse_undefined(const OpDef& op, std::span<const Tensor> inputs) {
   const auto missing = std::find_if(inputs.begin(), inputs.end(), [](const Tensor& t) { return !t.defined(); });
-  throw UndefinedTensorError(fmt::format("{}: input {} of {} is an undefined tensor: it was never assigned, was moved from, or is the gradient of a tensor that nothing "
-                                         "depends on; ask defined() first", op.name, missing - inputs.begin(), inputs.size()));
+  throw UndefinedTensorError(
+      fmt::format("{}: input {} of {} is an undefined tensor: it was never assigned, was moved from, or is the "
+                  "gradient of a tensor that nothing "
+                  "depends on; ask defined() first",
+                  op.name, missing - inputs.begin(), inputs.size()));
 }
 
 }  // namespace
@@ -77,8 +82,9 @@ void begin_writes(const OpCall& call) {
     }
   };
   for_each_target([&](const Tensor& target) {
-    TUTTI_CHECK(!target.storage()->is_read_only(), "{}: the tensor {} is read-only memory and cannot be written; clone() it",
-                call.op.name, describe(target));
+    TUTTI_CHECK(!target.storage()->is_read_only(),
+                "{}: the tensor {} is read-only memory and cannot be written; clone() it", call.op.name,
+                describe(target));
     refuse_overlap(call.op.name, target);
   });
   for_each_target([](const Tensor& target) { target.storage()->bump_version(); });
@@ -92,7 +98,8 @@ void finish_rebinding(const OpCall& call, std::span<const Tensor> outputs) {
 
 bool is_tangled(const Tensor& target, const Tensor& x) {
   if (x.storage().get() != target.storage().get() || x.numel() == 0 || target.numel() == 0) return false;
-  if (x.offset() == target.offset() && x.dtype() == target.dtype() && x.extents() == target.extents() && x.strides() == target.strides())
+  if (x.offset() == target.offset() && x.dtype() == target.dtype() && x.extents() == target.extents() &&
+      x.strides() == target.strides())
     return false;
   const auto range = [](const Tensor& t) {
     std::pair<int64_t, int64_t> elements{t.offset(), t.offset()};
@@ -110,7 +117,8 @@ StageMask register_stage(const char* name, StagePlace place, Stage* stage) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   for (const RegisteredStage& known : stages()) {
-    TUTTI_CHECK(known.stage.load() == nullptr || std::string_view(known.name) != name, "register_stage: a stage '{}' is registered already; give each stage a name of its own", name);
+    TUTTI_CHECK(known.stage.load() == nullptr || std::string_view(known.name) != name,
+                "register_stage: a stage '{}' is registered already; give each stage a name of its own", name);
   }
   // Downwards, because calls pass the stages from the highest bit down.
   for (int k = kStagesPerPlace - 1; k >= 0; --k) {
@@ -121,8 +129,8 @@ StageMask register_stage(const char* name, StagePlace place, Stage* stage) {
     slot.stage.store(stage, std::memory_order_release);
     return static_cast<StageMask>(1u << bit);
   }
-  throw UsageError(fmt::format("register_stage: '{}' finds no room: its place holds {} stages at most, and has {}", name, kStagesPerPlace,
-                               stage_names(mask_of(place))));
+  throw UsageError(fmt::format("register_stage: '{}' finds no room: its place holds {} stages at most, and has {}",
+                               name, kStagesPerPlace, stage_names(mask_of(place))));
 }
 
 std::string stage_names(StageMask mask) {
@@ -150,7 +158,8 @@ ReplaceRemovedScope::~ReplaceRemovedScope() { thread_removed = previous_; }
 void apply(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs, std::span<Tensor> outputs) {
   StageMask mask = thread_added;
   for (const Tensor& t : inputs) {
-    if (!t.defined()) [[unlikely]] refuse_undefined(op, inputs);
+    if (!t.defined()) [[unlikely]]
+      refuse_undefined(op, inputs);
     mask |= t.stages();
   }
   mask &= static_cast<StageMask>(~thread_removed);
@@ -176,8 +185,8 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   const OpDef& op = call.op;
   const TraceSpan span(TraceCategory::op, op.name);
   for (const Tensor& t : call.inputs) {
-    TUTTI_CHECK(t.device().kind == DeviceKind::cpu, "{}: the tensor {} is not on the cpu, where this op runs; copy it first",
-                op.name, describe(t));
+    TUTTI_CHECK(t.device().kind == DeviceKind::cpu,
+                "{}: the tensor {} is not on the cpu, where this op runs; copy it first", op.name, describe(t));
   }
   if (op.view) {
     outputs[0] = op.view(call);

@@ -1,8 +1,9 @@
 // apply(): the single entry point of op calls, and the stages that a call passes through.
 //
-// A tensor carries the bits of the stages it takes part in; a thread adds and masks bits. A call is passed to the stages from
-// the highest bit down, each of which handles it or passes it on; without any bit it runs eagerly. A stage gets its bit when it is
-// registered, and says only where it belongs: what autograd records, sharding may split, a trace may keep, and kernels run.
+// A tensor carries the bits of the stages it takes part in; a thread adds and masks bits. A call is passed to the
+// stages from the highest bit down, each of which handles it or passes it on; without any bit it runs eagerly. A stage
+// gets its bit when it is registered, and says only where it belongs: what autograd records, sharding may split, a
+// trace may keep, and kernels run.
 #pragma once
 
 #include <span>
@@ -28,14 +29,15 @@ class Stage {
   virtual void handle(const OpCall& call, std::span<Tensor> outputs) = 0;
 };
 
-// Registers `stage` under `name`, which must outlive it, and returns the bit that tensors and threads carry in order to pass
-// their calls through it. Of the stages of one place, those that were registered first come first. UsageError when the place is
-// full or the name is taken. May be called from any thread.
+// Registers `stage` under `name`, which must outlive it, and returns the bit that tensors and threads carry in order to
+// pass their calls through it. Of the stages of one place, those that were registered first come first. UsageError when
+// the place is full or the name is taken. May be called from any thread.
 StageMask register_stage(const char* name, StagePlace place, Stage* stage);
 // The names of the stages whose bits are in `mask`, as in "autograd, capture", from the highest down.
 std::string stage_names(StageMask mask);
 
-// Runs `op`: checks the number of inputs, infers shapes and dtypes, and dispatches. `outputs` has op.num_outputs elements.
+// Runs `op`: checks the number of inputs, infers shapes and dtypes, and dispatches. `outputs` has op.num_outputs
+// elements.
 void apply(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs, std::span<Tensor> outputs);
 
 // Shorthands for ops with one output.
@@ -75,8 +77,8 @@ class ReplaceRemovedScope {
 void begin_writes(const OpCall& call);
 // Must run when the outputs are complete: rebinds the inputs that the op declares in OpDef::becomes. For stages.
 void finish_rebinding(const OpCall& call, std::span<const Tensor> outputs);
-// Whether writing `target` elementwise could change elements of `x` that are read later. Only address ranges are compared, so two
-// tensors that interleave without overlapping count as well, which merely costs a copy.
+// Whether writing `target` elementwise could change elements of `x` that are read later. Only address ranges are
+// compared, so two tensors that interleave without overlapping count as well, which merely costs a copy.
 bool is_tangled(const Tensor& target, const Tensor& x);
 
 // Runs the op's kernel directly, without any stage. For stages and tests.

@@ -66,8 +66,8 @@ void run_pointwise(const OpCall& call, std::span<const Tensor> outputs, const co
   if (error) throw_reported(error, call);
 }
 
-// The strides of an output with one element per row, which has the dims of its rows in their order, and perhaps dims of one element
-// between them; 0 along a row.
+// The strides of an output with one element per row, which has the dims of its rows in their order, and perhaps dims of
+// one element between them; 0 along a row.
 Extents strides_of_rows(const Tensor& output, const Extents& sizes, const Dims& kept) {
   Extents strides(sizes.size(), 0);
   int d = output.ndim() - 1;
@@ -75,7 +75,8 @@ Extents strides_of_rows(const Tensor& output, const Extents& sizes, const Dims& 
     const int64_t size = sizes[kept[i]];
     if (size == 1) continue;
     while (d >= 0 && output.extent(d) == 1) --d;
-    TUTTI_ASSERT(d >= 0 && output.extent(d) == size, "rows of {} for an output {}", fmt::join(sizes, ", "), describe(output));
+    TUTTI_ASSERT(d >= 0 && output.extent(d) == size, "rows of {} for an output {}", fmt::join(sizes, ", "),
+                 describe(output));
     strides[static_cast<size_t>(kept[i])] = output.strides()[d--];
   }
   return strides;
@@ -104,7 +105,8 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
         nest.add(outputs[k]);
         continue;
       }
-      nest.operands.push_back({static_cast<char*>(outputs[k].raw_data()), itemsize(outputs[k].dtype()), strides_of_rows(outputs[k], sizes, kept)});
+      nest.operands.push_back({static_cast<char*>(outputs[k].raw_data()), itemsize(outputs[k].dtype()),
+                               strides_of_rows(outputs[k], sizes, kept)});
     }
     nest.permute(order);
     // Rows are numbered in this order: row dims that others stand between merge all the same.
@@ -113,7 +115,8 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
   };
 
   LoopNest nest = build(call.inputs);
-  // Without rows there is nothing to do, and no order in which their dims can be merged: empty tensors look dense whatever their strides are.
+  // Without rows there is nothing to do, and no order in which their dims can be merged: empty tensors look dense
+  // whatever their strides are.
   if (std::all_of(outputs.begin(), outputs.end(), [](const Tensor& t) { return t.numel() == 0; })) return;
   int total = nest.collapse(kept.ndim(), ndim);
   std::vector<Tensor> packed;
@@ -142,9 +145,10 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
   const auto is_across_rows = [&](const NestOperand& o) { return o.strides[reduce] != 1 && o.strides[inner] == 1; };
   const bool all_per_row = recipe.per_row + 1u == 1u << outputs.size(), none_per_row = recipe.per_row == 0;
   const size_t n_whole = none_per_row ? outputs.size() : 0;
-  const bool column = recipe.kind == LoopKind::row && (all_per_row || none_per_row) && outer_end > 0 && !nest.operands.empty() &&
-                      is_across_rows(nest.operands[0]) && nest.sizes[inner] >= 4 &&
-                      std::all_of(nest.operands.end() - static_cast<ptrdiff_t>(n_whole), nest.operands.end(), is_across_rows);
+  const bool column =
+      recipe.kind == LoopKind::row && (all_per_row || none_per_row) && outer_end > 0 && !nest.operands.empty() &&
+      is_across_rows(nest.operands[0]) && nest.sizes[inner] >= 4 &&
+      std::all_of(nest.operands.end() - static_cast<ptrdiff_t>(n_whole), nest.operands.end(), is_across_rows);
   if (column) {
     run.entry = find_kernel(call, outputs, key_of(call, outputs, LoopKind::column, nest, inner)).entry;
     run.n_inner = nest.sizes[inner];
@@ -166,7 +170,8 @@ void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen
 void throw_reported(uint32_t error, const OpCall& call) {
   if (error & codegen::kDividedByZero) throw IntegerDivideByZero(call.op.name);
   if (call.op.recipe.explain) call.op.recipe.explain(call);
-  throw UsageError(fmt::format("{}: an index was out of range and is not any more: something writes the indices meanwhile", call.op.name));
+  throw UsageError(fmt::format(
+      "{}: an index was out of range and is not any more: something writes the indices meanwhile", call.op.name));
 }
 
 void run_recipe(const OpCall& call, std::span<const Tensor> outputs) {

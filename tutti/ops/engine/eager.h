@@ -16,8 +16,8 @@ DType recipe_dtype(const Recipe& recipe, DType dtype);
 // Throws what a kernel of `call` reported in KernelCall::error.
 [[noreturn]] void throw_reported(uint32_t error, const OpCall& call);
 
-// A bit of Recipe::per_row beyond those of outputs: outputs read more than reductions and params (an argument, the position in
-// the row), so rows are not taken side by side as columns, whatever their strides.
+// A bit of Recipe::per_row beyond those of outputs: outputs read more than reductions and params (an argument, the
+// position in the row), so rows are not taken side by side as columns, whatever their strides.
 inline constexpr uint32_t kRowsOnly = 1u << 31;
 
 // Work below this many elements runs on the calling thread.

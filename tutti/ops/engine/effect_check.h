@@ -9,17 +9,19 @@
 
 namespace tutti {
 
-// Construct it before a kernel runs; `call` must outlive it. Costs one test when the variable is not set, and a pass over
-// every input before and after the run when it is.
+// Construct it before a kernel runs; `call` must outlive it. Costs one test when the variable is not set, and a pass
+// over every input before and after the run when it is.
 class EffectCheck {
  public:
   explicit EffectCheck(const OpCall& call) : call_(call) {
-    if (is_on()) [[unlikely]] look();
+    if (is_on()) [[unlikely]]
+      look();
   }
-  // Call after the kernel has run. UsageError, naming the op and the input, when its elements were written without being declared
-  // in `writes`, or its memory was exchanged without being declared in `becomes`.
+  // Call after the kernel has run. UsageError, naming the op and the input, when its elements were written without
+  // being declared in `writes`, or its memory was exchanged without being declared in `becomes`.
   void finish() const {
-    if (!before_.empty()) [[unlikely]] compare();
+    if (!before_.empty()) [[unlikely]]
+      compare();
   }
   static bool is_on();
 

@@ -12,7 +12,8 @@ Shape broadcast_inputs(const OpCall& call) {
   const auto is_same = [](SymInt a, SymInt b) { return a.raw() == b.raw(); };
   for (size_t i = 1; i < call.inputs.size(); ++i) {
     const Shape& next = call.inputs[i].sizes();
-    if (!std::equal(sizes.begin(), sizes.end(), next.begin(), next.end(), is_same)) sizes = broadcast_shapes(sizes, next, call.op.name);
+    if (!std::equal(sizes.begin(), sizes.end(), next.begin(), next.end(), is_same))
+      sizes = broadcast_shapes(sizes, next, call.op.name);
   }
   return sizes;
 }
@@ -48,8 +49,12 @@ static char* element(const Tensor& t, int64_t offset) {
 }
 double read_double(const Tensor& t, int64_t offset) { return load_as_double(element(t, offset), t.dtype()); }
 int64_t read_int64(const Tensor& t, int64_t offset) { return load_as_int64(element(t, offset), t.dtype()); }
-void write_double(const Tensor& t, int64_t offset, double value) { store_from_double(element(t, offset), t.dtype(), value); }
-void write_int64(const Tensor& t, int64_t offset, int64_t value) { store_from_int64(element(t, offset), t.dtype(), value); }
+void write_double(const Tensor& t, int64_t offset, double value) {
+  store_from_double(element(t, offset), t.dtype(), value);
+}
+void write_int64(const Tensor& t, int64_t offset, int64_t value) {
+  store_from_int64(element(t, offset), t.dtype(), value);
+}
 
 std::vector<double> values(const Tensor& t, const Extents& sizes) {
   std::vector<double> result;
@@ -120,7 +125,8 @@ Tensor strided_copy(const Tensor& t) {
   return view;
 }
 
-std::vector<Sample> pointwise_samples(int arity, std::span<const DType> dtypes, double lo, double hi, const Attrs& attrs) {
+std::vector<Sample> pointwise_samples(int arity, std::span<const DType> dtypes, double lo, double hi,
+                                      const Attrs& attrs) {
   std::vector<Sample> samples;
   for (const DType dtype : dtypes) {
     const auto inputs = [&](std::vector<Extents> sizes, bool strided) {

@@ -22,7 +22,7 @@ void infer_pointwise(const OpCall& call, OutputMetas& out);
 // (broadcast against `sizes`).
 void for_each_element(const Extents& sizes, std::span<const Tensor> tensors,
                       const std::function<void(int64_t index, const int64_t* offsets)>& visit);
-double read_double(const Tensor& t, int64_t offset);   // element at raw_data() + offset elements
+double read_double(const Tensor& t, int64_t offset);  // element at raw_data() + offset elements
 int64_t read_int64(const Tensor& t, int64_t offset);
 void write_double(const Tensor& t, int64_t offset, double value);
 void write_int64(const Tensor& t, int64_t offset, int64_t value);

@@ -3,8 +3,8 @@
 #include <mutex>
 #include <utility>
 
-#include "tutti/core/number.h"
 #include "tutti/core/error.h"
+#include "tutti/core/number.h"
 #include "tutti/runtime/size_class.h"
 #include "tutti/runtime/thread_pool.h"
 
@@ -42,14 +42,18 @@ thread_local std::shared_ptr<FakeCounter> current_counter;
 class FakeMemory final : public StoragePlaceholder {
  public:
   explicit FakeMemory(int64_t nbytes)
-      : StoragePlaceholder(StorageState::traced), counter_(current_counter), bytes_(block_bytes(nbytes)), category_(MemoryCategoryScope::current()) {
+      : StoragePlaceholder(StorageState::traced),
+        counter_(current_counter),
+        bytes_(block_bytes(nbytes)),
+        category_(MemoryCategoryScope::current()) {
     counter_->add(bytes_, category_);
   }
   ~FakeMemory() override { counter_->add(-bytes_, category_); }
   FakeMemory(const FakeMemory&) = delete;
   FakeMemory& operator=(const FakeMemory&) = delete;
   [[noreturn]] void refuse_data() const override {
-    throw UsageError("the elements of a fake tensor were asked for, and it has sizes only; compute it outside of a FakeScope");
+    throw UsageError(
+        "the elements of a fake tensor were asked for, and it has sizes only; compute it outside of a FakeScope");
   }
 
  private:
@@ -60,7 +64,8 @@ class FakeMemory final : public StoragePlaceholder {
 
 Tensor make_fake(const Extents& sizes, DType dtype) {
   const int64_t nbytes = checked_mul(numel_of(sizes), itemsize(dtype));
-  return Tensor::over(StorageRef::adopt(Storage::without_memory(nbytes, kCpu, std::make_unique<FakeMemory>(nbytes))), sizes, contiguous_strides(sizes), 0, dtype);
+  return Tensor::over(StorageRef::adopt(Storage::without_memory(nbytes, kCpu, std::make_unique<FakeMemory>(nbytes))),
+                      sizes, contiguous_strides(sizes), 0, dtype);
 }
 
 // Stands where kernels run.
@@ -79,7 +84,8 @@ class FakeStage final : public Stage {
       begin_writes(call);
       for (int k = 0; k < metas.count; ++k) {
         const int written = call.op.writes[k];
-        outputs[static_cast<size_t>(k)] = written >= 0 ? call.inputs[static_cast<size_t>(written)] : make_fake(concrete(metas.meta[k].sizes), metas.meta[k].dtype);
+        outputs[static_cast<size_t>(k)] = written >= 0 ? call.inputs[static_cast<size_t>(written)]
+                                                       : make_fake(concrete(metas.meta[k].sizes), metas.meta[k].dtype);
       }
     }
     if (call.op.room != nullptr) {
@@ -99,8 +105,11 @@ StageMask fake_bit() {
 
 }  // namespace
 
-FakeScope::FakeScope(int64_t threads) : counter_(std::make_shared<FakeCounter>(threads > 0 ? threads : ThreadPool::current().threads())), stages_(fake_bit(), 0) {
-  TUTTI_CHECK(current_counter == nullptr, "FakeScope: this thread has one already; a second would count the same tensors");
+FakeScope::FakeScope(int64_t threads)
+    : counter_(std::make_shared<FakeCounter>(threads > 0 ? threads : ThreadPool::current().threads())),
+      stages_(fake_bit(), 0) {
+  TUTTI_CHECK(current_counter == nullptr,
+              "FakeScope: this thread has one already; a second would count the same tensors");
   current_counter = counter_;
 }
 

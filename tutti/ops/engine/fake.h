@@ -1,5 +1,5 @@
-// Fake tensors: sizes, dtypes and strides without elements, whose bytes are counted as if they had memory. A program that runs on them tells
-// how much memory it would take, quickly and for models of any size.
+// Fake tensors: sizes, dtypes and strides without elements, whose bytes are counted as if they had memory. A program
+// that runs on them tells how much memory it would take, quickly and for models of any size.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,10 @@ namespace tutti {
 
 class FakeCounter;
 
-// While it lives, ops on this thread compute the sizes of their results and nothing else: new results are fake, whatever the inputs are, and
-// what an op writes stays as it is. Ops without results, which hand tensors on, run. Autograd records as ever. Asking for elements of a fake tensor is a UsageError. One scope at a time on a
-// thread; fake tensors may outlive it, but then ops on them are errors.
+// While it lives, ops on this thread compute the sizes of their results and nothing else: new results are fake,
+// whatever the inputs are, and what an op writes stays as it is. Ops without results, which hand tensors on, run.
+// Autograd records as ever. Asking for elements of a fake tensor is a UsageError. One scope at a time on a thread; fake
+// tensors may outlive it, but then ops on them are errors.
 class FakeScope {
  public:
   // Kernels take what they would on `threads` threads (OpDef::room); 0: those of the rank.
@@ -25,7 +26,8 @@ class FakeScope {
   // A fake tensor, dense and row-major, counted under the category of the moment (MemoryCategoryScope).
   Tensor empty(const Extents& sizes, DType dtype) const;
 
-  // What the fake tensors made in this scope take, and took at the most together with the room of a kernel, in block sizes of the allocator.
+  // What the fake tensors made in this scope take, and took at the most together with the room of a kernel, in block
+  // sizes of the allocator.
   MemoryStatistics statistics() const;
 
  private:

@@ -76,7 +76,8 @@ void raw_fill(const Tensor& target, double value) {
   if (target.numel() == 0) return;
   const Tensor element = Tensor::empty({}, target.dtype());
   write_double(element, 0, value);
-  const Attrs bits = Attrs::of(BitsAttrs{load_as_int64(element.raw_data(), recipe_dtype(kRawFill.recipe, target.dtype()))});
+  const Attrs bits =
+      Attrs::of(BitsAttrs{load_as_int64(element.raw_data(), recipe_dtype(kRawFill.recipe, target.dtype()))});
   run_recipe({kRawFill, {}, bits}, {&target, 1});
 }
 

@@ -45,8 +45,8 @@ std::vector<int64_t> dense_indices(const Tensor& index) {
 }
 
 void check_index_dtype(const char* op, const Tensor& index) {
-  TUTTI_CHECK(index.dtype() == DType::i64 || index.dtype() == DType::i32,
-              "{}: the indices are {}; expected i64 or i32", op, describe(index));
+  TUTTI_CHECK(index.dtype() == DType::i64 || index.dtype() == DType::i32, "{}: the indices are {}; expected i64 or i32",
+              op, describe(index));
 }
 
 void check_index_range(const char* op, const Tensor& index, int64_t size, const std::string& what) {
@@ -66,11 +66,13 @@ void check_index_range(const char* op, const Tensor& index, int64_t size, const 
       at[static_cast<size_t>(d)] = rest % extent;
       rest /= extent;
     }
-    throw UsageError(fmt::format("{}: index {} at position {} is out of range for {} {}; {}", op, values[i],
-                                 at, size, what, legal_indices(size)));
+    throw UsageError(fmt::format("{}: index {} at position {} is out of range for {} {}; {}", op, values[i], at, size,
+                                 what, legal_indices(size)));
   }
 }
 
-std::string legal_indices(int64_t count) { return count > 0 ? fmt::format("legal: 0 to {}", count - 1) : "no index is legal where there is nothing"; }
+std::string legal_indices(int64_t count) {
+  return count > 0 ? fmt::format("legal: 0 to {}", count - 1) : "no index is legal where there is nothing";
+}
 
 }  // namespace tutti::facets

@@ -17,7 +17,8 @@ std::string id_of(std::string_view name, std::string_view all_that_counts) {
 }  // namespace
 
 const TraceKernel& describe_generated(const OpDef& op, const codegen::KernelSpec& spec) {
-  return intern_kernel({.kernel_id = id_of(op.name, spec.key()), .ops = {{.name = op.name}},
+  return intern_kernel({.kernel_id = id_of(op.name, spec.key()),
+                        .ops = {{.name = op.name}},
                         .choice = fmt::format("generated {}", codegen::name_of(codegen::cpu_target()))});
 }
 
@@ -49,8 +50,13 @@ void KernelTrace::end() noexcept {
       kernel = &intern_kernel(all);
       cost = {all.flops, all.bytes};
     }
-    TraceRecorder::record({.category = is_extern ? TraceCategory::extern_call : TraceCategory::kernel, .name = kernel->info.kernel_id.c_str(),
-                           .begin_ns = begin_ns_, .end_ns = end_ns, .kernel = kernel, .bytes = cost.bytes, .flops = cost.flops});
+    TraceRecorder::record({.category = is_extern ? TraceCategory::extern_call : TraceCategory::kernel,
+                           .name = kernel->info.kernel_id.c_str(),
+                           .begin_ns = begin_ns_,
+                           .end_ns = end_ns,
+                           .kernel = kernel,
+                           .bytes = cost.bytes,
+                           .flops = cost.flops});
   } catch (const std::exception&) {
     // Memory is short, or a cost has no answer for this call: the op's own event stands all the same.
   }

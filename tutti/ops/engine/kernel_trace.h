@@ -15,22 +15,26 @@ class KernelTrace {
  public:
   // compiled: what is known of a call that runs more than its op; what the kernel notes adds to its choice.
   explicit KernelTrace(const OpCall& call, const TraceKernel* compiled = nullptr) noexcept {
-    if (TraceRecorder::is_on()) [[unlikely]] begin(call, compiled);
+    if (TraceRecorder::is_on()) [[unlikely]]
+      begin(call, compiled);
   }
   ~KernelTrace() {
-    if (call_ != nullptr) [[unlikely]] end();
+    if (call_ != nullptr) [[unlikely]]
+      end();
   }
   KernelTrace(const KernelTrace&) = delete;
   KernelTrace& operator=(const KernelTrace&) = delete;
 
   // The call under way on this thread runs `kernel`.
   static void note(const TraceKernel& kernel) noexcept {
-    if (TraceRecorder::is_on()) [[unlikely]] noted = &kernel;
+    if (TraceRecorder::is_on()) [[unlikely]]
+      noted = &kernel;
   }
   // The same for an extern kernel that chooses between ways; `choice` says which it took, and is called under a session
   // only.
   static void note_extern(const OpDef& op, FunctionRef<std::string()> choice) {
-    if (TraceRecorder::is_on()) [[unlikely]] noted = &describe_extern(op, choice());
+    if (TraceRecorder::is_on()) [[unlikely]]
+      noted = &describe_extern(op, choice());
   }
   static const TraceKernel& describe_extern(const OpDef& op, const std::string& choice);
 

@@ -46,10 +46,11 @@ int LoopNest::collapse(int begin, int end) {
   end = drop_ones(begin, end);
   for (int d = begin; d < end; ++d) {
     if (sizes[d] != 0) continue;
-    // No element, so that no stride matters but for whether there is one: an operand that stays in place is read all the same (class_of), and one
-    // that has no elements itself moves along one of these dims.
+    // No element, so that no stride matters but for whether there is one: an operand that stays in place is read all
+    // the same (class_of), and one that has no elements itself moves along one of these dims.
     for (NestOperand& o : operands) {
-      const auto moves = std::find_if(o.strides.begin() + begin, o.strides.begin() + end, [](int64_t stride) { return stride != 0; });
+      const auto moves =
+          std::find_if(o.strides.begin() + begin, o.strides.begin() + end, [](int64_t stride) { return stride != 0; });
       if (moves != o.strides.begin() + end) o.strides[begin] = *moves;
     }
     sizes[begin] = 0;
@@ -106,7 +107,8 @@ void run_range(const LoopNest& nest, int outer_end, const KernelRun& run, int64_
     const int64_t rows = std::min(n_last - o, end - begin);
     int64_t index = outer_end > 0 ? o * nest.logical[last] : 0;
     int64_t offsets[kMaxNestOperands];
-    for (size_t k = 0; k < nest.operands.size(); ++k) offsets[k] = outer_end > 0 ? o * nest.operands[k].strides[last] : 0;
+    for (size_t k = 0; k < nest.operands.size(); ++k)
+      offsets[k] = outer_end > 0 ? o * nest.operands[k].strides[last] : 0;
     int64_t rest = begin / n_last;
     for (int d = last - 1; d >= 0; --d) {
       const int64_t at = rest % nest.sizes[d];
@@ -145,9 +147,9 @@ void run_range(const LoopNest& nest, int outer_end, const KernelRun& run, int64_
   }
 }
 
-// Elements of the inner loop to do at a time. Where an operand strides along the inner loop and is dense along the outer
-// one, a narrow strip keeps its cache lines until the next rows have used them: 2048 x 2048 f32 transposed by clone took
-// 33 ms in whole rows.
+// Elements of the inner loop to do at a time. Where an operand strides along the inner loop and is dense along the
+// outer one, a narrow strip keeps its cache lines until the next rows have used them: 2048 x 2048 f32 transposed by
+// clone took 33 ms in whole rows.
 int64_t strip_width(const LoopNest& nest, int outer_end, const KernelRun& run) {
   constexpr int64_t kStrip = 32;
   if (!run.split_inner || outer_end == 0 || run.n_inner <= kStrip) return run.n_inner;
@@ -193,11 +195,12 @@ uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run) {
     const int64_t per_block = std::max<int64_t>(outer * std::max<int64_t>(run.n_reduce, 1) * 64, 1);
     // Reduced columns are read row by row: a piece of each row that is long, if there are enough for all threads.
     const int64_t long_piece = run.reduce_dim >= 0 ? std::min<int64_t>(kLongPiece, blocks / pool.threads()) : 1;
-    pool.parallel_for(blocks, std::max({kParallelGrain / per_block, long_piece, int64_t{1}}), [&](int64_t b, int64_t e) {
-      uint32_t error = 0;
-      run_strips(nest, outer_end, run, 0, outer, b * 64, std::min(e * 64, run.n_inner), &error);
-      if (error) errors |= error;
-    });
+    pool.parallel_for(blocks, std::max({kParallelGrain / per_block, long_piece, int64_t{1}}),
+                      [&](int64_t b, int64_t e) {
+                        uint32_t error = 0;
+                        run_strips(nest, outer_end, run, 0, outer, b * 64, std::min(e * 64, run.n_inner), &error);
+                        if (error) errors |= error;
+                      });
   } else {
     pool.parallel_for(chains, std::max<int64_t>(kParallelGrain / (work * run.chain), 1), [&](int64_t b, int64_t e) {
       uint32_t error = 0;
@@ -208,7 +211,8 @@ uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run) {
   return errors;
 }
 
-uint32_t run_nest_part(const LoopNest& nest, int outer_end, const KernelRun& run, const NestPart& part, const MovedOperand* moved) {
+uint32_t run_nest_part(const LoopNest& nest, int outer_end, const KernelRun& run, const NestPart& part,
+                       const MovedOperand* moved) {
   TUTTI_ASSERT(nest.operands.size() <= kMaxNestOperands, "a kernel has {} operands", nest.operands.size());
   uint32_t error = 0;
   if (moved) run_range(nest, outer_end, run, part.begin, part.end, part.inner_begin, part.inner_end, &error, moved);

@@ -10,14 +10,14 @@
 
 namespace tutti {
 
-inline constexpr size_t kMaxOperands = 16;        // of the kernel of one op
-inline constexpr size_t kMaxNestOperands = 40;    // of a nest, whose kernel may stand for many ops
+inline constexpr size_t kMaxOperands = 16;      // of the kernel of one op
+inline constexpr size_t kMaxNestOperands = 40;  // of a nest, whose kernel may stand for many ops
 
 struct NestOperand {
   char* data;
   int64_t itemsize;
-  Extents strides;  // elements, one per dim of the nest
-  int64_t pick = 0;    // picked operands: see codegen::OperandCall
+  Extents strides;   // elements, one per dim of the nest
+  int64_t pick = 0;  // picked operands: see codegen::OperandCall
   int64_t extent = 0;
 };
 
@@ -52,11 +52,11 @@ struct KernelRun {
   int64_t n_inner = 1;
   int64_t n_reduce = 0;
   int64_t leaf = 512;
-  int inner_dim = -1;   // dim of the nest, -1: none
+  int inner_dim = -1;  // dim of the nest, -1: none
   int reduce_dim = -1;
-  bool split_inner = false;  // the inner loop may be cut between threads
+  bool split_inner = false;     // the inner loop may be cut between threads
   char* const* data = nullptr;  // the operands' first elements, instead of those in the nest
-  int64_t chain = 1;         // so many outer positions in a row are one thread's, in order
+  int64_t chain = 1;            // so many outer positions in a row are one thread's, in order
 };
 // The outer dims are [0, outer_end). Returns what the kernel reported in KernelCall::error.
 [[nodiscard]] uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run);
@@ -65,8 +65,8 @@ struct KernelRun {
 struct NestPart {
   int64_t begin, end, inner_begin, inner_end;
 };
-// An operand of a part that lies elsewhere than the nest says: `data` is its element at the first position and inner element,
-// the next position is row_stride elements further, inner elements are neighbours.
+// An operand of a part that lies elsewhere than the nest says: `data` is its element at the first position and inner
+// element, the next position is row_stride elements further, inner elements are neighbours.
 struct MovedOperand {
   size_t operand;
   char* data;

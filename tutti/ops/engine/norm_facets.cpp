@@ -19,7 +19,9 @@ std::string letters(const Tensor& x, const Tensor& t) {
   for (int d = 0; d < t.ndim(); ++d) {
     const int at = x.ndim() - t.ndim() + d;
     const bool last = at == x.ndim() - 1;
-    text += t.sizes()[static_cast<size_t>(d)] == 1 && x.sizes()[static_cast<size_t>(at)] != 1 ? '1' : last ? 'H' : static_cast<char>('a' + at);
+    text += t.sizes()[static_cast<size_t>(d)] == 1 && x.sizes()[static_cast<size_t>(at)] != 1 ? '1'
+            : last                                                                            ? 'H'
+                   : static_cast<char>('a' + at);
   }
   return text;
 }
@@ -96,7 +98,8 @@ std::vector<Sample> norm_samples(std::string_view kinds, const Attrs& attrs) {
         if (kinds[i] == 'w') e = {sizes.back()};
         if (kinds[i] == 'r') e.back() = 1;
         const bool positive = kinds[i] == 'r' && i + 1 == kinds.size();
-        s.inputs.push_back(sample_tensor(i + 1, e, kinds[i] == 'r' ? stats_dtype(dtype) : dtype, positive ? 0.5 : -2.0, 2.0));
+        s.inputs.push_back(
+            sample_tensor(i + 1, e, kinds[i] == 'r' ? stats_dtype(dtype) : dtype, positive ? 0.5 : -2.0, 2.0));
       }
       list.push_back(s);
     }
@@ -105,13 +108,15 @@ std::vector<Sample> norm_samples(std::string_view kinds, const Attrs& attrs) {
 }
 
 SymInt normalized_size(const char* name, const Tensor& x) {
-  TUTTI_CHECK(x.ndim() >= 1, "{}: x is {}, which has no dim to normalize over; reshape it to [1] to have one", name, describe(x));
+  TUTTI_CHECK(x.ndim() >= 1, "{}: x is {}, which has no dim to normalize over; reshape it to [1] to have one", name,
+              describe(x));
   return x.size(-1);
 }
 
 void check_norm(const char* name, const Tensor& x, const Tensor& weight) {
   normalized_size(name, x);
-  TUTTI_CHECK(is_floating(x.dtype()) && !is_fp8(x.dtype()), "{}: x must be a float tensor (f64, f32, bf16, f16), it is {}", name, describe(x));
+  TUTTI_CHECK(is_floating(x.dtype()) && !is_fp8(x.dtype()),
+              "{}: x must be a float tensor (f64, f32, bf16, f16), it is {}", name, describe(x));
   bool fits = weight.ndim() >= 1 && weight.ndim() <= x.ndim();
   for (int d = 1; fits && d <= weight.ndim(); ++d) fits = weight.size(-d) == x.size(-d);
   TUTTI_CHECK(fits, "{}: weight is {}, which are not the trailing dims of x {}", name, weight.sizes(), x.sizes());

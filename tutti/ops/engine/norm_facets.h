@@ -31,7 +31,8 @@ void infer_norm(const OpCall& call, OutputMetas& out);
 void infer_like_first(const OpCall& call, OutputMetas& out);
 std::string norm_sharding(const OpCall& call);
 
-// Gradients of weights: the attribute is the weight's number of dims, the dims of x in front of them are summed as tokens.
+// Gradients of weights: the attribute is the weight's number of dims, the dims of x in front of them are summed as
+// tokens.
 void infer_weight(const OpCall& call, OutputMetas& out);
 Dims weight_row_dims(const OpCall& call);
 int64_t weight_leaf(const OpCall& call);

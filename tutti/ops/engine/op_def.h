@@ -1,7 +1,8 @@
 // OpDef: the complete definition of an op, as data.
 //
 // Autograd, the compiler, sharding, documentation and the contract tests iterate over the table of OpDefs; none of
-// them treats an op by name. The members (facets) of an OpDef use only types of core and tensor, never LLVM, graphs or meshes.
+// them treats an op by name. The members (facets) of an OpDef use only types of core and tensor, never LLVM, graphs or
+// meshes.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +55,11 @@ class RecipeBuilder {
   // first_param: the index of the kernel parameter that is param(0) of the recipe.
   RecipeBuilder(const OpCall& call, std::span<const DType> outputs, KernelBody& body, std::span<const Expr> inputs = {},
                 int first_param = 0)
-      : call(call), output_dtypes(outputs), pool(body.pool), reductions(body.reductions), inputs_(inputs),
+      : call(call),
+        output_dtypes(outputs),
+        pool(body.pool),
+        reductions(body.reductions),
+        inputs_(inputs),
         first_param_(first_param) {}
   // The element of input `i`, widened to its compute dtype.
   Expr in(int i);
@@ -88,7 +93,7 @@ class RecipeBuilder {
 struct Pick {
   enum class Loops : uint8_t {
     of_index,  // the loops run over the dims of the index, which correspond to those of the operand (gather, scatter)
-    spliced,   // the loops run over the dims of the operand, with those of the index in place of `dim` (rows of a table)
+    spliced,  // the loops run over the dims of the operand, with those of the index in place of `dim` (rows of a table)
   };
   int8_t index;
   int64_t dim;
@@ -106,8 +111,8 @@ struct Recipe {
   uint32_t per_row = 0;
   // Run-time scalars; returns how many were written (at most 16).
   int (*params)(const OpCall&, codegen::ParamValue*) = nullptr;
-  // A number for the part of the call that affects the code; calls with equal variants share a kernel. Default: the hash of the
-  // rules and output dtypes among the fields of the attrs (attr_fields.h).
+  // A number for the part of the call that affects the code; calls with equal variants share a kernel. Default: the
+  // hash of the rules and output dtypes among the fields of the attrs (attr_fields.h).
   uint64_t (*variant)(const OpCall&) = nullptr;
   // Elements per leaf of the reduction tree; 0 or absent: 512.
   int64_t (*leaf)(const OpCall&) = nullptr;
@@ -122,8 +127,8 @@ struct Recipe {
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
-// A block of output 0 whose elements are final, while it is in the cache. Rows are the positions of all dims but the last, in
-// order.
+// A block of output 0 whose elements are final, while it is in the cache. Rows are the positions of all dims but the
+// last, in order.
 struct OutputBlock {
   int64_t first_row, rows, first_column, columns;
   void* data;  // elements of the output's dtype; columns are contiguous
@@ -131,8 +136,8 @@ struct OutputBlock {
 };
 using BlockConsumer = FunctionRef<void(const OutputBlock&)>;
 
-// A requested block of input 0, with rows and columns as in OutputBlock. `data` is contiguous along the columns, or along the
-// rows if the input is contiguous along its last dim but one.
+// A requested block of input 0, with rows and columns as in OutputBlock. `data` is contiguous along the columns, or
+// along the rows if the input is contiguous along its last dim but one.
 struct InputBlock {
   int64_t first_row, rows, first_column, columns;
   void* data;  // memory for elements of the input's dtype
@@ -143,31 +148,32 @@ using BlockProducer = FunctionRef<void(const InputBlock&)>;
 // Callbacks that produce or consume blocks of a call's operands while these are in the cache; either may be null.
 struct BlockPartners {
   const BlockProducer* producer = nullptr;  // writes requested blocks, on any thread; inputs[0] then has no memory
-  const BlockConsumer* consumer = nullptr;  // gets every element of output 0 once, on any thread; may overwrite the blocks
+  const BlockConsumer* consumer =
+      nullptr;  // gets every element of output 0 once, on any thread; may overwrite the blocks
 };
 
 // ---- gradient -------------------------------------------------------------------------------------------------------
 
-// The arguments of a vjp. Inputs and outputs that the op does not save are undefined; input_metas has the inputs' sizes and
-// dtypes.
+// The arguments of a vjp. Inputs and outputs that the op does not save are undefined; input_metas has the inputs' sizes
+// and dtypes.
 struct VjpCall {
   const OpDef& op;
-  std::span<const Tensor> inputs;    // undefined where not saved
-  std::span<const Tensor> outputs;   // undefined where not saved
-  std::span<const Tensor> grads;     // cotangents of the outputs; undefined means zero
+  std::span<const Tensor> inputs;   // undefined where not saved
+  std::span<const Tensor> outputs;  // undefined where not saved
+  std::span<const Tensor> grads;    // cotangents of the outputs; undefined means zero
   const Attrs& attrs;
   std::span<const OutputMeta> input_metas;
-  uint32_t needed;                   // bit i: the cotangent of input i is needed
+  uint32_t needed;  // bit i: the cotangent of input i is needed
   bool needs(int i) const { return needed >> i & 1; }
 };
 
 struct Gradient {
   // Writes the cotangent of each needed input; an undefined one means zero.
   void (*vjp)(const VjpCall&, std::span<Tensor> input_grads) = nullptr;
-  uint32_t saves_inputs = 0;   // bit masks
+  uint32_t saves_inputs = 0;  // bit masks
   uint32_t saves_outputs = 0;
   uint32_t constant_inputs = 0;  // bit mask of float inputs that never get a cotangent (tables, statistics)
-  const char* none = nullptr;  // instead of vjp: the reason why there is no gradient
+  const char* none = nullptr;    // instead of vjp: the reason why there is no gradient
 };
 
 // ---- sharding -------------------------------------------------------------------------------------------------------
@@ -186,7 +192,8 @@ struct Cost {
 
 // Whether a compiled backward may recompute an op of the forward instead of keeping its results.
 enum class Recompute : uint8_t {
-  by_kind,  // recipes are cheap, but scans are costly and recipes that reduce rows are never recomputed; other kernels: never
+  by_kind,  // recipes are cheap, but scans are costly and recipes that reduce rows are never recomputed; other kernels:
+            // never
   cheap,    // runs at memory speed inside the kernel that reads the result
   costly,   // recomputed only where the memory budget requires it
   never,    // running it again may give other bits, or has effects besides its outputs
@@ -209,19 +216,21 @@ struct JoinedOp {
 
 // How a compiled function may reorder and merge calls of an `ordered` op.
 struct Transfer {
-  bool starts_early = false;  // may start as soon as its inputs are available and all earlier ordered calls have started
-  // The op that performs several calls with equal attrs at once, if there is one: it takes all their inputs and returns one block
-  // of bytes with their results.
+  bool starts_early =
+      false;  // may start as soon as its inputs are available and all earlier ordered calls have started
+  // The op that performs several calls with equal attrs at once, if there is one: it takes all their inputs and returns
+  // one block of bytes with their results.
   const OpDef* coalesced = nullptr;
   std::vector<int64_t> (*offsets)(const OpCall& coalesced) = nullptr;  // bytes from the start of the block, per result
-  // With calls that read the result as input 0: it takes the call's input and the others of the readers, and returns the result and theirs.
+  // With calls that read the result as input 0: it takes the call's input and the others of the readers, and returns
+  // the result and theirs.
   const JoinedOp* with_readers = nullptr;
   // With the call that makes the only input: it takes that call's inputs.
   const JoinedOp* with_producer = nullptr;
 };
 
-// The accepted error t per compute dtype: |x - y| <= t (1 + |y|) against the reference y. For narrow floats the relative part is
-// at least one unit in their last place.
+// The accepted error t per compute dtype: |x - y| <= t (1 + |y|) against the reference y. For narrow floats the
+// relative part is at least one unit in their last place.
 struct Tolerance {
   double f32 = 1e-5;
   double f64 = 1e-12;
@@ -231,7 +240,7 @@ struct Tolerance {
 
 struct OpDef {
   const char* name;
-  int num_inputs;       // -1: any number
+  int num_inputs;  // -1: any number
   int num_outputs = 1;
   // Output k is input writes[k], written in place (-1: a new tensor).
   int8_t writes[kMaxOutputs] = {-1, -1, -1, -1};
@@ -244,11 +253,11 @@ struct OpDef {
   Gradient gradient = {};
   // Releases or reallocates the memory of the written inputs, whose elements are undefined until they are written.
   bool resizes = false;
-  // Calls of such ops communicate with other ranks, or with the program around a compiled function: they keep their order among
-  // themselves, and none is removed or repeated.
+  // Calls of such ops communicate with other ranks, or with the program around a compiled function: they keep their
+  // order among themselves, and none is removed or repeated.
   bool ordered = false;
-  // The kernel keeps handles on its inputs beyond the call. A compiled function then gives them memory of their own, and a copy
-  // where others write that memory later.
+  // The kernel keeps handles on its inputs beyond the call. A compiled function then gives them memory of their own,
+  // and a copy where others write that memory later.
   bool keeps_inputs = false;
   Transfer transfer = {};
   // Checks the data before an eager run (labels in range, indices in range); throws UsageError.
@@ -256,10 +265,10 @@ struct OpDef {
   // Exactly one of recipe, kernel and view defines how the op runs.
   Recipe recipe = {};
   void (*kernel)(const OpCall&, std::span<const Tensor> outputs) = nullptr;  // outputs allocated, dense
-  // Besides `kernel`, for ops with one output: the same computation with a producer of input 0 and a consumer of the output. With
-  // a consumer outputs[0] may be undefined: its elements then exist only in the blocks.
+  // Besides `kernel`, for ops with one output: the same computation with a producer of input 0 and a consumer of the
+  // output. With a consumer outputs[0] may be undefined: its elements then exist only in the blocks.
   void (*kernel_in_blocks)(const OpCall&, std::span<const Tensor> outputs, const BlockPartners& partners) = nullptr;
-  Tensor (*view)(const OpCall&) = nullptr;                                   // shares the storage of input 0
+  Tensor (*view)(const OpCall&) = nullptr;  // shares the storage of input 0
   // The sharding rule of this call in the notation of docs/sharding_rules.md.
   std::string (*sharding)(const OpCall&) = nullptr;
   // Whether the rule depends on floating numbers among the attrs, such as the value that a pad writes.
@@ -286,11 +295,11 @@ Cost cost_of(const OpCall& call);
 }  // namespace tutti
 
 // Adds rows to the op table. Used once per file and named after it: TUTTI_OPS(unary, kNeg, kAbs).
-#define TUTTI_OPS(stem, ...)                                             \
-  namespace tutti::ops_table {                                           \
-  std::span<const ::tutti::OpDef* const> stem##_rows();                  \
-  std::span<const ::tutti::OpDef* const> stem##_rows() {                 \
-    static const ::tutti::OpDef* const rows[] = {__VA_ARGS__};           \
-    return rows;                                                         \
-  }                                                                      \
+#define TUTTI_OPS(stem, ...)                                   \
+  namespace tutti::ops_table {                                 \
+  std::span<const ::tutti::OpDef* const> stem##_rows();        \
+  std::span<const ::tutti::OpDef* const> stem##_rows() {       \
+    static const ::tutti::OpDef* const rows[] = {__VA_ARGS__}; \
+    return rows;                                               \
+  }                                                            \
   }

@@ -5,8 +5,8 @@
 
 namespace tutti {
 
-// Adds ops to the op table, behind those it has. Rooms call it while the statics of the program are initialized, before anybody
-// reads the table.
+// Adds ops to the op table, behind those it has. Rooms call it while the statics of the program are initialized, before
+// anybody reads the table.
 void join_op_table(std::span<const OpDef* const> ops);
 
 }  // namespace tutti

@@ -14,7 +14,7 @@ namespace tutti::facets {
 template <class T>
 uint64_t order_key(T value) {
   if constexpr (std::is_integral_v<T>) {
-    return static_cast<uint64_t>(static_cast<int64_t>(value)) ^ uint64_t{1} << 63;
+    return static_cast<uint64_t>(static_cast<int64_t>(value)) ^ uint64_t { 1 } << 63;
   } else {
     double number;
     if constexpr (std::is_floating_point_v<T>) number = value;

@@ -53,7 +53,9 @@ codegen::ParamValue param_of(const Scalar& scalar, DType dtype) {
 
 bool is_summed(const Tensor& grad, const OutputMeta& meta) { return !(grad.sizes() == meta.sizes); }
 
-Tensor widened(const Tensor& x) { return x.defined() && is_floating(x.dtype()) ? cast(x, compute_dtype(x.dtype())) : x; }
+Tensor widened(const Tensor& x) {
+  return x.defined() && is_floating(x.dtype()) ? cast(x, compute_dtype(x.dtype())) : x;
+}
 
 Tensor reduce_like(const Tensor& grad, const OutputMeta& meta) {
   if (!grad.defined()) return grad;

@@ -33,8 +33,8 @@ inline Expr in(RecipeBuilder& b, int i, DType compute) { return cast(b.in(i), co
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
-// `grad` as the cotangent of an input with `meta`: summed over what was broadcast, in the dtype of the input. A sum stays
-// in f32 where the input is narrower: it may be the gradient of a parameter (numerics contract, N4).
+// `grad` as the cotangent of an input with `meta`: summed over what was broadcast, in the dtype of the input. A sum
+// stays in f32 where the input is narrower: it may be the gradient of a parameter (numerics contract, N4).
 Tensor reduce_like(const Tensor& grad, const OutputMeta& meta);
 // Whether reduce_like() sums: `grad` has the sizes of the result, to which the input was broadcast.
 bool is_summed(const Tensor& grad, const OutputMeta& meta);

@@ -41,8 +41,8 @@ struct PoolWindows {
       }
     }
   }
-  // The same in two forms: line(output, count, first) for windows that have all their taps, `count` side by side, of which
-  // the first begins at offset `first` of the plane and the next stride[2] further; visit() for the others.
+  // The same in two forms: line(output, count, first) for windows that have all their taps, `count` side by side, of
+  // which the first begins at offset `first` of the plane and the next stride[2] further; visit() for the others.
   template <class Visit, class Line>
   void for_each_or_line(Visit visit, Line line) const {
     std::pair<int64_t, int64_t> inner[3];
@@ -50,7 +50,8 @@ struct PoolWindows {
     int64_t at = 0;
     for (int64_t o0 = 0; o0 < output[0]; ++o0) {
       for (int64_t o1 = 0; o1 < output[1]; ++o1, at += output[2]) {
-        const bool in_lines = o0 >= inner[0].first && o0 < inner[0].second && o1 >= inner[1].first && o1 < inner[1].second;
+        const bool in_lines =
+            o0 >= inner[0].first && o0 < inner[0].second && o1 >= inner[1].first && o1 < inner[1].second;
         const int64_t begin = in_lines ? inner[2].first : output[2], end = in_lines ? inner[2].second : output[2];
         const auto one = [&](int64_t o2) {
           const Taps all[3] = {taps(0, o0), taps(1, o1), taps(2, o2)};
@@ -82,7 +83,8 @@ struct PoolWindows {
     return field_list(field::number<&PoolWindows::dims>("dims"), field::number<&PoolWindows::size>("size"),
                       field::number<&PoolWindows::output>("output"), field::number<&PoolWindows::kernel>("kernel"),
                       field::number<&PoolWindows::stride>("stride"), field::number<&PoolWindows::before>("before"),
-                      field::number<&PoolWindows::dilation>("dilation"), field::number<&PoolWindows::adaptive>("adaptive"));
+                      field::number<&PoolWindows::dilation>("dilation"),
+                      field::number<&PoolWindows::adaptive>("adaptive"));
   }
 };
 

@@ -14,7 +14,8 @@ void rank_lines(const Tensor& x, int dim, bool descending, std::span<const Tenso
   if (values.numel() == 0) return;
   const size_t d = static_cast<size_t>(dim);
   const uint64_t flip = descending ? ~uint64_t{0} : 0;
-  const int64_t length = x.extents()[d], count = values.extents()[d], from_step = x.strides()[d], to_step = values.strides()[d];
+  const int64_t length = x.extents()[d], count = values.extents()[d], from_step = x.strides()[d],
+                to_step = values.strides()[d];
   visit_dtype(x.dtype(), [&]<class T>() {
     for_each_line(x, dim, [&](int64_t begin, int64_t end) {
       std::vector<Ranked> line(static_cast<size_t>(length));

@@ -14,10 +14,14 @@ using codegen::StrideClass;
 DType recipe_dtype(const Recipe& recipe, DType dtype) {
   if (!recipe.moves_bits) return dtype;
   switch (itemsize(dtype)) {
-    case 1: return DType::i8;
-    case 2: return DType::i16;
-    case 4: return DType::i32;
-    default: return DType::i64;
+    case 1:
+      return DType::i8;
+    case 2:
+      return DType::i16;
+    case 4:
+      return DType::i32;
+    default:
+      return DType::i64;
   }
 }
 
@@ -114,8 +118,8 @@ CallKernel build_kernel(const OpCall& call, std::span<const Tensor> outputs, con
 
 }  // namespace
 
-// A small table per thread answers without locks. Where an op's own variant does not say it all, the key holds no more than a hash of the
-// attrs that are rules, so these are compared as well.
+// A small table per thread answers without locks. Where an op's own variant does not say it all, the key holds no more
+// than a hash of the attrs that are rules, so these are compared as well.
 const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key) {
   struct Entry {
     KernelKey key{};
@@ -124,7 +128,8 @@ const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> o
   };
   thread_local std::array<Entry, 1024> table;
   Entry& entry = table[key.hash() % table.size()];
-  if (entry.made.kernel == nullptr || !(entry.key == key) || (entry.attrs != nullptr && !call.attrs.has_rules_of(*entry.attrs))) {
+  if (entry.made.kernel == nullptr || !(entry.key == key) ||
+      (entry.attrs != nullptr && !call.attrs.has_rules_of(*entry.attrs))) {
     entry = {key, build_kernel(call, outputs, key)};
     const bool has_rules = call.attrs.type() != nullptr && call.attrs.type()->has_rules;
     if (call.op.recipe.variant == nullptr && has_rules) entry.attrs = std::make_unique<const Attrs>(call.attrs);

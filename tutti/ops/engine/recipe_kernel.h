@@ -17,10 +17,14 @@ struct KernelKey {
   uint8_t count = 0;
   std::array<uint8_t, kMaxOperands> operands{};  // dtype * 4 + stride class
 
-  void add(DType dtype, codegen::StrideClass c) { operands[count++] = static_cast<uint8_t>(static_cast<int>(dtype) * 4 + static_cast<int>(c)); }
+  void add(DType dtype, codegen::StrideClass c) {
+    operands[count++] = static_cast<uint8_t>(static_cast<int>(dtype) * 4 + static_cast<int>(c));
+  }
   DType dtype(size_t k) const { return static_cast<DType>(operands[k] / 4); }
   codegen::StrideClass stride_class(size_t k) const { return static_cast<codegen::StrideClass>(operands[k] & 3); }
-  void set_stride_class(size_t k, codegen::StrideClass c) { operands[k] = static_cast<uint8_t>((operands[k] & ~3) | static_cast<int>(c)); }
+  void set_stride_class(size_t k, codegen::StrideClass c) {
+    operands[k] = static_cast<uint8_t>((operands[k] & ~3) | static_cast<int>(c));
+  }
   // Byte by byte, as they were just written: a processor waits before it reads such bytes as one word.
   friend bool operator==(const KernelKey& a, const KernelKey& b) {
     bool same = a.op == b.op && a.variant == b.variant && a.kind == b.kind && a.count == b.count;
@@ -33,7 +37,8 @@ struct KernelKey {
 // The key without operands.
 KernelKey key_of(const OpCall& call, codegen::LoopKind kind);
 // The key of a call whose operands move along dim `inner` of the nest (-1: along none).
-KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, codegen::LoopKind kind, const LoopNest& nest, int inner);
+KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, codegen::LoopKind kind, const LoopNest& nest,
+                 int inner);
 
 const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key);
 

@@ -37,7 +37,9 @@ Cost reduce_cost(const OpCall& call) {
   call.op.infer(call, metas);
   const double n = static_cast<double>(call[0].numel());
   const double results = static_cast<double>(numel_of(concrete(metas.meta[0].sizes)));
-  return {.flops = n, .bytes = static_cast<double>(call[0].nbytes()) + results * static_cast<double>(itemsize(metas.meta[0].dtype))};
+  return {
+      .flops = n,
+      .bytes = static_cast<double>(call[0].nbytes()) + results * static_cast<double>(itemsize(metas.meta[0].dtype))};
 }
 
 void for_each_row(const Tensor& x, const Dims& dims,
@@ -92,21 +94,26 @@ std::string tree_classes(const Shape& sizes, const Dims& dims, int64_t leaf) {
     inner *= sizes[static_cast<size_t>(dims[i])].guard_int();
   }
   if (dims.size() == 1) return fmt::format("tree:{}{{{}}}", leaf, first);
-  // The elements of a row lie one after another: a cut of the first dim is one of the row, and a border of its tree where it is even.
-  return fmt::format("tree:{0}{{{1}}} even{{{1}}} sum{{{2}}}", std::max<int64_t>(leaf / std::max<int64_t>(inner, 1), 1), first, others);
+  // The elements of a row lie one after another: a cut of the first dim is one of the row, and a border of its tree
+  // where it is even.
+  return fmt::format("tree:{0}{{{1}}} even{{{1}}} sum{{{2}}}", std::max<int64_t>(leaf / std::max<int64_t>(inner, 1), 1),
+                     first, others);
 }
 
 std::string reduction_sharding(const OpCall& call, const char* kind, const char* partial) {
   std::string reduced;
   for (const int64_t d : reduce_attrs(call).dims) reduced += static_cast<char>('a' + d);
-  const bool is_tree = std::string_view(kind) == "sum" && is_floating(call[0].dtype()) && is_floating(reduce_attrs(call).dtype);
-  const std::string classes = reduced.empty() ? ""
-                              : is_tree       ? tree_classes(call[0].sizes(), reduce_attrs(call).dims, reduce_leaf(call) == 0 ? codegen::KernelCall{}.leaf : reduce_leaf(call))
-                                              : fmt::format("{}{{{}}}", kind, reduced);
+  const bool is_tree =
+      std::string_view(kind) == "sum" && is_floating(call[0].dtype()) && is_floating(reduce_attrs(call).dtype);
+  const std::string classes =
+      reduced.empty() ? ""
+      : is_tree       ? tree_classes(call[0].sizes(), reduce_attrs(call).dims,
+                               reduce_leaf(call) == 0 ? codegen::KernelCall{}.leaf : reduce_leaf(call))
+                      : fmt::format("{}{{{}}}", kind, reduced);
   // Integers add and multiply without rounding: in whatever order, the bits are the same.
   const bool exact = !is_floating(reduce_attrs(call).dtype);
-  return fmt::format("x[{}] -> y[{}] | {} | {} | {}", facets::dim_letters(call[0].ndim()), result_letters(call), classes,
-                     partial, exact ? classes : "");
+  return fmt::format("x[{}] -> y[{}] | {} | {} | {}", facets::dim_letters(call[0].ndim()), result_letters(call),
+                     classes, partial, exact ? classes : "");
 }
 
 std::string whole_row_sharding(const OpCall& call) {
@@ -116,7 +123,8 @@ std::string whole_row_sharding(const OpCall& call) {
 }
 
 std::vector<Sample> reduction_samples(std::span<const DType> dtypes, double lo, double hi,
-                                      const std::function<void(const Tensor&, ReduceAttrs&)>& fill, bool with_empty_rows) {
+                                      const std::function<void(const Tensor&, ReduceAttrs&)>& fill,
+                                      bool with_empty_rows) {
   std::vector<Sample> samples;
   const auto add = [&](std::string name, const Tensor& x, const Dims& dims, bool keepdim, int64_t leaf = 0) {
     ReduceAttrs attrs{.dims = dims, .keepdim = keepdim, .leaf = leaf};

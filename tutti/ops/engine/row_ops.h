@@ -43,7 +43,8 @@ void for_each_row(const Tensor& x, const Dims& dims,
 Tensor keep_dims(const Tensor& t, const Shape& input_sizes, const Dims& dims);
 
 // "x[ab] -> y[b] | kind{a} | partial" where a are the reduced dims.
-// The classes of a sum over `dims`, ascending, of a tensor of these sizes, whose rows are added by halving down to leaves of `leaf` elements.
+// The classes of a sum over `dims`, ascending, of a tensor of these sizes, whose rows are added by halving down to
+// leaves of `leaf` elements.
 std::string tree_classes(const Shape& sizes, const Dims& dims, int64_t leaf);
 std::string reduction_sharding(const OpCall& call, const char* kind, const char* partial);
 // The same with whole (upper-case) reduced dims and no partial values.
@@ -52,6 +53,7 @@ std::string whole_row_sharding(const OpCall& call);
 // Reductions over each set of dims, with and without keepdim; the first dtype in every shape, the others in one.
 // `fill` completes attrs that hold dims and keepdim.
 std::vector<Sample> reduction_samples(std::span<const DType> dtypes, double lo, double hi,
-                                      const std::function<void(const Tensor&, ReduceAttrs&)>& fill, bool with_empty_rows);
+                                      const std::function<void(const Tensor&, ReduceAttrs&)>& fill,
+                                      bool with_empty_rows);
 
 }  // namespace tutti::rows

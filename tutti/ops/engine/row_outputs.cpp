@@ -32,7 +32,8 @@ void reference_row_outputs(std::vector<int64_t> rows, int64_t skipped, std::span
   for (int64_t i = 0; i < outputs[1].numel(); ++i) {
     const bool there = i < count;
     write_int64(outputs[1], i, there ? rows[static_cast<size_t>(i)] : -1);
-    for (int64_t d = 0; d < columns; ++d) write_double(outputs[0], i * columns + d, there ? sum(rows[static_cast<size_t>(i)], d) : kSumIdentity);
+    for (int64_t d = 0; d < columns; ++d)
+      write_double(outputs[0], i * columns + d, there ? sum(rows[static_cast<size_t>(i)], d) : kSumIdentity);
   }
   write_int64(outputs[2], 0, count);
 }

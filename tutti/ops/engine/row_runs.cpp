@@ -28,7 +28,8 @@ uint64_t* sort_bits(uint64_t* keys, uint64_t* other, int64_t n, int low, int hig
 }
 
 template <class Index>
-int64_t write_keys(const Tensor& indices, int64_t first, int64_t rows, int64_t skipped, int entry_bits, uint64_t* keys) {
+int64_t write_keys(const Tensor& indices, int64_t first, int64_t rows, int64_t skipped, int entry_bits,
+                   uint64_t* keys) {
   const Index* values = static_cast<const Index*>(indices.raw_data());
   int64_t n = 0;
   for (int64_t e = 0; e < indices.numel(); ++e) {
@@ -48,15 +49,19 @@ RowRuns::RowRuns(const Tensor& indices, int64_t rows, int64_t skipped, int64_t f
   entry_bits_ = static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(entries - 1, 1))));
   entry_mask_ = (uint64_t{1} << entry_bits_) - 1;
   const int row_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(rows - 1, 1))));
-  TUTTI_CHECK(row_bits + entry_bits_ <= 64, "the gradient of {} lookups in {} rows: {} + {} bits number a row and an entry, 64 are "
-              "there; look up in several calls", entries, rows, row_bits, entry_bits_);
+  TUTTI_CHECK(row_bits + entry_bits_ <= 64,
+              "the gradient of {} lookups in {} rows: {} + {} bits number a row and an entry, 64 are "
+              "there; look up in several calls",
+              entries, rows, row_bits, entry_bits_);
   // Memory of the allocator, which keeps it from call to call.
   keys_ = Tensor::empty({entries}, DType::i64);
   const Tensor other = Tensor::empty({entries}, DType::i64);
   uint64_t* mine = reinterpret_cast<uint64_t*>(keys_.data<int64_t>());
   const int64_t n = dense.dtype() == DType::i64 ? write_keys<int64_t>(dense, first, rows, skipped, entry_bits_, mine)
                                                 : write_keys<int32_t>(dense, first, rows, skipped, entry_bits_, mine);
-  if (sort_bits(mine, reinterpret_cast<uint64_t*>(other.data<int64_t>()), n, entry_bits_, entry_bits_ + row_bits) != mine) keys_ = other;
+  if (sort_bits(mine, reinterpret_cast<uint64_t*>(other.data<int64_t>()), n, entry_bits_, entry_bits_ + row_bits) !=
+      mine)
+    keys_ = other;
 
   sorted_ = reinterpret_cast<const uint64_t*>(keys_.data<int64_t>());
   starts_ = Tensor::empty({n + 1}, DType::i64);

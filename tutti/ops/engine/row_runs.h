@@ -10,9 +10,9 @@ namespace tutti::facets {
 // Entry e belongs to row indices[e]. Run i holds all entries of one row, ascending; rows ascend from run to run.
 class RowRuns {
  public:
-  // `indices`: i64 or i32, taken in row-major order. Entries of `skipped`, and of rows outside of [first, first + rows), are left out, and rows are
-  // numbered from `first`.
-  // UsageError when rows and entries together are too many to be sorted as 64-bit keys.
+  // `indices`: i64 or i32, taken in row-major order. Entries of `skipped`, and of rows outside of [first, first +
+  // rows), are left out, and rows are numbered from `first`. UsageError when rows and entries together are too many to
+  // be sorted as 64-bit keys.
   RowRuns(const Tensor& indices, int64_t rows, int64_t skipped, int64_t first = 0);
 
   int64_t count() const { return count_; }
@@ -27,8 +27,8 @@ class RowRuns {
   const uint64_t* keys() const { return sorted_; }
   const int64_t* starts() const { return begin_; }
 
-  Tensor keys_;    // row << entry_bits | entry
-  Tensor starts_;  // of each run in keys_, and their end
+  Tensor keys_;             // row << entry_bits | entry
+  Tensor starts_;           // of each run in keys_, and their end
   const uint64_t* sorted_;  // the elements of the two
   const int64_t* begin_;
   int entry_bits_;

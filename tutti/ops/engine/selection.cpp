@@ -12,8 +12,8 @@ namespace tutti::facets {
 void infer_selection(const OpCall& call, OutputMetas& out) {
   const SelectionAttrs& a = selection_attrs(call);
   TUTTI_CHECK(call[0].ndim() == 0 || call[0].sizes()[static_cast<size_t>(a.dim)] != 0,
-              "{}: dim {} of x, which is {}, has no elements to choose from; give a dim that is not empty", call.op.name, a.dim,
-              describe(call[0]));
+              "{}: dim {} of x, which is {}, has no elements to choose from; give a dim that is not empty",
+              call.op.name, a.dim, describe(call[0]));
   const Shape sizes = rows::reduced_sizes(call[0].sizes(), {a.dim}, a.keepdim);
   out.add(call[0].dtype(), sizes);
   out.add(DType::i64, sizes);
@@ -25,7 +25,9 @@ void selection_vjp(const VjpCall& c, std::span<Tensor> grads) {
   const int64_t dim = c.attrs.as<SelectionAttrs>().dim;
   const Tensor& g = c.grads[0];
   if (sizes.ndim() == 0) grads[0] = g;
-  else grads[0] = scatter(full_beside(g, sizes, kSumIdentity, g.dtype()), dim, rows::keep_dims(c.outputs[1], sizes, {dim}), rows::keep_dims(g, sizes, {dim}));
+  else
+    grads[0] = scatter(full_beside(g, sizes, kSumIdentity, g.dtype()), dim, rows::keep_dims(c.outputs[1], sizes, {dim}),
+                       rows::keep_dims(g, sizes, {dim}));
 }
 
 std::string selection_sharding(const OpCall& call) {

@@ -1,5 +1,6 @@
-// One element of each line of a tensor, selected by its rank or by how often it occurs: what median, nanmedian, kthvalue and mode
-// share. The order is that of tutti/ops/engine/order.h, and of equal elements the one with the lowest index is returned.
+// One element of each line of a tensor, selected by its rank or by how often it occurs: what median, nanmedian,
+// kthvalue and mode share. The order is that of tutti/ops/engine/order.h, and of equal elements the one with the lowest
+// index is returned.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +37,8 @@ Attrs selection_attrs_of(const char* where, const Tensor& x, int64_t dim, bool k
 
 // ---- kernel ---------------------------------------------------------------------------------------------------------
 
-// Unsigned numbers that compare as the values do. Dtypes of up to 32 bits have keys of 32 bits, which are selected faster.
+// Unsigned numbers that compare as the values do. Dtypes of up to 32 bits have keys of 32 bits, which are selected
+// faster.
 template <class T>
 using SelectionKey = std::conditional_t<sizeof(T) <= 4, uint32_t, uint64_t>;
 
@@ -45,7 +47,7 @@ SelectionKey<T> selection_key(T value) {
   if constexpr (sizeof(T) > 4) {
     return order_key(value);
   } else if constexpr (std::is_integral_v<T>) {
-    return static_cast<uint32_t>(static_cast<int32_t>(value)) ^ uint32_t{1} << 31;
+    return static_cast<uint32_t>(static_cast<int32_t>(value)) ^ uint32_t { 1 } << 31;
   } else {
     float number;
     if constexpr (std::is_floating_point_v<T>) number = value;
@@ -73,8 +75,8 @@ struct KeyRange {
   KeyRange without_nan() const { return {begin, may_have_nan ? std::remove(begin, end, kNan) : end, may_have_nan}; }
 };
 
-// Writes an element of each line of `x` along `dim` to `values`, and its index in the line to `indices` unless that is null.
-// select(KeyRange<Key>) returns the key of that element.
+// Writes an element of each line of `x` along `dim` to `values`, and its index in the line to `indices` unless that is
+// null. select(KeyRange<Key>) returns the key of that element.
 template <class Select>
 void select_in_lines(const Tensor& x, int dim, const Tensor& values, int64_t* indices, Select select) {
   if (values.numel() == 0) return;
@@ -106,7 +108,8 @@ struct SelectionLine {
   int64_t size() const { return static_cast<int64_t>(offsets.size()); }
   bool is_nan(int64_t i) const;
   bool less(int64_t a, int64_t b) const;
-  // The first element with at most `rank` elements before it and more than `rank` before or equal to it, NaN left out on request.
+  // The first element with at most `rank` elements before it and more than `rank` before or equal to it, NaN left out
+  // on request.
   int64_t first_at_rank(int64_t rank, bool leaves_out_nan = false) const;
 };
 // As select_in_lines, for lines over several dims; select(line) returns an index.

@@ -12,7 +12,8 @@ struct Lanes {
   static constexpr int64_t kCount = 32 / sizeof(T);
 };
 
-// Elements at, at + step, ...; kStep is the step if that is 1 or 2, else 0. With a step of two, one element more is read.
+// Elements at, at + step, ...; kStep is the step if that is 1 or 2, else 0. With a step of two, one element more is
+// read.
 template <class T, int64_t kStep>
 typename Lanes<T>::Type load_lanes(const T* at, int64_t step) {
   using V = typename Lanes<T>::Type;

@@ -1,5 +1,5 @@
-// The sum of all elements of a row but one, for the gradients of losses: their value is small where one element is nearly the
-// whole sum, and subtracting that element from the rounded sum would leave the rounding error alone.
+// The sum of all elements of a row but one, for the gradients of losses: their value is small where one element is
+// nearly the whole sum, and subtracting that element from the rounded sum would leave the rounding error alone.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,15 @@ struct SplitSum {
 
 inline SplitSum<Expr> split_sum(RecipeBuilder& b, Expr x) {
   const Expr none = b.constant(-0.0, x.dtype()), magnitude = apply_scalar(ScalarOp::abs, x);
-  const Expr size = b.reduce(codegen::ReduceOp::max, magnitude), is_largest = apply_scalar(ScalarOp::eq, magnitude, size);
-  return {size, b.reduce(codegen::ReduceOp::sum, where(is_largest, x, none)), b.reduce(codegen::ReduceOp::sum, where(is_largest, none, x))};
+  const Expr size = b.reduce(codegen::ReduceOp::max, magnitude),
+             is_largest = apply_scalar(ScalarOp::eq, magnitude, size);
+  return {size, b.reduce(codegen::ReduceOp::sum, where(is_largest, x, none)),
+          b.reduce(codegen::ReduceOp::sum, where(is_largest, none, x))};
 }
 // The sum without x, one of its elements. When x alone is the largest, the first part less x is exactly nothing.
 inline Expr without(const SplitSum<Expr>& sum, Expr x) {
-  return where(apply_scalar(ScalarOp::eq, apply_scalar(ScalarOp::abs, x), sum.size), (sum.largest - x) + sum.rest, sum.largest + (sum.rest - x));
+  return where(apply_scalar(ScalarOp::eq, apply_scalar(ScalarOp::abs, x), sum.size), (sum.largest - x) + sum.rest,
+               sum.largest + (sum.rest - x));
 }
 
 // The same for references. at(i): element i < n.

@@ -1,8 +1,8 @@
 // Parts of a dim that is summed by halving (numerics contract, N3): the nodes of one level of its tree, in order.
 //
-// A kernel that cannot hold what all elements give computes one part after the other. What a part gives is the value of its
-// node, and the values combine to the bits of the whole: part i goes to slot `pending`, then the last two slots are added
-// `merges` times, the older one in front.
+// A kernel that cannot hold what all elements give computes one part after the other. What a part gives is the value of
+// its node, and the values combine to the bits of the whole: part i goes to slot `pending`, then the last two slots are
+// added `merges` times, the older one in front.
 #pragma once
 
 #include <cstdint>

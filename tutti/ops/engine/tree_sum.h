@@ -8,8 +8,8 @@
 
 namespace tutti::facets {
 
-// The sum of value(i) over [begin, end): halves of ceil(n/2) and floor(n/2) until 512 elements, whose 16 lanes (lane j adds
-// j, j + 16, ...) are combined by halving.
+// The sum of value(i) over [begin, end): halves of ceil(n/2) and floor(n/2) until 512 elements, whose 16 lanes (lane j
+// adds j, j + 16, ...) are combined by halving.
 template <class Real, class Value>
 Real tree_sum(int64_t begin, int64_t end, Value value) {
   const int64_t n = end - begin;

@@ -13,7 +13,8 @@
 namespace tutti::facets {
 namespace {
 
-// Integers in the order of the values: -0 equal to +0, NaN above all and equal to itself. Comparing them needs no branch.
+// Integers in the order of the values: -0 equal to +0, NaN above all and equal to itself. Comparing them needs no
+// branch.
 int32_t order_of(float x) {
   const int32_t bits = std::bit_cast<int32_t>(x), magnitude = bits & 0x7fffffff;
   return magnitude > 0x7f800000 ? INT32_MAX : bits < 0 ? -magnitude : magnitude;
@@ -31,7 +32,8 @@ int32_t order_of(Narrow x) {
 template <class Order>
 constexpr Order kPadding = std::numeric_limits<Order>::min();
 
-constexpr int64_t kBand = 1 << 15;  // orders that are held at once where several lines of outputs allow a choice: they stay near
+constexpr int64_t kBand =
+    1 << 15;  // orders that are held at once where several lines of outputs allow a choice: they stay near
 
 // A tap: its position in the orders and in the plane, both counted from the first element of the window.
 struct Tap {
@@ -40,7 +42,8 @@ struct Tap {
 
 constexpr int64_t kVectors = 2;  // side by side, so that one waits for its comparison while the other compares
 
-// found[j]: the offset of the maximum of window j from the first element of window 0. Reads as if `count` were whole vectors.
+// found[j]: the offset of the maximum of window j from the first element of window 0. Reads as if `count` were whole
+// vectors.
 template <class Order, int64_t kStep>
 void find_in_line(const Order* orders, int64_t count, int64_t step, const std::vector<Tap>& taps, int64_t* found) {
   using V = typename Lanes<Order>::Type;
@@ -61,7 +64,8 @@ void find_in_line(const Order* orders, int64_t count, int64_t step, const std::v
     Order winner[kVectors * kLanes];
     std::memcpy(winner, tap, sizeof(winner));
     const int64_t n = std::min(kVectors * kLanes, count - begin);
-    for (int64_t j = 0; j < n; ++j) found[begin + j] = (begin + j) * step + taps[static_cast<size_t>(winner[j])].in_plane;
+    for (int64_t j = 0; j < n; ++j)
+      found[begin + j] = (begin + j) * step + taps[static_cast<size_t>(winner[j])].in_plane;
   }
 }
 
@@ -72,12 +76,14 @@ class Band {
   explicit Band(const PoolWindows& w) : w_(w) {
     for (size_t d = 0; d < 3; ++d) covered_[d] = (w.kernel[d] - 1) * w.dilation[d] + 1;
     width_ = covered_[2] + (w.output[2] - 1) * w.stride[2];
-    lines_ = std::clamp<int64_t>((kBand / (width_ * covered_[0]) - covered_[1]) / w.stride[1] + 1, 1, std::max<int64_t>(w.output[1], 1));
+    lines_ = std::clamp<int64_t>((kBand / (width_ * covered_[0]) - covered_[1]) / w.stride[1] + 1, 1,
+                                 std::max<int64_t>(w.output[1], 1));
     rows_ = covered_[1] + (lines_ - 1) * w.stride[1];
     // The last line is read as whole vectors.
     const int64_t behind = 2 * (kVectors + 1) * Lanes<Order>::kCount * std::max<int64_t>(w.stride[2], 1);
     orders_ = std::make_unique_for_overwrite<Order[]>(static_cast<size_t>(covered_[0] * rows_ * width_ + behind));
-    std::fill(orders_.get() + covered_[0] * rows_ * width_, orders_.get() + covered_[0] * rows_ * width_ + behind, kPadding<Order>);
+    std::fill(orders_.get() + covered_[0] * rows_ * width_, orders_.get() + covered_[0] * rows_ * width_ + behind,
+              kPadding<Order>);
     for (int64_t k0 = 0; k0 < w.kernel[0]; ++k0)
       for (int64_t k1 = 0; k1 < w.kernel[1]; ++k1)
         for (int64_t k2 = 0; k2 < w.kernel[2]; ++k2) {
@@ -89,7 +95,8 @@ class Band {
   void find(const Value* plane, int64_t* indices) {
     for (int64_t o0 = 0; o0 < w_.output[0]; ++o0) {
       for (int64_t o1 = 0; o1 < w_.output[1]; o1 += lines_) {
-        const int64_t lines = std::min(lines_, w_.output[1] - o1), first0 = o0 * w_.stride[0] - w_.before[0], first1 = o1 * w_.stride[1] - w_.before[1];
+        const int64_t lines = std::min(lines_, w_.output[1] - o1), first0 = o0 * w_.stride[0] - w_.before[0],
+                      first1 = o1 * w_.stride[1] - w_.before[1];
         fill(plane, first0, first1, covered_[1] + (lines - 1) * w_.stride[1]);
         for (int64_t line = 0; line < lines; ++line) {
           int64_t* found = indices + (o0 * w_.output[1] + o1 + line) * w_.output[2];
@@ -107,7 +114,8 @@ class Band {
  private:
   // Positions below 0 and from the sizes on are padding.
   void fill(const Value* plane, int64_t first0, int64_t first1, int64_t rows) {
-    const int64_t before = std::min(w_.before[2], width_), end = std::max(before, std::min(width_, w_.before[2] + w_.size[2]));
+    const int64_t before = std::min(w_.before[2], width_),
+                  end = std::max(before, std::min(width_, w_.before[2] + w_.size[2]));
     for (int64_t i0 = 0; i0 < covered_[0]; ++i0) {
       for (int64_t i1 = 0; i1 < rows; ++i1) {
         Order* line = orders_.get() + (i0 * rows_ + i1) * width_;
@@ -126,7 +134,8 @@ class Band {
 
   const PoolWindows& w_;
   Triple covered_;  // positions from the first to the last tap of a window
-  int64_t width_, lines_, rows_;  // of a line of orders; lines of outputs at once, and the lines of orders that they cover
+  int64_t width_, lines_,
+      rows_;  // of a line of orders; lines of outputs at once, and the lines of orders that they cover
   std::unique_ptr<Order[]> orders_;
   std::vector<Tap> taps_;
 };

@@ -10,9 +10,12 @@ using codegen::ContractionTree;
 
 int64_t ragged_extent(const OpCall& call) {
   switch (form_of(call)) {
-    case Form::rows: return call[0].extents()[0];
-    case Form::columns: return call[1].extents()[1];
-    case Form::contraction: return call[1].extents()[0];
+    case Form::rows:
+      return call[0].extents()[0];
+    case Form::columns:
+      return call[1].extents()[1];
+    case Form::contraction:
+      return call[1].extents()[0];
   }
   throw InternalError("grouped_mm: no such form");
 }
@@ -20,10 +23,12 @@ int64_t ragged_extent(const OpCall& call) {
 [[noreturn]] void refuse(const OpCall& call, const std::vector<Group>& before, int64_t end, int64_t rows) {
   std::string why = "which is negative";
   if (end > rows) why = fmt::format("beyond the {} elements of the ragged dim", rows);
-  else if (!before.empty()) why = fmt::format("before group {}, which ends at {}", before.size() - 1, before.back().end);
-  throw UsageError(fmt::format(
-      "grouped_mm: group {} ends at {}, {}; offsets are cumulative ends, which do not decrease: 0 to {} for a {} and b {}",
-      before.size(), end, why, rows, describe(call[0]), describe(call[1])));
+  else if (!before.empty())
+    why = fmt::format("before group {}, which ends at {}", before.size() - 1, before.back().end);
+  throw UsageError(
+      fmt::format("grouped_mm: group {} ends at {}, {}; offsets are cumulative ends, which do not decrease: 0 to {} "
+                  "for a {} and b {}",
+                  before.size(), end, why, rows, describe(call[0]), describe(call[1])));
 }
 
 codegen::GemmOperand operand(const Tensor& t, int64_t element) {
@@ -36,10 +41,12 @@ codegen::GemmResult result(const Tensor& t, int64_t element) {
 }
 
 // How many of a group's elements stand in each range of token positions.
-std::vector<int32_t> elements_by_range(const std::vector<int64_t>& positions, const Group& group, int64_t position_count) {
+std::vector<int32_t> elements_by_range(const std::vector<int64_t>& positions, const Group& group,
+                                       int64_t position_count) {
   const int64_t grain = token_grain();
   std::vector<int32_t> counts(static_cast<size_t>((position_count + grain - 1) / grain), 0);
-  for (int64_t i = group.begin; i < group.end; ++i) ++counts[static_cast<size_t>(positions[static_cast<size_t>(i)] / grain)];
+  for (int64_t i = group.begin; i < group.end; ++i)
+    ++counts[static_cast<size_t>(positions[static_cast<size_t>(i)] / grain)];
   return counts;
 }
 
@@ -77,7 +84,8 @@ void check_groups(const OpCall& call) {
                   "grouped_mm: element {} of group {} stands at position {}; {}, as position_count is {}",
                   i - groups[g].begin, g, position, facets::legal_indices(count), count);
       TUTTI_CHECK(position >= before,
-                  "grouped_mm: element {} of group {} stands at position {}, the one before it at {}; sort the elements of a group by position",
+                  "grouped_mm: element {} of group {} stands at position {}, the one before it at {}; sort the "
+                  "elements of a group by position",
                   i - groups[g].begin, g, position, before);
       before = position;
     }
@@ -90,11 +98,18 @@ Product product_of(const OpCall& call, const Tensor& out, int64_t g, const Group
   const int64_t begin = group.begin, n = sizes.back();
   switch (form_of(call)) {
     case Form::rows:
-      return {group.size(), n, a.extents()[1], operand(a, begin * as[0]), operand(b, g * bs[0]), result(out, begin * n)};
+      return {group.size(),          n, a.extents()[1], operand(a, begin * as[0]), operand(b, g * bs[0]),
+              result(out, begin * n)};
     case Form::columns:
-      return {sizes[0], group.size(), b.extents()[0], operand(a, g * as[0]), operand(b, begin * bs[1]), result(out, begin)};
+      return {sizes[0],          group.size(), b.extents()[0], operand(a, g * as[0]), operand(b, begin * bs[1]),
+              result(out, begin)};
     case Form::contraction:
-      return {sizes[1], n, group.size(), operand(a, begin * as[1]), operand(b, begin * bs[0]), result(out, g * sizes[1] * n)};
+      return {sizes[1],
+              n,
+              group.size(),
+              operand(a, begin * as[1]),
+              operand(b, begin * bs[0]),
+              result(out, g * sizes[1] * n)};
   }
   throw InternalError("grouped_mm: no such form");
 }

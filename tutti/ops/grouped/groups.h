@@ -1,4 +1,5 @@
-// The groups of a grouped product: their ranges, operands and order of summation. For grouped_mm.cpp, and for products whose rows are not in one tensor.
+// The groups of a grouped product: their ranges, operands and order of summation. For grouped_mm.cpp, and for products
+// whose rows are not in one tensor.
 #pragma once
 
 #include <vector>
@@ -52,14 +53,16 @@ class Trees {
 
  private:
   bool ragged_;
-  codegen::ContractionTree dense_;    // of what is not ragged
+  codegen::ContractionTree dense_;  // of what is not ragged
   std::vector<int64_t> positions_;
-  int64_t position_count_ = 0;        // 0: no positions
+  int64_t position_count_ = 0;  // 0: no positions
 };
 
 // Writes a block of the operand a of the group that begins at `begin` in the ragged dim; on any thread.
 using RowProducer = FunctionRef<void(int64_t begin, const codegen::GemmOperandBlock& block)>;
-// All products of a call with the inputs a, b, offsets and, if position_count is not 0, positions. With a producer only sizes and strides of a are read.
-void multiply_groups(std::span<const Tensor> inputs, int64_t position_count, const Tensor& out, const RowProducer* producer = nullptr);
+// All products of a call with the inputs a, b, offsets and, if position_count is not 0, positions. With a producer only
+// sizes and strides of a are read.
+void multiply_groups(std::span<const Tensor> inputs, int64_t position_count, const Tensor& out,
+                     const RowProducer* producer = nullptr);
 
 }  // namespace tutti::grouped

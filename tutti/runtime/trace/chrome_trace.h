@@ -1,5 +1,5 @@
-// Export of a Trace as Chrome trace JSON, for Perfetto (ui.perfetto.dev) and chrome://tracing. docs/profiler.md lists the
-// events and their arguments.
+// Export of a Trace as Chrome trace JSON, for Perfetto (ui.perfetto.dev) and chrome://tracing. docs/profiler.md lists
+// the events and their arguments.
 //
 // In the viewer each rank is a process (pid) whose rows (tid) are threads and, for collectives, groups. Times are
 // microseconds since baseTimeNanoseconds of the wall clock.

@@ -10,14 +10,15 @@
 
 namespace tutti {
 
-// Identifies a call of a group on all its ranks: group, its ranks, sequence number, and the how-many-th call with that number.
+// Identifies a call of a group on all its ranks: group, its ranks, sequence number, and the how-many-th call with that
+// number.
 using CallKey = std::tuple<std::string, std::string, int64_t, int64_t>;
 
 // The time information of one trace. Times are nanoseconds of the wall clock as seen by this rank.
 struct RankClock {
-  std::string clock;         // equal names: one monotonic clock; "": unknown
-  int64_t base_ns = 0;       // wall clock at the start of the trace
-  int64_t monotonic_ns = 0;  // the monotonic clock at that moment
+  std::string clock;                // equal names: one monotonic clock; "": unknown
+  int64_t base_ns = 0;              // wall clock at the start of the trace
+  int64_t monotonic_ns = 0;         // the monotonic clock at that moment
   std::map<CallKey, int64_t> ends;  // end times of calls that end on no rank before all ranks have joined
 };
 

@@ -4,8 +4,9 @@
 //   train_step();
 //   meter.total();
 //
-// Collectives, waits for those that run on, and waits in symmetric memory open an ExchangeSpan where the thread enters them; what they call counts once. A call that runs on while the
-// thread computes counts only as long as the thread is in it. Without a meter on the thread a span costs one load.
+// Collectives, waits for those that run on, and waits in symmetric memory open an ExchangeSpan where the thread enters
+// them; what they call counts once. A call that runs on while the thread computes counts only as long as the thread is
+// in it. Without a meter on the thread a span costs one load.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,9 @@ namespace tutti {
 class ExchangeMeter {
  public:
   // `keeps_spans`: when each began and ended, on the clock of traces, for a timeline.
-  explicit ExchangeMeter(bool keeps_spans = false) : outer_(innermost_), keeps_spans_(keeps_spans) { innermost_ = this; }
+  explicit ExchangeMeter(bool keeps_spans = false) : outer_(innermost_), keeps_spans_(keeps_spans) {
+    innermost_ = this;
+  }
   ~ExchangeMeter() { innermost_ = outer_; }
   ExchangeMeter(const ExchangeMeter&) = delete;
   ExchangeMeter& operator=(const ExchangeMeter&) = delete;
@@ -47,12 +50,14 @@ class ExchangeMeter {
 class ExchangeSpan {
  public:
   ExchangeSpan() : meter_(ExchangeMeter::innermost_) {
-    if (meter_ == nullptr) [[likely]] return;
+    if (meter_ == nullptr) [[likely]]
+      return;
     if (std::exchange(meter_->is_in_call_, true)) meter_ = nullptr;  // a part of a call that counts already
     else begin_ns_ = trace_now_ns();
   }
   ~ExchangeSpan() {
-    if (meter_ == nullptr) [[likely]] return;
+    if (meter_ == nullptr) [[likely]]
+      return;
     meter_->is_in_call_ = false;
     const int64_t end_ns = trace_now_ns();
     // An outer meter that is in a call counts all of that: this one was made in there.

@@ -19,9 +19,9 @@ struct KernelOp {
 };
 
 struct KernelInfo {
-  std::string kernel_id;             // unique: readable names of its ops and a hash
-  std::string graph_key = "eager";   // the compiled graph it belongs to
-  std::vector<KernelOp> ops;         // the ops it was made from, in order
+  std::string kernel_id;            // unique: readable names of its ops and a hash
+  std::string graph_key = "eager";  // the compiled graph it belongs to
+  std::vector<KernelOp> ops;        // the ops it was made from, in order
   // User source lines, module and phase of these ops. If not set, those of the running code when the kernel is called.
   std::vector<std::string> stack;
   std::string module_path;
@@ -39,8 +39,8 @@ struct TraceKernel {
   mutable std::atomic<int64_t> calls{0};
 };
 
-// The TraceKernel for `info`; equal infos give the same object. May be called by any thread; takes a lock and allocates, so keep
-// the result. Throws only std::bad_alloc.
+// The TraceKernel for `info`; equal infos give the same object. May be called by any thread; takes a lock and
+// allocates, so keep the result. Throws only std::bad_alloc.
 const TraceKernel& intern_kernel(const KernelInfo& info);
 
 }  // namespace tutti

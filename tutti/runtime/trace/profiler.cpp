@@ -59,15 +59,26 @@ Trace Profiler::trace() const {
 ProfilerStatus Profiler::start(const ProfilerOptions& options) noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    if (session_) return {Kind::busy, fmt::format("profiler: busy with the session '{}'; stop() it, or use another Profiler", session_->options.name)};
+    if (session_)
+      return {Kind::busy, fmt::format("profiler: busy with the session '{}'; stop() it, or use another Profiler",
+                                      session_->options.name)};
     const RankContext& context = RankContext::current();
-    Trace trace{.name = options.name, .rank = context.rank(), .world_size = context.world_size(), .wall_offset_ns = wall_offset_ns(),
-                .clock = clock_name(), .host = host_name()};
-    const std::string path = options.path.empty() ? "" : std::filesystem::absolute(options.path).lexically_normal().string();
+    Trace trace{.name = options.name,
+                .rank = context.rank(),
+                .world_size = context.world_size(),
+                .wall_offset_ns = wall_offset_ns(),
+                .clock = clock_name(),
+                .host = host_name()};
+    const std::string path =
+        options.path.empty() ? "" : std::filesystem::absolute(options.path).lexically_normal().string();
     std::string busy;
-    session_ = TraceRecorder::process().open({.name = options.name, .path = path, .filter = options.filter,
+    session_ = TraceRecorder::process().open({.name = options.name,
+                                              .path = path,
+                                              .filter = options.filter,
                                               .events_per_thread = std::max<int64_t>(options.events_per_thread, 0),
-                                              .memory = options.memory, .spans_only = options.spans_only}, &busy);
+                                              .memory = options.memory,
+                                              .spans_only = options.spans_only},
+                                             &busy);
     if (!session_) return {Kind::busy, "profiler: busy with " + busy};
     trace.start_ns = session_->start_ns;
     trace_ = std::move(trace);

@@ -37,7 +37,7 @@ struct ProfilerOptions {
   TraceFilter filter = TraceFilter::all_threads;
   // How many events are kept per thread; further events are counted as dropped. An event takes about 180 bytes.
   int64_t events_per_thread = 1 << 18;
-  bool memory = true;  // also record allocations
+  bool memory = true;       // also record allocations
   bool spans_only = false;  // record annotations and nothing else
 };
 

@@ -15,10 +15,12 @@
 namespace tutti {
 namespace {
 
-// Code that programs call, and not theirs: the call into it is what they wrote. A sanitizer stands in front of backtrace().
+// Code that programs call, and not theirs: the call into it is what they wrote. A sanitizer stands in front of
+// backtrace().
 bool is_ours(std::string_view file) {
   if (file.starts_with("/usr/")) return true;
-  for (const char* part : {"/sanitizer_common/", "/sysdeps/", "/csu/", "/nptl/"}) {  // the C library calls main() and threads
+  for (const char* part :
+       {"/sanitizer_common/", "/sysdeps/", "/csu/", "/nptl/"}) {  // the C library calls main() and threads
     if (file.find(part) != std::string_view::npos) return true;
   }
   for (const char* room : {"core", "runtime", "tensor", "codegen", "ops", "autograd", "graph", "comm", "nn"}) {
@@ -30,7 +32,8 @@ bool is_ours(std::string_view file) {
 // "tutti::models::Qwen3::block_forward(...) const" -> "block_forward"; "" for templates, whose names say little.
 std::string short_name(const char* symbol) {
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> demangled(abi::__cxa_demangle(symbol, nullptr, nullptr, &status), &std::free);
+  const std::unique_ptr<char, decltype(&std::free)> demangled(abi::__cxa_demangle(symbol, nullptr, nullptr, &status),
+                                                              &std::free);
   std::string name = status == 0 ? demangled.get() : symbol;
   if (const size_t lambda = name.find("::{lambda"); lambda != std::string::npos) name.resize(lambda);
   if (const size_t arguments = name.find('('); arguments != std::string::npos && arguments > 0) name.resize(arguments);
@@ -63,17 +66,22 @@ class LineTables {
     const char* symbol = dwfl_module_addrname(module, address);
     const std::string function = symbol ? short_name(symbol) : "";
     const std::string_view path(file);
-    return fmt::format("{}:{}{}", path.substr(path.rfind('/') + 1), number, function.empty() ? "" : " (" + function + ")");
+    return fmt::format("{}:{}{}", path.substr(path.rfind('/') + 1), number,
+                       function.empty() ? "" : " (" + function + ")");
   }
 
   Dwfl_Module* module_of(Dwarf_Addr address) {
     if (Dwfl_Module* module = session_ ? dwfl_addrmodule(session_.get(), address) : nullptr) return module;
     // A library may have been opened since.
     static char* debug_path = nullptr;
-    static const Dwfl_Callbacks callbacks = {.find_elf = dwfl_linux_proc_find_elf, .find_debuginfo = dwfl_standard_find_debuginfo,
-                                             .section_address = nullptr, .debuginfo_path = &debug_path};
+    static const Dwfl_Callbacks callbacks = {.find_elf = dwfl_linux_proc_find_elf,
+                                             .find_debuginfo = dwfl_standard_find_debuginfo,
+                                             .section_address = nullptr,
+                                             .debuginfo_path = &debug_path};
     session_.reset(dwfl_begin(&callbacks));
-    if (!session_ || dwfl_linux_proc_report(session_.get(), getpid()) != 0 || dwfl_report_end(session_.get(), nullptr, nullptr) != 0) return nullptr;
+    if (!session_ || dwfl_linux_proc_report(session_.get(), getpid()) != 0 ||
+        dwfl_report_end(session_.get(), nullptr, nullptr) != 0)
+      return nullptr;
     return dwfl_addrmodule(session_.get(), address);
   }
 

@@ -12,7 +12,7 @@ namespace tutti {
 // Cheap to copy; events are shared.
 struct Trace {
   std::string name;
-  int rank = 0, world_size = 1;  // those of the context that started the session
+  int rank = 0, world_size = 1;      // those of the context that started the session
   int64_t start_ns = 0, end_ns = 0;  // times of the monotonic clock
   int64_t wall_offset_ns = 0;        // wall clock minus monotonic clock, when the session started
   std::string clock;  // identifies the monotonic clock: equal on ranks that share it (one boot of one machine)

@@ -27,8 +27,8 @@ std::string function_of(std::string_view signature) {
   return std::string(signature.substr(begin));
 }
 
-// "tutti/models/qwen3.cpp" wherever Tutti's sources lay when they were compiled: a trace names no folder of a machine. Files
-// outside of them keep the name that their compiler had.
+// "tutti/models/qwen3.cpp" wherever Tutti's sources lay when they were compiled: a trace names no folder of a machine.
+// Files outside of them keep the name that their compiler had.
 std::string_view source_name(std::string_view file) {
   constexpr std::string_view here = __FILE__, name = "tutti/runtime/trace/trace_context.cpp";
   static_assert(here.ends_with(name));
@@ -54,7 +54,8 @@ const TracePlace* intern_module(const TracePlace* parent, const std::string& nam
   return intern(parent, {parent, name, where.file_name(), where.line()}, [&](TracePlace& place) {
     place.module_path = parent && !parent->module_path.empty() ? parent->module_path + "." + name : name;
     if (where.line() == 0) return;
-    place.stack.push_back(fmt::format("{}:{} ({})", source_name(where.file_name()), where.line(), function_of(where.function_name())));
+    place.stack.push_back(
+        fmt::format("{}:{} ({})", source_name(where.file_name()), where.line(), function_of(where.function_name())));
   });
 }
 
@@ -83,9 +84,11 @@ ModuleScope::ModuleScope(std::string_view name, int64_t index, std::source_locat
 }
 
 void ModuleScope::enter(std::string_view name, int64_t index, const std::source_location& where) noexcept {
-  if (!TraceRecorder::is_on() && !TraceContext::current().keeps_places) [[likely]] return;
+  if (!TraceRecorder::is_on() && !TraceContext::current().keeps_places) [[likely]]
+    return;
   try {
-    TraceContext::current().place = intern_module(saved_, index < 0 ? std::string(name) : fmt::format("{}.{}", name, index), where);
+    TraceContext::current().place =
+        intern_module(saved_, index < 0 ? std::string(name) : fmt::format("{}.{}", name, index), where);
   } catch (const std::bad_alloc&) {
     // The events then stand in the module around.
   }

@@ -1,4 +1,5 @@
-// TraceContext: the phase of training, the module and the source lines of the running code, which are attached to events.
+// TraceContext: the phase of training, the module and the source lines of the running code, which are attached to
+// events.
 //
 // Each thread has a context; pool workers use the context of the loop they work on (thread_pool.h). Places are
 // stored once per process and never freed, because events refer to them by pointer.
@@ -21,7 +22,8 @@ struct TracePlace {
   std::vector<std::string> stack;  // source lines, innermost first: "qwen3.cpp:149 (forward)"
 };
 
-// `place` (may be null) with `line` added before its own source lines; `place` itself when the line is "". Never throws.
+// `place` (may be null) with `line` added before its own source lines; `place` itself when the line is "". Never
+// throws.
 const TracePlace* place_with_line(const TracePlace* place, const std::string& line) noexcept;
 
 struct TraceContext {
@@ -38,7 +40,9 @@ struct TraceContext {
 // Makes `context` current on this thread while the scope lives.
 class TraceContextScope {
  public:
-  explicit TraceContextScope(const TraceContext& context) : saved_(TraceContext::current()) { TraceContext::current() = context; }
+  explicit TraceContextScope(const TraceContext& context) : saved_(TraceContext::current()) {
+    TraceContext::current() = context;
+  }
   ~TraceContextScope() { TraceContext::current() = saved_; }
   TraceContextScope(const TraceContextScope&) = delete;
   TraceContextScope& operator=(const TraceContextScope&) = delete;
@@ -50,7 +54,9 @@ class TraceContextScope {
 // Code that runs on this thread while the scope lives belongs to `phase`.
 class PhaseScope {
  public:
-  explicit PhaseScope(TracePhase phase) : saved_(TraceContext::current().phase) { TraceContext::current().phase = phase; }
+  explicit PhaseScope(TracePhase phase) : saved_(TraceContext::current().phase) {
+    TraceContext::current().phase = phase;
+  }
   ~PhaseScope() { TraceContext::current().phase = saved_; }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;
@@ -62,7 +68,9 @@ class PhaseScope {
 // Ops that run on this thread while the scope lives belong to node `sequence` of the tape.
 class SequenceScope {
  public:
-  explicit SequenceScope(int64_t sequence) : saved_(TraceContext::current().sequence) { TraceContext::current().sequence = sequence; }
+  explicit SequenceScope(int64_t sequence) : saved_(TraceContext::current().sequence) {
+    TraceContext::current().sequence = sequence;
+  }
   ~SequenceScope() { TraceContext::current().sequence = saved_; }
   SequenceScope(const SequenceScope&) = delete;
   SequenceScope& operator=(const SequenceScope&) = delete;
@@ -71,17 +79,21 @@ class SequenceScope {
   int64_t saved_;
 };
 
-// Ops called while the scope lives belong to the module `name` inside that of the enclosing scope, and to the source line
-// that opened the scope (none if `where` has no line). Costs one test of a flag when no profiler session runs; never throws.
+// Ops called while the scope lives belong to the module `name` inside that of the enclosing scope, and to the source
+// line that opened the scope (none if `where` has no line). Costs one test of a flag when no profiler session runs;
+// never throws.
 class ModuleScope {
  public:
   explicit ModuleScope(std::string_view name, std::source_location where = std::source_location::current()) noexcept
       : ModuleScope(name, -1, where) {}
   // The module `name`.`index`.
-  ModuleScope(std::string_view name, int64_t index, std::source_location where = std::source_location::current()) noexcept;
+  ModuleScope(std::string_view name, int64_t index,
+              std::source_location where = std::source_location::current()) noexcept;
   ~ModuleScope() { TraceContext::current().place = saved_; }
   // Switches to a sibling module: from now on until the end of the scope, ops belong to `name`.
-  void next(std::string_view name, std::source_location where = std::source_location::current()) noexcept { enter(name, -1, where); }
+  void next(std::string_view name, std::source_location where = std::source_location::current()) noexcept {
+    enter(name, -1, where);
+  }
   ModuleScope(const ModuleScope&) = delete;
   ModuleScope& operator=(const ModuleScope&) = delete;
 

@@ -70,10 +70,23 @@ int64_t nanoseconds(const JsonValue& time) {
 
 // Whether no rank leaves such a call before all have come.
 bool synchronises(const std::string& name) {
-  static const std::set<std::string> names{
-      "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_v", "all_gather_coalesced", "all_gather_single", "all_gather_single_coalesced", "reduce_scatter",
-      "reduce_scatter_v", "reduce_scatter_single", "reduce_scatter_single_coalesced", "all_to_all", "all_to_all_single", "all_to_all_v_single",
-      "barrier", "monitored_barrier", "all_gather_bytes"};
+  static const std::set<std::string> names{"all_reduce",
+                                           "all_reduce_coalesced",
+                                           "all_gather",
+                                           "all_gather_v",
+                                           "all_gather_coalesced",
+                                           "all_gather_single",
+                                           "all_gather_single_coalesced",
+                                           "reduce_scatter",
+                                           "reduce_scatter_v",
+                                           "reduce_scatter_single",
+                                           "reduce_scatter_single_coalesced",
+                                           "all_to_all",
+                                           "all_to_all_single",
+                                           "all_to_all_v_single",
+                                           "barrier",
+                                           "monitored_barrier",
+                                           "all_gather_bytes"};
   return names.contains(name);
 }
 
@@ -104,7 +117,8 @@ RankFile read(const std::string& path) {
     file.pids.insert(event.at("pid").whole(0, INT_MAX));
     nanoseconds(event.at("ts"));
     const auto category = event.find("cat");
-    if (phase == "X" && category && category->is_text() && category->text() == "collective_comm") note_call(file, event);
+    if (phase == "X" && category && category->is_text() && category->text() == "collective_comm")
+      note_call(file, event);
   }
   return file;
 }
@@ -135,7 +149,13 @@ class Merger {
  private:
   void head() {
     JsonWriter json;
-    json.object().member("schemaVersion", 1).key("deviceProperties").array().end().member("traceName", "merged").member("displayTimeUnit", "ms");
+    json.object()
+        .member("schemaVersion", 1)
+        .key("deviceProperties")
+        .array()
+        .end()
+        .member("traceName", "merged")
+        .member("displayTimeUnit", "ms");
     json.member("baseTimeNanoseconds", base_ns_).key("tutti").object().key("ranks").array();
     int64_t dropped = 0;
     for (size_t f = 0; f < files_.size(); ++f) {
@@ -193,7 +213,8 @@ class Merger {
     for (const auto& [key, calls] : matching) {
       if (calls.size() < 2) continue;
       ++report_.collectives;
-      const Call& last = *std::max_element(calls.begin(), calls.end(), [](const Call& a, const Call& b) { return a.begin_ns < b.begin_ns; });
+      const Call& last = *std::max_element(calls.begin(), calls.end(),
+                                           [](const Call& a, const Call& b) { return a.begin_ns < b.begin_ns; });
       for (const Call& call : calls) {
         if (&call == &last) continue;
         // Who only gave (the root of a broadcast) may have left before the last came: time runs the other way then.
@@ -216,7 +237,9 @@ class Merger {
     end("f", to, to_ns);
   }
   // Exact digits, which those of a double would not be.
-  static std::string microseconds(int64_t ns) { return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000); }
+  static std::string microseconds(int64_t ns) {
+    return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000);
+  }
 
   std::vector<RankFile> files_;
   std::vector<ClockOffset> offsets_;
@@ -234,7 +257,8 @@ TraceMergeReport merge_traces(const std::string& out, std::span<const std::strin
   std::map<int64_t, std::string> owner;
   for (const std::string& path : files) {
     std::error_code ignored;
-    TUTTI_CHECK(!std::filesystem::equivalent(path, out, ignored), "{} is both read and written; give the merged trace a name of its own", out);
+    TUTTI_CHECK(!std::filesystem::equivalent(path, out, ignored),
+                "{} is both read and written; give the merged trace a name of its own", out);
     RankFile file = read(path);
     for (const int64_t pid : file.pids) {
       const auto [it, is_new] = owner.emplace(pid, path);

@@ -22,9 +22,10 @@ struct TraceMergeReport {
   int64_t arrows = 0;
 };
 
-// Writes the events of all `files`, which Profiler or `tutti train` wrote, to `out`. For each collective, arrows lead from the
-// rank that joined last, for which the others waited, to each other rank. UsageError, naming file and place, when a file is not
-// such a trace or two files belong to the same rank; EnvironmentError when one cannot be read or written.
+// Writes the events of all `files`, which Profiler or `tutti train` wrote, to `out`. For each collective, arrows lead
+// from the rank that joined last, for which the others waited, to each other rank. UsageError, naming file and place,
+// when a file is not such a trace or two files belong to the same rank; EnvironmentError when one cannot be read or
+// written.
 TraceMergeReport merge_traces(const std::string& out, std::span<const std::string> files);
 
 }  // namespace tutti

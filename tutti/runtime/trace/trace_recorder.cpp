@@ -20,7 +20,9 @@ int32_t trace_thread_id() noexcept {
 // ---- log ------------------------------------------------------------------------------------------------------------
 
 TraceLog::TraceLog(int32_t thread, std::string thread_name, int64_t capacity)
-    : thread_(thread), thread_name_(std::move(thread_name)), capacity_(capacity),
+    : thread_(thread),
+      thread_name_(std::move(thread_name)),
+      capacity_(capacity),
       chunks_(static_cast<size_t>((capacity + kChunk - 1) / kChunk)) {}
 
 TraceLog::~TraceLog() {
@@ -62,8 +64,8 @@ struct TraceRecorder::ThreadTable {
     std::shared_ptr<TraceLog> log;
   };
   std::atomic<bool> inside{false};
-  // Read by the thread when it comes in, perhaps while the lock's holder clears the table: whichever value it then sees is not the
-  // recorder's, and it waits for the lock.
+  // Read by the thread when it comes in, perhaps while the lock's holder clears the table: whichever value it then sees
+  // is not the recorder's, and it waits for the lock.
   std::atomic<uint64_t> generation{0};
   std::vector<Entry> entries;
 };
@@ -91,7 +93,8 @@ constinit thread_local TraceRecorder::ThreadTable* TraceRecorder::TableOwner::mi
 constinit thread_local bool TraceRecorder::TableOwner::ended = false;
 
 TraceRecorder::ThreadTable* TraceRecorder::table_of_this_thread() noexcept {
-  if (TableOwner::mine != nullptr) [[likely]] return TableOwner::mine;
+  if (TableOwner::mine != nullptr) [[likely]]
+    return TableOwner::mine;
   if (TableOwner::ended) return nullptr;
   try {
     static thread_local TableOwner owner;
@@ -110,9 +113,12 @@ bool TraceSession::wants(const TraceEvent& event, int32_t thread, const RankCont
   if (event.begin_ns < start_ns || (event.category == TraceCategory::memory && !options.memory)) return false;
   if (options.spans_only && event.category != TraceCategory::annotation) return false;
   switch (options.filter) {
-    case TraceFilter::all_threads: return true;
-    case TraceFilter::this_thread: return (event.context.origin != 0 ? event.context.origin : thread) == start_thread;
-    case TraceFilter::this_rank: return context == start_context;
+    case TraceFilter::all_threads:
+      return true;
+    case TraceFilter::this_thread:
+      return (event.context.origin != 0 ? event.context.origin : thread) == start_thread;
+    case TraceFilter::this_rank:
+      return context == start_context;
   }
   return false;
 }
@@ -124,12 +130,14 @@ void TraceRecorder::record(TraceEvent event) noexcept {
   const int32_t thread = trace_thread_id();
   event.rank = context.rank();
   if (!event.has_context) event.context = TraceContext::current();
-  if (event.kernel != nullptr && event.call < 0) event.call = event.kernel->calls.fetch_add(1, std::memory_order_relaxed);
+  if (event.kernel != nullptr && event.call < 0)
+    event.call = event.kernel->calls.fetch_add(1, std::memory_order_relaxed);
 
   TraceRecorder& recorder = process();
   // Sequentially consistent with close(): either this thread sees the new generation, or close() sees it inside.
   table->inside.store(true, std::memory_order_seq_cst);
-  if (table->generation.load(std::memory_order_relaxed) != recorder.generation_.load(std::memory_order_seq_cst)) recorder.refresh(*table);
+  if (table->generation.load(std::memory_order_relaxed) != recorder.generation_.load(std::memory_order_seq_cst))
+    recorder.refresh(*table);
   for (ThreadTable::Entry& entry : table->entries) {
     if (entry.session->wants(event, thread, &context)) entry.log->append(event);
   }
@@ -142,11 +150,16 @@ void TraceRecorder::refresh(ThreadTable& table) noexcept {
     return std::find(sessions_.begin(), sessions_.end(), entry.session) == sessions_.end();
   });
   for (const std::shared_ptr<TraceSession>& session : sessions_) {
-    const bool has = std::any_of(table.entries.begin(), table.entries.end(), [&](const auto& entry) { return entry.session == session; });
+    const bool has = std::any_of(table.entries.begin(), table.entries.end(),
+                                 [&](const auto& entry) { return entry.session == session; });
     if (has) continue;
     try {
       const int32_t id = trace_thread_id();
-      auto log = std::make_shared<TraceLog>(id, id == getpid() ? "main thread" : TraceContext::current().origin != 0 ? "pool worker" : "", session->options.events_per_thread);
+      auto log = std::make_shared<TraceLog>(id,
+                                            id == getpid()                        ? "main thread"
+                                            : TraceContext::current().origin != 0 ? "pool worker"
+                                                                                  : "",
+                                            session->options.events_per_thread);
       table.entries.reserve(table.entries.size() + 1);
       session->logs_.push_back(log);
       table.entries.push_back({session, std::move(log)});
@@ -167,10 +180,12 @@ std::shared_ptr<TraceSession> TraceRecorder::open(const TraceSession::Options& o
     return nullptr;
   }
   if (sessions_.size() >= kMaxSessions) {
-    *busy = fmt::format("{} sessions, the most there may be; the oldest is '{}'", sessions_.size(), sessions_.front()->options.name);
+    *busy = fmt::format("{} sessions, the most there may be; the oldest is '{}'", sessions_.size(),
+                        sessions_.front()->options.name);
     return nullptr;
   }
-  std::shared_ptr<TraceSession> session(new TraceSession(options, trace_now_ns(), trace_thread_id(), &RankContext::current()));
+  std::shared_ptr<TraceSession> session(
+      new TraceSession(options, trace_now_ns(), trace_thread_id(), &RankContext::current()));
   sessions_.push_back(session);
   generation_.fetch_add(1, std::memory_order_seq_cst);
   sessions_running.fetch_add(1, std::memory_order_relaxed);

@@ -1,8 +1,8 @@
 // TraceRecorder: collects the events of a process and passes them to every running session.
 //
-// Each thread writes to its own logs, one per session, without locks; only the first event after a session has started or
-// stopped takes a lock. While no session runs, recording costs one relaxed load. Recording never throws: events that cannot be
-// kept are counted as dropped.
+// Each thread writes to its own logs, one per session, without locks; only the first event after a session has started
+// or stopped takes a lock. While no session runs, recording costs one relaxed load. Recording never throws: events that
+// cannot be kept are counted as dropped.
 #pragma once
 
 #include <atomic>
@@ -59,7 +59,7 @@ class TraceSession {
     std::string name, path;
     TraceFilter filter = TraceFilter::all_threads;
     int64_t events_per_thread = 1 << 18;
-    bool memory = true;  // whether memory events are kept
+    bool memory = true;       // whether memory events are kept
     bool spans_only = false;  // whether only annotations are kept
   };
 
@@ -100,8 +100,8 @@ class TraceRecorder {
   // Passes `event` to the sessions that record events of its kind.
   static void record(TraceEvent event) noexcept;
 
-  // Opens a session. Returns null when the limit is reached or another session writes to the same path; `busy` then names the
-  // session or sessions. Throws std::bad_alloc.
+  // Opens a session. Returns null when the limit is reached or another session writes to the same path; `busy` then
+  // names the session or sessions. Throws std::bad_alloc.
   std::shared_ptr<TraceSession> open(const TraceSession::Options& options, std::string* busy);
   // Ends the session; call it once.
   TraceHarvest close(const std::shared_ptr<TraceSession>& session) noexcept;

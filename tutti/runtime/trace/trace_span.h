@@ -2,7 +2,8 @@
 //
 //   const TraceSpan span(TraceCategory::annotation, "load batch");
 //
-// While no session runs, a span costs one relaxed load. A span that was already open when a session started is not in its trace.
+// While no session runs, a span costs one relaxed load. A span that was already open when a session started is not in
+// its trace.
 #pragma once
 
 #include <new>
@@ -24,19 +25,22 @@ class TraceSpan {
  public:
   // `name` is a literal or comes from intern_trace_name().
   TraceSpan(TraceCategory category, const char* name) noexcept : open_(false) {
-    if (!TraceRecorder::is_on()) [[likely]] return;
+    if (!TraceRecorder::is_on()) [[likely]]
+      return;
     open(category, name);
   }
   // A call of `kernel`.
   TraceSpan(TraceCategory category, const TraceKernel& kernel, const TraceFacts& facts = {}) noexcept : open_(false) {
-    if (!TraceRecorder::is_on()) [[likely]] return;
+    if (!TraceRecorder::is_on()) [[likely]]
+      return;
     open(category, kernel.info.kernel_id.c_str());
     event_.kernel = &kernel;
     event_.bytes = facts.bytes;
     event_.flops = facts.flops;
   }
   ~TraceSpan() {
-    if (!open_) [[likely]] return;
+    if (!open_) [[likely]]
+      return;
     event_.end_ns = trace_now_ns();
     TraceRecorder::record(event_);
   }
@@ -45,7 +49,11 @@ class TraceSpan {
 
  private:
   void open(TraceCategory category, const char* name) noexcept {
-    new (&event_) TraceEvent{.category = category, .context = TraceContext::current(), .has_context = true, .name = name, .begin_ns = trace_now_ns()};
+    new (&event_) TraceEvent{.category = category,
+                             .context = TraceContext::current(),
+                             .has_context = true,
+                             .name = name,
+                             .begin_ns = trace_now_ns()};
     open_ = true;
   }
   bool open_;
@@ -56,7 +64,8 @@ class TraceSpan {
 
 // Records an instant on this thread's row of the timeline.
 inline void trace_mark(const char* name) noexcept {
-  if (!TraceRecorder::is_on()) [[likely]] return;
+  if (!TraceRecorder::is_on()) [[likely]]
+    return;
   const int64_t now = trace_now_ns();
   TraceRecorder::record({.category = TraceCategory::mark, .name = name, .begin_ns = now, .end_ns = now});
 }

@@ -15,8 +15,8 @@ namespace {
 void check_shapes(const char* op, const Tensor& a, std::span<const Tensor> bs) {
   TUTTI_CHECK(a.ndim() == 2, "{}: a is {}; expected 2 dims", op, describe(a));
   for (const Tensor& b : bs) {
-    TUTTI_CHECK(b.ndim() == 2 && b.extent(0) == a.extent(1), "{}: a is {}, b is {}; expected [{}, n]", op, describe(a), describe(b),
-                a.extent(1));
+    TUTTI_CHECK(b.ndim() == 2 && b.extent(0) == a.extent(1), "{}: a is {}, b is {}; expected [{}, n]", op, describe(a),
+                describe(b), a.extent(1));
   }
 }
 
@@ -46,7 +46,8 @@ void by_parts(OpCall& call, const AllGatherMatmulResult& result, const Tensor& a
 }
 
 // `allocate` runs when the operands are known to fit.
-void run(const AllGatherMatmulResult& result, const Tensor& a, std::span<const Tensor> bs, const SymmGroup& group, FunctionRef<void(int ranks)> allocate) {
+void run(const AllGatherMatmulResult& result, const Tensor& a, std::span<const Tensor> bs, const SymmGroup& group,
+         FunctionRef<void(int ranks)> allocate) {
   const NoGradScope no_grad;
   make_call(SymmOp::all_gather_matmul, group, [&](OpCall& call) {
     call.takes(a);
@@ -65,12 +66,14 @@ AllGatherMatmulResult all_gather_matmul(const Tensor& a, std::span<const Tensor>
   AllGatherMatmulResult result;
   run(result, a, bs, group, [&](int ranks) {
     result.gathered = Tensor::empty({a.extent(0) * ranks, a.extent(1)}, a.dtype());
-    for (const Tensor& b : bs) result.products.push_back(Tensor::empty({a.extent(0) * ranks, b.extent(1)}, promote(a.dtype(), b.dtype())));
+    for (const Tensor& b : bs)
+      result.products.push_back(Tensor::empty({a.extent(0) * ranks, b.extent(1)}, promote(a.dtype(), b.dtype())));
   });
   return result;
 }
 
-void all_gather_matmul_into(const AllGatherMatmulResult& result, const Tensor& a, std::span<const Tensor> bs, const SymmGroup& group) {
+void all_gather_matmul_into(const AllGatherMatmulResult& result, const Tensor& a, std::span<const Tensor> bs,
+                            const SymmGroup& group) {
   run(result, a, bs, group, [](int) {});
 }
 

@@ -10,7 +10,9 @@
 namespace tutti::comm::symm {
 namespace {
 
-constexpr auto sum_of = [](std::span<const int64_t> numbers) { return std::accumulate(numbers.begin(), numbers.end(), int64_t{0}); };
+constexpr auto sum_of = [](std::span<const int64_t> numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
+};
 
 }  // namespace
 
@@ -23,14 +25,17 @@ AllToAllVResult all_to_all_v(const Tensor& input, std::span<const int64_t> input
     TUTTI_CHECK(static_cast<int>(input_splits.size()) == ranks &&
                     std::all_of(input_splits.begin(), input_splits.end(), [](int64_t s) { return s >= 0; }) &&
                     sum_of(input_splits) == input.extent(0),
-                "{}: {} splits must be {} numbers >= 0 with the sum {}", call.name(), input_splits.size(), ranks, input.extent(0));
+                "{}: {} splits must be {} numbers >= 0 with the sum {}", call.name(), input_splits.size(), ranks,
+                input.extent(0));
     // 1. Who sends how much to whom: element [s * W + d] is what rank s sends to rank d.
     call.agree(input_splits);
     std::vector<int64_t> all;
     for (int s = 0; s < ranks; ++s) {
       for (int d = 0; d < ranks; ++d) all.push_back(call.number_of(s, d));
     }
-    const auto splits_of = [&](int s) { return std::span(all).subspan(static_cast<size_t>(s * ranks), static_cast<size_t>(ranks)); };
+    const auto splits_of = [&](int s) {
+      return std::span(all).subspan(static_cast<size_t>(s * ranks), static_cast<size_t>(ranks));
+    };
     int64_t most = 0;
     AllToAllVResult result;
     for (int s = 0; s < ranks; ++s) {

@@ -10,7 +10,8 @@ void reduce_in_one_pass(OpCall& call, const Tensor& input, const Tensor& output)
   const Published inputs(call, input);
   if (input.numel() == 0) return;
   // 2. Reduce all of it, in rank order.
-  combine(call.record.reduce, input.dtype(), inputs.at(0), {}, input.numel(), static_cast<std::byte*>(output.raw_data()));
+  combine(call.record.reduce, input.dtype(), inputs.at(0), {}, input.numel(),
+          static_cast<std::byte*>(output.raw_data()));
   // 3. Nobody reads any more: inputs may change.
   call.finish();
 }

@@ -15,8 +15,8 @@ namespace tutti::comm::symm {
 // change again. One meeting of the ranks where what is needed is at hand, two when memory has to be met for first.
 class Published {
  public:
-  // A tensor in symmetric memory is read where it is; another is copied into the group's workspace. It must be one or the
-  // other on all ranks. Room for `capacity` bytes where it is copied (all ranks give the same); -1: the tensor's.
+  // A tensor in symmetric memory is read where it is; another is copied into the group's workspace. It must be one or
+  // the other on all ranks. Room for `capacity` bytes where it is copied (all ranks give the same); -1: the tensor's.
   Published(OpCall& call, const Tensor& local, int64_t capacity = -1);
   // `nbytes` of workspace that fill() writes.
   Published(OpCall& call, int64_t nbytes, FunctionRef<void(std::byte* own)> fill) { borrow(call, nbytes, fill); }

@@ -10,8 +10,8 @@ Tensor reduce_scatter(const Tensor& input, const SymmGroup& group, const ReduceO
   return make_call(SymmOp::reduce_scatter, group, [&](OpCall& call) {
     call.takes(input);
     call.reduces(op);
-    TUTTI_CHECK(input.ndim() >= 1 && input.extent(0) % call.ranks() == 0, "{}: dim 0 of {} does not divide by {} ranks", call.name(),
-                describe(input), call.ranks());
+    TUTTI_CHECK(input.ndim() >= 1 && input.extent(0) % call.ranks() == 0, "{}: dim 0 of {} does not divide by {} ranks",
+                call.name(), describe(input), call.ranks());
     Extents sizes = input.extents();
     sizes[0] /= call.ranks();
     Tensor output = Tensor::empty(sizes, input.dtype());

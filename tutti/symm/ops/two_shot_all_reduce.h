@@ -7,10 +7,10 @@
 
 namespace tutti::comm::symm {
 
-// In place, with the bits of one_shot_all_reduce(). Shapes: the same on all ranks, contiguous; any number of elements and
-// ranks. The tensor must be in symmetric memory on all ranks or on none (then it is copied through the workspace).
-// Steps: barrier, reduce n / W elements, write W x n / W elements, barrier. Bytes read and written per rank: 2 x n x itemsize.
-// Errors are those of one_shot_all_reduce().
+// In place, with the bits of one_shot_all_reduce(). Shapes: the same on all ranks, contiguous; any number of elements
+// and ranks. The tensor must be in symmetric memory on all ranks or on none (then it is copied through the workspace).
+// Steps: barrier, reduce n / W elements, write W x n / W elements, barrier. Bytes read and written per rank: 2 x n x
+// itemsize. Errors are those of one_shot_all_reduce().
 void two_shot_all_reduce(const Tensor& tensor, const SymmGroup& group, const ReduceOp& op = ReduceKind::sum);
 
 // In-place all_reduce with the algorithm that the tuning table chooses (tuning.h), which must be the same on all ranks.
