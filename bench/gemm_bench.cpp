@@ -11,8 +11,8 @@
 
 #include "bench/fma_peak.h"
 #include "bench/measure.h"
-#include "tutti/codegen/gemm.h"
-#include "tutti/codegen/gemm_int8.h"
+#include "tutti/codegen/gemm/gemm.h"
+#include "tutti/codegen/gemm/int8.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/packed_linear.h"
 

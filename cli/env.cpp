@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "tutti/codegen/gemm_library.h"
+#include "tutti/codegen/gemm/library.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/comm/transports.h"
 #include "tutti/job/distributed.h"

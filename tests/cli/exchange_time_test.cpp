@@ -38,7 +38,7 @@ TEST_P(ExchangeTime, IsInTheMetricsAndInTheTimeline) {
   ASSERT_EQ(
       work.tutti(std::string(
                      "train " TUTTI_SOURCE_DIR "/configs/quickstart.toml --data corpus.jsonl --data.tokenizer=byte "
-                                               "--data.sequence_length=256 --training.global_batch_tokens=2048 "
+                     "--data.sequence_length=256 --training.global_batch_tokens=2048 "
                      "--training.steps=2 --lr_scheduler.warmup_steps=1 --validation.every=0 "
                      "--validation.sample_tokens=0 --numerics.token_grain=64 --runtime.threads=1 --run.name=run ") +
                  GetParam().flags)

@@ -1,4 +1,4 @@
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Products in fast mode: who may compute them, and that whoever does is right.
-#include "tutti/codegen/fast_gemm.h"
+#include "tutti/codegen/gemm/fast_gemm.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "tests/support/temporary_folder.h"
-#include "tutti/codegen/gemm_choice.h"
+#include "tutti/codegen/gemm/choice.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"

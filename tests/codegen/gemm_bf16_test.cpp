@@ -7,8 +7,8 @@
 
 #include "tests/codegen/support/gemm_definition.h"
 #include "tutti/codegen/cpu_target.h"
-#include "tutti/codegen/gemm.h"
-#include "tutti/codegen/tile_product.h"
+#include "tutti/codegen/gemm/gemm.h"
+#include "tutti/codegen/gemm/tile_product.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/runtime/thread_pool.h"

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "tutti/codegen/gemm.h"
-#include "tutti/codegen/gemm_choice.h"
+#include "tutti/codegen/gemm/choice.h"
+#include "tutti/codegen/gemm/gemm.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/thread_pool.h"
 

@@ -1,5 +1,5 @@
 // The cuts a GEMM may take: all have the bits of the usual one, which the heuristic finds.
-#include "tutti/codegen/gemm_choice.h"
+#include "tutti/codegen/gemm/choice.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "tests/support/temporary_folder.h"
-#include "tutti/codegen/gemm_plan.h"
+#include "tutti/codegen/gemm/plan.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::codegen {

@@ -1,5 +1,5 @@
 // int8 products: what the op over them (tests/ops/int_mm_test.cpp) cannot reach.
-#include "tutti/codegen/gemm_int8.h"
+#include "tutti/codegen/gemm/int8.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // GEMM against the definition of its bits: a scalar walk over the contraction tree.
-#include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm/gemm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/codegen/tile_product.h"
+#include "tutti/codegen/gemm/tile_product.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm/gemm.h"
 
 namespace tutti::codegen {
 namespace {

@@ -4,7 +4,7 @@
 #include "tests/dtensor/support/layouts.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/dist/comm_counter.h"
 #include "tutti/graph/control.h"
 #include "tutti/ops/activation.h"

@@ -6,7 +6,7 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/checkpoint.h"
 #include "tutti/autograd/tape.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/comm/groups.h"
 #include "tutti/dist/comm_counter.h"
 #include "tutti/dist/stage.h"

@@ -2,7 +2,7 @@
 // layout, and the same refusals.
 #include "tests/dtensor/support/layouts.h"
 #include "tests/support/ops_over_dims.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/extremes.h"
 #include "tutti/ops/reduction.h"
 

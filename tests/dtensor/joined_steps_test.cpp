@@ -2,7 +2,7 @@
 #include "tutti/dist/joined_steps.h"
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/autograd/backward.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/dist/comm_counter.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/activation.h"

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "tests/dtensor/support/mesh_ranks.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/core/hash.h"
 #include "tutti/dist/stage.h"
 #include "tutti/graph/compile.h"

@@ -7,7 +7,7 @@
 
 #include "tests/dtensor/support/shared_calls.h"
 #include "tutti/autograd/tape.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/graph/compile.h"
 #include "tutti/job/errors.h"

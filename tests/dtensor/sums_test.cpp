@@ -2,7 +2,7 @@
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/dist/comm_counter.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/grouped_mm.h"

@@ -3,7 +3,7 @@
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"

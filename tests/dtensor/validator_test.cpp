@@ -8,7 +8,7 @@
 #include "tests/support/shard_parts.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/core/sharding_rule.h"
 #include "tutti/dist/stage.h"
 #include "tutti/ops/copy.h"

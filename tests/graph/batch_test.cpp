@@ -1,5 +1,5 @@
 // Kernels that share a launch: which may, equal bits for every number of threads, what traces and errors say.
-#include "tutti/graph/passes/batch.h"
+#include "tutti/plan/passes/batch.h"
 
 #include <gtest/gtest.h>
 

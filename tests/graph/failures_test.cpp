@@ -7,9 +7,9 @@
 #include "tests/graph/support/control_support.h"
 #include "tutti/graph/compile.h"
 #include "tutti/graph/control.h"
-#include "tutti/graph/failure.h"
 #include "tutti/ops.h"
 #include "tutti/ops/engine/dispatch.h"
+#include "tutti/plan/failure.h"
 
 namespace tutti {
 namespace {

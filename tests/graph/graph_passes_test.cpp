@@ -7,11 +7,11 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/checkpoint.h"
 #include "tutti/core/hash.h"
-#include "tutti/graph/access.h"
 #include "tutti/graph/compile.h"
-#include "tutti/graph/passes/plan_memory.h"
-#include "tutti/graph/recipe_facts.h"
 #include "tutti/ops.h"
+#include "tutti/plan/access.h"
+#include "tutti/plan/passes/plan_memory.h"
+#include "tutti/plan/recipe_facts.h"
 
 namespace tutti {
 namespace {

@@ -1,5 +1,5 @@
 // What a compiled backward keeps of its forward, and what it computes again: bits, bytes, and what never runs again.
-#include "tutti/graph/passes/partition.h"
+#include "tutti/plan/passes/partition.h"
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include "tests/graph/support/same.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
-#include "tutti/graph/passes/min_cut.h"
 #include "tutti/ops.h"
+#include "tutti/plan/passes/min_cut.h"
 
 namespace tutti {
 namespace {

@@ -1,5 +1,5 @@
 // What events of compiled kernels say about where they come from.
-#include "tutti/graph/provenance.h"
+#include "tutti/plan/provenance.h"
 
 #include <gtest/gtest.h>
 

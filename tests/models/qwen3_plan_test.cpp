@@ -10,7 +10,7 @@
 
 #include "tests/support/message_of.h"
 #include "tutti/autograd/backward.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "tests/ops/support/attention_definition.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/attention/steps.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/cat.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/convolution.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"

@@ -8,8 +8,8 @@
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/number.h"
 #include "tutti/ops/binary.h"
-#include "tutti/ops/engine/binary_row.h"
 #include "tutti/ops/engine/dispatch.h"
+#include "tutti/ops/pointwise/binary_row.h"
 
 namespace tutti::testing {
 namespace {

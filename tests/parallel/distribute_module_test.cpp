@@ -4,7 +4,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/same_bits.h"
 #include "tutti/autograd/backward.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/nn/activation.h"
 #include "tutti/nn/containers.h"

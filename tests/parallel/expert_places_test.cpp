@@ -8,7 +8,7 @@
 #include "tests/comm/support/forked_ranks.h"
 #include "tests/parallel/support/expert_steps.h"
 #include "tests/support/message_of.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/sum_to.h"
 
 namespace tutti::parallel {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <optional>
 
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/models/qwen3_plan.h"
 #include "tutti/ops/creation.h"

@@ -7,7 +7,7 @@
 
 #include "tutti/codegen/attention_kernel.h"
 #include "tutti/codegen/cpu_target.h"
-#include "tutti/codegen/gemm_kernel.h"
+#include "tutti/codegen/gemm/kernel.h"
 #include "tutti/codegen/kernel.h"
 
 namespace tutti::codegen {

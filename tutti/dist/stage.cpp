@@ -9,7 +9,7 @@
 
 #include "tutti/autograd/anomaly.h"
 #include "tutti/autograd/tape.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/conversion_ops.h"
@@ -23,8 +23,8 @@
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
-#include "tutti/ops/engine/indices.h"
 #include "tutti/ops/expand.h"
+#include "tutti/ops/indexing/indices.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/ops/where.h"

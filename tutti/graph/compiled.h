@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "tutti/graph/capture_error.h"
-#include "tutti/graph/executable.h"
 #include "tutti/graph/symbols.h"
+#include "tutti/plan/capture_error.h"
+#include "tutti/plan/executable.h"
 
 namespace tutti {
 

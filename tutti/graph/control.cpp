@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "tutti/graph/control_body.h"
 #include "tutti/graph/control_choice.h"
 #include "tutti/graph/control_loop.h"
 #include "tutti/graph/control_result.h"
-#include "tutti/graph/control_step.h"
 #include "tutti/graph/control_trace.h"
 #include "tutti/ops/cat.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/slice.h"
+#include "tutti/plan/control_body.h"
+#include "tutti/plan/control_step.h"
 
 namespace tutti {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tutti/graph/control_result.h"
-#include "tutti/graph/passes/remove_unused.h"
 #include "tutti/ops/creation.h"
+#include "tutti/plan/passes/remove_unused.h"
 
 namespace tutti::graph {
 namespace {

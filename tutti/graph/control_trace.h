@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tutti/autograd/backward.h"
-#include "tutti/graph/control_body.h"
 #include "tutti/graph/trace.h"
+#include "tutti/plan/control_body.h"
 #include "tutti/runtime/function_ref.h"
 
 namespace tutti::graph {

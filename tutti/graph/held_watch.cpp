@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "tutti/graph/control_body.h"
+#include "tutti/plan/control_body.h"
 #include "tutti/tensor/handle_watch.h"
 #include "tutti/tensor/rebind.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tutti/graph/passes/undefined.h"
+#include "tutti/plan/passes/undefined.h"
 
 namespace tutti::graph {
 

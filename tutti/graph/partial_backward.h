@@ -7,8 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "tutti/graph/executable.h"
-#include "tutti/graph/passes/more_cotangents.h"
+#include "tutti/plan/executable.h"
+#include "tutti/plan/passes/more_cotangents.h"
 
 namespace tutti::graph {
 

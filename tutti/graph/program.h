@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tutti/core/sym_graph.h"
-#include "tutti/graph/graph.h"
+#include "tutti/plan/graph.h"
 #include "tutti/runtime/function_ref.h"
 
 namespace tutti::graph {

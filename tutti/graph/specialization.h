@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "tutti/graph/executable.h"
 #include "tutti/graph/held_watch.h"
 #include "tutti/graph/partial_backward.h"
 #include "tutti/graph/symbols.h"
 #include "tutti/graph/trace.h"
+#include "tutti/plan/executable.h"
 #include "tutti/runtime/function_ref.h"
 
 namespace tutti::graph {

@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
-#include "tutti/graph/failure.h"
 #include "tutti/graph/held_wrappers.h"
-#include "tutti/graph/node_call.h"
+#include "tutti/plan/failure.h"
+#include "tutti/plan/node_call.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/tensor/handle_watch.h"
 #include "tutti/tensor/wrapper.h"

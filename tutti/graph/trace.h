@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "tutti/autograd/tape.h"
-#include "tutti/graph/capture_error.h"
 #include "tutti/graph/program.h"
+#include "tutti/plan/capture_error.h"
 #include "tutti/tensor/host_read.h"
 #include "tutti/tensor/tensor_slot.h"
 

@@ -1,7 +1,7 @@
 // What a trace inside a trace does differently, and nodes that are no calls of ops.
-#include "tutti/graph/control_body.h"
-#include "tutti/graph/failure.h"
 #include "tutti/graph/trace.h"
+#include "tutti/plan/control_body.h"
+#include "tutti/plan/failure.h"
 
 namespace tutti::graph {
 

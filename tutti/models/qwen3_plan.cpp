@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/core/error.h"
 #include "tutti/core/tree_cut.h"
 #include "tutti/ops/cross_entropy.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "tutti/ops/engine/facets.h"
-#include "tutti/ops/engine/pointwise.h"
+#include "tutti/ops/pointwise/pointwise.h"
 
 namespace tutti {
 namespace {

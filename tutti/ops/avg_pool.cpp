@@ -6,8 +6,8 @@
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/pool_windows.h"
 #include "tutti/ops/engine/tree_sum.h"
+#include "tutti/ops/pooling/pool_windows.h"
 #include "tutti/ops/squeeze.h"
 #include "tutti/runtime/thread_pool.h"
 

@@ -4,7 +4,7 @@
 
 #include "tutti/core/number.h"
 #include "tutti/ops/comparison.h"
-#include "tutti/ops/engine/binary_row.h"
+#include "tutti/ops/pointwise/binary_row.h"
 #include "tutti/ops/unary.h"
 #include "tutti/ops/where.h"
 

@@ -4,7 +4,7 @@
 
 #include "tutti/ops/bitwise.h"
 #include "tutti/ops/comparison.h"
-#include "tutti/ops/engine/pointwise.h"
+#include "tutti/ops/pointwise/pointwise.h"
 #include "tutti/ops/where.h"
 
 namespace tutti {

@@ -1,6 +1,6 @@
 #include "tutti/ops/comparison.h"
 
-#include "tutti/ops/engine/binary_row.h"
+#include "tutti/ops/pointwise/binary_row.h"
 
 namespace tutti {
 namespace {

@@ -1,8 +1,8 @@
 #include "tutti/ops/conv_transpose.h"
 
 #include "tutti/ops/channel_bias.h"
+#include "tutti/ops/conv/conv_geometry.h"
 #include "tutti/ops/convolution.h"
-#include "tutti/ops/engine/conv_geometry.h"
 #include "tutti/ops/squeeze.h"
 
 namespace tutti {

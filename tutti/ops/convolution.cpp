@@ -1,7 +1,7 @@
 #include "tutti/ops/convolution.h"
 
 #include "tutti/ops/channel_bias.h"
-#include "tutti/ops/engine/conv_products.h"
+#include "tutti/ops/conv/conv_products.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/squeeze.h"

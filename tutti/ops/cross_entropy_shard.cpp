@@ -2,9 +2,9 @@
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
-#include "tutti/ops/engine/softmax_nodes.h"
-#include "tutti/ops/engine/softmax_reference.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/softmax_rows/nodes.h"
+#include "tutti/ops/softmax_rows/reference.h"
 
 namespace tutti {
 namespace {

@@ -6,11 +6,11 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/embedding_bag_backward.h"
-#include "tutti/ops/engine/bags.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/indices.h"
+#include "tutti/ops/indexing/bags.h"
+#include "tutti/ops/indexing/indices.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/runtime/thread_pool.h"
 

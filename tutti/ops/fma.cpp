@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tutti/ops/binary.h"
-#include "tutti/ops/engine/pointwise.h"
+#include "tutti/ops/pointwise/pointwise.h"
 
 namespace tutti {
 namespace {

@@ -4,8 +4,8 @@
 #include "tutti/ops/engine/dim_attrs.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/indices.h"
 #include "tutti/ops/expand.h"
+#include "tutti/ops/indexing/indices.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/scatter_add.h"
 

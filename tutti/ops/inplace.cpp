@@ -1,6 +1,6 @@
 #include "tutti/ops/inplace.h"
 
-#include "tutti/ops/engine/pointwise.h"
+#include "tutti/ops/pointwise/pointwise.h"
 
 namespace tutti {
 namespace {

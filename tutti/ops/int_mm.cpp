@@ -1,7 +1,7 @@
 #include "tutti/ops/int_mm.h"
 
 #include "tutti/codegen/cpu_target.h"
-#include "tutti/codegen/gemm_int8.h"
+#include "tutti/codegen/gemm/int8.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/ops/reshape.h"

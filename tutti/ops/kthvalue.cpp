@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "tutti/ops/engine/selection.h"
+#include "tutti/ops/sorting/selection.h"
 
 namespace tutti {
 namespace {

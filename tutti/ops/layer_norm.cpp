@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tutti/ops/creation.h"
-#include "tutti/ops/engine/norm_facets.h"
+#include "tutti/ops/norm/facets.h"
 
 namespace tutti {
 namespace {

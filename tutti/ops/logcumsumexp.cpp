@@ -11,10 +11,10 @@
 #include "tutti/ops/engine/dim_attrs.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/row_ops.h"
-#include "tutti/ops/engine/softmax_nodes.h"
-#include "tutti/ops/engine/softmax_reference.h"
 #include "tutti/ops/pad.h"
 #include "tutti/ops/slice.h"
+#include "tutti/ops/softmax_rows/nodes.h"
+#include "tutti/ops/softmax_rows/reference.h"
 #include "tutti/ops/unary.h"
 #include "tutti/ops/where.h"
 

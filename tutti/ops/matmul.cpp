@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm/gemm.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/engine/attr_enums.h"
 #include "tutti/ops/engine/facets.h"

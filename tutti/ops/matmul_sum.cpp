@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm/gemm.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/ops/matmul.h"

@@ -7,8 +7,8 @@
 #include "tutti/ops/cast.h"
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/selection.h"
 #include "tutti/ops/reduction.h"
+#include "tutti/ops/sorting/selection.h"
 #include "tutti/ops/where.h"
 
 namespace tutti {

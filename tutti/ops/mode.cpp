@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tutti/ops/engine/selection.h"
+#include "tutti/ops/sorting/selection.h"
 
 namespace tutti {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tutti/codegen/cpu_target.h"
-#include "tutti/codegen/gemm_workspace.h"
-#include "tutti/codegen/tile_product.h"
+#include "tutti/codegen/gemm/tile_product.h"
+#include "tutti/codegen/gemm/workspace.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"

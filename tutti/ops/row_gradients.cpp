@@ -5,8 +5,8 @@
 #include "tutti/ops/cat.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/indices.h"
-#include "tutti/ops/engine/row_outputs.h"
+#include "tutti/ops/indexing/indices.h"
+#include "tutti/ops/indexing/row_outputs.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/sum_to.h"
 

@@ -3,8 +3,8 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/scatter_targets.h"
 #include "tutti/ops/gather.h"
+#include "tutti/ops/indexing/scatter_targets.h"
 
 namespace tutti {
 namespace {

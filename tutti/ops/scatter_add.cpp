@@ -6,8 +6,8 @@
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/scatter_targets.h"
 #include "tutti/ops/gather.h"
+#include "tutti/ops/indexing/scatter_targets.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {

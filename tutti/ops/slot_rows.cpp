@@ -7,8 +7,8 @@
 
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
-#include "tutti/ops/engine/indices.h"
 #include "tutti/ops/engine/tree_sum.h"
+#include "tutti/ops/indexing/indices.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/scatter.h"
 #include "tutti/ops/sort.h"

@@ -7,8 +7,8 @@
 #include "tutti/ops/engine/dim_attrs.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/softmax_nodes.h"
-#include "tutti/ops/engine/softmax_reference.h"
+#include "tutti/ops/softmax_rows/nodes.h"
+#include "tutti/ops/softmax_rows/reference.h"
 #include "tutti/ops/squeeze.h"
 #include "tutti/ops/unary.h"
 

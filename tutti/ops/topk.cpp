@@ -5,7 +5,7 @@
 
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
-#include "tutti/ops/engine/ranking.h"
+#include "tutti/ops/sorting/ranking.h"
 
 namespace tutti {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
-#include "tutti/ops/engine/pointwise.h"
+#include "tutti/ops/pointwise/pointwise.h"
 
 namespace tutti {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/comm/functional/functional.h"
 #include "tutti/core/tree_cut.h"
 #include "tutti/dist/comm_counter.h"

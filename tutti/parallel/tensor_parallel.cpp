@@ -5,7 +5,7 @@
 #include <limits>
 #include <map>
 
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/core/tree_cut.h"

@@ -5,8 +5,8 @@
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/ops/engine/dispatch.h"
-#include "tutti/ops/engine/indices.h"
 #include "tutti/ops/engine/op_rooms.h"
+#include "tutti/ops/indexing/indices.h"
 
 namespace tutti::parallel {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/support/bf16_chain.h"
-#include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm/gemm.h"
 
 namespace tutti::codegen::gemm_test {
 

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "tests/dtensor/support/mesh_ranks.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/core/error.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/binary.h"

@@ -4,9 +4,9 @@
 
 #include "tests/graph/support/risky_ops.h"
 #include "tutti/autograd/tape.h"
-#include "tutti/graph/capture_error.h"
 #include "tutti/ops.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/plan/capture_error.h"
 
 namespace tutti::graph_test {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/attention.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/sum_to.h"

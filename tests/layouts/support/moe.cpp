@@ -4,7 +4,7 @@
 
 #include "tests/layouts/support/function.h"
 #include "tests/layouts/support/meter.h"
-#include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm/gemm.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"

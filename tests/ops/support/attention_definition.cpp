@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/support/bf16_chain.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/ops/unary.h"

@@ -12,7 +12,7 @@
 
 #include "tests/comm/support/forked_ranks.h"
 #include "tutti/autograd/backward.h"
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/comm/transports.h"
 #include "tutti/nn/embedding.h"

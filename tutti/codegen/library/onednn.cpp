@@ -5,7 +5,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 
-#include "tutti/codegen/gemm_library.h"
+#include "tutti/codegen/gemm/library.h"
 
 namespace tutti::codegen {
 namespace {

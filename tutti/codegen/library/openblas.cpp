@@ -4,7 +4,7 @@
 #include <semaphore>
 #include <string>
 
-#include "tutti/codegen/gemm_library.h"
+#include "tutti/codegen/gemm/library.h"
 
 namespace tutti::codegen {
 namespace {

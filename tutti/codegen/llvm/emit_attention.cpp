@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tutti/codegen/cpu_target.h"
-#include "tutti/codegen/gemm_kernel.h"
+#include "tutti/codegen/gemm/kernel.h"
 #include "tutti/codegen/llvm/math.h"
 #include "tutti/codegen/llvm/scalar_ops.h"
 #include "tutti/codegen/llvm/types.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tutti/codegen/cpu_target.h"
-#include "tutti/codegen/gemm_kernel.h"
+#include "tutti/codegen/gemm/kernel.h"
 
 namespace tutti::codegen {
 

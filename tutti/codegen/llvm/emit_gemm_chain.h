@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tutti/codegen/cpu_target.h"
-#include "tutti/codegen/gemm_kernel.h"
+#include "tutti/codegen/gemm/kernel.h"
 
 namespace tutti::codegen {
 

@@ -1,7 +1,7 @@
 // Collectives joined with the matrix products next to them (asynchronous tensor parallelism): a rank multiplies its own
 // part, and each part as it comes, while others are on their way, and sums parts in the order in which others wait for
 // them. Compiled functions make these calls of collectives and products that stand side by side
-// (graph/passes/join_products.h).
+// (plan/passes/join_products.h).
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
 #include "tutti/comm/symmetric_buffer.h"

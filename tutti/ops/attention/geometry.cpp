@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tutti/codegen/gemm_pack.h"
+#include "tutti/codegen/gemm/pack.h"
 #include "tutti/ops/attention/steps.h"
 #include "tutti/ops/engine/facets.h"
 

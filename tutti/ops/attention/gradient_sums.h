@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tutti/codegen/attention_kernel.h"
-#include "tutti/codegen/tile_product.h"
+#include "tutti/codegen/gemm/tile_product.h"
 #include "tutti/ops/attention/geometry.h"
 #include "tutti/ops/attention/scratch.h"
 #include "tutti/ops/engine/tree_parts.h"

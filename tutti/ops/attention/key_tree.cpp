@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "tutti/codegen/cpu_target.h"
-#include "tutti/codegen/gemm_cut.h"
+#include "tutti/codegen/gemm/cut.h"
 #include "tutti/ops/attention.h"
 #include "tutti/ops/attention/steps.h"
 

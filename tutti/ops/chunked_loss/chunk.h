@@ -1,7 +1,7 @@
 // One chunk of logits: its memory, the products that fill it and those that read it.
 #pragma once
 
-#include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm/gemm.h"
 #include "tutti/ops/chunked_loss/steps.h"
 #include "tutti/ops/engine/tree_parts.h"
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <optional>
 
-#include "tutti/codegen/contraction_tree.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/chunked_loss/bound_error.h"
 #include "tutti/ops/chunked_loss/steps.h"
 #include "tutti/ops/cross_entropy.h"

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "tutti/ops/engine/facets.h"
-#include "tutti/ops/engine/softmax_reference.h"
 #include "tutti/ops/engine/sum_of_others.h"
+#include "tutti/ops/softmax_rows/reference.h"
 
 namespace tutti::chunked_loss {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/engine/eager.h"
-#include "tutti/ops/engine/softmax_nodes.h"
 #include "tutti/ops/engine/sum_of_others.h"
+#include "tutti/ops/softmax_rows/nodes.h"
 #include "tutti/ops/sum_to.h"
 
 namespace tutti::chunked_loss {

@@ -1,6 +1,6 @@
 #include "tutti/ops/grouped/groups.h"
 
-#include "tutti/ops/engine/indices.h"
+#include "tutti/ops/indexing/indices.h"
 #include "tutti/ops/sum_to.h"
 
 namespace tutti::grouped {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tutti/codegen/gemm.h"
+#include "tutti/codegen/gemm/gemm.h"
 #include "tutti/ops/engine/op_def.h"
 #include "tutti/runtime/function_ref.h"
 

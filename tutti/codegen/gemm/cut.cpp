@@ -1,0 +1,68 @@
+#include "tutti/codegen/gemm/cut.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tutti/codegen/cpu_target.h"
+
+namespace tutti::codegen {
+namespace {
+
+// Panels of 48 columns of f32 then take a tenth of a second-level cache of 1 MiB.
+constexpr uint16_t kChunkBytes = 2048;
+// Up to this many rows B is read a few times only: copying it first would cost more than it saves.
+constexpr int64_t kFewRows = 32;
+// The same where rows of B meet in the cache.
+constexpr int64_t kMeetingRows = 16;
+constexpr int64_t kWidestTile = 8;
+constexpr uint8_t kTasksPerThread = 4;
+
+int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+GemmOperand transposed_operand(const GemmOperand& operand) {
+  return {operand.data, operand.dtype, operand.column_stride, operand.row_stride};
+}
+
+GemmProblem transposed(const GemmProblem& p) {
+  GemmProblem t = p;
+  std::swap(t.m, t.n);
+  t.a = transposed_operand(p.b);
+  t.b = transposed_operand(p.a);
+  std::swap(t.c_row_stride, t.c_column_stride);
+  std::swap(t.batch.a_stride, t.batch.b_stride);
+  return t;
+}
+
+int64_t most_rows(CpuTarget target) { return has_wide_registers(target) ? 8 : 6; }
+
+// As many as leave registers for a row of B and one element of A.
+int64_t most_vectors(CpuTarget target, int64_t rows) {
+  const int64_t registers = has_wide_registers(target) ? 32 : 16;
+  return std::min((registers - 2) / (rows + 1), kWidestTile);
+}
+
+bool can_stay_in_place(const GemmProblem& p, bool turn) {
+  const DType dtype = turn ? p.a.dtype : p.b.dtype;
+  const bool has_loads = p.compute == DType::bf16 || compute_dtype(dtype) == p.compute;
+  return (turn ? p.a.row_stride : p.b.column_stride) == 1 && has_loads;
+}
+
+bool rows_meet_in_cache(const GemmOperand& operand) { return operand.row_stride * itemsize(operand.dtype) % 4096 == 0; }
+
+GemmCut usual_cut(const GemmProblem& p) {
+  // Fewer columns than lanes leave lanes idle; rows are cheaper to have few of. a*b is b*a: the bits stay.
+  const int64_t lanes = gemm_lanes(p.target, p.compute);
+  const bool turn = p.n < lanes && p.m * rounded_up(p.n, lanes) > p.n * rounded_up(p.m, lanes);
+  const int64_t m = turn ? p.n : p.m, most = most_rows(p.target);
+  // Rows of bf16 that are read in place are made pairs for each strip again.
+  const bool in_place = m <= kFewRows && p.kind() != TileKind::bf16_pairs && can_stay_in_place(p, turn) &&
+                        (turn || m <= kMeetingRows || !rows_meet_in_cache(p.b));
+  // The smallest products take 0.2 us: a division less counts.
+  const int64_t rows = !in_place ? most : m <= most ? m : EvenSplit::at_most(m, most).largest();
+  return {turn,        in_place,       static_cast<uint8_t>(most), static_cast<uint8_t>(most_vectors(p.target, rows)),
+          kChunkBytes, kTasksPerThread};
+}
+
+}  // namespace tutti::codegen

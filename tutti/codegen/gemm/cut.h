@@ -1,0 +1,67 @@
+// The choices that are free in a GEMM: they decide its speed and never a bit of its result. Private to the GEMM.
+#pragma once
+
+#include <cstdint>
+
+#include "tutti/codegen/cpu_target.h"
+#include "tutti/codegen/gemm/gemm.h"
+#include "tutti/codegen/gemm/tile_kind.h"
+
+namespace tutti::codegen {
+
+// n items in `parts` neighbouring groups whose sizes differ by one at most, larger ones first.
+struct EvenSplit {
+  int64_t parts, smaller, larger_count;
+
+  static EvenSplit at_most(int64_t n, int64_t largest) {
+    const int64_t parts = (n + largest - 1) / largest;
+    return {parts, n / parts, n % parts};
+  }
+  int64_t begin(int64_t part) const { return part * smaller + (part < larger_count ? part : larger_count); }
+  int64_t size(int64_t part) const { return smaller + (part < larger_count ? 1 : 0); }
+  int64_t largest() const { return smaller + (larger_count > 0 ? 1 : 0); }
+};
+
+// A GEMM with C of any strides, so that it can be solved as its transpose.
+struct GemmProblem {
+  int64_t m, n, k;
+  GemmOperand a, b;
+  void* c;
+  DType c_dtype;
+  int64_t c_row_stride, c_column_stride;
+  GemmBatch batch;
+  DType compute;  // f64, f32, or bf16 for two operands of bf16, whose sums are f32 (numerics contract, N3)
+  CpuTarget target;
+
+  TileKind kind() const { return tile_kind(compute, target); }
+};
+
+GemmOperand transposed_operand(const GemmOperand& operand);
+GemmProblem transposed(const GemmProblem& p);
+
+struct GemmCut {
+  bool transposed;       // solve the transposed problem; the other fields are about the one that is solved
+  bool b_in_place;       // whole panels of B are read in place, instead of being packed first
+  uint8_t rows;          // at most, of a tile
+  uint8_t vectors;       // at most, of a tile: registers of columns
+  uint16_t chunk_bytes;  // of one column of B that a panel walks at a time: the chunk stays in the second-level cache
+  uint8_t tasks_per_thread;  // tasks that are wanted where panels alone are too few to share out
+
+  bool operator==(const GemmCut&) const = default;
+};
+
+// The cut that gemm() uses without a measurement.
+GemmCut usual_cut(const GemmProblem& p);
+
+// The maximum number of rows of a tile, and of registers of columns for a tile with `rows` rows.
+int64_t most_rows(CpuTarget target);
+int64_t most_vectors(CpuTarget target, int64_t rows);
+
+// Whether rows of an operand with contiguous columns are a multiple of 4 KiB apart. They then map to few sets of the
+// first-level cache, where the prefetched pieces of rows that a tile reads would evict each other.
+bool rows_meet_in_cache(const GemmOperand& operand);
+
+// Whether tiles may read B, or the B of the transposed problem, in place.
+bool can_stay_in_place(const GemmProblem& p, bool transposed);
+
+}  // namespace tutti::codegen

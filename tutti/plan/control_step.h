@@ -1,0 +1,51 @@
+// A control node, compiled: every part is an executable of its own.
+//
+// Immutable like the executable it belongs to, and called by any number of threads at once.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/plan/control_body.h"
+#include "tutti/plan/executable.h"
+
+namespace tutti::graph {
+
+// Throws UsageError with `text` unless every element of `condition` is true.
+void require_all(const Tensor& condition, const std::string& text);
+
+class ControlStep {
+ public:
+  ControlStep(const ControlBody& body, const BuildOptions& options);
+
+  // UsageError when what must be true is not, or there is no part of the number that input 0 says.
+  void check(std::span<const Tensor> inputs) const;
+  // Writes the outputs of the node, which are dense, after check(). Throws what the parts throw.
+  void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  // The name of the function that the user called.
+  const char* name() const { return kind_ == ControlBody::Kind::check ? "check" : text_.c_str(); }
+  // The steps of the parts, for people.
+  std::string to_string() const;
+
+ private:
+  int64_t chosen_part(const Tensor& which) const;
+  void run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  void run_repeat(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  void run_walk(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  // The results of a part, on memory of their own, that of `current`, or as Executable::run says that of `into`.
+  std::vector<Tensor> run_part(size_t part, std::span<const Tensor> current, std::span<const Tensor> into = {}) const;
+
+  ControlBody::Kind kind_;
+  std::string text_;
+  int32_t carried_, walked_;
+  int64_t steps_;
+  struct Part {
+    std::string name;
+    std::vector<ControlBody::Feed> feeds;
+    std::unique_ptr<const Executable> executable;
+  };
+  std::vector<Part> parts_;
+};
+
+}  // namespace tutti::graph

@@ -1,0 +1,131 @@
+#include "tutti/plan/kernel_writer.h"
+
+#include <algorithm>
+
+#include "tutti/plan/node_call.h"
+
+namespace tutti::graph {
+
+using codegen::LoopKind;
+using codegen::StrideClass;
+
+KernelWriter::KernelWriter(const Group& group, const Graph& graph, const std::vector<bool>& escapes)
+    : group_(group), graph_(graph), escapes_(escapes) {
+  for (const int32_t n : group.nodes) write(graph.nodes[static_cast<size_t>(n)]);
+  keep_report();
+}
+
+void KernelWriter::keep_report() {
+  const bool has_report =
+      std::any_of(reported_.begin(), reported_.end(), [&](const Output& out) { return !is_used(out.value.id()); });
+  if (!has_report) return;
+  for (const Output& out : reported_) {
+    const bool is_stored =
+        std::any_of(outputs.begin(), outputs.end(), [&](const Output& o) { return o.access.same_place(out.access); });
+    if (!is_stored) outputs.push_back(out);
+  }
+}
+
+bool KernelWriter::is_used(int32_t expr) const {
+  const std::vector<ExprNode>& nodes = body.pool.nodes();
+  std::vector<bool> used(nodes.size(), false);
+  for (const Output& out : outputs) used[static_cast<size_t>(out.value.id())] = true;
+  for (const codegen::Reduction& r : body.reductions) used[static_cast<size_t>(r.value)] = true;
+  for (size_t i = nodes.size(); i-- > 0;) {  // operands stand before what is made of them
+    if (!used[i]) continue;
+    for (int k = 0; k < arity_of(nodes[i].op); ++k) used[static_cast<size_t>(nodes[i].operands[k])] = true;
+  }
+  return used[static_cast<size_t>(expr)];
+}
+
+Expr KernelWriter::element(const Access& access) {
+  for (const Known& k : known_) {
+    if (k.access == access) return k.value;
+  }
+  const auto it = std::find(inputs.begin(), inputs.end(), access);
+  const auto index = static_cast<int>(it - inputs.begin());
+  if (it == inputs.end()) inputs.push_back(access);
+  return body.pool.arg(index, access.dtype);
+}
+
+void KernelWriter::write(const Node& node) {
+  const NodeSpace own = *space_of(node, graph_);
+  const std::vector<Access> accesses = accesses_over(node, own, group_.space);
+  std::vector<Expr> elements;
+  for (size_t i = 0; i < node.inputs.size(); ++i) elements.push_back(element(accesses[i]));
+  InlineDims<DType> dtypes;
+  for (const Value& v : node.outputs) dtypes.push_back(v.dtype);
+  const NodeCall call(node, graph_);
+  RecipeBuilder builder(call.call, dtypes, body, elements, static_cast<int>(params.size()));
+  node.op->recipe.build(builder);
+  if (node.op->recipe.params) {
+    if (!node.keys.empty())
+      keyed.push_back({static_cast<int32_t>(&node - graph_.nodes.data()), static_cast<int32_t>(params.size())});
+    codegen::ParamValue values[16];
+    const int count = node.op->recipe.params(call.call, values);
+    params.insert(params.end(), values, values + count);
+  }
+  const bool reports = node.fails == Fails::while_writing;
+  if (reports) reporter = static_cast<int32_t>(&node - graph_.nodes.data());
+  const bool per_row = is_per_row(own, group_.space);
+  for (size_t k = 0; k < node.outputs.size(); ++k) {
+    const DType dtype = node.outputs[k].dtype;
+    const Access& access = accesses[node.inputs.size() + k];
+    const Expr value = cast(builder.results[k], compute_dtype(dtype));
+    // Readers in this kernel see what they would load.
+    std::erase_if(known_, [&](const Known& old) { return old.access.same_place(access); });
+    known_.push_back({access, is_floating(dtype) ? stored(value, dtype) : value});
+    std::erase_if(outputs, [&](const Output& old) { return old.access.same_place(access); });
+    const Output out{access, per_row || (own.per_row >> k & 1), value};
+    if (escapes_[static_cast<size_t>(access.buffer)]) outputs.push_back(out);
+    if (reports) reported_.push_back(out);
+  }
+  ops += (ops.empty() ? "" : "+") + std::string(node.op->name);
+}
+
+LoopNest KernelWriter::nest() const {
+  LoopNest nest;
+  nest.sizes = group_.space.sizes;
+  nest.logical = contiguous_strides(nest.sizes);
+  const auto add = [&](const Access& a) { nest.operands.push_back({nullptr, itemsize(a.dtype), a.strides}); };
+  for (const Access& a : inputs) add(a);
+  for (const Output& o : outputs) add(o.access);
+  return nest;
+}
+
+void KernelWriter::finish(KernelStep& step) {
+  step.ops = ops;
+  step.reporter = reporter;
+  step.run.leaf = group_.leaf;
+  step.params = std::move(params);
+  step.keyed = std::move(keyed);
+
+  const int inner = step.run.inner_dim;
+  const auto class_at = [&](size_t i, bool full_output) {
+    const int64_t n = step.nest.sizes[static_cast<size_t>(inner)];
+    return full_output && n == 1 ? StrideClass::contiguous
+                                 : class_of(step.nest.operands[i].strides[static_cast<size_t>(inner)], n);
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) step.spec.inputs.push_back({inputs[i].dtype, class_at(i, false)});
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const bool per_row = step.spec.kind == LoopKind::row && outputs[k].per_row;
+    step.spec.outputs.push_back({outputs[k].access.dtype, class_at(inputs.size() + k, !per_row)});
+    step.spec.outputs.back().along_reduced = step.spec.kind == LoopKind::column && !outputs[k].per_row;
+    step.spec.results.push_back(outputs[k].value.id());
+  }
+  step.spec.nodes = body.pool.nodes();
+  step.spec.reductions = std::move(body.reductions);
+  step.spec.name = step.ops.substr(0, 80);
+  const auto place = [&](const Access& a) {
+    step.operands.push_back({a.buffer, a.offset * itemsize(a.dtype)});
+    int64_t elements = itemsize(a.dtype);
+    for (size_t d = 0; d < a.strides.size(); ++d) {
+      if (a.strides[d] != 0) elements *= group_.space.sizes[d];
+    }
+    step.bytes += static_cast<double>(elements);
+  };
+  for (const Access& a : inputs) place(a);
+  for (const Output& o : outputs) place(o.access);
+}
+
+}  // namespace tutti::graph

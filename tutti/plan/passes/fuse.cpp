@@ -1,0 +1,208 @@
+#include "tutti/plan/passes/fuse.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tutti/plan/dependencies.h"
+#include "tutti/plan/failure.h"
+#include "tutti/plan/node_call.h"
+#include "tutti/plan/passes/group_order.h"
+#include "tutti/plan/recipe_facts.h"
+
+namespace tutti::graph {
+namespace {
+
+bool row_is_innermost(const Space& space) {
+  for (size_t i = 0; i < space.row.size(); ++i) {
+    if (space.row[i] != static_cast<int64_t>(space.sizes.size() - space.row.size() + i)) return false;
+  }
+  return true;
+}
+
+Space without_row(const Space& space) {
+  Space kept;
+  for (size_t d = 0; d + space.row.size() < space.sizes.size(); ++d) kept.sizes.push_back(space.sizes[d]);
+  return kept;
+}
+
+// A set of small integers.
+class Bits {
+ public:
+  explicit Bits(size_t n) : words_((n + 63) / 64, 0) {}
+  void set(size_t i) { words_[i / 64] |= uint64_t{1} << (i % 64); }
+  bool has(size_t i) const { return words_[i / 64] >> (i % 64) & 1; }
+  void add(const Bits& o) {
+    for (size_t i = 0; i < words_.size(); ++i) words_[i] |= o.words_[i];
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+class Fuser {
+ public:
+  Fuser(const Graph& graph, const FuseOptions& options)
+      : graph_(graph), options_(options), before_(dependencies_of(graph)), group_of_(graph.nodes.size(), -1) {}
+
+  std::vector<Group> run() {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      spaces_.push_back(space_of(node, graph_));
+      const int32_t g = spaces_[n] && options_.fuse ? find_group(static_cast<int32_t>(n)) : -1;
+      place(static_cast<int32_t>(n), g);
+    }
+    return in_order(graph_, before_, std::move(groups_));
+  }
+
+ private:
+  Group& group(int32_t g) { return groups_[static_cast<size_t>(g)]; }
+
+  // A group the node can join: that of the latest producer first, then the latest that reads the same element.
+  int32_t find_group(int32_t n) {
+    const Node& node = graph_.nodes[static_cast<size_t>(n)];
+    if (node.op->check != nullptr) return -1;  // runs before its kernel, on operands in memory
+    if (!spaces_[static_cast<size_t>(n)]->space.row.empty() &&
+        !row_is_innermost(spaces_[static_cast<size_t>(n)]->space))
+      return -1;
+    std::vector<int32_t> candidates;
+    for (const int32_t p : before_[static_cast<size_t>(n)]) candidates.push_back(group_of_[static_cast<size_t>(p)]);
+    std::sort(candidates.begin(), candidates.end(), std::greater<>());
+    std::vector<int32_t> sharing;
+    for (const Value& v : node.inputs) {
+      for (const int32_t r : readers_[{v.buffer, v.version}]) sharing.push_back(group_of_[static_cast<size_t>(r)]);
+    }
+    std::sort(sharing.begin(), sharing.end(), std::greater<>());
+    candidates.insert(candidates.end(), sharing.begin(), sharing.end());
+    std::vector<int32_t> tried;
+    for (const int32_t g : candidates) {
+      if (std::find(tried.begin(), tried.end(), g) != tried.end()) continue;
+      tried.push_back(g);
+      if (can_join(g, n)) return g;
+    }
+    return -1;
+  }
+
+  bool can_join(int32_t g, int32_t n) {
+    const Group& target = group(g);
+    const Node& node = graph_.nodes[static_cast<size_t>(n)];
+    const NodeSpace& own = *spaces_[static_cast<size_t>(n)];
+    if (!target.is_kernel || target.region != node.origin.region ||
+        static_cast<int>(target.nodes.size()) >= options_.max_nodes)
+      return false;
+    if (own.leaf > 0 && !target.space.row.empty() && own.leaf != target.leaf) return false;
+    const bool has_report =
+        std::any_of(target.nodes.begin(), target.nodes.end(), [&](int32_t m) { return reports(m); });
+    if (has_report && (reports(n) || writes_given(node, graph_))) return false;
+    const auto space = joint_space(target.space, own);
+    if (!space || !row_is_innermost(*space)) return false;
+    if (is_per_row(own, *space) && counts(node)) return false;
+    if (reaches(g, n)) return false;
+    return operands_fit(target, n, *space);
+  }
+
+  bool reports(int32_t n) const { return graph_.nodes[static_cast<size_t>(n)].fails == Fails::while_writing; }
+
+  bool counts(const Node& node) const {
+    InlineDims<DType> dtypes;
+    for (const Value& v : node.outputs) dtypes.push_back(v.dtype);
+    return RecipeFacts(NodeCall(node, graph_).call, dtypes).counts();
+  }
+
+  static std::optional<Space> joint_space(const Space& group, const NodeSpace& own) {
+    if (auto space = common_space(group, own.space)) return space;
+    if (group.row.empty() || !own.space.row.empty()) return std::nullopt;
+    // One point per row.
+    const auto kept = common_space(without_row(group), own.space);
+    if (!kept || kept->sizes.size() + group.row.size() > kMaxDims) return std::nullopt;
+    Space space{kept->sizes, {}};
+    for (size_t i = 0; i < group.row.size(); ++i) {
+      space.row.push_back(space.sizes.ndim());
+      space.sizes.push_back(group.sizes[group.sizes.size() - group.row.size() + i]);
+    }
+    return space;
+  }
+
+  // Whether something that `n` needs must run after group `g`.
+  bool reaches(int32_t g, int32_t n) const {
+    for (const int32_t p : before_[static_cast<size_t>(n)]) {
+      const int32_t h = group_of_[static_cast<size_t>(p)];
+      if (h != g && depends_[static_cast<size_t>(h)].has(static_cast<size_t>(g))) return true;
+    }
+    return false;
+  }
+
+  // Shares an element, moves every buffer alike where one of the nodes writes it, and does not need too many operands.
+  bool operands_fit(const Group& target, int32_t n, const Space& space) const {
+    std::vector<Access> reads, writes;
+    const auto add = [&](std::vector<Access>& list, const Access& a) {
+      if (std::find(list.begin(), list.end(), a) == list.end()) list.push_back(a);
+    };
+    const auto collect = [&](int32_t m) {
+      const Node& node = graph_.nodes[static_cast<size_t>(m)];
+      const auto accesses = accesses_over(node, *spaces_[static_cast<size_t>(m)], space);
+      for (size_t i = 0; i < accesses.size(); ++i) add(i < node.inputs.size() ? reads : writes, accesses[i]);
+    };
+    for (const int32_t m : target.nodes) collect(m);
+    const std::vector<Access> theirs_read = reads, theirs_written = writes;
+    collect(n);
+    if (static_cast<int>(reads.size() + writes.size()) > options_.max_operands) return false;
+    for (const Access& w : writes) {
+      for (const std::vector<Access>* list : {&reads, &writes}) {
+        for (const Access& a : *list) {
+          if (a.buffer == w.buffer && !a.same_place(w)) return false;
+        }
+      }
+    }
+    const Node& node = graph_.nodes[static_cast<size_t>(n)];
+    const auto accesses = accesses_over(node, *spaces_[static_cast<size_t>(n)], space);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      for (const std::vector<Access>* list : {&theirs_read, &theirs_written}) {
+        if (std::find(list->begin(), list->end(), accesses[i]) != list->end()) return true;
+      }
+    }
+    return false;
+  }
+
+  void place(int32_t n, int32_t g) {
+    const Node& node = graph_.nodes[static_cast<size_t>(n)];
+    const auto& own = spaces_[static_cast<size_t>(n)];
+    if (g < 0) {
+      g = static_cast<int32_t>(groups_.size());
+      groups_.push_back({.is_kernel = own.has_value(), .region = node.origin.region});
+      if (own) group(g).space = own->space;
+      depends_.emplace_back(graph_.nodes.size());
+    } else {
+      group(g).space = *joint_space(group(g).space, *own);
+    }
+    if (own && own->leaf > 0) group(g).leaf = own->leaf;
+    group(g).nodes.push_back(n);
+    group_of_[static_cast<size_t>(n)] = g;
+    Bits added(graph_.nodes.size());
+    for (const int32_t p : before_[static_cast<size_t>(n)]) {
+      const int32_t h = group_of_[static_cast<size_t>(p)];
+      if (h == g) continue;
+      added.set(static_cast<size_t>(h));
+      added.add(depends_[static_cast<size_t>(h)]);
+    }
+    depends_[static_cast<size_t>(g)].add(added);
+    for (size_t h = 0; h < groups_.size(); ++h) {
+      if (depends_[h].has(static_cast<size_t>(g))) depends_[h].add(added);
+    }
+    for (const Value& v : node.inputs) readers_[{v.buffer, v.version}].push_back(n);
+  }
+
+  const Graph& graph_;
+  const FuseOptions& options_;
+  const std::vector<std::vector<int32_t>> before_;
+  std::vector<std::optional<NodeSpace>> spaces_;
+  std::vector<int32_t> group_of_;
+  std::vector<Group> groups_;
+  std::vector<Bits> depends_;  // per group: the groups it comes after, also through others
+  std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> readers_;  // of a version
+};
+
+}  // namespace
+
+std::vector<Group> fuse(const Graph& graph, const FuseOptions& options) { return Fuser(graph, options).run(); }
+
+}  // namespace tutti::graph
