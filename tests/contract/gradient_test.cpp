@@ -89,8 +89,9 @@ std::vector<Tensor> vjp_of(const OpDef& op, const Sample& sample, const Tensor& 
   }
   std::vector<Tensor> grads(outputs.size()), result(inputs.size());
   grads[k] = grad;
+  for (std::vector<Tensor>* list : {&inputs, &outputs, &grads}) *list = moved_to(contract_device(), *list);
   gradient.vjp({op, inputs, outputs, grads, sample.attrs, metas, needed}, result);
-  return result;
+  return moved_to(kCpu, result);
 }
 
 class GradientContract : public ::testing::TestWithParam<const OpDef*> {};

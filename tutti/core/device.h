@@ -12,6 +12,7 @@ enum class DeviceKind : uint8_t {
   mock,  // for tests: host memory that behaves like an accelerator, is poisoned and counted, and fails on request
   cuda,
 };
+inline constexpr int kNumDeviceKinds = static_cast<int>(DeviceKind::cuda) + 1;
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tutti/graph/held_wrappers.h"
+#include "tutti/ops/engine/device_engine.h"
 #include "tutti/plan/failure.h"
 #include "tutti/plan/node_call.h"
 #include "tutti/runtime/numerics.h"
@@ -416,7 +417,13 @@ void Trace::record(const OpCall& call, std::span<Tensor> outputs, const Origin* 
   node.keys = keys_.slots_in(op, call.attrs);
   if (outer_ != nullptr) refuse_outer_keys(call);
   for (const Tensor& t : call.inputs) node.inputs.push_back(value_of(t));
-  const Device device = call.inputs.empty() ? kCpu : call.inputs[0].device();
+  const Device device = device_of(call, {});
+  if (!engine_of(call, {}).runs_compiled_functions()) {
+    throw UsageError(
+        fmt::format("{}: the tensor {} is on {}, and compiled functions run on the cpu; copy it there, or call the "
+                    "function without compile()",
+                    op.name, describe(call.inputs[0]), to_string(device)));
+  }
   for (int k = 0; k < metas.count; ++k) {
     Tensor& output = outputs[static_cast<size_t>(k)];
     if (const int written = op.writes[k]; written >= 0) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <limits>
 
+#include "tutti/ops/engine/launch.h"
 #include "tutti/plan/provenance.h"
 #include "tutti/runtime/thread_pool.h"
 #include "tutti/runtime/trace/trace_span.h"
@@ -38,7 +39,7 @@ double cycles_of(const ExprNode& node) {
   }
 }
 
-int64_t outer_count(const KernelStep& step) { return step.nest.count(0, step.outer_end); }
+int64_t outer_count(const KernelStep& step) { return step.plan.nest.count(0, step.plan.outer_end); }
 
 // Pieces [begin, end) of a kernel.
 uint32_t run_pieces(const KernelStep& step, const BatchStep::Share& share, int64_t begin, int64_t end,
@@ -46,15 +47,13 @@ uint32_t run_pieces(const KernelStep& step, const BatchStep::Share& share, int64
   char* data[kMaxNestOperands];
   for (size_t k = 0; k < step.operands.size(); ++k)
     data[k] = bases[static_cast<size_t>(step.operands[k].buffer)] + step.operands[k].byte_offset;
-  KernelRun run = step.run;
-  run.entry = step.kernel->entry;
-  run.params = step.params.data();
-  run.data = data;
+  const auto part = [&](const NestPart& p) {
+    return launch_part(step.plan, *step.kernel, step.params.data(), data, p);
+  };
   const int64_t first = begin * share.units / share.pieces, last = end * share.units / share.pieces;
   if (share.along_row)
-    return run_nest_part(step.nest, step.outer_end, run,
-                         {0, outer_count(step), first * kBlock, std::min(last * kBlock, run.n_inner)});
-  return run_nest_part(step.nest, step.outer_end, run, {first, last, 0, run.n_inner});
+    return part({0, outer_count(step), first * kBlock, std::min(last * kBlock, step.plan.run.n_inner)});
+  return part({first, last, 0, step.plan.run.n_inner});
 }
 
 }  // namespace
@@ -62,8 +61,8 @@ uint32_t run_pieces(const KernelStep& step, const BatchStep::Share& share, int64
 double cycles_of(const KernelStep& step) {
   double per_16 = 0;
   for (const ExprNode& node : step.spec.nodes) per_16 += cycles_of(node);
-  const double elements = static_cast<double>(outer_count(step)) * static_cast<double>(step.run.n_inner) *
-                          static_cast<double>(std::max<int64_t>(step.run.n_reduce, 1));
+  const double elements = static_cast<double>(outer_count(step)) * static_cast<double>(step.plan.run.n_inner) *
+                          static_cast<double>(std::max<int64_t>(step.plan.run.n_reduce, 1));
   constexpr double kBytesPerCycle = 8;  // from memory, one thread
   return std::max(per_16 * elements / 16, step.bytes / kBytesPerCycle);
 }
@@ -71,10 +70,10 @@ double cycles_of(const KernelStep& step) {
 BatchStep make_batch(std::vector<KernelStep> kernels, const char* graph_key) {
   BatchStep batch;
   for (const KernelStep& step : kernels) {
-    const int64_t outer = outer_count(step), blocks = (step.run.n_inner + kBlock - 1) / kBlock;
+    const int64_t outer = outer_count(step), blocks = (step.plan.run.n_inner + kBlock - 1) / kBlock;
     const double cycles = cycles_of(step);
     const auto wanted = static_cast<int64_t>(cycles / kPieceCycles) + 1;
-    const bool along_row = step.run.split_inner && outer < wanted && blocks > outer;
+    const bool along_row = step.plan.run.split_inner && outer < wanted && blocks > outer;
     const int64_t units = along_row ? blocks : outer,
                   pieces = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(units, 1));
     batch.shares.push_back({batch.pieces, pieces, units, along_row});

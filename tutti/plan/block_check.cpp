@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tutti/ops/engine/launch.h"
 #include "tutti/runtime/numerics.h"
 
 namespace tutti::graph {
@@ -68,12 +69,8 @@ void BlockCheck::run(const KernelStep& kernel) const {
         (it != copies_.end() ? static_cast<char*>(it->second.raw_data()) : bases_[static_cast<size_t>(place.buffer)]) +
         place.byte_offset;
   }
-  KernelRun run = kernel.run;
-  run.entry = kernel.kernel->entry;
-  run.params = kernel.params.data();
-  run.data = data;
   // What it reports, the step reports as well, and that ends the call.
-  static_cast<void>(run_nest(kernel.nest, kernel.outer_end, run));
+  static_cast<void>(launch(kernel.plan, *kernel.kernel, kernel.params.data(), data));
 }
 
 void BlockCheck::finish(std::span<char* const> bases) const {
@@ -85,7 +82,7 @@ void BlockCheck::finish(std::span<char* const> bases) const {
       const OperandPlace& place = kernel.operands[k];
       overwritten = overwritten || place.buffer == output_.buffer;
       compare(
-          place, kernel.nest, kernel.nest.operands[k],
+          place, kernel.plan.nest, kernel.plan.nest.operands[k],
           fmt::format("output {} of {} ({})", k - inputs, kernel.ops, name_of(kernel.spec.outputs[k - inputs].dtype)),
           bases[static_cast<size_t>(place.buffer)]);
     }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "tutti/ops/engine/launch.h"
 #include "tutti/plan/kernel_writer.h"
 
 namespace tutti::graph {
@@ -61,14 +62,14 @@ bool writes_elsewhere(const KernelWriter& writer) {
 
 // Cuts the loops where the operand's rows end. What is wrong with them, or nullptr.
 const char* shape(KernelStep& step, const Dims& order, int64_t columns, const ExprPool& pool) {
-  LoopNest& nest = step.nest;
+  LoopNest& nest = step.plan.nest;
   nest.permute(order);
   const int rows = end_of_rows(nest.sizes, columns);
   if (rows < 0) return "its loops do not part where the rows end";
   const int ends = nest.collapse(rows, nest.sizes.ndim());
   if (ends - rows > 1) return "an operand does not move evenly along the columns";
   if (ends == rows) nest.append_dim(1);
-  step.outer_end = nest.collapse(0, rows);
+  step.plan.outer_end = nest.collapse(0, rows);
   const int inner = nest.sizes.ndim() - 1;
   const auto counts = [](const ExprNode& node) {
     return node.op == ScalarOp::linear_index || node.op == ScalarOp::inner_index;
@@ -76,10 +77,9 @@ const char* shape(KernelStep& step, const Dims& order, int64_t columns, const Ex
   if (nest.sizes[static_cast<size_t>(inner)] > 1 && nest.logical[static_cast<size_t>(inner)] != 1 &&
       std::any_of(pool.nodes().begin(), pool.nodes().end(), counts))
     return "it counts its elements in another order";
-  step.spec.kind = codegen::LoopKind::pointwise;
-  step.run.n_inner = nest.sizes[static_cast<size_t>(inner)];
-  step.run.inner_dim = inner;
-  step.run.split_inner = true;
+  step.plan.run.n_inner = nest.sizes[static_cast<size_t>(inner)];
+  step.plan.run.inner_dim = inner;
+  step.plan.run.split_inner = true;
   return nullptr;
 }
 
@@ -128,7 +128,7 @@ std::variant<BlockStep, const char*> make_step(const Group& group, const Graph& 
   BlockStep step;
   step.block_operand = static_cast<size_t>(operand);
   step.keeps_operand = escapes[static_cast<size_t>(value.buffer)];
-  step.kernel.nest = writer.nest();
+  step.kernel.plan = writer.plan();
   const auto order = order_in(value, access_to(writer, operand), own.space);
   if (const char* problem = shape(step.kernel, *order, value.sizes.back(), writer.body.pool)) return problem;
   writer.finish(step.kernel);
@@ -139,20 +139,16 @@ std::variant<BlockStep, const char*> make_step(const Group& group, const Graph& 
 // A run of parts of the kernel, from any thread.
 class Parts {
  public:
-  Parts(const BlockRun& run) : step_(*run.step), run_(step_.kernel.run) {
-    run_.entry = step_.kernel.kernel->entry;
-    run_.params = step_.kernel.params.data();
-    run_.data = run.data;
-  }
+  explicit Parts(const BlockRun& run) : kernel_(run.step->kernel), data_(run.data) {}
   void operator()(const NestPart& part, const MovedOperand* moved) {
-    if (const uint32_t error = run_nest_part(step_.kernel.nest, step_.kernel.outer_end, run_, part, moved))
+    if (const uint32_t error = launch_part(kernel_.plan, *kernel_.kernel, kernel_.params.data(), data_, part, moved))
       errors_ |= error;
   }
   uint32_t errors() const { return errors_; }
 
  private:
-  const BlockStep& step_;
-  KernelRun run_;
+  const KernelStep& kernel_;
+  char* const* data_;
   std::atomic<uint32_t> errors_{0};
 };
 

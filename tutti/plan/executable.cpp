@@ -142,7 +142,7 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
 std::string Executable::to_string() const {
   std::string text;
   const auto add = [&](const KernelStep& kernel, const char* prefix) {
-    text += fmt::format("{}kernel {} over {}, {} operands, {:.0f} bytes\n", prefix, kernel.ops, kernel.nest.sizes,
+    text += fmt::format("{}kernel {} over {}, {} operands, {:.0f} bytes\n", prefix, kernel.ops, kernel.plan.nest.sizes,
                         kernel.operands.size(), kernel.bytes);
   };
   for (const Step& step : steps_) {

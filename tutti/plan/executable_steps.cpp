@@ -1,13 +1,11 @@
 // The steps of a call, one by one.
-#include "tutti/ops/engine/dispatch.h"
-#include "tutti/ops/engine/eager.h"
-#include "tutti/ops/engine/effect_check.h"
-#include "tutti/ops/engine/kernel_trace.h"
+#include "tutti/ops/engine/launch.h"
 #include "tutti/plan/block_check.h"
 #include "tutti/plan/control_step.h"
 #include "tutti/plan/executable_frame.h"
 #include "tutti/plan/failure.h"
 #include "tutti/plan/node_call.h"
+#include "tutti/runtime/trace/trace_span.h"
 #include "tutti/tensor/device_copy.h"
 
 namespace tutti::graph {
@@ -18,8 +16,6 @@ void Executable::run_kernel(const KernelStep& step, const Frame& frame) const {
   char* data[kMaxNestOperands];
   for (size_t k = 0; k < step.operands.size(); ++k)
     data[k] = frame.bases[static_cast<size_t>(step.operands[k].buffer)] + step.operands[k].byte_offset;
-  KernelRun run = step.run;
-  run.entry = step.kernel->entry;
   std::vector<codegen::ParamValue> params;  // with the keys of this call
   if (!step.keyed.empty()) {
     params = step.params;
@@ -30,9 +26,8 @@ void Executable::run_kernel(const KernelStep& step, const Frame& frame) const {
       node.op->recipe.params(call.call, params.data() + k.first);
     }
   }
-  run.params = step.keyed.empty() ? step.params.data() : params.data();
-  run.data = data;
-  if (run_nest(step.nest, step.outer_end, run) != 0) refuse_zero(step);
+  const codegen::ParamValue* values = step.keyed.empty() ? step.params.data() : params.data();
+  if (launch(step.plan, *step.kernel, values, data) != 0) refuse_zero(step);
 }
 
 void Executable::refuse_zero(const KernelStep& kernel) const {
@@ -45,19 +40,6 @@ void Executable::refuse_zero(const KernelStep& kernel) const {
 void Executable::begin_writes(size_t step, const Frame& frame) const {
   for (const int32_t b : first_writes_[step]) frame.memory[static_cast<size_t>(b)].storage->bump_version();
 }
-
-namespace {
-
-void run_alone(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs) {
-  try {
-    if (step.op->kernel) step.op->kernel(call, outputs);
-    else run_recipe(call, outputs);
-  } catch (...) {
-    rethrow_with_place(step.op->name, step.origin);
-  }
-}
-
-}  // namespace
 
 void Executable::run_call(size_t index, const CallStep& step, Frame& frame) const {
   if (step.op->resizes && is_inside(step)) return;
@@ -92,13 +74,15 @@ void Executable::run_call(size_t index, const CallStep& step, Frame& frame) cons
     step.control->run(call.inputs, call.outputs);
     return;
   }
-  const EffectCheck effects(op_call);
-  {
-    const KernelTrace trace(op_call, step.trace);
-    if (step.prologue || step.epilogue) run_with_blocks(step, op_call, call.outputs, frame);
-    else run_alone(step, op_call, call.outputs);
+  if (step.prologue || step.epilogue) {
+    launch_call(op_call, step.trace, [&] { run_with_blocks(step, op_call, call.outputs, frame); });
+    return;
   }
-  effects.finish();
+  try {
+    launch_call(op_call, call.outputs, step.trace);
+  } catch (...) {
+    rethrow_with_place(step.op->name, step.origin);
+  }
 }
 
 void Executable::run_step(size_t index, Frame& frame) const {

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "tutti/ops/engine/loop_nest.h"
+#include "tutti/ops/engine/loop_plan.h"
 #include "tutti/plan/passes/fuse.h"
 #include "tutti/runtime/trace/kernel_info.h"
 
@@ -24,10 +24,8 @@ struct KeyedParams {
 struct KernelStep {
   codegen::KernelSpec spec;
   const codegen::Kernel* kernel = nullptr;  // of `spec`, once compiled
-  LoopNest nest;                            // its data pointers are unused
-  int outer_end = 0;
-  KernelRun run;
-  std::vector<OperandPlace> operands;  // inputs, then outputs
+  LoopPlan plan;                            // the data pointers of its nest are unused
+  std::vector<OperandPlace> operands;       // inputs, then outputs
   std::vector<codegen::ParamValue> params;
   std::vector<KeyedParams> keyed;
   std::string ops;        // names of the ops inside, for traces

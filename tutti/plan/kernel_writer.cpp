@@ -7,7 +7,6 @@
 namespace tutti::graph {
 
 using codegen::LoopKind;
-using codegen::StrideClass;
 
 KernelWriter::KernelWriter(const Group& group, const Graph& graph, const std::vector<bool>& escapes)
     : group_(group), graph_(graph), escapes_(escapes) {
@@ -83,34 +82,31 @@ void KernelWriter::write(const Node& node) {
   ops += (ops.empty() ? "" : "+") + std::string(node.op->name);
 }
 
-LoopNest KernelWriter::nest() const {
-  LoopNest nest;
-  nest.sizes = group_.space.sizes;
-  nest.logical = contiguous_strides(nest.sizes);
-  const auto add = [&](const Access& a) { nest.operands.push_back({nullptr, itemsize(a.dtype), a.strides}); };
+LoopPlan KernelWriter::plan() const {
+  LoopPlan plan;
+  plan.nest.sizes = group_.space.sizes;
+  plan.nest.logical = contiguous_strides(plan.nest.sizes);
+  plan.kind = group_.space.row.empty() ? LoopKind::pointwise : LoopKind::row;
+  plan.run.leaf = group_.leaf;
+  plan.inputs = inputs.size();
+  const auto add = [&](const Access& a) { plan.nest.operands.push_back({nullptr, itemsize(a.dtype), a.strides}); };
   for (const Access& a : inputs) add(a);
-  for (const Output& o : outputs) add(o.access);
-  return nest;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    add(outputs[k].access);
+    plan.per_row |= static_cast<uint32_t>(outputs[k].per_row) << k;
+  }
+  return plan;
 }
 
 void KernelWriter::finish(KernelStep& step) {
   step.ops = ops;
   step.reporter = reporter;
-  step.run.leaf = group_.leaf;
   step.params = std::move(params);
   step.keyed = std::move(keyed);
-
-  const int inner = step.run.inner_dim;
-  const auto class_at = [&](size_t i, bool full_output) {
-    const int64_t n = step.nest.sizes[static_cast<size_t>(inner)];
-    return full_output && n == 1 ? StrideClass::contiguous
-                                 : class_of(step.nest.operands[i].strides[static_cast<size_t>(inner)], n);
-  };
-  for (size_t i = 0; i < inputs.size(); ++i) step.spec.inputs.push_back({inputs[i].dtype, class_at(i, false)});
+  step.spec.kind = step.plan.kind;
+  for (size_t i = 0; i < inputs.size(); ++i) step.spec.inputs.push_back(step.plan.operand(i, inputs[i].dtype));
   for (size_t k = 0; k < outputs.size(); ++k) {
-    const bool per_row = step.spec.kind == LoopKind::row && outputs[k].per_row;
-    step.spec.outputs.push_back({outputs[k].access.dtype, class_at(inputs.size() + k, !per_row)});
-    step.spec.outputs.back().along_reduced = step.spec.kind == LoopKind::column && !outputs[k].per_row;
+    step.spec.outputs.push_back(step.plan.operand(inputs.size() + k, outputs[k].access.dtype));
     step.spec.results.push_back(outputs[k].value.id());
   }
   step.spec.nodes = body.pool.nodes();

@@ -1,5 +1,5 @@
-// The recipes of a group, written into one kernel: its operands, its specification, its nest before anything is
-// collapsed.
+// The recipes of a group, written into one kernel: its operands, its specification, its plan before the loops are laid
+// out.
 #pragma once
 
 #include "tutti/plan/kernel_step.h"
@@ -24,9 +24,9 @@ class KernelWriter {
   std::string ops;
   int32_t reporter = -1;
 
-  // The group's space with the operands of the kernel: inputs, then outputs.
-  LoopNest nest() const;
-  // Fills in what follows from the shape of the step: nest, run and spec.kind.
+  // The group's space with the operands of the kernel, before its loops are laid out.
+  LoopPlan plan() const;
+  // Fills in what follows from the step's plan, once its loops are.
   void finish(KernelStep& step);
 
  private:

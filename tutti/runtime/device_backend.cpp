@@ -13,8 +13,8 @@
 namespace tutti {
 namespace {
 
-std::array<std::atomic<DeviceBackend*>, 3>& backends() {
-  static std::array<std::atomic<DeviceBackend*>, 3> table{};
+std::array<std::atomic<DeviceBackend*>, kNumDeviceKinds>& backends() {
+  static std::array<std::atomic<DeviceBackend*>, kNumDeviceKinds> table{};
   return table;
 }
 

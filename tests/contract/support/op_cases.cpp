@@ -1,10 +1,14 @@
 #include "tests/contract/support/op_cases.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "tutti/core/hash.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/mock/mock_engine.h"
+#include "tutti/runtime/mock_device.h"
+#include "tutti/tensor/device_copy.h"
 
 namespace tutti::testing {
 namespace {
@@ -66,10 +70,28 @@ std::vector<Tensor> gapped_copies(std::span<const Tensor> inputs) {
   return copies;
 }
 
+Device contract_device() {
+  static const char* const name = std::getenv("TUTTI_CONTRACT_DEVICE");
+  if (name == nullptr) return kCpu;
+  const Device device = device_from_string(name);
+  if (device.kind == DeviceKind::mock) {
+    static MockDevice mock(1);
+    static MockEngine engine;
+  }
+  return device;
+}
+
+std::vector<Tensor> moved_to(Device device, std::span<const Tensor> tensors) {
+  std::vector<Tensor> moved;
+  for (const Tensor& t : tensors) moved.push_back(t.defined() ? to_device(t, device) : t);
+  return moved;
+}
+
 std::vector<Tensor> run_on(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs) {
   std::vector<Tensor> outputs(static_cast<size_t>(op.num_outputs));
-  run_eager({op, inputs, attrs}, outputs);
-  return outputs;
+  const std::vector<Tensor> own = moved_to(contract_device(), inputs);
+  run_eager({op, own, attrs}, outputs);
+  return moved_to(kCpu, outputs);
 }
 
 std::vector<Tensor> reference_on(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs) {

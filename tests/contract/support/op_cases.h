@@ -25,6 +25,12 @@ std::vector<Tensor> run_op(const OpDef& op, const Sample& sample);
 std::vector<Tensor> run_on(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs);
 std::vector<Tensor> reference_on(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs);
 
+// The device on which the contract is run: the cpu, or with TUTTI_CONTRACT_DEVICE=mock the mock device, which then
+// exists and has kernels until the program ends.
+Device contract_device();
+// The defined ones of the tensors, copied to `device`; the tensors themselves when they are there.
+std::vector<Tensor> moved_to(Device device, std::span<const Tensor> tensors);
+
 // "" when the tensors agree: exactly (integers, booleans, a tolerance of 0), else within the op's tolerance, and for a
 // narrow float within one unit in the last place. NaN agrees with NaN.
 std::string difference(const Tensor& actual, const Tensor& expected, const Tolerance& tolerance);

@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/ops/engine/eager.h"
-#include "tutti/ops/engine/effect_check.h"
-#include "tutti/ops/engine/kernel_trace.h"
+#include "tutti/ops/engine/launch.h"
 #include "tutti/runtime/boundary.h"
 #include "tutti/runtime/fp_environment.h"
+#include "tutti/runtime/trace/trace_span.h"
 #include "tutti/tensor/device_copy.h"
 #include "tutti/tensor/overlap.h"
 #include "tutti/tensor/rebind.h"
@@ -184,10 +183,7 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   const FpEnvironmentScope environment;
   const OpDef& op = call.op;
   const TraceSpan span(TraceCategory::op, op.name);
-  for (const Tensor& t : call.inputs) {
-    TUTTI_CHECK(t.device().kind == DeviceKind::cpu,
-                "{}: the tensor {} is not on the cpu, where this op runs; copy it first", op.name, describe(t));
-  }
+  check_devices(call);
   if (op.view) {
     outputs[0] = op.view(call);
     finish_rebinding(call, outputs);
@@ -195,18 +191,12 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   }
   OutputMetas metas;
   op.infer(call, metas);
-  if (op.check) op.check(call);
+  if (op.check) engine_of(call, outputs).check(call);
   begin_writes(call);
   allocate_outputs(call, metas, outputs);
   const std::vector<Tensor> own = untangled(call);
   const OpCall apart{op, own.empty() ? call.inputs : std::span<const Tensor>(own), call.attrs};
-  const EffectCheck effects(apart);
-  {
-    const KernelTrace trace(apart);
-    if (op.kernel) op.kernel(apart, outputs);
-    else run_recipe(apart, outputs);
-  }
-  effects.finish();
+  launch_call(apart, outputs);
   finish_rebinding(call, outputs);
   Boundary::pass();
 }

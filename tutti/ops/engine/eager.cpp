@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tutti/ops/engine/loop_nest.h"
+#include "tutti/ops/engine/launch.h"
 #include "tutti/ops/engine/picked.h"
 #include "tutti/ops/engine/recipe_kernel.h"
 
@@ -22,19 +22,30 @@ Extents iteration_sizes(const OpCall& call, std::span<const Tensor> outputs) {
   return concrete(sizes);
 }
 
-LoopNest make_nest(const Extents& sizes) {
-  LoopNest nest;
-  nest.sizes = sizes;
-  nest.logical = contiguous_strides(sizes);
-  nest.operands.reserve(kMaxOperands);
-  return nest;
+LoopPlan make_plan(const OpCall& call, const Extents& sizes) {
+  LoopPlan plan;
+  plan.nest.sizes = sizes;
+  plan.nest.logical = contiguous_strides(sizes);
+  plan.nest.operands.reserve(kMaxOperands);
+  plan.kind = call.op.recipe.kind;
+  plan.inputs = call.inputs.size();
+  plan.per_row = call.op.recipe.per_row;
+  return plan;
 }
 
-// Small dense operands of one shape, the commonest call, need no loop nest. False when this is not such a call.
+void launch_recipe(const LoopPlan& plan, const OpCall& call, std::span<const Tensor> outputs,
+                   const codegen::ParamValue* params) {
+  const codegen::Kernel& kernel = find_kernel(call, outputs, key_of(call, outputs, plan));
+  if (const uint32_t error = launch(plan, kernel, params, nullptr, device_of(call, outputs)))
+    throw_reported(error, call);
+}
+
+// Small dense operands of one shape on the host, the commonest call, need no loop nest. False when this is not such a
+// call.
 bool run_small_dense(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
   const int64_t n = outputs[0].numel();
   if (n == 0 || n >= kParallelGrain || call.inputs.size() + outputs.size() > kFewOperands) return false;
-  KernelKey key = key_of(call, LoopKind::pointwise);
+  KernelKey key = key_of(call, outputs, LoopKind::pointwise);
   codegen::OperandCall operands[kFewOperands];
   for (const std::span<const Tensor> list : {call.inputs, outputs}) {
     for (const Tensor& t : list) {
@@ -51,19 +62,13 @@ bool run_small_dense(const OpCall& call, std::span<const Tensor> outputs, const 
 }
 
 void run_pointwise(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
-  if (run_small_dense(call, outputs, params)) return;
-  LoopNest nest = make_nest(outputs[0].extents());
-  for (const Tensor& t : call.inputs) nest.add(t);
-  for (const Tensor& t : outputs) nest.add(t);
-  if (nest.count(0, nest.sizes.ndim()) == 0) return;
-  int end = nest.collapse(0, nest.sizes.ndim());
-  if (end == 0) nest.append_dim(1), end = 1;
-  const int inner = end - 1;
-  const codegen::Kernel& kernel = find_kernel(call, outputs, key_of(call, outputs, LoopKind::pointwise, nest, inner));
-  const uint32_t error = run_nest(
-      nest, inner,
-      {.entry = kernel.entry, .params = params, .n_inner = nest.sizes[inner], .inner_dim = inner, .split_inner = true});
-  if (error) throw_reported(error, call);
+  if (device_of(call, outputs) == kCpu && run_small_dense(call, outputs, params)) return;
+  LoopPlan plan = make_plan(call, outputs[0].extents());
+  for (const Tensor& t : call.inputs) plan.nest.add(t);
+  for (const Tensor& t : outputs) plan.nest.add(t);
+  if (plan.nest.count(0, plan.nest.sizes.ndim()) == 0) return;
+  plan_pointwise(plan);
+  launch_recipe(plan, call, outputs, params);
 }
 
 // The strides of an output with one element per row, which has the dims of its rows in their order, and perhaps dims of
@@ -82,87 +87,59 @@ Extents strides_of_rows(const Tensor& output, const Extents& sizes, const Dims& 
   return strides;
 }
 
-// Rows: kept dims in front, the row's dims behind and merged to one. An input that cannot be merged is packed first.
-void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
-  const Extents sizes = iteration_sizes(call, outputs);
-  const int ndim = sizes.ndim();
-  const Recipe& recipe = call.op.recipe;
-  Dims row = recipe.row_dims ? recipe.row_dims(call) : Dims{};
-  if (!recipe.row_dims && ndim > 0) row.push_back(ndim - 1);
-  Dims order, kept;
-  for (int d = 0; d < ndim; ++d) {
-    if (std::find(row.begin(), row.end(), d) == row.end()) kept.push_back(d);
+// The tensors, broadcast to `sizes`, in new memory that is dense in the order of the kept dims, then those of the row.
+std::vector<Tensor> pack_rows(std::span<const Tensor> tensors, const Extents& sizes, const Dims& kept,
+                              const Dims& row) {
+  Dims order = kept;
+  for (const int64_t d : row) order.push_back(d);
+  std::vector<Tensor> packed;
+  for (const Tensor& t : tensors) {
+    const Tensor wide = t.view_as(sizes, broadcast_strides(t, sizes), t.offset());
+    Extents permuted_sizes, permuted_strides;
+    for (const int64_t d : order) permuted_sizes.push_back(sizes[d]), permuted_strides.push_back(wide.strides()[d]);
+    const Tensor dense = to_contiguous(wide.view_as(permuted_sizes, permuted_strides, t.offset()));
+    Extents strides(sizes.size(), 0);
+    for (size_t i = 0; i < order.size(); ++i) strides[static_cast<size_t>(order[i])] = dense.strides()[i];
+    packed.push_back(dense.view_as(sizes, strides, 0));
   }
-  order = kept;
-  for (int64_t d : row) order.push_back(d);
+  return packed;
+}
 
-  const auto per_row = [&](size_t k) { return (recipe.per_row >> k & 1) != 0; };
-  const auto build = [&](std::span<const Tensor> inputs) {
-    LoopNest nest = make_nest(sizes);
-    for (const Tensor& t : inputs) nest.add(t);
-    for (size_t k = 0; k < outputs.size(); ++k) {
-      if (!per_row(k)) {
-        nest.add(outputs[k]);
-        continue;
-      }
-      nest.operands.push_back({static_cast<char*>(outputs[k].raw_data()), itemsize(outputs[k].dtype()),
-                               strides_of_rows(outputs[k], sizes, kept)});
-    }
-    nest.permute(order);
-    // Rows are numbered in this order: row dims that others stand between merge all the same.
-    nest.logical = contiguous_strides(nest.sizes);
-    return nest;
-  };
-
-  LoopNest nest = build(call.inputs);
+void run_rows(const OpCall& call, std::span<const Tensor> outputs, const codegen::ParamValue* params) {
   // Without rows there is nothing to do, and no order in which their dims can be merged: empty tensors look dense
   // whatever their strides are.
   if (std::all_of(outputs.begin(), outputs.end(), [](const Tensor& t) { return t.numel() == 0; })) return;
-  int total = nest.collapse(kept.ndim(), ndim);
-  std::vector<Tensor> packed;
-  if (total - kept.ndim() > 1) {
-    for (const Tensor& t : call.inputs) {
-      // Dense in the order (kept, row), which merges whatever the row dims are.
-      const Tensor wide = t.view_as(sizes, broadcast_strides(t, sizes), t.offset());
-      Extents permuted_sizes, permuted_strides;
-      for (int64_t d : order) permuted_sizes.push_back(sizes[d]), permuted_strides.push_back(wide.strides()[d]);
-      const Tensor dense = to_contiguous(wide.view_as(permuted_sizes, permuted_strides, t.offset()));
-      Extents strides(sizes.size(), 0);
-      for (size_t i = 0; i < order.size(); ++i) strides[static_cast<size_t>(order[i])] = dense.strides()[i];
-      packed.push_back(dense.view_as(sizes, strides, 0));
+  const Extents sizes = iteration_sizes(call, outputs);
+  const Recipe& recipe = call.op.recipe;
+  Dims row = recipe.row_dims ? recipe.row_dims(call) : Dims{};
+  if (!recipe.row_dims && sizes.ndim() > 0) row.push_back(sizes.ndim() - 1);
+  Dims kept;
+  for (int64_t d = 0; d < sizes.ndim(); ++d) {
+    if (std::find(row.begin(), row.end(), d) == row.end()) kept.push_back(d);
+  }
+  const auto plan_of = [&](std::span<const Tensor> inputs, LoopPlan& plan) {
+    plan = make_plan(call, sizes);
+    for (const Tensor& t : inputs) plan.nest.add(t);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      const Tensor& out = outputs[k];
+      if (!plan.has_per_row(k)) {
+        plan.nest.add(out);
+        continue;
+      }
+      plan.nest.operands.push_back(
+          {static_cast<char*>(out.raw_data()), itemsize(out.dtype()), strides_of_rows(out, sizes, kept)});
     }
-    nest = build(packed);
-    total = nest.collapse(kept.ndim(), ndim);
-    TUTTI_ASSERT(total - kept.ndim() <= 1, "{}: rows of an output cannot be merged", call.op.name);
+    return plan_rows(plan, row, may_be_columns(recipe.per_row, outputs.size()));
+  };
+  LoopPlan plan;
+  std::vector<Tensor> packed;
+  if (!plan_of(call.inputs, plan)) {
+    packed = pack_rows(call.inputs, sizes, kept, row);
+    TUTTI_ASSERT(plan_of(packed, plan), "{}: rows of an output cannot be merged", call.op.name);
   }
-  int outer_end = nest.collapse(0, kept.ndim());
-  if (nest.sizes.ndim() == outer_end) nest.append_dim(1);
-  const int reduce = nest.sizes.ndim() - 1;
   const int64_t leaf = recipe.leaf ? recipe.leaf(call) : 0;
-  KernelRun run{.entry = nullptr, .params = params, .leaf = leaf > 0 ? leaf : 512};
-
-  const int inner = outer_end - 1;
-  const auto is_across_rows = [&](const NestOperand& o) { return o.strides[reduce] != 1 && o.strides[inner] == 1; };
-  const bool all_per_row = recipe.per_row + 1u == 1u << outputs.size(), none_per_row = recipe.per_row == 0;
-  const size_t n_whole = none_per_row ? outputs.size() : 0;
-  const bool column =
-      recipe.kind == LoopKind::row && (all_per_row || none_per_row) && outer_end > 0 && !nest.operands.empty() &&
-      is_across_rows(nest.operands[0]) && nest.sizes[inner] >= 4 &&
-      std::all_of(nest.operands.end() - static_cast<ptrdiff_t>(n_whole), nest.operands.end(), is_across_rows);
-  if (column) {
-    run.entry = find_kernel(call, outputs, key_of(call, outputs, LoopKind::column, nest, inner)).entry;
-    run.n_inner = nest.sizes[inner];
-    run.n_reduce = nest.sizes[reduce];
-    run.inner_dim = inner;
-    run.reduce_dim = reduce;
-    run.split_inner = true;
-    if (const uint32_t error = run_nest(nest, inner, run)) throw_reported(error, call);
-    return;
-  }
-  run.entry = find_kernel(call, outputs, key_of(call, outputs, recipe.kind, nest, reduce)).entry;
-  run.n_inner = nest.sizes[reduce];
-  run.inner_dim = reduce;
-  if (const uint32_t error = run_nest(nest, outer_end, run)) throw_reported(error, call);
+  if (leaf > 0) plan.run.leaf = leaf;
+  launch_recipe(plan, call, outputs, params);
 }
 
 }  // namespace

@@ -44,11 +44,10 @@ codegen::StrideClass class_of(int64_t stride, int64_t size);
 // Strides of `t` for the broadcast shape `sizes` (0 where it repeats).
 Extents broadcast_strides(const Tensor& t, const Extents& sizes);
 
-// Calls `kernel` over all dims of the nest but the last `tail`, which the kernel itself loops over; `outer_dim` of
-// those in front is handed to the kernel as its outer loop. Runs in parallel when the work is large.
+// A run of a kernel over a nest: what the kernel loops over itself.
 struct KernelRun {
-  codegen::KernelEntry entry;
-  const codegen::ParamValue* params;
+  codegen::KernelEntry entry = nullptr;
+  const codegen::ParamValue* params = nullptr;
   int64_t n_inner = 1;
   int64_t n_reduce = 0;
   int64_t leaf = 512;
@@ -58,7 +57,8 @@ struct KernelRun {
   char* const* data = nullptr;  // the operands' first elements, instead of those in the nest
   int64_t chain = 1;            // so many outer positions in a row are one thread's, in order
 };
-// The outer dims are [0, outer_end). Returns what the kernel reported in KernelCall::error.
+// Calls the kernel over the dims [0, outer_end) of the nest, the last of which may be handed to it as its outer loop.
+// Runs in parallel when the work is large. Returns what the kernel reported in KernelCall::error.
 [[nodiscard]] uint32_t run_nest(const LoopNest& nest, int outer_end, const KernelRun& run);
 
 // Outer positions [begin, end), row-major over the outer dims, and inner elements [inner_begin, inner_end) of a nest.

@@ -2,12 +2,12 @@
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/index_loops.h"
+#include "tutti/ops/engine/launch.h"
 #include "tutti/ops/engine/recipe_kernel.h"
 
 namespace tutti {
 namespace {
 
-using codegen::LoopKind;
 using codegen::StrideClass;
 
 NestOperand operand_of(const Tensor& t, const Extents& strides) {
@@ -83,26 +83,31 @@ void run_picked(const OpCall& call, std::span<const Tensor> outputs, const codeg
   const Pick pick = call.op.recipe.pick(call);
   const bool writes = pick.read < 0;
   if (writes) facets::raw_copy(outputs[0], call[static_cast<size_t>(pick.start)]);
-  LoopNest nest = picked_nest(call, outputs, pick);
+  LoopPlan plan;
+  plan.nest = picked_nest(call, outputs, pick);
+  plan.inputs = call.inputs.size();
+  LoopNest& nest = plan.nest;
   if (nest.count(0, nest.sizes.ndim()) == 0) {
     call.op.recipe.explain(call);  // indices of rows that have no elements are checked all the same
     return;
   }
-  KernelRun run{.entry = nullptr, .params = params, .split_inner = true};
+  KernelRun& run = plan.run;
+  run.split_inner = true;
   if (writes) run.split_inner = !order_writes(nest, static_cast<int>(pick.dim), &run.chain);
   else nest.collapse(0, nest.sizes.ndim());
   if (nest.sizes.empty()) nest.append_dim(1);
-  const int inner = nest.sizes.ndim() - 1;
-  run.inner_dim = inner;
-  run.n_inner = nest.sizes[inner];
-  KernelKey key = key_of(call, outputs, LoopKind::pointwise, nest, inner);
+  plan.outer_end = nest.sizes.ndim() - 1;
+  run.inner_dim = plan.outer_end;
+  run.n_inner = nest.sizes[run.inner_dim];
+  KernelKey key = key_of(call, outputs, plan);
   const size_t index = static_cast<size_t>(pick.index);
   // All elements of a row to one place: the kernel then goes from index to index, equal as they are.
   if (writes && key.stride_class(call.inputs.size()) == StrideClass::broadcast &&
       key.stride_class(index) == StrideClass::broadcast)
     key.set_stride_class(index, StrideClass::strided);
-  run.entry = find_kernel(call, outputs, key).entry;
-  if (const uint32_t error = run_nest(nest, inner, run)) throw_reported(error, call);
+  const codegen::Kernel& kernel = find_kernel(call, outputs, key);
+  if (const uint32_t error = launch(plan, kernel, params, nullptr, device_of(call, outputs)))
+    throw_reported(error, call);
 }
 
 }  // namespace tutti

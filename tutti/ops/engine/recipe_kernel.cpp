@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tutti/core/hash.h"
+#include "tutti/ops/engine/device_engine.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/kernel_trace.h"
 
@@ -58,24 +59,17 @@ size_t KernelKey::hash() const {
   return static_cast<size_t>(place_of(h >> 40));
 }
 
-KernelKey key_of(const OpCall& call, LoopKind kind) {
-  return {&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : call.attrs.hash_of_rules(), kind};
+KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, LoopKind kind) {
+  return {&call.op, call.op.recipe.variant ? call.op.recipe.variant(call) : call.attrs.hash_of_rules(), kind,
+          device_of(call, outputs).kind};
 }
 
-KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, LoopKind kind, const LoopNest& nest, int inner) {
-  TUTTI_ASSERT(nest.operands.size() <= kMaxOperands, "{} has {} operands", call.op.name, nest.operands.size());
-  const Recipe& recipe = call.op.recipe;
-  KernelKey key = key_of(call, kind);
-  const auto add = [&](DType dtype, size_t i, bool full_output) {
-    const int64_t n = inner >= 0 ? nest.sizes[inner] : 1;
-    StrideClass c = inner >= 0 ? class_of(nest.operands[i].strides[inner], n) : StrideClass::broadcast;
-    if (full_output && n == 1) c = StrideClass::contiguous;  // an output of one element has no stride to tell
-    key.add(recipe_dtype(recipe, dtype), c);
-  };
-  for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i].dtype(), i, false);
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    const bool per_row = kind == LoopKind::row && (recipe.per_row >> k & 1) != 0;
-    add(outputs[k].dtype(), call.inputs.size() + k, !per_row);
+KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, const LoopPlan& plan) {
+  TUTTI_ASSERT(plan.nest.operands.size() <= kMaxOperands, "{} has {} operands", call.op.name,
+               plan.nest.operands.size());
+  KernelKey key = key_of(call, outputs, plan.kind);
+  for (const std::span<const Tensor> list : {call.inputs, std::span<const Tensor>(outputs)}) {
+    for (const Tensor& t : list) key.add(recipe_dtype(call.op.recipe, t.dtype()), plan.stride_class(key.count));
   }
   return key;
 }
@@ -104,7 +98,7 @@ CallKernel build_kernel(const OpCall& call, std::span<const Tensor> outputs, con
   for (size_t i = 0; i < n_inputs; ++i) spec.inputs.push_back(operand(i));
   for (size_t k = 0; k < outputs.size(); ++k) {
     spec.outputs.push_back(operand(n_inputs + k));
-    spec.outputs.back().along_reduced = key.kind == LoopKind::column && (recipe.per_row >> k & 1) == 0;
+    spec.outputs.back().along_reduced = is_along_reduced(key.kind, (recipe.per_row >> k & 1) != 0);
     spec.results.push_back(cast(builder.results[k], compute_dtype(key.dtype(n_inputs + k))).id());
   }
   if (recipe.pick) {
@@ -113,7 +107,7 @@ CallKernel build_kernel(const OpCall& call, std::span<const Tensor> outputs, con
   }
   spec.nodes = body.pool.nodes();
   spec.reductions = std::move(body.reductions);
-  return {&codegen::kernel_for(spec), &describe_generated(call.op, spec)};
+  return {&engine_of(call, outputs).kernel_for(spec), &describe_generated(call.op, spec)};
 }
 
 }  // namespace

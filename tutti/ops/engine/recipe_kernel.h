@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "tutti/ops/engine/loop_nest.h"
+#include "tutti/ops/engine/loop_plan.h"
 #include "tutti/ops/engine/op_def.h"
 
 namespace tutti {
@@ -14,6 +14,7 @@ struct KernelKey {
   const OpDef* op;
   uint64_t variant;
   codegen::LoopKind kind;
+  DeviceKind device;
   uint8_t count = 0;
   std::array<uint8_t, kMaxOperands> operands{};  // dtype * 4 + stride class
 
@@ -27,7 +28,8 @@ struct KernelKey {
   }
   // Byte by byte, as they were just written: a processor waits before it reads such bytes as one word.
   friend bool operator==(const KernelKey& a, const KernelKey& b) {
-    bool same = a.op == b.op && a.variant == b.variant && a.kind == b.kind && a.count == b.count;
+    bool same =
+        a.op == b.op && a.variant == b.variant && a.kind == b.kind && a.device == b.device && a.count == b.count;
     for (size_t k = 0; same && k < a.count; ++k) same = a.operands[k] == b.operands[k];
     return same;
   }
@@ -35,10 +37,9 @@ struct KernelKey {
 };
 
 // The key without operands.
-KernelKey key_of(const OpCall& call, codegen::LoopKind kind);
-// The key of a call whose operands move along dim `inner` of the nest (-1: along none).
-KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, codegen::LoopKind kind, const LoopNest& nest,
-                 int inner);
+KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, codegen::LoopKind kind);
+// The key of a call whose operands are walked so.
+KernelKey key_of(const OpCall& call, std::span<const Tensor> outputs, const LoopPlan& plan);
 
 const codegen::Kernel& find_kernel(const OpCall& call, std::span<const Tensor> outputs, const KernelKey& key);
 

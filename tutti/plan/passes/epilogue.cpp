@@ -80,7 +80,7 @@ class Attacher {
 
   // Whether another operand has an element for each of the output's.
   static bool reads_beside(const BlockStep& step) {
-    const LoopNest& nest = step.kernel.nest;
+    const LoopNest& nest = step.kernel.plan.nest;
     for (size_t k = 0; k < step.kernel.spec.inputs.size(); ++k) {
       bool moves_always = k != step.block_operand;
       for (int d = 0; d < nest.sizes.ndim(); ++d)

@@ -1,0 +1,40 @@
+#include "tutti/ops/engine/launch.h"
+
+#include "tutti/ops/engine/eager.h"
+#include "tutti/ops/engine/effect_check.h"
+#include "tutti/ops/engine/kernel_trace.h"
+
+namespace tutti {
+
+uint32_t launch(const LoopPlan& plan, const codegen::Kernel& kernel, const codegen::ParamValue* params,
+                char* const* data, Device device) {
+  return device_engine(device, kernel.name.c_str()).launch(plan, kernel, params, data, device);
+}
+
+uint32_t launch_part(const LoopPlan& plan, const codegen::Kernel& kernel, const codegen::ParamValue* params,
+                     char* const* data, const NestPart& part, const MovedOperand* moved) {
+  KernelRun run = plan.run;
+  run.entry = kernel.entry;
+  run.params = params;
+  run.data = data;
+  return run_nest_part(plan.nest, plan.outer_end, run, part, moved);
+}
+
+void launch_call(const OpCall& call, const TraceKernel* compiled, FunctionRef<void()> run) {
+  const EffectCheck effects(call);
+  {
+    const KernelTrace trace(call, compiled);
+    run();
+  }
+  effects.finish();
+}
+
+void launch_call(const OpCall& call, std::span<const Tensor> outputs, const TraceKernel* compiled) {
+  launch_call(call, compiled, [&] {
+    DeviceEngine& engine = engine_of(call, outputs);
+    if (const LibraryKernel kernel = engine.library_kernel(call.op)) engine.launch(kernel, call, outputs);
+    else run_recipe(call, outputs);
+  });
+}
+
+}  // namespace tutti

@@ -1,0 +1,78 @@
+#include "tutti/ops/mock/mock_engine.h"
+
+#include <utility>
+#include <vector>
+
+#include "tutti/core/error.h"
+#include "tutti/runtime/fp_environment.h"
+#include "tutti/runtime/stream.h"
+
+namespace tutti {
+namespace {
+
+// What a kernel needs when it runs later than its call: handles on the operands, and attrs of its own.
+struct LateCall {
+  LibraryKernel kernel;
+  const OpDef& op;
+  std::vector<Tensor> inputs, outputs;
+  Attrs attrs;
+
+  void run() const {
+    const FpEnvironmentScope environment;
+    kernel({op, inputs, attrs}, outputs);
+  }
+};
+
+[[noreturn]] void refuse_launch(const char* what) {
+  throw EnvironmentError(fmt::format("mock: the launch of {} fails, as the test asked for", what));
+}
+
+}  // namespace
+
+MockEngine::MockEngine() { register_device_engine(DeviceKind::mock, this); }
+MockEngine::~MockEngine() { register_device_engine(DeviceKind::mock, nullptr); }
+
+LibraryKernel MockEngine::library_kernel(const OpDef& op) const {
+  TUTTI_CHECK(op.reference != nullptr, "{} has no reference, which is its kernel on the mock device", op.name);
+  return op.reference;
+}
+
+const codegen::Kernel& MockEngine::kernel_for(const codegen::KernelSpec& spec) { return codegen::kernel_for(spec); }
+
+void MockEngine::check(const OpCall& call) {
+  default_stream(device_of(call, {})).synchronize();
+  call.op.check(call);
+}
+
+bool MockEngine::begin_launch(const char* what) {
+  const int64_t number = ++launches_;
+  if (number != fails_at_) return false;
+  if (failure_ == Failure::at_call) refuse_launch(what);
+  return true;
+}
+
+void MockEngine::launch(LibraryKernel kernel, const OpCall& call, std::span<const Tensor> outputs) {
+  const bool fails = begin_launch(call.op.name);
+  LateCall late{
+      kernel, call.op, {call.inputs.begin(), call.inputs.end()}, {outputs.begin(), outputs.end()}, call.attrs};
+  default_stream(device_of(call, outputs)).submit([late = std::move(late), fails] {
+    if (fails) refuse_launch(late.op.name);
+    late.run();
+  });
+}
+
+// The operands are addresses here, which nobody keeps: everything before is waited for, and the kernel runs at once.
+uint32_t MockEngine::launch(const LoopPlan& plan, const codegen::Kernel& kernel, const codegen::ParamValue* params,
+                            char* const* data, Device device) {
+  const bool fails = begin_launch(kernel.name.c_str());
+  default_stream(device).synchronize();
+  if (fails) refuse_launch(kernel.name.c_str());
+  return device_engine(kCpu, kernel.name.c_str()).launch(plan, kernel, params, data, kCpu);
+}
+
+void MockEngine::fail_launch(int n, Failure failure) {
+  failure_ = failure;
+  fails_at_ = n > 0 ? launches_ + n : 0;
+}
+
+}  // namespace tutti
