@@ -6,9 +6,13 @@
 #include <cstring>
 
 #include "tests/support/message_of.h"
+#include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/creation.h"
 #include "tutti/ops/matmul.h"
+#include "tutti/ops/permute.h"
 #include "tutti/ops/reduction.h"
+#include "tutti/ops/tensor_operators.h"
 #include "tutti/ops/unary.h"
 #include "tutti/runtime/mock_device.h"
 #include "tutti/tensor/device_copy.h"
@@ -29,7 +33,7 @@ class MockEngineTest : public ::testing::Test {
   static Tensor program(Tensor x, const Tensor& w) {
     Tensor h = relu(matmul(x, w));
     h = h + exp(neg(h));
-    return sum(h.transpose(0, 1) * 2.0, -1);
+    return sum(transpose(h, 0, 1) * 2.0, -1);
   }
 
   MockDevice device_;
@@ -78,7 +82,7 @@ TEST_F(MockEngineTest, TensorsOfTwoDevicesAreRefused) {
 
 TEST(MockDeviceWithoutEngine, SaysThatItHasNoKernels) {
   MockDevice device;
-  const Tensor x = to_device(Tensor::zeros({2}, DType::f32), kMock);
+  const Tensor x = to_device(zeros({2}, DType::f32), kMock);
   EXPECT_EQ(message_of([&] { static_cast<void>(exp(x)); }),
             "exp: no kernels are registered for mock:0; copy the tensors to the cpu, or register a DeviceEngine");
 }
