@@ -33,7 +33,7 @@ class MockEngineTest : public ::testing::Test {
   static Tensor program(Tensor x, const Tensor& w) {
     Tensor h = relu(matmul(x, w));
     h = h + exp(neg(h));
-    return sum(transpose(h, 0, 1) * 2.0, -1);
+    return sum(transpose(h, 0, 1) * 2.0, {.dims = {-1}});
   }
 
   MockDevice device_;
@@ -77,7 +77,7 @@ TEST_F(MockEngineTest, AFailureOnTheStreamReachesWhoWaits) {
 TEST_F(MockEngineTest, TensorsOfTwoDevicesAreRefused) {
   const Tensor x = ramp({2, 2});
   const std::string said = message_of([&] { static_cast<void>(to_device(x, kMock) + x); });
-  EXPECT_NE(said.find("add: the tensor f32[2, 2] on cpu is not on mock:0"), std::string::npos) << said;
+  EXPECT_NE(said.find("add: the tensor [2, 2] f32 cpu is not on mock:0"), std::string::npos) << said;
 }
 
 TEST(MockDeviceWithoutEngine, SaysThatItHasNoKernels) {

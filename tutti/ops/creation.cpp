@@ -4,6 +4,7 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/expand.h"
+#include "tutti/tensor/device_copy.h"
 
 namespace tutti {
 namespace {
@@ -230,7 +231,7 @@ Tensor full_beside(const Tensor& operand, const Shape& sizes, double value, DTyp
   // Beside a distributed tensor every rank has the number, and none all of the elements.
   if ((operand.stages() & mask_of(StagePlace::sharding)) != 0)
     return beside(operand, expand(full({}, value, dtype), sizes));
-  return full(sizes, value, dtype);
+  return to_device(full(sizes, value, dtype), operand.device());
 }
 Tensor full_like(const Tensor& x, double value) { return full_beside(x, x.sizes(), value, x.dtype()); }
 Tensor zeros_like(const Tensor& x) { return full_like(x, 0.0); }

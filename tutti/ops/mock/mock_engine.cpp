@@ -10,6 +10,14 @@
 namespace tutti {
 namespace {
 
+// The memory of a tensor of the mock device, which is memory of the host, as references know it.
+Tensor on_host(const Tensor& t) {
+  const StorageRef& device = t.storage();
+  const auto keep = [device] {};
+  const StorageRef host = StorageRef::adopt(Storage::wrap(device->data(), device->nbytes(), kCpu, keep));
+  return Tensor::over(host, t.extents(), t.strides(), t.offset(), t.dtype());
+}
+
 // What a kernel needs when it runs later than its call: handles on the operands, and attrs of its own.
 struct LateCall {
   LibraryKernel kernel;
@@ -19,7 +27,10 @@ struct LateCall {
 
   void run() const {
     const FpEnvironmentScope environment;
-    kernel({op, inputs, attrs}, outputs);
+    std::vector<Tensor> read, written;
+    for (const Tensor& t : inputs) read.push_back(on_host(t));
+    for (const Tensor& t : outputs) written.push_back(on_host(t));
+    kernel({op, read, attrs}, written);
   }
 };
 
