@@ -1,6 +1,5 @@
 #include "tutti/plan/executable_frame.h"
 
-#include "tutti/plan/control_step.h"
 #include "tutti/plan/node_call.h"
 #include "tutti/runtime/boundary.h"
 #include "tutti/runtime/fp_environment.h"
@@ -139,39 +138,6 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
   return results;
 }
 
-std::string Executable::to_string() const {
-  std::string text;
-  const auto add = [&](const KernelStep& kernel, const char* prefix) {
-    text += fmt::format("{}kernel {} over {}, {} operands, {:.0f} bytes\n", prefix, kernel.ops, kernel.plan.nest.sizes,
-                        kernel.operands.size(), kernel.bytes);
-  };
-  for (const Step& step : steps_) {
-    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-      add(*kernel, "");
-    } else if (const auto* batch = std::get_if<BatchStep>(&step)) {
-      text += fmt::format("launch of {} kernels in {} pieces\n", batch->kernels.size(), batch->pieces);
-      for (const KernelStep& each : batch->kernels) add(each, "  ");
-    } else {
-      const CallStep& call = std::get<CallStep>(step);
-      text += fmt::format("{} {}", call.check_only ? "check" : "call", call.op->name);
-      for (const Value& v : call.outputs) text += " " + graph::to_string(v);
-      if (!call.attrs.empty()) text += " " + call.attrs.to_string();
-      if (call.prologue) {
-        const KernelStep& kernel = call.prologue->kernel;
-        text += fmt::format(", its first operand from {}: {} operands, {:.0f} bytes", kernel.ops,
-                            kernel.operands.size(), kernel.bytes);
-      }
-      if (call.epilogue) {
-        const KernelStep& kernel = call.epilogue->kernel;
-        text +=
-            fmt::format(", on its blocks {}: {} operands, {:.0f} bytes, output {}", kernel.ops, kernel.operands.size(),
-                        kernel.bytes, call.epilogue->keeps_operand ? "kept" : "nowhere else");
-      }
-      text += "\n";
-      if (call.control) text += call.control->to_string();
-    }
-  }
-  return text;
-}
+std::string Executable::to_string() const { return graph::to_string(steps_); }
 
 }  // namespace tutti::graph

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tutti/plan/executable.h"
+#include "tutti/plan/step.h"
 
 namespace tutti::graph {
 
