@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tutti/autograd/tape.h"
+#include "tutti/graph/keys.h"
 #include "tutti/graph/program.h"
 #include "tutti/plan/capture_error.h"
 #include "tutti/tensor/host_read.h"
