@@ -1,9 +1,13 @@
 #include "tutti/comm/gloo/handover.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -13,6 +17,7 @@
 #include "tests/comm/support/transport_ranks.h"
 #include "tutti/comm/gloo/gloo_engine.h"
 #include "tutti/core/error.h"
+#include "tutti/job/store/socket.h"
 
 namespace tutti::comm {
 namespace {
@@ -90,6 +95,53 @@ TEST(GlooHandover, AStrangerThatGlooAcceptsIsClosedUnread) {
     char byte = 0;
     EXPECT_LE(recv(stranger.get(), &byte, 1, 0), 0) << "nobody answers it";
   }
+}
+
+// What has the address of a pair and is not gloo's: a duplicate of its listener, a connection that was accepted there
+// by somebody else, and a socket of UDP at a port of the same number. Their descriptors have lower numbers than gloo's.
+struct Namesakes {
+  Namesakes() {
+    for (UniqueFd* fd : {&listener, &accepted, &datagrams}) *fd = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+  void take_address(const sockaddr_storage& address) {
+    const std::string name = to_text(address);
+    int gloos = 0;
+    while (near_end(gloos) != name) ASSERT_LT(++gloos, 1024) << "nothing is at " << name;
+    ASSERT_LT(listener.get(), gloos);
+    ASSERT_EQ(dup3(gloos, listener.get(), O_CLOEXEC), listener.get());
+    stranger = connect_to_pair(address);
+    const UniqueFd from_stranger(accept4(gloos, nullptr, nullptr, SOCK_CLOEXEC));
+    ASSERT_EQ(dup3(from_stranger.get(), accepted.get(), O_CLOEXEC), accepted.get());
+    const UniqueFd udp(socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const socklen_t size = address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    ASSERT_EQ(bind(udp.get(), reinterpret_cast<const sockaddr*>(&address), size), 0) << strerror(errno);
+    ASSERT_EQ(dup3(udp.get(), datagrams.get(), O_CLOEXEC), datagrams.get());
+  }
+  void expect_untouched() const {
+    EXPECT_EQ(near_end(listener.get()), near_end(accepted.get()));
+    EXPECT_EQ(send(accepted.get(), "x", 1, MSG_NOSIGNAL), 1) << strerror(errno);
+    char byte = 0;
+    pollfd waited{.fd = stranger.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(poll(&waited, 1, 5000), 1);
+    EXPECT_EQ(recv(stranger.get(), &byte, 1, 0), 1) << strerror(errno);
+    int type = 0;
+    socklen_t size = sizeof type;
+    EXPECT_EQ(getsockopt(datagrams.get(), SOL_SOCKET, SO_TYPE, &type, &size), 0) << strerror(errno);
+    EXPECT_EQ(type, SOCK_DGRAM);
+  }
+  UniqueFd listener, accepted, datagrams, stranger;
+};
+
+TEST(GlooHandover, OtherDescriptorsWithTheAddressOfAPairAreLeftAlone) {
+  Namesakes namesakes[2];
+  size_t pair = 0;
+  TwoEngines two([&](const sockaddr_storage& address) {
+    namesakes[pair++].take_address(address);
+    return connect_to_pair(address);
+  });
+  EXPECT_EQ(pair, 2u);
+  two.expect_messages();
+  for (const Namesakes& of_pair : namesakes) of_pair.expect_untouched();
 }
 
 TEST(GlooHandover, AStrangerThatIsAcceptedAndLeavesCostsOneMoreTry) {

@@ -17,6 +17,7 @@
 #include <set>
 
 #include "tests/job/support/temporary_folder.h"
+#include "tests/support/file_size_limit.h"
 #include "tutti/core/error.h"
 #include "tutti/job/launch/launched.h"
 #include "tutti/job/launch/rank_output.h"
@@ -284,6 +285,22 @@ TEST(RankOutput, ARankThatWritesWithoutEndIsReadInPortions) {
         RankOutput output(UniqueFd(open("/dev/zero", O_RDONLY | O_CLOEXEC)), {.prefix = ""});
         for (int turn = 0; turn < 3; ++turn) output.forward();
         _exit(output.fd() >= 0 ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+TEST(RankOutput, AConsoleThatMayNotGrowIsAnErrorOfItsStreamAndNoSignal) {
+  const TemporaryFolder folder;
+  EXPECT_EXIT(
+      {
+        int ends[2];
+        std::FILE* console = std::fopen(folder.file("console").c_str(), "w");
+        if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0 || console == nullptr || write(ends[1], "line\n", 5) != 5)
+          _exit(2);
+        const testing::FileSizeLimit limit(0);
+        RankOutput output(UniqueFd(ends[0]), {.prefix = "[rank 1] ", .console = console});
+        output.forward();
+        _exit(std::ferror(console) != 0 ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");
 }

@@ -5,6 +5,7 @@
 #include "tutti/io/byte_tokenizer.h"
 #include "tutti/io/tokenizer_difference.h"
 #include "tutti/io/tokenizer_source.h"
+#include "tutti/runtime/held_signal.h"
 #include "tutti/train/config_fields.h"
 
 namespace tutti::train {
@@ -34,11 +35,13 @@ void save_run_tokenizer(const fs::path& run, const Tokenizer& tokenizer) {
 }
 
 void copy_run_tokenizer(const fs::path& from, const fs::path& to) {
+  const HeldSignal held(SIGXFSZ);
   for (const char* name : {kTokenizerFile, kMarkerFile}) {
     std::error_code failed;
     if (!fs::exists(from / name)) continue;
     fs::copy_file(from / name, to / name, failed);
-    TUTTI_CHECK_ENV(!failed, "cannot copy {} to {}: {}", (from / name).string(), to.string(), failed.message());
+    TUTTI_CHECK_ENV(!failed, "cannot copy {} to {}: {}", (from / name).string(), (to / name).string(),
+                    failed.message());
   }
 }
 

@@ -10,7 +10,9 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <condition_variable>
@@ -86,20 +88,49 @@ std::shared_ptr<tcp::Device> device_on_loopback() {
                   why));
 }
 
-// The descriptor of this process whose near end is `address`; -1: none.
-int descriptor_at(const std::string& address) {
+// A socket by its number in the system. Several may have one address, such as a listener, what it has accepted, and a
+// socket of UDP at a port of the same number; several descriptors may have one socket.
+struct OpenSocket {
+  int fd = -1;
+  ino_t inode = 0;
+};
+
+// The sockets of TCP in this process whose near end is `address`, once for each of their descriptors.
+std::vector<OpenSocket> sockets_at(const std::string& address) {
+  std::vector<OpenSocket> sockets;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     const std::string name = entry.path().filename().string();
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
-    if (near_end(fd) == address) return fd;
+    struct stat status;
+    if (near_end(fd) == address && fstat(fd, &status) == 0) sockets.push_back({.fd = fd, .inode = status.st_ino});
   }
   TUTTI_CHECK_ENV(!error,
                   "the descriptors of this process cannot be listed: /proc/self/fd: {}; raise 'ulimit -n' where "
                   "descriptors are lacking",
                   error.message());
-  return -1;
+  return sockets;
+}
+
+bool listens(int fd) {
+  int answer = 0;
+  socklen_t size = sizeof answer;
+  return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &answer, &size) == 0 && answer != 0;
+}
+
+// The one that listens, of which there is one at an address: gloo does not share its ports. -1: none.
+int listener_of(const std::vector<OpenSocket>& sockets) {
+  const auto found = std::ranges::find_if(sockets, [](const OpenSocket& s) { return listens(s.fd); });
+  return found == sockets.end() ? -1 : found->fd;
+}
+
+// The one that was not there before. -1: none.
+int new_one_of(const std::vector<OpenSocket>& sockets, const std::vector<OpenSocket>& before) {
+  const auto found = std::ranges::find_if(sockets, [&](const OpenSocket& s) {
+    return std::ranges::find(before, s.inode, &OpenSocket::inode) == before.end();
+  });
+  return found == sockets.end() ? -1 : found->fd;
 }
 
 // accept() would wait for ever where nobody comes. Where strangers have filled the queue, this process itself is not in
@@ -138,7 +169,10 @@ PairSocket hand_over(Context& context, tcp::Device& device, int p, const UniqueF
     const sockaddr_storage address = tcp::Address(pair->address().bytes()).getSockaddr();
     const std::string name = to_text(address);
     UniqueFd own = connect(address);
-    wait_for_caller(descriptor_at(name), name);
+    // While a pair listens, nothing can be bound to its address, so that what is new there afterwards is what it has
+    // accepted.
+    const std::vector<OpenSocket> before = sockets_at(name);
+    wait_for_caller(listener_of(before), name);
     std::string error;
     try {
       handler->handleEvents(EPOLLIN);  // accepts
@@ -146,7 +180,7 @@ PairSocket hand_over(Context& context, tcp::Device& device, int p, const UniqueF
       error = e.what();
     }
     reset(std::move(own));
-    const int fd = descriptor_at(name);
+    const int fd = new_one_of(sockets_at(name), before);
     TUTTI_CHECK_ENV(fd >= 0, "its descriptor for rank {} is not found in /proc/self/fd{}{}", p,
                     error.empty() ? "" : ": ", error);
     if (error.empty()) {

@@ -28,8 +28,11 @@ template <class Get>
 std::string end_of(const Get& get, int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
+  int protocol = 0;
+  socklen_t length = sizeof protocol;
   const bool has = get(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-                   (address.ss_family == AF_INET || address.ss_family == AF_INET6);
+                   (address.ss_family == AF_INET || address.ss_family == AF_INET6) &&
+                   getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == IPPROTO_TCP;
   return has ? to_text(address) : "";
 }
 

@@ -88,6 +88,8 @@ void RankOutput::take_lines(bool all) {
   pending_.erase(0, begin);
   if (!pending_.empty() && (all || pending_.size() > kLongestLine)) take(std::exchange(pending_, ""));
   if (text.empty()) return;
+  // The console may be a file. Whoever looks at the stream afterwards sees that it failed (std::ferror).
+  const HeldSignal held(SIGXFSZ);
   std::fwrite(text.data(), 1, text.size(), plan_.console);  // any bytes, also zeros
   std::fflush(plan_.console);
 }

@@ -68,15 +68,15 @@ void reference_map(const OpCall& call, std::span<const Tensor> outputs, const st
                    const std::function<int64_t(const int64_t*)>& integer_fn) {
   bool integer = integer_fn != nullptr && !is_floating(outputs[0].dtype());
   for (const Tensor& t : call.inputs) integer = integer && !is_floating(t.dtype());
+  std::vector<double> values(call.inputs.size());
+  std::vector<int64_t> integers(call.inputs.size());
   for_each_element(outputs[0].extents(), call.inputs, [&](int64_t index, const int64_t* offsets) {
     if (integer) {
-      int64_t values[8];
-      for (size_t i = 0; i < call.inputs.size(); ++i) values[i] = read_int64(call.inputs[i], offsets[i]);
-      write_int64(outputs[0], index, integer_fn(values));
+      for (size_t i = 0; i < call.inputs.size(); ++i) integers[i] = read_int64(call.inputs[i], offsets[i]);
+      write_int64(outputs[0], index, integer_fn(integers.data()));
     } else {
-      double values[8];
       for (size_t i = 0; i < call.inputs.size(); ++i) values[i] = read_double(call.inputs[i], offsets[i]);
-      write_double(outputs[0], index, fn(values));
+      write_double(outputs[0], index, fn(values.data()));
     }
   });
 }

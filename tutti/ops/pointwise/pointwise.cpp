@@ -6,8 +6,6 @@
 namespace tutti::pointwise {
 namespace {
 
-constexpr int kMaxOperands = 4;
-
 double as_double(const Tensor& t, int64_t offset, DType compute) {
   if (is_floating(t.dtype())) {
     const double value = facets::read_double(t, offset);
@@ -25,22 +23,23 @@ void run_map(const ReferenceMap& map, const std::function<double(const double*)>
   TUTTI_ASSERT(floating || integer_fn != nullptr, "no integer form for {}", name_of(map.compute));
   std::vector<Tensor> tensors{map.target};
   tensors.insert(tensors.end(), map.inputs.begin(), map.inputs.end());
+  const size_t places = map.inputs.size() + (map.scalar ? 1 : 0), scalar_at = static_cast<size_t>(map.scalar_at);
+  std::vector<double> values(places);
+  std::vector<int64_t> integers(places);
   facets::for_each_element(map.target.extents(), tensors, [&](int64_t, const int64_t* at) {
-    double values[kMaxOperands] = {};
-    int64_t integers[kMaxOperands] = {};
-    int place = 0;
+    size_t place = 0;
     for (size_t i = 0; i < map.inputs.size(); ++i, ++place) {
-      if (map.scalar && place == map.scalar_at) ++place;
+      if (map.scalar && place == scalar_at) ++place;
       if (floating) values[place] = as_double(map.inputs[i], at[i + 1], map.compute);
       else integers[place] = facets::read_int64(map.inputs[i], at[i + 1]);
     }
     if (map.scalar) {
       const double value = map.scalar->to_double();
-      values[map.scalar_at] = map.compute == DType::f32 ? static_cast<float>(value) : value;
-      integers[map.scalar_at] = map.scalar->to_int64();
+      values[scalar_at] = map.compute == DType::f32 ? static_cast<float>(value) : value;
+      integers[scalar_at] = map.scalar->to_int64();
     }
-    if (floating) facets::write_double(map.target, at[0], fn(values));
-    else facets::write_int64(map.target, at[0], integer_fn(integers));
+    if (floating) facets::write_double(map.target, at[0], fn(values.data()));
+    else facets::write_int64(map.target, at[0], integer_fn(integers.data()));
   });
 }
 
