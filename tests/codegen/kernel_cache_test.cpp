@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "tests/codegen/support/harness.h"
-#include "tutti/codegen/compiler_plugin.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/runtime/fp_environment.h"
@@ -136,7 +135,6 @@ TEST_F(KernelCacheTest, DamagedEntriesAreCompiledAndWrittenAnew) {
 }
 
 TEST_F(KernelCacheTest, OneProcessCompilesAndTheOthersRead) {
-  compiler_fingerprint();  // opened before the fork
   constexpr int kProcesses = 3;
   int ready[2], go[2], counts[2];
   ASSERT_TRUE(pipe(ready) == 0 && pipe(go) == 0 && pipe(counts) == 0);

@@ -4,14 +4,13 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <memory>
 
 #include "tutti/codegen/cpu_target.h"
+#include "tutti/codegen/generator_fingerprint.h"
 #include "tutti/codegen/llvm/plugin.h"
 #include "tutti/codegen/plugin_file.h"
 #include "tutti/core/error.h"
-#include "tutti/core/hash.h"
 
 namespace tutti::codegen {
 namespace {
@@ -22,7 +21,10 @@ constexpr const char* kFileName = "libtutti_llvm.so";
 
 std::string find_plugin() {
   if (const char* path = std::getenv("TUTTI_LLVM_PLUGIN"); path && *path) {
-    TUTTI_CHECK_ENV(fs::exists(path), "TUTTI_LLVM_PLUGIN={}: no such file", path);
+    TUTTI_CHECK_ENV(fs::exists(path),
+                    "a kernel must be compiled, but TUTTI_LLVM_PLUGIN={}: no such file. Set it to the {} of the "
+                    "program's build, or unset it to have that looked for beside the program",
+                    path, kFileName);
     return path;
   }
   const PluginSearch search = find_plugin_file(kFileName);
@@ -33,21 +35,43 @@ std::string find_plugin() {
                   kFileName, search.places));
 }
 
-void* plugin() {
-  static void* const library = [] {
-    const std::string& path = compiler_plugin_path();
-    void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    TUTTI_CHECK_ENV(opened, "cannot open the code generator {}: {}; is libLLVM 19 installed?", path, dlerror());
-    return opened;
-  }();
-  return library;
-}
+struct CloseLibrary {
+  void operator()(void* library) const { dlclose(library); }
+};
+using Library = std::unique_ptr<void, CloseLibrary>;
 
 template <class Function>
-Function find_function(const char* name) {
-  auto* found = reinterpret_cast<Function>(dlsym(plugin(), name));
-  TUTTI_CHECK_ENV(found, "{} is not a code generator of this Tutti: it has no {}", compiler_plugin_path(), name);
+Function find_function(void* library, const char* name) {
+  auto* found = reinterpret_cast<Function>(dlsym(library, name));
+  TUTTI_CHECK_ENV(found,
+                  "{} is not a code generator of this Tutti: it has no {}. Build it together with the program that "
+                  "opens it, or set TUTTI_LLVM_PLUGIN to one that was",
+                  compiler_plugin_path(), name);
   return found;
+}
+
+// Descriptions of kernels are handed over as they lie in memory, and what comes back is kept under the program's
+// fingerprint: both only hold for the generator that the program was built with.
+void check_fingerprint(void* library) {
+  const uint64_t own = generator_fingerprint(),
+                 other = find_function<FingerprintFunction>(library, kFingerprintFunctionName)();
+  TUTTI_CHECK_ENV(own == other,
+                  "the code generator {} belongs to another build: its fingerprint is {:016x}, the program's is "
+                  "{:016x}. Build and install both together, or set TUTTI_LLVM_PLUGIN to the libtutti_llvm.so of the "
+                  "program's build",
+                  compiler_plugin_path(), other, own);
+}
+
+void* plugin() {
+  static void* const library = [] {
+    const std::string path = compiler_plugin_path();
+    Library opened(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
+    TUTTI_CHECK_ENV(opened != nullptr, "cannot open the code generator {}: {}; is libLLVM 19 installed?", path,
+                    dlerror());
+    check_fingerprint(opened.get());
+    return opened.release();  // threads may compile until the process ends
+  }();
+  return library;
 }
 
 template <class Function, class Spec>
@@ -74,29 +98,18 @@ std::string compiler_plugin_path() {
   return path;
 }
 
-uint64_t compiler_fingerprint() {
-  static const uint64_t fingerprint = [] {
-    const std::string path = compiler_plugin_path();
-    std::ifstream file(path, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    TUTTI_CHECK_ENV(!bytes.empty(), "cannot read the code generator {}", path);
-    return hash64(bytes);
-  }();
-  return fingerprint;
-}
-
 std::string compile_object(const KernelSpec& spec, CpuTarget target) {
-  static const auto compile = find_function<CompileFunction>(kCompileFunctionName);
+  static const auto compile = find_function<CompileFunction>(plugin(), kCompileFunctionName);
   return call_compiler(compile, spec, target, spec.name);
 }
 
 std::string compile_object(const GemmKernelSpec& spec, CpuTarget target) {
-  static const auto compile = find_function<CompileGemmFunction>(kCompileGemmFunctionName);
+  static const auto compile = find_function<CompileGemmFunction>(plugin(), kCompileGemmFunctionName);
   return call_compiler(compile, spec, target, spec.name());
 }
 
 std::string compile_object(const AttentionKernelSpec& spec, CpuTarget target) {
-  static const auto compile = find_function<CompileAttentionFunction>(kCompileAttentionFunctionName);
+  static const auto compile = find_function<CompileAttentionFunction>(plugin(), kCompileAttentionFunctionName);
   return call_compiler(compile, spec, target, spec.name());
 }
 

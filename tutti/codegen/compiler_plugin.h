@@ -1,8 +1,7 @@
-// libtutti_llvm.so: installed next to the program or library that loads it, opened when the first kernel has to be
-// compiled.
+// libtutti_llvm.so: installed next to the program or library that loads it, looked for and opened when the first kernel
+// has to be compiled. A program that finds every kernel in its cache does without the file.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "tutti/codegen/attention_kernel.h"
@@ -16,11 +15,9 @@ namespace tutti::codegen {
 // EnvironmentError listing the places when there is none.
 std::string compiler_plugin_path();
 
-// Hash of the plugin's bytes: code made by another build of the generator is not taken from the cache.
-uint64_t compiler_fingerprint();
-
 // The relocatable object of `spec`. Opens the plugin on the first call. Any thread. UsageError for an operation that
-// the dtype does not have, EnvironmentError when the plugin cannot be opened.
+// the dtype does not have, EnvironmentError when the plugin is missing, cannot be opened or belongs to another build of
+// Tutti (codegen/generator_fingerprint.h).
 std::string compile_object(const KernelSpec& spec, CpuTarget target);
 std::string compile_object(const GemmKernelSpec& spec, CpuTarget target);
 std::string compile_object(const AttentionKernelSpec& spec, CpuTarget target);

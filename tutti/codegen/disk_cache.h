@@ -30,7 +30,7 @@ struct CacheEntryName {
   CacheKey key;
   std::string_view spec_key;  // compared in full with the entry's
   CpuTarget target;
-  uint64_t fingerprint;  // of the code generator
+  uint64_t fingerprint;  // generator_fingerprint()
 };
 
 // Any thread.

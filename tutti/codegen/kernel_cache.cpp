@@ -5,6 +5,7 @@
 
 #include "tutti/codegen/compiler_plugin.h"
 #include "tutti/codegen/cpu_target.h"
+#include "tutti/codegen/generator_fingerprint.h"
 #include "tutti/codegen/kernel_check.h"
 #include "tutti/codegen/llvm/plugin.h"
 #include "tutti/codegen/object_loader.h"
@@ -43,7 +44,8 @@ const Kernel& KernelCache::get(std::string_view spec_key, const std::string& nam
     memory_hits_.fetch_add(1, std::memory_order_relaxed);
     return *place.kernel;
   }
-  place.kernel = std::make_unique<const Kernel>(make({view.hash, spec_key, target, 0}, name, compile));
+  place.kernel =
+      std::make_unique<const Kernel>(make({view.hash, spec_key, target, generator_fingerprint()}, name, compile));
   place.ready.store(place.kernel.get(), std::memory_order_release);
   return *place.kernel;
 }
@@ -54,10 +56,7 @@ Kernel KernelCache::make(CacheEntryName entry, const std::string& name, Function
     ++statistics_.disk_hits;
     return Kernel{map_code(blob.bytes, blob.entry), name, 0.0};
   };
-  if (disk_.is_usable()) {
-    entry.fingerprint = compiler_fingerprint();
-    if (const auto blob = disk_.read(entry)) return from_disk(*blob);
-  }
+  if (const auto blob = disk_.read(entry)) return from_disk(*blob);
   const CacheLock lock = disk_.lock(entry.key);
   if (const auto blob = disk_.read(entry)) return from_disk(*blob);
 

@@ -55,12 +55,15 @@ fs::path Workplace::write(const std::string& name, const std::string& contents) 
 std::string Workplace::read(const std::string& name) const { return read_file(folder_ / name); }
 
 Output Workplace::tutti(const std::string& arguments, const std::string& shell) const {
-  const std::string command = "cd '" + folder_.string() +
-                              "'; export OMPI_MCA_orte_tmpdir_base=\"$PWD\" TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR
-                              "/test-cache; " +
-                              shell + " exec " TUTTI_BINARY_DIR "/tutti " + arguments + " > out.txt 2> err.txt";
+  return run(shell + " exec " TUTTI_BINARY_DIR "/tutti " + arguments);
+}
+
+Output Workplace::run(const std::string& command) const {
   Output output;
-  output.status = wait(spawn_shell(command));
+  output.status = wait(spawn_shell("cd '" + folder_.string() +
+                                   "'; export OMPI_MCA_orte_tmpdir_base=\"$PWD\" TUTTI_CACHE_DIR=" TUTTI_BINARY_DIR
+                                   "/test-cache; " +
+                                   command + " > out.txt 2> err.txt"));
   output.out = read("out.txt");
   output.err = read("err.txt");
   return output;

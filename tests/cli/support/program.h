@@ -26,7 +26,9 @@ class Workplace {
 
   // Runs `tutti ARGUMENTS` here, behind `shell` (variables or limits, as a shell writes them).
   Output tutti(const std::string& arguments, const std::string& shell = "") const;
-  // Starts it without waiting, behind `shell` too; the process id.
+  // Runs a command of the shell here, such as a copy of the program.
+  Output run(const std::string& command) const;
+  // Starts the program without waiting, behind `shell` too; the process id.
   int start(const std::string& arguments, const std::string& shell = "") const;
   // Waits for a started process; its status as in Output.
   static int wait(int pid);

@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <limits>
 
-#include "tutti/codegen/compiler_plugin.h"
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/disk_cache.h"
 #include "tutti/codegen/gemm/kernel.h"
+#include "tutti/codegen/generator_fingerprint.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::codegen {
@@ -172,7 +172,7 @@ choice::WinnerStore* gemm_winner_store(const std::string& what) {
   if (!gemm_choice_options().may_measure()) return nullptr;
   return new choice::WinnerStore(
       disk_cache_options_from_environment().directory,
-      fmt::format("{}, {}, code {:016x}", choice::machine_identity(), what, compiler_fingerprint()));
+      fmt::format("{}, {}, code {:016x}", choice::machine_identity(), what, generator_fingerprint()));
 }
 
 GemmChooser& process_gemm_chooser() {

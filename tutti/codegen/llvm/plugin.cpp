@@ -1,12 +1,12 @@
 #include "tutti/codegen/llvm/plugin.h"
 
-#include <llvm/Config/llvm-config.h>
 #include <llvm/IR/LLVMContext.h>
 
 #include <exception>
 #include <string>
 
 #include "tutti/codegen/cpu_target.h"
+#include "tutti/codegen/generator_fingerprint.h"
 #include "tutti/codegen/llvm/emit_attention.h"
 #include "tutti/codegen/llvm/emit_gemm.h"
 #include "tutti/codegen/llvm/emitter.h"
@@ -15,9 +15,6 @@
 
 namespace tutti::codegen {
 namespace {
-
-// Part of the file's bytes, whose hash is part of every cache key: code made by another LLVM is not taken over.
-[[gnu::used]] const char kMadeWith[] = "LLVM " LLVM_VERSION_STRING;
 
 std::string compile(const KernelSpec& spec, CpuTarget target) {
   llvm::LLVMContext context;
@@ -76,6 +73,10 @@ CompileStatus compile_into(const Spec& spec, CpuTarget target, CompileSink sink,
 using tutti::codegen::CompileSink;
 using tutti::codegen::CompileStatus;
 using tutti::codegen::CpuTarget;
+
+extern "C" [[gnu::visibility("default")]] uint64_t tutti_llvm_fingerprint() {
+  return tutti::codegen::generator_fingerprint();
+}
 
 extern "C" [[gnu::visibility("default")]] CompileStatus tutti_llvm_compile(const tutti::codegen::KernelSpec* spec,
                                                                            CpuTarget target, CompileSink sink,

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <string_view>
+#include <cstdint>
 
 #include "tutti/codegen/attention_kernel.h"
 #include "tutti/codegen/cpu_target.h"
@@ -29,6 +29,10 @@ using CompileGemmFunction = CompileStatus (*)(const GemmKernelSpec* spec, CpuTar
 using CompileAttentionFunction = CompileStatus (*)(const AttentionKernelSpec* spec, CpuTarget target, CompileSink sink,
                                                    void* context);
 
+// generator_fingerprint() of the library.
+using FingerprintFunction = uint64_t (*)();
+
+inline constexpr const char* kFingerprintFunctionName = "tutti_llvm_fingerprint";
 inline constexpr const char* kCompileFunctionName = "tutti_llvm_compile";
 inline constexpr const char* kCompileGemmFunctionName = "tutti_llvm_compile_gemm";
 inline constexpr const char* kCompileAttentionFunctionName = "tutti_llvm_compile_attention";
