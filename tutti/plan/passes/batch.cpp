@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "tutti/plan/passes/pass_state.h"
+
 namespace tutti::graph {
 namespace {
 
@@ -114,8 +116,6 @@ class Batcher {
 
 }  // namespace
 
-std::vector<Step> batch(std::vector<Step> steps, const Graph& graph, const char* graph_key) {
-  return Batcher(graph, graph_key).run(std::move(steps));
-}
+void batch(PassState& state) { state.steps = Batcher(state.graph, state.graph_key).run(std::move(state.steps)); }
 
 }  // namespace tutti::graph

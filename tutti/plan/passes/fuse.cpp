@@ -7,6 +7,7 @@
 #include "tutti/plan/failure.h"
 #include "tutti/plan/node_call.h"
 #include "tutti/plan/passes/group_order.h"
+#include "tutti/plan/passes/pass_state.h"
 #include "tutti/plan/recipe_facts.h"
 
 namespace tutti::graph {
@@ -203,6 +204,6 @@ class Fuser {
 
 }  // namespace
 
-std::vector<Group> fuse(const Graph& graph, const FuseOptions& options) { return Fuser(graph, options).run(); }
+void fuse(PassState& state) { state.groups = Fuser(state.graph, state.options.fuse).run(); }
 
 }  // namespace tutti::graph

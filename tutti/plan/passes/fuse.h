@@ -7,6 +7,8 @@
 
 namespace tutti::graph {
 
+struct PassState;
+
 // Nodes that run as one step, in program order.
 struct Group {
   std::vector<int32_t> nodes;
@@ -33,11 +35,11 @@ struct FuseOptions {
   int max_operands = 28;
 };
 
-// The groups, in an order in which they can run. A node joins the kernel of a node whose elements it reads at the same
-// points, or of one that reads the same elements, unless a step between them would have to run inside the kernel.
+// Makes the groups, in an order in which they can run. A node joins the kernel of a node whose elements it reads at the
+// same points, or of one that reads the same elements, unless a step between them would have to run inside the kernel.
 // Reductions over rows that are not the innermost dims of their space get separate kernels, which are vectorized across
 // rows. A kernel has at most one node that fails while it writes, and does not write memory of the caller after it.
-std::vector<Group> fuse(const Graph& graph, const FuseOptions& options);
+void fuse(PassState& state);
 
 // Whether the op's recipe can be part of a fused kernel; other ops are called individually.
 bool has_kernel_recipe(const OpDef& op);

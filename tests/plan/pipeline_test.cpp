@@ -1,0 +1,80 @@
+// The list of passes: its names and their order, and when they run.
+#include "tutti/plan/passes/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/plan/support/graph_builder.h"
+
+namespace tutti {
+namespace {
+
+using graph::Graph;
+using graph::Pass;
+using graph::PassState;
+using graph::Value;
+using plan_test::GraphBuilder;
+
+// A forward and a backward that recomputes, a product with kernels on both sides, a write in place, and two kernels
+// that can share a launch: every pass runs on it.
+Graph sample_graph() {
+  GraphBuilder g;
+  const Value a = g.given({32, 32}), b = g.given({32, 32}), total = g.given({10}), step = g.given({10});
+  const Value once = g.call("exp", {a}, {32, 32}), again = g.call("exp", {a}, {32, 32});
+  g.call("neg", {b}, {32, 32});
+  const Value product =
+      g.call("matmul", {g.call("mul", {once, again}, {32, 32}), b}, {32, 32}, find_op("matmul").samples()[0].attrs);
+  const Value result = g.call("tanh", {product}, {32, 32});
+  g.write("add_", {total, g.call("neg", {step}, {10})});
+  const Value kept = g.call("sin", {b}, {32, 32});
+  g.phase = TracePhase::backward;
+  return g.with_results({result, g.call("mul", {kept, b}, {32, 32})});
+}
+
+graph::BuildOptions every_pass() {
+  return {.name = "f", .collectives = {.bucket_bytes = 1 << 20, .join_products = true}};
+}
+
+TEST(Pipeline, ReadsAloud) {
+  std::vector<std::string> names;
+  for (const Pass& pass : graph::pipeline()) names.emplace_back(pass.name);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"merge_equal", "remove_unused", "partition", "remove_unused",
+                                      "bucket_collectives", "join_products", "schedule_collectives", "name_lines",
+                                      "fuse", "attach_epilogues", "attach_prologues", "make_steps", "batch"}));
+}
+
+TEST(Pipeline, FormsFollowEachOther) {
+  const auto passes = graph::pipeline();
+  EXPECT_TRUE(
+      std::is_sorted(passes.begin(), passes.end(), [](const Pass& x, const Pass& y) { return x.form < y.form; }));
+}
+
+TEST(Pipeline, EveryPassRuns) {
+  const graph::BuildOptions options = every_pass();
+  PassState state{.graph = sample_graph(), .options = options};
+  graph::run_passes(state);
+  EXPECT_EQ(state.statistics.merged, 1);
+  EXPECT_EQ(state.statistics.partition.recomputed, 1);
+  EXPECT_EQ(state.statistics.unused, 2) << "the negation, and the sine that the backward computes again";
+  EXPECT_EQ(state.statistics.prologues, 1);
+  EXPECT_EQ(state.statistics.epilogues, 1);
+  const auto is_batch = [](const graph::Step& s) { return std::holds_alternative<graph::BatchStep>(s); };
+  EXPECT_EQ(std::count_if(state.steps.begin(), state.steps.end(), is_batch), 1) << graph::to_string(state.steps);
+}
+
+TEST(Pipeline, PassesThatNobodyAskedForDoNotRun) {
+  const graph::BuildOptions options{
+      .name = "f", .collectives = {.under_way_bytes = 0}, .fuse = {.fuse = false}, .batch = false};
+  PassState state{.graph = sample_graph(), .options = options};
+  std::string left_out;
+  for (const Pass& pass : graph::pipeline()) {
+    if (pass.when == nullptr || pass.when(state)) pass.run(state);
+    else left_out += std::string(pass.name) + " ";
+  }
+  EXPECT_EQ(left_out, "bucket_collectives join_products schedule_collectives attach_epilogues attach_prologues batch ");
+}
+
+}  // namespace
+}  // namespace tutti
