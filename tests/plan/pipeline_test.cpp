@@ -1,11 +1,15 @@
-// The list of passes: its names and their order, and when they run.
+// The list of passes: its names and their order, when they run, and the dumps that name them.
 #include "tutti/plan/passes/pipeline.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 
 #include "tests/plan/support/graph_builder.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tutti {
 namespace {
@@ -74,6 +78,46 @@ TEST(Pipeline, PassesThatNobodyAskedForDoNotRun) {
     else left_out += std::string(pass.name) + " ";
   }
   EXPECT_EQ(left_out, "bucket_collectives join_products schedule_collectives attach_epilogues attach_prologues batch ");
+}
+
+class DumpVariables {
+ public:
+  DumpVariables(const std::string& folder, const char* passes) {
+    setenv("TUTTI_COMPILE_DUMP", folder.c_str(), 1);
+    setenv("TUTTI_COMPILE_DUMP_PASSES", passes, 1);
+  }
+  ~DumpVariables() {
+    unsetenv("TUTTI_COMPILE_DUMP");
+    unsetenv("TUTTI_COMPILE_DUMP_PASSES");
+  }
+};
+
+// The stages that were dumped, in their order.
+std::string stages_in(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path().stem().string());
+  std::sort(files.begin(), files.end());
+  std::string stages;
+  for (const std::string& file : files) stages += file.substr(file.find_last_of('-') + 1) + " ";
+  return stages;
+}
+
+TEST(Pipeline, DumpsThePassesThatAreNamed) {
+  const testing::TemporaryFolder folder;
+  const graph::BuildOptions options = every_pass();
+  PassState state{.graph = sample_graph(), .options = options};
+  const DumpVariables variables(folder.path(), "merge_equal,fuse,make_steps");
+  graph::run_passes(state);
+  EXPECT_EQ(stages_in(folder.path()), "captured merge_equal simplified fuse make_steps steps ");
+}
+
+TEST(Pipeline, AnUnknownPassToDumpIsRefusedWithTheNearestName) {
+  const testing::TemporaryFolder folder;
+  const graph::BuildOptions options = every_pass();
+  PassState state{.graph = sample_graph(), .options = options};
+  const DumpVariables variables(folder.path(), "merge_equals");
+  const std::string message = message_of([&] { graph::run_passes(state); });
+  EXPECT_NE(message.find("did you mean 'merge_equal'"), std::string::npos) << message;
 }
 
 }  // namespace

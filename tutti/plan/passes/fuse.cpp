@@ -206,4 +206,22 @@ class Fuser {
 
 void fuse(PassState& state) { state.groups = Fuser(state.graph, state.options.fuse).run(); }
 
+std::string to_string(std::span<const Group> groups, const Graph& graph) {
+  const auto nodes_of = [&](const Group& group) {
+    std::string text;
+    for (const int32_t n : group.nodes)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, graph.nodes[static_cast<size_t>(n)].op->name);
+    return text;
+  };
+  std::string text;
+  for (const Group& group : groups) {
+    text += group.is_kernel ? fmt::format("kernel over {}: ", group.space.sizes) : "call ";
+    text += nodes_of(group);
+    for (const Group& kernel : group.prologue) text += "; its first operand from " + nodes_of(kernel);
+    for (const Group& kernel : group.epilogue) text += "; on its blocks " + nodes_of(kernel);
+    text += "\n";
+  }
+  return text;
+}
+
 }  // namespace tutti::graph

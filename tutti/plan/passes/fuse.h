@@ -1,6 +1,8 @@
 // Pass: groups nodes into kernels and orders the kernels.
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "tutti/plan/access.h"
@@ -34,6 +36,9 @@ struct FuseOptions {
   int max_nodes = 64;  // of a group
   int max_operands = 28;
 };
+
+// A readable list with one line per group.
+std::string to_string(std::span<const Group> groups, const Graph& graph);
 
 // Makes the groups, in an order in which they can run. A node joins the kernel of a node whose elements it reads at the
 // same points, or of one that reads the same elements, unless a step between them would have to run inside the kernel.

@@ -42,22 +42,32 @@ constexpr Pass kPasses[] = {
     {"batch", Form::steps, batch, wants_batches},
 };
 
+std::string to_string(const PassState& state, Form form) {
+  if (form == Form::graph) return to_string(state.graph);
+  return form == Form::groups ? to_string(state.groups, state.graph) : to_string(state.steps);
+}
+
 }  // namespace
 
 std::span<const Pass> pipeline() { return kPasses; }
 
 void run_passes(PassState& state, std::span<const Pass> passes) {
   const std::string& name = state.options.name;
+  std::vector<std::string> names;
+  for (const Pass& pass : passes) names.push_back(pass.name);
+  const auto asked_for = stages_asked_for(names);
   state.statistics.nodes = static_cast<int64_t>(state.graph.nodes.size());
   check(state.graph);
   dump_stage(name, "captured", [&] { return to_string(state.graph); });
   for (size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
-    if (pass.when == nullptr || pass.when(state)) pass.run(state);
+    if (pass.when == nullptr || pass.when(state)) {
+      pass.run(state);
+      if (asked_for.contains(pass.name)) dump_stage(name, pass.name, [&] { return to_string(state, pass.form); });
+    }
     const bool is_last_of_form = i + 1 == passes.size() || passes[i + 1].form != pass.form;
-    if (!is_last_of_form) continue;
-    if (pass.form == Form::graph) dump_stage(name, "simplified", [&] { return to_string(state.graph); });
-    if (pass.form == Form::steps) dump_stage(name, "steps", [&] { return to_string(state.steps); });
+    if (!is_last_of_form || pass.form == Form::groups) continue;
+    dump_stage(name, pass.form == Form::graph ? "simplified" : "steps", [&] { return to_string(state, pass.form); });
   }
 }
 

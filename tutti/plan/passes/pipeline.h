@@ -34,7 +34,8 @@ struct Pass {
 // The passes in their order.
 std::span<const Pass> pipeline();
 
-// Runs the passes on state.graph, and dumps the stages "captured", "simplified" and "steps".
+// Runs the passes on state.graph. Dumps the stages "captured", "simplified" and "steps", and after each pass that
+// TUTTI_COMPILE_DUMP_PASSES names (names with commas between them, or "all") a stage of its name.
 void run_passes(PassState& state, std::span<const Pass> passes = pipeline());
 
 }  // namespace tutti::graph
