@@ -1,4 +1,4 @@
-// The list of passes: its names and their order, when they run, and the dumps that name them.
+// The list of passes: its names and their order, the check behind each of them, and the dumps that name them.
 #include "tutti/plan/passes/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "tests/plan/support/graph_builder.h"
+#include "tests/plan/support/internal_error.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 
@@ -19,6 +21,7 @@ using graph::Pass;
 using graph::PassState;
 using graph::Value;
 using plan_test::GraphBuilder;
+using plan_test::internal_error_of;
 
 // A forward and a backward that recomputes, a product with kernels on both sides, a write in place, and two kernels
 // that can share a launch: every pass runs on it.
@@ -55,10 +58,10 @@ TEST(Pipeline, FormsFollowEachOther) {
       std::is_sorted(passes.begin(), passes.end(), [](const Pass& x, const Pass& y) { return x.form < y.form; }));
 }
 
-TEST(Pipeline, EveryPassRuns) {
+TEST(Pipeline, EveryPassLeavesSomethingLegal) {
   const graph::BuildOptions options = every_pass();
   PassState state{.graph = sample_graph(), .options = options};
-  graph::run_passes(state);
+  graph::run_passes(state, graph::pipeline(), true);
   EXPECT_EQ(state.statistics.merged, 1);
   EXPECT_EQ(state.statistics.partition.recomputed, 1);
   EXPECT_EQ(state.statistics.unused, 2) << "the negation, and the sine that the backward computes again";
@@ -78,6 +81,50 @@ TEST(Pipeline, PassesThatNobodyAskedForDoNotRun) {
     else left_out += std::string(pass.name) + " ";
   }
   EXPECT_EQ(left_out, "bucket_collectives join_products schedule_collectives attach_epilogues attach_prologues batch ");
+}
+
+// A pass whose result is broken right after it.
+struct Broken {
+  void (*run)(PassState&) = nullptr;
+  bool has_run = false;
+} broken;
+
+// Swaps a node, a group or a step with one that it depends on.
+void break_state(PassState& state, Pass::Form form) {
+  if (form == Pass::Form::graph) {
+    const auto reads = [&](const graph::Node& late, const graph::Node& early) {
+      return std::any_of(late.inputs.begin(), late.inputs.end(),
+                         [&](const Value& v) { return v.buffer == early.outputs[0].buffer; });
+    };
+    std::vector<graph::Node>& nodes = state.graph.nodes;
+    for (size_t n = 1; n < nodes.size(); ++n) {
+      if (reads(nodes[n], nodes[n - 1])) return std::swap(nodes[n], nodes[n - 1]);
+    }
+  }
+  if (form == Pass::Form::groups) state.groups.erase(state.groups.begin());
+  if (form == Pass::Form::steps) state.steps.erase(state.steps.begin());
+}
+
+template <Pass::Form form>
+void run_broken(PassState& state) {
+  broken.run(state);
+  broken.has_run = true;
+  break_state(state, form);
+}
+
+TEST(Pipeline, ACheckNamesThePassThatBrokeSomething) {
+  const graph::BuildOptions options = every_pass();
+  for (size_t at = 0; at < graph::pipeline().size(); ++at) {
+    std::vector<Pass> passes(graph::pipeline().begin(), graph::pipeline().end());
+    broken = {.run = passes[at].run};
+    passes[at].run = passes[at].form == Pass::Form::graph    ? run_broken<Pass::Form::graph>
+                     : passes[at].form == Pass::Form::groups ? run_broken<Pass::Form::groups>
+                                                             : run_broken<Pass::Form::steps>;
+    PassState state{.graph = sample_graph(), .options = options};
+    const std::string message = internal_error_of([&] { graph::run_passes(state, passes, true); });
+    EXPECT_TRUE(broken.has_run) << passes[at].name;
+    EXPECT_NE(message.find(fmt::format("after pass {} of f: ", passes[at].name)), std::string::npos) << message;
+  }
 }
 
 class DumpVariables {

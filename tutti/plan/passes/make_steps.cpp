@@ -75,6 +75,7 @@ class StepMaker {
       ++statistics_.kernels;
       statistics_.fused_nodes += static_cast<int64_t>(group.nodes.size());
       statistics_.kernel_bytes += step->bytes;
+      step->nodes = group.nodes;
       step->trace = &provenance_of(*step, group, graph_, state_.graph_key);
       steps_.push_back(std::move(*step));
     }
@@ -85,7 +86,8 @@ class StepMaker {
     const Node& node = graph_.nodes[static_cast<size_t>(n)];
     if (!check_only) ++statistics_.calls;
     steps_.push_back(
-        CallStep{.op = node.op,
+        CallStep{.node = n,
+                 .op = node.op,
                  .attrs = node.attrs,
                  .inputs = node.inputs,
                  .outputs = node.outputs,
@@ -106,6 +108,7 @@ class StepMaker {
       TUTTI_ASSERT(std::holds_alternative<BlockStep>(made), "{} has a kernel on its blocks, but {}", node.op->name,
                    std::get<const char*>(made));
       place = std::move(std::get<BlockStep>(made));
+      place->kernel.nodes = kernel.nodes;
       ++count;
       statistics_.fused_nodes += static_cast<int64_t>(kernel.nodes.size());
       statistics_.kernel_bytes += place->kernel.bytes;

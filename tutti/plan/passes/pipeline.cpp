@@ -1,11 +1,15 @@
 #include "tutti/plan/passes/pipeline.h"
 
+#include <cstdlib>
+#include <cstring>
+
 #include "tutti/plan/dump.h"
 #include "tutti/plan/passes/batch.h"
 #include "tutti/plan/passes/bucket_collectives.h"
 #include "tutti/plan/passes/join_products.h"
 #include "tutti/plan/passes/make_steps.h"
 #include "tutti/plan/passes/merge_equal.h"
+#include "tutti/plan/passes/pass_check.h"
 #include "tutti/plan/passes/prologue.h"
 #include "tutti/plan/passes/remove_unused.h"
 #include "tutti/plan/passes/schedule_collectives.h"
@@ -47,11 +51,29 @@ std::string to_string(const PassState& state, Form form) {
   return form == Form::groups ? to_string(state.groups, state.graph) : to_string(state.steps);
 }
 
+void check_after(const Pass& pass, const PassState& state) {
+  try {
+    check(state.graph);
+    if (pass.form == Form::groups) check_groups(state.graph, state.groups);
+    if (pass.form == Form::steps) check_steps(state.graph, state.steps);
+  } catch (const Error& error) {
+    throw InternalError(fmt::format("after pass {} of {}: {}", pass.name, state.options.name, error.what()));
+  }
+}
+
 }  // namespace
 
 std::span<const Pass> pipeline() { return kPasses; }
 
-void run_passes(PassState& state, std::span<const Pass> passes) {
+bool checks_passes() {
+  static const bool on = [] {
+    const char* text = std::getenv("TUTTI_CHECK_PASSES");
+    return text != nullptr && std::strcmp(text, "0") != 0 && *text != '\0';
+  }();
+  return on;
+}
+
+void run_passes(PassState& state, std::span<const Pass> passes, bool checked) {
   const std::string& name = state.options.name;
   std::vector<std::string> names;
   for (const Pass& pass : passes) names.push_back(pass.name);
@@ -63,6 +85,7 @@ void run_passes(PassState& state, std::span<const Pass> passes) {
     const Pass& pass = passes[i];
     if (pass.when == nullptr || pass.when(state)) {
       pass.run(state);
+      if (checked) check_after(pass, state);
       if (asked_for.contains(pass.name)) dump_stage(name, pass.name, [&] { return to_string(state, pass.form); });
     }
     const bool is_last_of_form = i + 1 == passes.size() || passes[i + 1].form != pass.form;

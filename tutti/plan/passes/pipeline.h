@@ -19,7 +19,7 @@
 namespace tutti::graph {
 
 struct Pass {
-  // What the pass works toward, which is what it is dumped as.
+  // What the pass works toward, which is what is checked and dumped after it.
   enum class Form : uint8_t {
     graph,   // nodes in program order
     groups,  // nodes that run as one step together
@@ -34,8 +34,12 @@ struct Pass {
 // The passes in their order.
 std::span<const Pass> pipeline();
 
-// Runs the passes on state.graph. Dumps the stages "captured", "simplified" and "steps", and after each pass that
-// TUTTI_COMPILE_DUMP_PASSES names (names with commas between them, or "all") a stage of its name.
-void run_passes(PassState& state, std::span<const Pass> passes = pipeline());
+// Whether what each pass leaves behind is checked: TUTTI_CHECK_PASSES=1.
+bool checks_passes();
+
+// Runs the passes on state.graph. With `checked`, the state is checked after each of them (pass_check.h), and an
+// InternalError names the pass whose result is not legal. Dumps the stages "captured", "simplified" and "steps", and
+// after each pass that TUTTI_COMPILE_DUMP_PASSES names (names with commas between them, or "all") a stage of its name.
+void run_passes(PassState& state, std::span<const Pass> passes = pipeline(), bool checked = checks_passes());
 
 }  // namespace tutti::graph
