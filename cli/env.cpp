@@ -96,7 +96,9 @@ constexpr Variable kVariables[] = {
     {"TUTTI_CACHE_LIMIT_MB", "size that the kernel cache may reach"},
     {"TUTTI_CHECK_EFFECTS", "1: find kernels that change inputs without declaring it"},
     {"TUTTI_CHECK_EPILOGUES", "1: compare kernels inside matrix products with the same kernels after them"},
+    {"TUTTI_CHECK_PASSES", "1: check what compile() makes after each of its passes"},
     {"TUTTI_COMPILE_DUMP", "folder for the stages of what compile() makes"},
+    {"TUTTI_COMPILE_DUMP_PASSES", "passes of compile() whose results are dumped too, or all"},
     {"TUTTI_GEMM_CHOICE",
      "who computes a matrix product and in which tiles: heuristic, or measure; further options as name=value after "
      "commas"},

@@ -68,10 +68,14 @@ function(tutti_generator_fingerprint out)
   endforeach()
   set(file ${PROJECT_BINARY_DIR}/generated/tutti/codegen/generator_fingerprint.cpp)
   set(script ${PROJECT_SOURCE_DIR}/cmake/TuttiGeneratorFingerprint.cmake)
+  set(tools "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, LLVM ${LLVM_PACKAGE_VERSION}")
+  if(NOT EXISTS ${file})  # tools that read the compile commands of a configured build find all of its sources
+    tutti_write_generator_fingerprint(${PROJECT_SOURCE_DIR} "${tools}" ${file} "${SOURCES}" "${LINKED}")
+  endif()
   list(TRANSFORM SOURCES PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE paths)
   add_custom_command(
     OUTPUT ${file}
-    COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} "-DTOOLS=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, LLVM ${LLVM_PACKAGE_VERSION}"
+    COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} "-DTOOLS=${tools}"
             -DOUTPUT=${file} "-DSOURCES=${SOURCES}" "-DLINKED=${LINKED}" -P ${script}
     DEPENDS ${paths} ${script}
     DEPFILE ${file}.d

@@ -40,14 +40,15 @@ std::vector<SharedFunction> losses() {
 // By their names in the sources.
 TEST(SharedLosses, EveryFunctionOfTheLibraryThatIsCompiledIsTested) {
   std::set<std::string> compiled, tested;
-  const std::string call = "fused(\"";
+  const std::string call = "fused(";
   for (const auto& entry : std::filesystem::recursive_directory_iterator(TUTTI_SOURCE_DIR "/tutti")) {
     if (entry.path().extension() != ".cpp") continue;
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     const std::string source = text.str();
     for (size_t at = source.find(call); at != std::string::npos; at = source.find(call, at + 1)) {
-      const size_t begin = at + call.size();
+      const size_t begin = source.find_first_not_of(" \n", at + call.size()) + 1;  // behind the quote
+      if (source[begin - 1] != '"') continue;
       compiled.insert(source.substr(begin, source.find('"', begin) - begin));
     }
   }

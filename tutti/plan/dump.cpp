@@ -1,19 +1,44 @@
 #include "tutti/plan/dump.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/atomic_file.h"
 
 namespace tutti::graph {
+namespace {
+
+// The folder of the dumps; null: nothing is dumped.
+const char* dump_folder() {
+  const char* folder = std::getenv("TUTTI_COMPILE_DUMP");
+  return folder == nullptr || *folder == '\0' ? nullptr : folder;
+}
+
+}  // namespace
+
+std::set<std::string> stages_asked_for(std::span<const std::string> known) {
+  const char* text = std::getenv("TUTTI_COMPILE_DUMP_PASSES");
+  if (text == nullptr || dump_folder() == nullptr) return {};
+  std::set<std::string> names;
+  std::istringstream list(text);
+  for (std::string name; std::getline(list, name, ',');) {
+    if (name == "all") return {known.begin(), known.end()};
+    TUTTI_CHECK(std::find(known.begin(), known.end(), name) != known.end(), "TUTTI_COMPILE_DUMP_PASSES: {}",
+                unknown_name_message("pass", name, known));
+    names.insert(name);
+  }
+  return names;
+}
 
 void dump_stage(const std::string& name, const char* stage, FunctionRef<std::string()> text) {
-  const char* folder = std::getenv("TUTTI_COMPILE_DUMP");
-  if (folder == nullptr || *folder == '\0') return;
+  const char* folder = dump_folder();
+  if (folder == nullptr) return;
   static std::atomic<int> count{0};
   static std::atomic<bool> complained{false};
   std::string file = name;

@@ -27,8 +27,7 @@ struct GivenMemory {
 
 class Executable {
  public:
-  // Compiles the graph: merges equal nodes, removes unused ones, chooses what is kept for a backward in the same graph,
-  // fuses, plans memory and compiles kernels.
+  // Compiles the graph: runs the passes (passes/pipeline.h), plans memory and compiles kernels.
   Executable(Graph graph, const BuildOptions& options);
   ~Executable();
 
@@ -55,10 +54,6 @@ class Executable {
     int32_t output;
   };
 
-  void add_steps(const std::vector<Group>& groups, const BuildOptions& options);
-  void add_call(const Node& node, bool check_only, const BuildOptions& options);
-  void attach_kernels(std::vector<Group>& groups, const BuildOptions& options);
-  void add_blocks(const Group& call, const std::vector<bool>& escapes);
   void plan_buffers();
   std::vector<bool> plan_kept();
   void plan_waits();

@@ -7,16 +7,6 @@
 namespace tutti::graph {
 namespace {
 
-// Bytes of its buffer that `v` reaches, [first, second).
-std::pair<int64_t, int64_t> reach(const Value& v) {
-  int64_t first = v.offset, last = v.offset;
-  for (size_t d = 0; d < v.sizes.size(); ++d) {
-    if (v.sizes[d] == 0) return {0, 0};
-    (v.strides[d] < 0 ? first : last) += (v.sizes[d] - 1) * v.strides[d];
-  }
-  return {first * itemsize(v.dtype), (last + 1) * itemsize(v.dtype)};
-}
-
 template <class List>
 std::string joined(const List& values) {
   std::string text;
@@ -25,6 +15,15 @@ std::string joined(const List& values) {
 }
 
 }  // namespace
+
+std::pair<int64_t, int64_t> reach(const Value& v) {
+  int64_t first = v.offset, last = v.offset;
+  for (size_t d = 0; d < v.sizes.size(); ++d) {
+    if (v.sizes[d] == 0) return {0, 0};
+    (v.strides[d] < 0 ? first : last) += (v.sizes[d] - 1) * v.strides[d];
+  }
+  return {first * itemsize(v.dtype), (last + 1) * itemsize(v.dtype)};
+}
 
 std::string to_string(const Value& v) {
   if (v.buffer < 0) return "-";

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/ops/engine/op_def.h"
@@ -75,6 +76,8 @@ struct Graph {
   std::vector<Value> results;  // buffer -1: undefined
 };
 
+// The bytes of its buffer that a value reaches, [first, second); none of a value without elements.
+std::pair<int64_t, int64_t> reach(const Value& value);
 std::string to_string(const Value& value);
 // `text` with `prefix` before every line.
 std::string indented(const std::string& text, const char* prefix);

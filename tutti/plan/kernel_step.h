@@ -28,6 +28,8 @@ struct KernelStep {
   std::vector<OperandPlace> operands;       // inputs, then outputs
   std::vector<codegen::ParamValue> params;
   std::vector<KeyedParams> keyed;
+  // The nodes of the graph, in the order in which they process an element.
+  std::vector<int32_t> nodes;
   std::string ops;        // names of the ops inside, for traces
   int32_t reporter = -1;  // the node of the graph that fails when the kernel reports an error; -1: none can
   double bytes = 0;       // moved by one run

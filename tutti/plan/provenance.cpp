@@ -5,6 +5,7 @@
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/core/hash.h"
 #include "tutti/plan/node_call.h"
+#include "tutti/plan/passes/pass_state.h"
 #include "tutti/runtime/trace/trace_event.h"
 
 namespace tutti::graph {
@@ -38,16 +39,18 @@ void add_nodes(KernelInfo& info, const Group& group, const Graph& graph) {
   });
 }
 
-}  // namespace
-
-void name_lines(Graph& graph) {
-  for (Node& node : graph.nodes) {
-    if (node.origin.site) node.origin.place = place_with_line(node.origin.place, user_line(*node.origin.site));
-  }
-}
-
+// Lives as long as the process.
 const char* graph_key_of(const Graph& graph, const std::string& name) {
   return intern_trace_name(fmt::format("{}_{:012x}", name, hash64(to_string(graph)) >> 16));
+}
+
+}  // namespace
+
+void name_lines(PassState& state) {
+  state.graph_key = graph_key_of(state.graph, state.options.name);
+  for (Node& node : state.graph.nodes) {
+    if (node.origin.site) node.origin.place = place_with_line(node.origin.place, user_line(*node.origin.site));
+  }
 }
 
 const TraceKernel& provenance_of(const KernelStep& step, const Group& group, const Graph& graph,

@@ -5,11 +5,11 @@
 
 namespace tutti::graph {
 
-// Puts the user's line of each node in front of the lines of its modules.
-void name_lines(Graph& graph);
+struct PassState;
 
-// `name` and a hash of the graph, equal for equal graphs. Lives as long as the process.
-const char* graph_key_of(const Graph& graph, const std::string& name);
+// Pass: names the graph in traces, by its function and a hash, equal for equal graphs, and puts the user's line of each
+// node in front of the lines of its modules. It stands behind what changes the graph.
+void name_lines(PassState& state);
 
 // The facts about `step`, which was made of `group`: its ops with their nodes, the source lines and the module that
 // they share, phase, work of one run.

@@ -17,6 +17,7 @@ class ControlStep;
 
 // One op, called by itself.
 struct CallStep {
+  int32_t node;  // of the graph
   const OpDef* op;
   Attrs attrs;
   std::vector<Value> inputs, outputs;

@@ -4,8 +4,16 @@
 
 #include "tutti/plan/dependencies.h"
 #include "tutti/plan/passes/group_order.h"
+#include "tutti/plan/passes/pass_state.h"
 
 namespace tutti::graph {
+
+double carry_out(AttachPlan plan, PassState& state) {
+  state.groups = std::move(plan.groups);
+  std::vector<std::string>& apart = state.statistics.apart;
+  apart.insert(apart.end(), plan.apart.begin(), plan.apart.end());
+  return plan.saved_bytes;
+}
 
 AttachedGroups::AttachedGroups(const Graph& graph, std::vector<Group> groups)
     : graph_(graph),

@@ -8,11 +8,15 @@
 
 namespace tutti::graph {
 
+// What such a pass decides.
 struct AttachPlan {
   std::vector<Group> groups;       // in an order in which they can run
   double saved_bytes = 0;          // that no longer move
   std::vector<std::string> apart;  // per kernel that stays apart although it stands beside such a call: which, and why
 };
+
+// Takes over the groups and the reasons of a plan; returns the bytes that it saves.
+double carry_out(AttachPlan plan, PassState& state);
 
 // Groups while some of them go into others: those are left empty.
 class AttachedGroups {

@@ -3,34 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include "tutti/plan/passes/pass_state.h"
+#include "tutti/plan/touch.h"
+
 namespace tutti::graph {
 namespace {
-
-// Bytes of a buffer that an operand reaches.
-struct Touch {
-  int32_t buffer;
-  int64_t first, last;
-  bool written;
-  bool meets(const Touch& o) const {
-    return buffer == o.buffer && (written || o.written) && first < o.last && o.first < last;
-  }
-};
-
-std::vector<Touch> touches_of(const KernelStep& step) {
-  std::vector<Touch> touches;
-  for (size_t k = 0; k < step.operands.size(); ++k) {
-    const NestOperand& operand = step.plan.nest.operands[k];
-    int64_t first = 0, last = 1;
-    for (size_t d = 0; d < operand.strides.size(); ++d) {
-      const int64_t way = (step.plan.nest.sizes[d] - 1) * operand.strides[d];
-      (way < 0 ? first : last) += way;
-    }
-    const int64_t at = step.operands[k].byte_offset;
-    touches.push_back({step.operands[k].buffer, at + first * operand.itemsize, at + last * operand.itemsize,
-                       k >= step.spec.inputs.size()});
-  }
-  return touches;
-}
 
 class Batcher {
  public:
@@ -114,8 +91,6 @@ class Batcher {
 
 }  // namespace
 
-std::vector<Step> batch(std::vector<Step> steps, const Graph& graph, const char* graph_key) {
-  return Batcher(graph, graph_key).run(std::move(steps));
-}
+void batch(PassState& state) { state.steps = Batcher(state.graph, state.graph_key).run(std::move(state.steps)); }
 
 }  // namespace tutti::graph

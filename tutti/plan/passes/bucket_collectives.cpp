@@ -6,6 +6,7 @@
 
 #include "tutti/plan/dependencies.h"
 #include "tutti/plan/node_call.h"
+#include "tutti/plan/passes/pass_state.h"
 
 namespace tutti::graph {
 namespace {
@@ -187,8 +188,8 @@ class Bucketer {
 
 }  // namespace
 
-int64_t bucket_collectives(Graph& graph, int64_t bucket_bytes) {
-  return bucket_bytes <= 0 ? 0 : Bucketer(graph, bucket_bytes).run();
+void bucket_collectives(PassState& state) {
+  state.statistics.bucketed = Bucketer(state.graph, state.options.collectives.bucket_bytes).run();
 }
 
 }  // namespace tutti::graph

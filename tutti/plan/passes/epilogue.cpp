@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "tutti/plan/block_step.h"
+#include "tutti/plan/passes/attach.h"
+#include "tutti/plan/passes/pass_state.h"
 
 namespace tutti::graph {
 namespace {
@@ -98,8 +100,9 @@ class Attacher {
 
 }  // namespace
 
-AttachPlan attach_epilogues(const Graph& graph, std::vector<Group> groups, Epilogues which) {
-  return Attacher(graph, std::move(groups), which).run();
+void attach_epilogues(PassState& state) {
+  AttachPlan plan = Attacher(state.graph, std::move(state.groups), state.options.epilogues).run();
+  state.statistics.epilogue_saved_bytes = carry_out(std::move(plan), state);
 }
 
 }  // namespace tutti::graph

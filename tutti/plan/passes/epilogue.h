@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "tutti/plan/passes/attach.h"
-
 namespace tutti::graph {
+
+struct PassState;
 
 enum class Epilogues : uint8_t {
   off,     // kernels run after the whole product
@@ -18,6 +18,6 @@ enum class Epilogues : uint8_t {
 // the epilogue of that call, unless a step between them would have to run inside the call, or the kernel writes memory
 // that the call reads. Of several outputs that a kernel reads so it joins the one that saves most. A kernel joins whole
 // or not at all. Saved: the output's write when nobody else reads it, and the kernel's read.
-AttachPlan attach_epilogues(const Graph& graph, std::vector<Group> groups, Epilogues which);
+void attach_epilogues(PassState& state);
 
 }  // namespace tutti::graph

@@ -7,6 +7,7 @@
 #include "tutti/plan/failure.h"
 #include "tutti/plan/node_call.h"
 #include "tutti/plan/passes/group_order.h"
+#include "tutti/plan/passes/pass_state.h"
 #include "tutti/plan/recipe_facts.h"
 
 namespace tutti::graph {
@@ -203,6 +204,24 @@ class Fuser {
 
 }  // namespace
 
-std::vector<Group> fuse(const Graph& graph, const FuseOptions& options) { return Fuser(graph, options).run(); }
+void fuse(PassState& state) { state.groups = Fuser(state.graph, state.options.fuse).run(); }
+
+std::string to_string(std::span<const Group> groups, const Graph& graph) {
+  const auto nodes_of = [&](const Group& group) {
+    std::string text;
+    for (const int32_t n : group.nodes)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, graph.nodes[static_cast<size_t>(n)].op->name);
+    return text;
+  };
+  std::string text;
+  for (const Group& group : groups) {
+    text += group.is_kernel ? fmt::format("kernel over {}: ", group.space.sizes) : "call ";
+    text += nodes_of(group);
+    for (const Group& kernel : group.prologue) text += "; its first operand from " + nodes_of(kernel);
+    for (const Group& kernel : group.epilogue) text += "; on its blocks " + nodes_of(kernel);
+    text += "\n";
+  }
+  return text;
+}
 
 }  // namespace tutti::graph

@@ -1,11 +1,15 @@
 // Pass: groups nodes into kernels and orders the kernels.
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "tutti/plan/access.h"
 
 namespace tutti::graph {
+
+struct PassState;
 
 // Nodes that run as one step, in program order.
 struct Group {
@@ -33,11 +37,14 @@ struct FuseOptions {
   int max_operands = 28;
 };
 
-// The groups, in an order in which they can run. A node joins the kernel of a node whose elements it reads at the same
-// points, or of one that reads the same elements, unless a step between them would have to run inside the kernel.
+// A readable list with one line per group.
+std::string to_string(std::span<const Group> groups, const Graph& graph);
+
+// Makes the groups, in an order in which they can run. A node joins the kernel of a node whose elements it reads at the
+// same points, or of one that reads the same elements, unless a step between them would have to run inside the kernel.
 // Reductions over rows that are not the innermost dims of their space get separate kernels, which are vectorized across
 // rows. A kernel has at most one node that fails while it writes, and does not write memory of the caller after it.
-std::vector<Group> fuse(const Graph& graph, const FuseOptions& options);
+void fuse(PassState& state);
 
 // Whether the op's recipe can be part of a fused kernel; other ops are called individually.
 bool has_kernel_recipe(const OpDef& op);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tutti/plan/node_call.h"
+#include "tutti/plan/passes/pass_state.h"
 
 namespace tutti::graph {
 namespace {
@@ -131,6 +132,6 @@ class Joiner {
 
 }  // namespace
 
-int64_t join_products(Graph& graph) { return Joiner(graph).run(); }
+void join_products(PassState& state) { state.statistics.joined = Joiner(state.graph).run(); }
 
 }  // namespace tutti::graph

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tutti/core/hash.h"
+#include "tutti/plan/passes/pass_state.h"
 
 namespace tutti::graph {
 namespace {
@@ -27,7 +28,8 @@ bool is_same_call(const Node& a, const Node& b) {
 
 }  // namespace
 
-int64_t merge_equal(Graph& graph) {
+void merge_equal(PassState& state) {
+  Graph& graph = state.graph;
   std::vector<int32_t> same_as(graph.buffers.size());
   for (size_t b = 0; b < same_as.size(); ++b) same_as[b] = static_cast<int32_t>(b);
   std::vector<bool> is_result(graph.buffers.size(), false);  // two results never share memory that ops did not share
@@ -58,9 +60,8 @@ int64_t merge_equal(Graph& graph) {
     }
     if (!merged) kept.push_back(std::move(node));
   }
-  const auto merged = static_cast<int64_t>(graph.nodes.size() - kept.size());
+  state.statistics.merged = static_cast<int64_t>(graph.nodes.size() - kept.size());
   graph.nodes = std::move(kept);
-  return merged;
 }
 
 }  // namespace tutti::graph

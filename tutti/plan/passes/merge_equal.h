@@ -1,13 +1,12 @@
 // Pass: common subexpression elimination.
 #pragma once
 
-#include "tutti/plan/graph.h"
-
 namespace tutti::graph {
 
+struct PassState;
+
 // Merges nodes with equal op, attrs, inputs and Node::after that have no effects, whose outputs are not written later,
-// and that are in the same checkpoint region, so that what is recomputed to save memory stays recomputed. Returns how
-// many nodes were merged into earlier ones.
-int64_t merge_equal(Graph& graph);
+// and that are in the same checkpoint region, so that what is recomputed to save memory stays recomputed.
+void merge_equal(PassState& state);
 
 }  // namespace tutti::graph

@@ -8,6 +8,7 @@
 #include "tutti/plan/passes/attach.h"
 #include "tutti/plan/passes/live_peak.h"
 #include "tutti/plan/passes/min_cut.h"
+#include "tutti/plan/passes/pass_state.h"
 
 namespace tutti::graph {
 namespace {
@@ -300,5 +301,7 @@ class Partitioner {
 PartitionStatistics partition(Graph& graph, const PartitionOptions& options, const BackwardPart& backward) {
   return Partitioner(graph, options, backward).run();
 }
+
+void partition(PassState& state) { state.statistics.partition = partition(state.graph, state.options.partition, {}); }
 
 }  // namespace tutti::graph

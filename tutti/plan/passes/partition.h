@@ -8,6 +8,8 @@
 
 namespace tutti::graph {
 
+struct PassState;
+
 struct PartitionOptions {
   // How much memory may be kept, between the two extremes:
   //   1: recompute only what is nearly free. Kept are the fewest bytes from which cheap ops fused into the backward's
@@ -39,6 +41,8 @@ struct PartitionStatistics {
 // attrs and operands, hence the same bits; it runs after the nodes that its first reader in the backward waits for.
 // Never recomputed are ops with effects, ordered ops, ops that read memory written later, and ops that OpDef::recompute
 // excludes.
-PartitionStatistics partition(Graph& graph, const PartitionOptions& options, const BackwardPart& backward = {});
+void partition(PassState& state);
+// The same for the joint graph of a forward and a backward that become separate executables (graph/joint.h).
+PartitionStatistics partition(Graph& graph, const PartitionOptions& options, const BackwardPart& backward);
 
 }  // namespace tutti::graph

@@ -4,6 +4,8 @@
 
 #include "tutti/plan/block_step.h"
 #include "tutti/plan/failure.h"
+#include "tutti/plan/passes/attach.h"
+#include "tutti/plan/passes/pass_state.h"
 
 namespace tutti::graph {
 namespace {
@@ -99,8 +101,9 @@ class Attacher {
 
 }  // namespace
 
-AttachPlan attach_prologues(const Graph& graph, std::vector<Group> groups) {
-  return Attacher(graph, std::move(groups)).run();
+void attach_prologues(PassState& state) {
+  AttachPlan plan = Attacher(state.graph, std::move(state.groups)).run();
+  state.statistics.prologue_saved_bytes = carry_out(std::move(plan), state);
 }
 
 }  // namespace tutti::graph

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/plan/failure.h"
+#include "tutti/plan/passes/pass_state.h"
 
 namespace tutti::graph {
 
@@ -29,5 +30,7 @@ int64_t remove_unused(Graph& graph) {
   graph.nodes = std::move(kept);
   return static_cast<int64_t>(before - graph.nodes.size());
 }
+
+void remove_unused(PassState& state) { state.statistics.unused += remove_unused(state.graph); }
 
 }  // namespace tutti::graph

@@ -6,6 +6,7 @@
 #include <queue>
 
 #include "tutti/plan/dependencies.h"
+#include "tutti/plan/passes/pass_state.h"
 
 namespace tutti::graph {
 namespace {
@@ -94,10 +95,10 @@ class Scheduler {
 
 }  // namespace
 
-int64_t schedule_collectives(Graph& graph, int64_t under_way_bytes) {
-  const auto starts_early = [](const Node& node) { return node.op->transfer.starts_early; };
-  if (under_way_bytes <= 0 || std::none_of(graph.nodes.begin(), graph.nodes.end(), starts_early)) return 0;
-  return Scheduler(graph, under_way_bytes).run();
+void schedule_collectives(PassState& state) {
+  const std::vector<Node>& nodes = state.graph.nodes;
+  if (std::none_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op->transfer.starts_early; })) return;
+  state.statistics.started_early = Scheduler(state.graph, state.options.collectives.under_way_bytes).run();
 }
 
 }  // namespace tutti::graph
