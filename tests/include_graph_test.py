@@ -10,7 +10,7 @@ import sys
 
 # Mean lines of Tutti's headers per source file of a room.
 LINES = {
-    "core": 320, "runtime": 300, "tensor": 1280, "codegen": 770, "ops": 2650, "io": 400, "autograd": 3010, "plan": 2920, "graph": 4020, "job": 400,
+    "core": 320, "runtime": 300, "tensor": 1280, "codegen": 770, "ops": 2650, "io": 400, "autograd": 3010, "plan": 2950, "graph": 4020, "job": 400,
     "diagnose": 530, "symm": 1540, "comm": 2170,
     "nn": 3370, "optim": 3700, "dist": 3600, "parallel": 4290, "models": 3300, "train": 2560, "cli": 1190, "bench": 3980,
     "tests/autograd": 3060, "tests/cli": 500, "tests/codegen": 1060, "tests/comm": 2900, "tests/contract": 2310, "tests/core": 330, "tests/diagnose": 1110, "tests/dtensor": 5080,
