@@ -162,8 +162,9 @@ struct Qwen3::Decoder final : nn::Module {
 
   Tensor forward(const TokenBatch& batch, const ForwardOptions& options) const {
     const SymInt B = batch.rows, S = floordiv(batch.tokens.size(0), B);
-    const Positions at{index_select(cos, 0, batch.positions), index_select(sin, 0, batch.positions),
-                       reshape(batch.first_key, {B, S})};
+    const Tensor cosines = index_select(cos, 0, batch.positions);
+    const Tensor sines = index_select(sin, 0, batch.positions);
+    const Positions at{cosines, sines, reshape(batch.first_key, {B, S})};
     Tensor x_TD = embed_tokens(batch.tokens);
     for (const nn::Child<Block>& block : *layers) {
       const auto run = [&block, at](std::span<const Tensor> inputs) { return block(inputs[0], at); };
