@@ -87,7 +87,8 @@ endfunction()
 # -Wrestrict falsely on std::string; fields of a facet table that are left out have defaults.
 function(tutti_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off -fno-math-errno -march=x86-64-v3
-    $<$<BOOL:${TUTTI_WERROR}>:-Werror>)
+    $<$<BOOL:${TUTTI_WERROR}>:-Werror>
+    $<$<CXX_COMPILER_ID:Clang>:-Wno-unknown-warning-option>)  # it has not all of the warnings that are taken from GCC here
   if(TUTTI_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=${TUTTI_SANITIZE})
