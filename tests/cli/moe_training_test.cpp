@@ -420,7 +420,7 @@ TEST_F(DividedTokens, HaveTheRunOfOneRankInBf16AndWithDropout) {
   }
 }
 
-// Of 9 tokens the tensor-parallel ranks have 5 and 4, as many ranges each, whose trees are ((0 + 1) + 2) + (3 + 4) and
+// The tensor-parallel ranks have 5 and 4 of 9 tokens, as many ranges each, whose trees are ((0 + 1) + 2) + (3 + 4) and
 // (0 + 1) + (2 + 3).
 TEST_F(DividedTokens, HaveTheRunOfOneRankWherePartsHaveUnequalNumbersOfRanges) {
   const std::string small = " --data.sequence_length=9 --training.global_batch_tokens=72 --numerics.token_grain=1 ";

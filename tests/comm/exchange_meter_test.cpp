@@ -40,8 +40,8 @@ InCall time_of_one(const std::function<std::function<void()>(ProcessGroup&)>& pr
   return times;
 }
 
-// Of calls in which rank 0 waits for at least `least`. On a busy machine it may come to its call later than rank 1:
-// such calls are made again.
+// Measures calls in which rank 0 waits for at least `least`. On a busy machine it may come to its call later than rank
+// 1: such calls are made again.
 InCall time_of(const std::function<std::function<void()>(ProcessGroup&)>& prepare,
                std::chrono::nanoseconds least = kLate * 4 / 5) {
   InCall times = time_of_one(prepare);
