@@ -8,10 +8,14 @@
 #include <chrono>
 #include <deque>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "bench/delayed_transport.h"
+#include "tests/support/message_of.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/dist/wrapper.h"
 #include "tutti/nn/module.h"
@@ -70,8 +74,9 @@ void deliver(Shards& shards, int64_t shard) {
 }
 
 struct Rank {
-  explicit Rank(comm::ProcessGroup& group) {
-    fully_shard(model, {.mesh = dist::mesh_from_group(group.shared_from_this(), "cpu")});
+  explicit Rank(comm::ProcessGroup& group) : Rank(group, dist::mesh_from_group(group.shared_from_this(), "cpu")) {}
+  Rank(comm::ProcessGroup& group, const dist::Mesh& mesh) {
+    fully_shard(model, {.mesh = mesh});
     nn::initialize(model);
     shards.emplace(std::bit_ceil(static_cast<uint64_t>(2 * group.size())), &group,
                    nn::leaves_of(model.named_parameters()), Schedule::once_a_step, Overlap::backward);
@@ -88,6 +93,44 @@ std::vector<float> parts_of(const ShardSums& sums) {
     values.insert(values.end(), part.data<float>(), part.data<float>() + part.numel());
   }
   return values;
+}
+
+// Replicas of divided parameters add what they keep in groups of their own, whose calls are refused as well. With room
+// for everything all buckets are on their way when the rank gives up, with room for one some are left.
+TEST(InputBuffers, ARankOfReplicasThatAbandonsTheStepTellsTheOthers) {
+  for (const int64_t k : {1, 16}) {
+    for (const auto& [replicas, each] : {std::pair{1, 4}, std::pair{2, 2}, std::pair{3, 2}, std::pair{2, 3}}) {
+      for (const int quitter : {0, replicas * each - 1}) {
+        comm::run_ranks(replicas * each, [&](comm::ProcessGroup& group) {
+          Rank rank(group, replicas == 1 ? dist::mesh_from_group(group.shared_from_this(), "cpu")
+                                         : dist::init_device_mesh("cpu", {replicas, each},
+                                                                  {.names = {"dp_replicate", "dp_shard"}}));
+          rank.shards->set_reduce_scatter_max_input_buffers(k);
+          const auto backward = [&] {
+            for (const int64_t s : rank.shards->mine()) {
+              if (s == rank.shards->mine().back()) group.barrier();  // which is behind the gate
+              deliver(*rank.shards, s);
+              rank.shards->add(ones({1}));
+            }
+          };
+          backward();
+          const std::vector<float> expected = parts_of(rank.shards->finish());
+          for (int step = 0; step < 2; ++step) {
+            std::string text = message_of([&] {
+              backward();
+              if (group.rank() != quitter) rank.shards->finish();
+            });
+            rank.shards->abandon();
+            if (group.rank() != quitter)
+              TUTTI_CHECK(text.find(fmt::format("rank {} has abandoned the step", quitter)) != std::string::npos,
+                          "{} x {}, K = {}: '{}'", replicas, each, k, text);
+            backward();
+            TUTTI_CHECK(parts_of(rank.shards->finish()) == expected, "other bits after an abandoned step");
+          }
+        });
+      }
+    }
+  }
 }
 
 TEST(InputBuffers, HaveTheSameBitsAndWaitAsAQueueOfThemWould) {

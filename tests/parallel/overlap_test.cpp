@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "tests/support/message_of.h"
+#include "tutti/autograd/tape.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/creation.h"
@@ -158,6 +161,58 @@ TEST(Overlap, ARankThatAbandonsTheStepTellsTheOthers) {
         add(shards, shards.mine().back());
       });
     }
+  }
+}
+
+// All buckets are on their way when one rank gives up: what the others hear it by is the call that ends the step.
+TEST(Overlap, ARankThatAbandonsTheStepWithEverythingSentTellsTheOthers) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    for (const int quitter : {0, ranks - 1}) {
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        Shards shards(2 * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ranks))), &group, leaves(),
+                      Schedule::once_a_step, Overlap::backward);
+        shards.set_reduce_scatter_max_input_buffers(100);
+        const auto backward = [&] {
+          for (const int64_t s : shards.mine()) {
+            if (s == shards.mine().back()) group.barrier();  // which is behind the gate: nothing waits from here on
+            add(shards, s);
+          }
+        };
+        for (int step = 0; step < 3; ++step) {
+          backward();
+          if (group.rank() == quitter) {
+            shards.abandon();
+          } else {
+            const std::string text = message_of([&] { shards.finish(); });
+            EXPECT_NE(text.find(fmt::format("Shards: rank {} has abandoned the step", quitter)), std::string::npos)
+                << text;
+            shards.abandon();
+          }
+          backward();
+          expect_sums(shards.finish(), static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ranks))) * 2);
+        }
+      });
+    }
+  }
+}
+
+// The gradients are added by then, and the others wait in the call that ends the step.
+TEST(Overlap, AHookThatThrowsInFinishTellsTheOthers) {
+  for (const Overlap overlap : {Overlap::backward, Overlap::none}) {
+    comm::run_ranks(3, [&](comm::ProcessGroup& group) {
+      const std::vector<Tensor> parameters = leaves();
+      for (const Tensor& parameter : parameters) requires_grad_(parameter);
+      bool throws = group.rank() == 1;
+      const HookHandle hook = register_hook(parameters[2], [&](const Tensor& gradient) {
+        if (std::exchange(throws, false)) throw UsageError("a hook of rank 1 has no use for this gradient");
+        return gradient;
+      });
+      Shards shards(8, &group, parameters, Schedule::once_a_step, overlap);
+      const std::string text = message_of([&] { step_of(shards); });
+      const char* const expected = group.rank() == 1 ? "a hook of rank 1" : "rank 1";
+      EXPECT_NE(text.find(expected), std::string::npos) << text;
+      expect_sums(step_of(shards), 8);
+    });
   }
 }
 

@@ -209,11 +209,14 @@ std::vector<Tensor> StepExchange::finish(std::vector<GradientNode>& nodes) {
   return finished_.take();
 }
 
-size_t StepExchange::calls_left() const {
-  size_t left = 0, rounds = 1;
+std::vector<comm::ProcessGroup*> StepExchange::calls_left() const {
+  size_t calls = 0, rounds = 1;
   for (const auto& nodes : plan_) rounds = std::max(rounds, nodes.size());
-  for (size_t b = started_; b < buckets_.size(); ++b) left += buckets_[b].uses * rounds;
-  for (size_t b = handed_out_; b < buckets_.size(); ++b) left += !buckets_[b].is_cut() && gathers(buckets_[b]);
+  for (size_t b = started_; b < buckets_.size(); ++b) calls += buckets_[b].uses * rounds;
+  std::vector<comm::ProcessGroup*> left(calls, &group_);
+  for (size_t b = handed_out_; b < buckets_.size(); ++b) {
+    if (gathers(buckets_[b])) left.push_back(keeper_group(buckets_[b], group_, keepers_));
+  }
   return left;
 }
 

@@ -66,8 +66,8 @@ class StepExchange {
   // Starts what is left, waiting for room, and waits for all. Returns one f32 gradient per parameter, or this rank's
   // part of it.
   std::vector<Tensor> finish(std::vector<GradientNode>& nodes);
-  // The number of collectives that this rank has not called yet.
-  size_t calls_left() const;
+  // The groups of the collectives that this rank has not called yet, in their order.
+  std::vector<comm::ProcessGroup*> calls_left() const;
   const InputBufferUse& input_buffers() const { return use_; }
 
  private:

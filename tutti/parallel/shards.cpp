@@ -256,8 +256,8 @@ void Shards::meet(uint64_t layout, const Meeting& meeting) {
   try {
     if (ranks_ > 1 && !overlaps()) group_->checked(comm::CollectiveKind::all_to_all, meeting);
     else meeting();
-  } catch (const UsageError&) {
-    abandon();
+  } catch (const UsageError& error) {
+    abandon(error.what());
     if (ranks_ > 1 && !overlaps()) compare_layouts(layout);
     throw;
   } catch (...) {
@@ -287,7 +287,7 @@ void Shards::reset() {
   exchange_.reset();
   nodes_.clear();
   gate_ = {};
-  is_through_ = has_parted_ = false;
+  is_through_ = has_parted_ = is_closing_ = false;
   tree_.clear();
   tree_.begin(mine_[0]);
   added_ = 0;
@@ -295,14 +295,18 @@ void Shards::reset() {
   loss_ = ExactSum(ExactTerm::value);
 }
 
-// Ranks that move gradients under backward make the same number of calls in every step, carried out or refused, so that
-// they are together again at the beginning of the next one. Before its last shard a rank has called nothing, and others
-// wait for it in the gate.
-void Shards::abandon() {
-  for (size_t left = calls_left(); left > 0; --left) {
+// Ranks that move gradients under backward make the same calls in every step, carried out or refused, to the one that
+// ends it, so that they are together again at the beginning of the next one. Before its last shard a rank has called
+// nothing, and others wait for it in the gate.
+void Shards::abandon() { abandon(""); }
+
+void Shards::abandon(std::string_view why) {
+  for (comm::ProcessGroup* group : calls_left()) {
     try {
-      group_->checked(comm::CollectiveKind::all_reduce,
-                      [&] { throw UsageError(fmt::format("Shards: rank {} has abandoned the step", group_->rank())); });
+      group->checked(comm::CollectiveKind::all_reduce, [&] {
+        throw UsageError(
+            fmt::format("Shards: rank {} has abandoned the step{}{}", group_->rank(), why.empty() ? "" : ": ", why));
+      });
     } catch (const UsageError&) {
       // The others have heard it.
     } catch (const Error&) {
@@ -312,9 +316,10 @@ void Shards::abandon() {
   reset();
 }
 
-size_t Shards::calls_left() {
-  if (!overlaps() || (!exchange_ && tree_.is_empty())) return 0;
-  if (!exchange_) return 1;
+std::vector<comm::ProcessGroup*> Shards::calls_left() {
+  if (is_closing_) return {group_};
+  if (!overlaps() || (!exchange_ && tree_.is_empty())) return {};
+  if (!exchange_) return {group_};
   if (!is_through_ && !has_parted_) {
     try {
       pass_gate();
@@ -322,7 +327,10 @@ size_t Shards::calls_left() {
       // Another rank abandons the step, or all do.
     }
   }
-  return has_parted_ ? 0 : exchange_->calls_left();
+  if (has_parted_) return {};
+  std::vector<comm::ProcessGroup*> left = exchange_->calls_left();
+  left.push_back(group_);
+  return left;
 }
 
 void Shards::skip() {
@@ -366,17 +374,21 @@ ShardSums Shards::finish() {
     }
   });
   ExactSum loss = loss_;
-  reset();  // the step is over
-  for (size_t p = 0; p < parameters_.size(); ++p) {
-    Tensor& gradient = sums.gradients[p];
-    if (!gradient.defined()) continue;
-    if (const StoragePlacement* placement = storage_placement_of(parameters_[p]))
-      gradient = placed_like(placement->master, gradient);
-    else if (dist::is_dtensor(parameters_[p])) gradient = placed_like(parameters_[p], gradient);
-    gradient = autograd::apply_leaf_hooks(parameters_[p], gradient);
-  }
-  sums.squares = squares_of_slices(parameters_, sums.gradients, keepers_, rank_in(group_), ranks_);
-  if (ranks_ > 1) meet(layout, [&] { add_over_ranks(*group_, loss, sums.squares); });
+  reset();
+  is_closing_ = overlaps();
+  meet(layout, [&] {
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      Tensor& gradient = sums.gradients[p];
+      if (!gradient.defined()) continue;
+      if (const StoragePlacement* placement = storage_placement_of(parameters_[p]))
+        gradient = placed_like(placement->master, gradient);
+      else if (dist::is_dtensor(parameters_[p])) gradient = placed_like(parameters_[p], gradient);
+      gradient = autograd::apply_leaf_hooks(parameters_[p], gradient);
+    }
+    sums.squares = squares_of_slices(parameters_, sums.gradients, keepers_, rank_in(group_), ranks_);
+    is_closing_ = false;
+    if (ranks_ > 1) add_over_ranks(*group_, loss, sums.squares);
+  });
   if (mesh_ != nullptr && mesh_->size() > 1) {  // whose ranks have the same loss
     auto words = sums.squares.words();
     mesh_->group()->all_reduce_values<int64_t>(words);

@@ -138,7 +138,8 @@ class Shards {
   void meet(uint64_t layout, const Meeting& meeting);
   void compare_layouts(uint64_t layout) const;
   void check_layouts(std::span<const int64_t> layouts) const;
-  size_t calls_left();
+  void abandon(std::string_view why);
+  std::vector<comm::ProcessGroup*> calls_left();
   void reset();
   bool overlaps() const;
   bool lacks_a_round() const;  // with every_round
@@ -166,6 +167,7 @@ class Shards {
   Tensor layouts_;
   comm::Work gate_;
   bool is_through_ = false, has_parted_ = false;  // the gate has ended, well or in an error of all ranks
+  bool is_closing_ = false;                       // the gradients are added; the call that ends the step is not made
   std::vector<bool> is_taken_;                    // by parameter, whether its sums have moved from the tree to nodes_
   GradientTree tree_;
   size_t added_ = 0;
