@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <optional>
+#include <thread>
+#include <vector>
 
 #include "tests/support/message_of.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/permute.h"
@@ -34,6 +39,11 @@ class MockEngineTest : public ::testing::Test {
     Tensor h = relu(matmul(x, w));
     h = h + exp(neg(h));
     return sum(transpose(h, 0, 1) * 2.0, {.dims = {-1}});
+  }
+
+  static std::vector<float> values_of(const Tensor& t) {
+    const Tensor host = to_contiguous(to_device(t, kCpu));
+    return {host.data<float>(), host.data<float>() + host.numel()};
   }
 
   MockDevice device_;
@@ -72,6 +82,64 @@ TEST_F(MockEngineTest, AFailureOnTheStreamReachesWhoWaits) {
   engine_.fail_launch(2, MockEngine::Failure::on_stream);
   const Tensor y = program(x, w);
   EXPECT_THROW(to_device(y, kCpu), EnvironmentError);
+}
+
+TEST_F(MockEngineTest, AfterAFailureTheSameTensorsCompute) {
+  const Tensor x = to_device(ramp({3, 4}), kMock), w = to_device(ramp({4, 5}), kMock);
+  const std::vector<float> expected = values_of(program(x, w));
+  for (const auto failure : {MockEngine::Failure::at_call, MockEngine::Failure::on_stream}) {
+    for (int n = 1; n <= 5; ++n) {
+      engine_.fail_launch(n, failure);
+      EXPECT_THROW(to_device(program(x, w), kCpu), EnvironmentError) << "launch " << n;
+      default_stream(kMock).synchronize();
+      EXPECT_EQ(values_of(program(x, w)), expected) << "after launch " << n;
+    }
+  }
+}
+
+TEST_F(MockEngineTest, AStreamReadsAnothersResultAfterItsEvent) {
+  const Tensor x = ramp({3, 4}), w = ramp({4, 5});
+  const std::vector<float> expected = values_of(program(x, w));
+  const auto first = device_.make_stream(0), second = device_.make_stream(0);
+  const auto on = [](Stream& stream, const auto& call) {
+    const StreamScope scope(stream);
+    return call();
+  };
+  for (const bool waits : {true, false}) {
+    const Tensor left = on(*first, [&] { return exp(to_device(x, kMock)); });
+    if (waits) second->wait_for(first->record());
+    const Tensor right = on(*second, [&] { return left + left; });
+    EXPECT_GT(first->pending(), 0);
+    const std::vector<float> got = on(*second, [&] { return values_of(right); });
+    EXPECT_EQ(got == values_of(exp(x) + exp(x)), waits) << "a stream that does not wait reads what is not there yet";
+    first->synchronize();
+  }
+  // What fails on one stream is thrown there and nowhere else.
+  engine_.fail_launch(1, MockEngine::Failure::on_stream);
+  const Tensor failed = on(*first, [&] { return exp(to_device(x, kMock)); });
+  const std::vector<float> got =
+      on(*second, [&] { return values_of(program(to_device(x, kMock), to_device(w, kMock))); });
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-5);
+  EXPECT_THROW(first->synchronize(), EnvironmentError);
+}
+
+TEST_F(MockEngineTest, ThreadsShareTheEngine) {
+  for (const bool own_streams : {true, false}) {
+    std::vector<std::thread> threads;
+    for (int64_t rows = 3; rows < 6; ++rows) {
+      threads.emplace_back([this, rows, own_streams] {
+        const auto mine = device_.make_stream(0);
+        std::optional<StreamScope> scope;
+        if (own_streams) scope.emplace(*mine);
+        const Tensor x = ramp({rows, 4}), w = ramp({4, 5});
+        const std::vector<float> expected = values_of(program(to_device(x, kMock), to_device(w, kMock)));
+        for (int round = 0; round < 20; ++round)
+          EXPECT_EQ(values_of(program(to_device(x, kMock), to_device(w, kMock))), expected) << rows << " rows";
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 TEST_F(MockEngineTest, TensorsOfTwoDevicesAreRefused) {

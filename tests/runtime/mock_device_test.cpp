@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/device_backend.h"
@@ -40,6 +41,29 @@ TEST(DeviceBackend, EachDeviceHasOneDefaultStream) {
   EXPECT_NE(&default_stream(mock_at(0)), &default_stream(mock_at(1)));
   EXPECT_EQ(default_stream(mock_at(1)).device(), mock_at(1));
   EXPECT_EQ(default_stream(kCpu).device(), kCpu);
+}
+
+TEST(StreamScope, IsTheCurrentStreamOfItsDeviceAndThread) {
+  MockDevice mock(2);
+  const auto first = mock.make_stream(0), second = mock.make_stream(0), other = mock.make_stream(1);
+  EXPECT_EQ(&current_stream(mock_at(0)), &default_stream(mock_at(0)));
+  {
+    const StreamScope outer(*first);
+    EXPECT_EQ(&current_stream(mock_at(0)), first.get());
+    EXPECT_EQ(&current_stream(mock_at(1)), &default_stream(mock_at(1)));
+    EXPECT_EQ(&current_stream(kCpu), &default_stream(kCpu));
+    {
+      const StreamScope elsewhere(*other), inner(*second);
+      EXPECT_EQ(&current_stream(mock_at(0)), second.get());
+      EXPECT_EQ(&current_stream(mock_at(1)), other.get());
+      Stream* of_another_thread = nullptr;
+      std::thread([&] { of_another_thread = &current_stream(mock_at(0)); }).join();
+      EXPECT_EQ(of_another_thread, &default_stream(mock_at(0)));
+    }
+    EXPECT_EQ(&current_stream(mock_at(0)), first.get());
+    EXPECT_EQ(&current_stream(mock_at(1)), &default_stream(mock_at(1)));
+  }
+  EXPECT_EQ(&current_stream(mock_at(0)), &default_stream(mock_at(0)));
 }
 
 TEST(CpuStream, IsInline) {

@@ -28,6 +28,14 @@ DefaultStreams& default_streams() {
   return *all;
 }
 
+// Apart from the others: every launch on the cpu asks for it.
+Stream& cpu_stream() {
+  static auto* stream = new Stream(kCpu);
+  return *stream;
+}
+
+thread_local const StreamScope* innermost_scope = nullptr;
+
 }  // namespace
 
 DeviceBackend& device_backend(Device device) {
@@ -56,14 +64,22 @@ void register_device_backend(DeviceKind kind, DeviceBackend* backend) {
 }
 
 Stream& default_stream(Device device) {
+  if (device == kCpu) return cpu_stream();
   DefaultStreams& all = default_streams();
   std::lock_guard lock(all.mutex);
   std::unique_ptr<Stream>& stream = all.streams[{device.kind, device.index}];
-  if (!stream) {
-    stream = device.kind == DeviceKind::cpu ? std::make_unique<Stream>(device)
-                                            : device_backend(device).make_stream(device.index);
-  }
+  if (!stream) stream = device_backend(device).make_stream(device.index);
   return *stream;
 }
+
+Stream& current_stream(Device device) {
+  for (const StreamScope* scope = innermost_scope; scope != nullptr; scope = scope->outer_) {
+    if (scope->stream_.device() == device) return scope->stream_;
+  }
+  return default_stream(device);
+}
+
+StreamScope::StreamScope(Stream& stream) : stream_(stream), outer_(std::exchange(innermost_scope, this)) {}
+StreamScope::~StreamScope() { innermost_scope = outer_; }
 
 }  // namespace tutti

@@ -40,7 +40,29 @@ class Stream {
   Device device_;
 };
 
-// The stream that calls without a stream argument use.
+// The stream of a device that every thread has at the start.
 Stream& default_stream(Device device);
+// The stream that calls without a stream argument use on this thread: that of its innermost StreamScope for the device,
+// else the default stream.
+Stream& current_stream(Device device);
+
+// While it lives, calls of this thread on the stream's device use `stream`. Scopes nest; other devices and other
+// threads keep theirs. What one stream reads of another's results waits for an event of it:
+//
+//   StreamScope scope(side);
+//   side.wait_for(default_stream(device).record());
+//   Tensor y = exp(x);  // on `side`, after what made x
+class StreamScope {
+ public:
+  explicit StreamScope(Stream& stream);
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  friend Stream& current_stream(Device device);
+  Stream& stream_;
+  const StreamScope* const outer_;
+};
 
 }  // namespace tutti

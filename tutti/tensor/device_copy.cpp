@@ -201,7 +201,7 @@ DeviceCopyError::DeviceCopyError(CopyStep step, Device source, Device target, co
 Tensor clone_to(const Tensor& source, Device device) {
   check_arguments(source, device);
   before_host_read(source);
-  Stream& stream = default_stream(is_host(source.device()) ? device : source.device());
+  Stream& stream = current_stream(is_host(source.device()) ? device : source.device());
   try {
     const PendingCopy copy = Clone(source, device, stream).run();
     copy.done->wait();

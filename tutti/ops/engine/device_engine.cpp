@@ -13,11 +13,11 @@ class CpuEngine final : public DeviceEngine {
   const codegen::Kernel& kernel_for(const codegen::KernelSpec& spec) override { return codegen::kernel_for(spec); }
   bool runs_compiled_functions() const override { return true; }
   void check(const OpCall& call) override { call.op.check(call); }
-  void launch(LibraryKernel kernel, const OpCall& call, std::span<const Tensor> outputs) override {
+  void launch(LibraryKernel kernel, const OpCall& call, std::span<const Tensor> outputs, Stream&) override {
     kernel(call, outputs);
   }
   uint32_t launch(const LoopPlan& plan, const codegen::Kernel& kernel, const codegen::ParamValue* params,
-                  char* const* data, Device) override {
+                  char* const* data, Stream&) override {
     KernelRun run = plan.run;
     run.entry = kernel.entry;
     run.params = params;

@@ -1,14 +1,15 @@
 // DeviceEngine: how the ops of a kind of device run. There is one for each kind, found by the device of a call's
 // inputs; the memory and the streams of the device are its DeviceBackend's.
 //
-// Engines may be called from any thread. Work is enqueued on the stream that calls without one use (default_stream());
-// what goes wrong on the way is thrown when that stream is waited for.
+// Engines may be called from any thread. A launch enqueues its work on a stream of the device and returns; what goes
+// wrong there is thrown when the stream is waited for. Ops launch on the current_stream() of their thread.
 #pragma once
 
 #include <span>
 
 #include "tutti/ops/engine/loop_plan.h"
 #include "tutti/ops/engine/op_def.h"
+#include "tutti/runtime/stream.h"
 
 namespace tutti {
 
@@ -26,11 +27,11 @@ class DeviceEngine {
   virtual bool runs_compiled_functions() const = 0;
   // OpDef::check of a call, which reads its operands: they are waited for.
   virtual void check(const OpCall& call) = 0;
-  // Runs a library kernel on the device of `call`.
-  virtual void launch(LibraryKernel kernel, const OpCall& call, std::span<const Tensor> outputs) = 0;
-  // Runs a compiled kernel; see launch.h. Returns what it reported, as far as that is known when the call returns.
+  // Enqueues a library kernel on `stream`, which is one of the device of `call`.
+  virtual void launch(LibraryKernel kernel, const OpCall& call, std::span<const Tensor> outputs, Stream& stream) = 0;
+  // Enqueues a compiled kernel; see launch.h. Returns what it reported, as far as that is known when the call returns.
   [[nodiscard]] virtual uint32_t launch(const LoopPlan& plan, const codegen::Kernel& kernel,
-                                        const codegen::ParamValue* params, char* const* data, Device device) = 0;
+                                        const codegen::ParamValue* params, char* const* data, Stream& stream) = 0;
 };
 
 // The engine of the device's kind. UsageError, beginning with `what`, when there is none.

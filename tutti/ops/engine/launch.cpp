@@ -8,7 +8,7 @@ namespace tutti {
 
 uint32_t launch(const LoopPlan& plan, const codegen::Kernel& kernel, const codegen::ParamValue* params,
                 char* const* data, Device device) {
-  return device_engine(device, kernel.name.c_str()).launch(plan, kernel, params, data, device);
+  return device_engine(device, kernel.name.c_str()).launch(plan, kernel, params, data, current_stream(device));
 }
 
 uint32_t launch_part(const LoopPlan& plan, const codegen::Kernel& kernel, const codegen::ParamValue* params,
@@ -32,7 +32,8 @@ void launch_call(const OpCall& call, const TraceKernel* compiled, FunctionRef<vo
 void launch_call(const OpCall& call, std::span<const Tensor> outputs, const TraceKernel* compiled) {
   launch_call(call, compiled, [&] {
     DeviceEngine& engine = engine_of(call, outputs);
-    if (const LibraryKernel kernel = engine.library_kernel(call.op)) engine.launch(kernel, call, outputs);
+    if (const LibraryKernel kernel = engine.library_kernel(call.op))
+      engine.launch(kernel, call, outputs, current_stream(device_of(call, outputs)));
     else run_recipe(call, outputs);
   });
 }

@@ -51,7 +51,7 @@ LibraryKernel MockEngine::library_kernel(const OpDef& op) const {
 const codegen::Kernel& MockEngine::kernel_for(const codegen::KernelSpec& spec) { return codegen::kernel_for(spec); }
 
 void MockEngine::check(const OpCall& call) {
-  default_stream(device_of(call, {})).synchronize();
+  current_stream(device_of(call, {})).synchronize();
   call.op.check(call);
 }
 
@@ -62,11 +62,11 @@ bool MockEngine::begin_launch(const char* what) {
   return true;
 }
 
-void MockEngine::launch(LibraryKernel kernel, const OpCall& call, std::span<const Tensor> outputs) {
+void MockEngine::launch(LibraryKernel kernel, const OpCall& call, std::span<const Tensor> outputs, Stream& stream) {
   const bool fails = begin_launch(call.op.name);
   LateCall late{
       kernel, call.op, {call.inputs.begin(), call.inputs.end()}, {outputs.begin(), outputs.end()}, call.attrs};
-  default_stream(device_of(call, outputs)).submit([late = std::move(late), fails] {
+  stream.submit([late = std::move(late), fails] {
     if (fails) refuse_launch(late.op.name);
     late.run();
   });
@@ -74,11 +74,11 @@ void MockEngine::launch(LibraryKernel kernel, const OpCall& call, std::span<cons
 
 // The operands are addresses here, which nobody keeps: everything before is waited for, and the kernel runs at once.
 uint32_t MockEngine::launch(const LoopPlan& plan, const codegen::Kernel& kernel, const codegen::ParamValue* params,
-                            char* const* data, Device device) {
+                            char* const* data, Stream& stream) {
   const bool fails = begin_launch(kernel.name.c_str());
-  default_stream(device).synchronize();
+  stream.synchronize();
   if (fails) refuse_launch(kernel.name.c_str());
-  return device_engine(kCpu, kernel.name.c_str()).launch(plan, kernel, params, data, kCpu);
+  return device_engine(kCpu, kernel.name.c_str()).launch(plan, kernel, params, data, default_stream(kCpu));
 }
 
 void MockEngine::fail_launch(int n, Failure failure) {

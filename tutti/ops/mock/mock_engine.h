@@ -27,9 +27,9 @@ class MockEngine final : public DeviceEngine {
   const codegen::Kernel& kernel_for(const codegen::KernelSpec& spec) override;
   bool runs_compiled_functions() const override { return false; }
   void check(const OpCall& call) override;
-  void launch(LibraryKernel kernel, const OpCall& call, std::span<const Tensor> outputs) override;
+  void launch(LibraryKernel kernel, const OpCall& call, std::span<const Tensor> outputs, Stream& stream) override;
   uint32_t launch(const LoopPlan& plan, const codegen::Kernel& kernel, const codegen::ParamValue* params,
-                  char* const* data, Device device) override;
+                  char* const* data, Stream& stream) override;
 
   // When a failing launch fails: as an exception of the call, or later, when the stream executes it.
   enum class Failure { at_call, on_stream };
