@@ -8,15 +8,28 @@
 #include "tutti/codegen/gemm/tile_kind.h"
 #include "tutti/runtime/fp_environment.h"
 
+// Before a function: its calls stay calls, into which the compiler does not look. Clang knows only the first half.
+#if __has_cpp_attribute(gnu::noipa)
+#define TUTTI_OPAQUE_CALL [[gnu::noipa]]
+#else
+#define TUTTI_OPAQUE_CALL [[gnu::noinline]]
+#endif
+
 namespace tutti::codegen::stream {
 
-// Denormals are read and written as zero while it lives. What computes meanwhile must be a call into which the compiler
-// does not look
-// ([[gnu::noipa]]): compilers move arithmetic across the instructions that change this mode.
+// Denormals are read and written as zero while it lives. What computes meanwhile must be an opaque call: compilers move
+// arithmetic across the instructions that change this mode, but not a call that accesses memory across an assembly that
+// may do so as well.
 class FlushDenormals {
  public:
-  FlushDenormals() { _mm_setcsr(before_ | kFlushDenormals); }
-  ~FlushDenormals() { _mm_setcsr(before_); }
+  FlushDenormals() {
+    _mm_setcsr(before_ | kFlushDenormals);
+    asm volatile("" ::: "memory");
+  }
+  ~FlushDenormals() {
+    asm volatile("" ::: "memory");
+    _mm_setcsr(before_);
+  }
   FlushDenormals(const FlushDenormals&) = delete;
   FlushDenormals& operator=(const FlushDenormals&) = delete;
 

@@ -98,7 +98,7 @@ struct ColumnBlock {
   }
 
   // The chains of a leaf: of `length` rows of B from `at` on.
-  [[gnu::noipa]] void leaf(const S* at, const T* x_row, int64_t length, T* sums) const {
+  TUTTI_OPAQUE_CALL void leaf(const S* at, const T* x_row, int64_t length, T* sums) const {
     std::fill(sums, sums + rows * width, T{-0.0});
     switch (rows) {
       case 1:

@@ -190,7 +190,7 @@ class LeafLanes {
 
   // sums[group][row][lane] over the first items_ items of each lane, of two groups.
   template <int kRows, class Lanes>
-  [[gnu::noipa]] void chains(const Lanes& left, const Lanes& right, const T* x, int64_t ahead, T* sums) const {
+  TUTTI_OPAQUE_CALL void chains(const Lanes& left, const Lanes& right, const T* x, int64_t ahead, T* sums) const {
     Vector a[kRows], b[kRows];
     for (int64_t r = 0; r < kRows; ++r) a[r] = b[r] = Block::splat(T{-0.0});
     constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(S)) / A::kPerItem;
