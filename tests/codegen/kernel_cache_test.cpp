@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/codegen/support/harness.h"
+#include "tests/support/message_of.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/runtime/fp_environment.h"
@@ -112,6 +113,21 @@ TEST_F(KernelCacheTest, TargetsHaveEntriesOfTheirOwn) {
   const Kernel& wide = cache.get(adding(1), CpuTarget::avx512);
   EXPECT_NE(narrow.entry, wide.entry);
   EXPECT_EQ(entries().size(), 2u);
+}
+
+// What one device has in the cache is never handed to another, whatever the hashes are.
+TEST_F(KernelCacheTest, DevicesHaveEntriesOfTheirOwn) {
+  const CollidingHashesForTests colliding;
+  const Target other(DeviceKind::mock, static_cast<uint8_t>(kTarget));
+  for (const bool warm : {false, true}) {
+    KernelCache cache(options());
+    EXPECT_EQ(result_of(cache.get(adding(1), kTarget), 2), 3);
+    EXPECT_EQ(cache.statistics().disk_hits, warm ? 1 : 0);
+    EXPECT_EQ(message_of([&] { static_cast<void>(cache.get(adding(1), other)); }),
+              "no code is generated for mock:0 with the instructions 0; kernels are compiled for the cpu");
+    EXPECT_EQ(entries().size(), 1u);
+  }
+  EXPECT_EQ(name_of(Target(CpuTarget::avx512)), "cpu avx512");
 }
 
 TEST_F(KernelCacheTest, DamagedEntriesAreCompiledAndWrittenAnew) {

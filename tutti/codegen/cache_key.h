@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel.h"
+#include "tutti/codegen/target.h"
 
 namespace tutti::codegen {
 
@@ -18,6 +18,6 @@ struct CacheKey {
 };
 
 // `spec_key` is KernelSpec::key().
-CacheKey cache_key(std::string_view spec_key, CpuTarget target);
+CacheKey cache_key(std::string_view spec_key, Target target);
 
 }  // namespace tutti::codegen

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <memory>
 
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/generator_fingerprint.h"
 #include "tutti/codegen/llvm/plugin.h"
 #include "tutti/codegen/plugin_file.h"
+#include "tutti/codegen/target.h"
 #include "tutti/core/error.h"
 
 namespace tutti::codegen {
@@ -74,13 +74,16 @@ void* plugin() {
   return library;
 }
 
+// The library generates code for the cpu. It is not opened for another device.
 template <class Function, class Spec>
-std::string call_compiler(Function compile, const Spec& spec, CpuTarget target, const std::string& name) {
+std::string call_compiler(const char* function, const Spec& spec, Target target, const std::string& name) {
+  const CpuTarget instructions = cpu_target_of(target);
+  static const auto compile = find_function<Function>(plugin(), function);
   std::string bytes;
   const CompileSink sink = [](void* context, const char* data, size_t nbytes) {
     static_cast<std::string*>(context)->assign(data, nbytes);
   };
-  switch (compile(&spec, target, sink, &bytes)) {
+  switch (compile(&spec, instructions, sink, &bytes)) {
     case CompileStatus::object:
       return bytes;
     case CompileStatus::usage_error:
@@ -98,19 +101,16 @@ std::string compiler_plugin_path() {
   return path;
 }
 
-std::string compile_object(const KernelSpec& spec, CpuTarget target) {
-  static const auto compile = find_function<CompileFunction>(plugin(), kCompileFunctionName);
-  return call_compiler(compile, spec, target, spec.name);
+std::string compile_object(const KernelSpec& spec, Target target) {
+  return call_compiler<CompileFunction>(kCompileFunctionName, spec, target, spec.name);
 }
 
-std::string compile_object(const GemmKernelSpec& spec, CpuTarget target) {
-  static const auto compile = find_function<CompileGemmFunction>(plugin(), kCompileGemmFunctionName);
-  return call_compiler(compile, spec, target, spec.name());
+std::string compile_object(const GemmKernelSpec& spec, Target target) {
+  return call_compiler<CompileGemmFunction>(kCompileGemmFunctionName, spec, target, spec.name());
 }
 
-std::string compile_object(const AttentionKernelSpec& spec, CpuTarget target) {
-  static const auto compile = find_function<CompileAttentionFunction>(plugin(), kCompileAttentionFunctionName);
-  return call_compiler(compile, spec, target, spec.name());
+std::string compile_object(const AttentionKernelSpec& spec, Target target) {
+  return call_compiler<CompileAttentionFunction>(kCompileAttentionFunctionName, spec, target, spec.name());
 }
 
 }  // namespace tutti::codegen

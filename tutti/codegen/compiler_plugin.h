@@ -5,9 +5,9 @@
 #include <string>
 
 #include "tutti/codegen/attention_kernel.h"
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/kernel.h"
 #include "tutti/codegen/kernel.h"
+#include "tutti/codegen/target.h"
 
 namespace tutti::codegen {
 
@@ -18,8 +18,8 @@ std::string compiler_plugin_path();
 // The relocatable object of `spec`. Opens the plugin on the first call. Any thread. UsageError for an operation that
 // the dtype does not have, EnvironmentError when the plugin is missing, cannot be opened or belongs to another build of
 // Tutti (codegen/generator_fingerprint.h).
-std::string compile_object(const KernelSpec& spec, CpuTarget target);
-std::string compile_object(const GemmKernelSpec& spec, CpuTarget target);
-std::string compile_object(const AttentionKernelSpec& spec, CpuTarget target);
+std::string compile_object(const KernelSpec& spec, Target target);
+std::string compile_object(const GemmKernelSpec& spec, Target target);
+std::string compile_object(const AttentionKernelSpec& spec, Target target);
 
 }  // namespace tutti::codegen

@@ -10,7 +10,7 @@
 namespace tutti::codegen {
 namespace {
 
-constexpr int kVersion = 2;  // of label and contents
+constexpr int kVersion = 3;  // of label and contents
 constexpr uint64_t kLargestEntry = uint64_t{1} << 30;
 constexpr const char* kSuffix = ".kernel";
 constexpr int kLockFiles = 64;
@@ -21,8 +21,7 @@ std::string name_of_file(const CacheEntryName& name) {
 }
 
 std::string label_of(const CacheEntryName& name) {
-  return fmt::format("kernel {} {} {:016x} {}", kVersion, static_cast<int>(name.target), name.fingerprint,
-                     name.spec_key);
+  return fmt::format("kernel {} {} {:016x} {}", kVersion, name_of(name.target), name.fingerprint, name.spec_key);
 }
 
 // The contents of an entry: the offset of the entry point, then code.

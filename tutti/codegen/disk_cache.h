@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "tutti/codegen/cache_key.h"
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/object_loader.h"
+#include "tutti/codegen/target.h"
 #include "tutti/runtime/sealed_cache.h"
 
 namespace tutti::codegen {
@@ -29,7 +29,7 @@ DiskCacheOptions disk_cache_options_from_environment();
 struct CacheEntryName {
   CacheKey key;
   std::string_view spec_key;  // compared in full with the entry's
-  CpuTarget target;
+  Target target;
   uint64_t fingerprint;  // generator_fingerprint()
 };
 

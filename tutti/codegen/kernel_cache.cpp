@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "tutti/codegen/compiler_plugin.h"
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/generator_fingerprint.h"
 #include "tutti/codegen/kernel_check.h"
 #include "tutti/codegen/llvm/plugin.h"
@@ -23,15 +22,15 @@ KernelCache::Slot& KernelCache::slot(const NameView& name) {
   return *made;
 }
 
-const Kernel& KernelCache::get(const KernelSpec& spec, CpuTarget asked) {
-  const CpuTarget target = without_dots(asked);
+const Kernel& KernelCache::get(const KernelSpec& spec, Target target) {
+  if (target.device == DeviceKind::cpu) target = without_dots(cpu_target_of(target));
   return get(spec.key(), spec.name, target, [&] {
     check_kernel(spec);
     return compile_object(spec, target);
   });
 }
 
-const Kernel& KernelCache::get(std::string_view spec_key, const std::string& name, CpuTarget target,
+const Kernel& KernelCache::get(std::string_view spec_key, const std::string& name, Target target,
                                FunctionRef<std::string()> compile) {
   const NameView view{.spec_key = spec_key, .target = target};
   Slot& place = slot(view);
@@ -82,7 +81,7 @@ KernelCache& process_kernel_cache() {
   return *cache;
 }
 
-const Kernel& compile_for(const KernelSpec& spec, CpuTarget target) { return process_kernel_cache().get(spec, target); }
+const Kernel& compile_for(const KernelSpec& spec, Target target) { return process_kernel_cache().get(spec, target); }
 const Kernel& kernel_for(const KernelSpec& spec) { return compile_for(spec, cpu_target()); }
 CacheStatistics cache_statistics() { return process_kernel_cache().statistics(); }
 

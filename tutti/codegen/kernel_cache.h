@@ -9,9 +9,9 @@
 #include <string>
 #include <unordered_map>
 
-#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/disk_cache.h"
 #include "tutti/codegen/kernel.h"
+#include "tutti/codegen/target.h"
 #include "tutti/runtime/function_ref.h"
 
 namespace tutti::codegen {
@@ -21,10 +21,9 @@ class KernelCache {
   explicit KernelCache(DiskCacheOptions options) : disk_(std::move(options)) {}
 
   // Any thread. Errors of the compilation reach every thread that waits for it; the next call tries again.
-  const Kernel& get(const KernelSpec& spec, CpuTarget target);
+  const Kernel& get(const KernelSpec& spec, Target target);
   // The same for any other kind of kernel: `key` is all that determines its machine code, `compile` gives the object.
-  const Kernel& get(std::string_view key, const std::string& name, CpuTarget target,
-                    FunctionRef<std::string()> compile);
+  const Kernel& get(std::string_view key, const std::string& name, Target target, FunctionRef<std::string()> compile);
   CacheStatistics statistics() const;
 
  private:
@@ -37,13 +36,13 @@ class KernelCache {
   // A kernel by all that determines its machine code.
   struct NameView {
     std::string_view spec_key;
-    CpuTarget target;
+    Target target;
     CacheKey hash = cache_key(spec_key, target);
   };
   struct Name {
     explicit Name(const NameView& view) : spec_key(view.spec_key), target(view.target), hash(view.hash) {}
     std::string spec_key;
-    CpuTarget target;
+    Target target;
     CacheKey hash;
   };
   // Not noexcept on purpose: the table then keeps the hash beside each entry.
@@ -72,7 +71,7 @@ class KernelCache {
 // The cache behind kernel_for.
 KernelCache& process_kernel_cache();
 
-// kernel_for with a chosen instruction set, which the machine must have.
-const Kernel& compile_for(const KernelSpec& spec, CpuTarget target);
+// kernel_for with a chosen target, whose instructions the machine must have.
+const Kernel& compile_for(const KernelSpec& spec, Target target);
 
 }  // namespace tutti::codegen
