@@ -41,6 +41,7 @@ TEST(DeviceBackend, EachDeviceHasOneDefaultStream) {
   EXPECT_NE(&default_stream(mock_at(0)), &default_stream(mock_at(1)));
   EXPECT_EQ(default_stream(mock_at(1)).device(), mock_at(1));
   EXPECT_EQ(default_stream(kCpu).device(), kCpu);
+  EXPECT_EQ(&default_stream({DeviceKind::cpu, 1}), &default_stream(kCpu)) << "the host is one device";
 }
 
 TEST(StreamScope, IsTheCurrentStreamOfItsDeviceAndThread) {

@@ -130,7 +130,7 @@ class Shards {
   // shard is the first of the step again. Not collective, but all ranks must begin the same step again. An add() or
   // finish() in which ranks communicate does this when it throws. With Overlap::backward other ranks may have begun to
   // send by then: their backward or finish() throws a UsageError that says which rank has abandoned the step, and they
-  // must abandon it, too.
+  // must abandon it, too. So they do until the last call of finish(), also when a hook of a parameter throws there.
   void abandon();
 
  private:

@@ -64,7 +64,7 @@ void register_device_backend(DeviceKind kind, DeviceBackend* backend) {
 }
 
 Stream& default_stream(Device device) {
-  if (device == kCpu) return cpu_stream();
+  if (device.kind == DeviceKind::cpu) return cpu_stream();
   DefaultStreams& all = default_streams();
   std::lock_guard lock(all.mutex);
   std::unique_ptr<Stream>& stream = all.streams[{device.kind, device.index}];
