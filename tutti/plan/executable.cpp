@@ -102,8 +102,12 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
     }
   }
   const auto wait = [&](const std::vector<Wait>& list) {
-    for (const Wait& w : list)
-      before_host_read(frame.calls[static_cast<size_t>(w.step)].outputs[static_cast<size_t>(w.output)]);
+    for (const Wait& w : list) {
+      Tensor& output = frame.calls[static_cast<size_t>(w.step)].outputs[static_cast<size_t>(w.output)];
+      if (!output.defined()) continue;
+      before_host_read(output);
+      output = {};  // what reads it has the buffer
+    }
   };
   const std::shared_ptr<const Loans> loans = is_lent ? loans_of(frame) : nullptr;
   const auto borrow = [&](size_t s) {

@@ -104,6 +104,7 @@ void Executable::plan_buffers() {
   plan_writes();
   const std::vector<bool> is_kept = plan_kept();
 
+  const auto has_own_memory = [&](size_t b) { return is_kept[b] || graph_.buffers[b].nbytes >= kOwnMemory; };
   std::vector<int32_t> first(count, -1), last(count, -1);
   const auto touch = [&](int32_t buffer, size_t step) {
     const auto b = static_cast<size_t>(buffer);
@@ -111,20 +112,20 @@ void Executable::plan_buffers() {
     if (first[b] < 0) first[b] = static_cast<int32_t>(step);
     last[b] = static_cast<int32_t>(step);
   };
-  for (size_t s = 0; s < steps_.size(); ++s) {
-    for (const Wait& w : waits_[s])
-      touch(std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).outputs[static_cast<size_t>(w.output)].buffer, s);
-    for_each_buffer(steps_[s], [&](int32_t b) { touch(b, s); });
+  for (size_t s = 0; s <= steps_.size(); ++s) {
+    for (const Wait& w : waits_[s]) {
+      // What a collective writes until it is waited for. Memory of its own is held by the call.
+      const Value& v = std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).outputs[static_cast<size_t>(w.output)];
+      if (!has_own_memory(static_cast<size_t>(v.buffer))) touch(v.buffer, s);
+    }
+    if (s < steps_.size()) for_each_buffer(steps_[s], [&](int32_t b) { touch(b, s); });
   }
-  for (const Wait& w : waits_.back())
-    touch(std::get<CallStep>(steps_[static_cast<size_t>(w.step)]).outputs[static_cast<size_t>(w.output)].buffer,
-          steps_.size());
 
   std::vector<Lifetime> lifetimes;
   std::vector<size_t> owner;
   for (size_t b = 0; b < count; ++b) {
     if (first[b] < 0) continue;
-    if (is_kept[b] || graph_.buffers[b].nbytes >= kOwnMemory) {
+    if (has_own_memory(b)) {
       allocates_[static_cast<size_t>(first[b])].push_back(static_cast<int32_t>(b));
       lets_go_[static_cast<size_t>(last[b])].push_back(static_cast<int32_t>(b));
       continue;

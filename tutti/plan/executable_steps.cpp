@@ -89,7 +89,11 @@ void Executable::run_step(size_t index, Frame& frame) const {
   if (const auto* call = std::get_if<CallStep>(&steps_[index])) {
     run_call(index, *call, frame);
     frame.calls[index].inputs.clear();
-    if (!call->op->ordered) frame.calls[index].outputs.clear();  // a collective may still write these
+    std::vector<Tensor>& outputs = frame.calls[index].outputs;
+    if (!call->op->ordered) outputs.clear();
+    for (Tensor& output : outputs) {  // a collective may still write what is pending
+      if (output.defined() && output.storage()->state() != StorageState::pending) output = {};
+    }
     return;
   }
   begin_writes(index, frame);
