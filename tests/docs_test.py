@@ -4,7 +4,8 @@ tests that a table names exist.
 
 A snippet is named by the line before it: <!-- examples/01_fit_a_line.cpp -->
 A table whose last columns are `state`, `test` and `command` (docs/coverage.md) says what there is: each row has one of three states, and
-one that is not planned names a test and a command that runs it.
+one that is not planned names a test and a command that runs it, and one that is planned what the tree would have if it had landed. Other
+pages say that something is planned only with a link to that page.
 """
 import pathlib
 import re
@@ -41,7 +42,41 @@ def faults_of_command(command, programs):
     return [f"{command} starts {name}, which does not exist" for name in named if name not in programs]
 
 
-def faults_of_row(row, tests, programs):
+def plain(text):
+    """Letters and digits of a text: `table_batched` is TableBatched."""
+    return text.lower().replace("_", "")
+
+
+class Landed:
+    """What the tree has, by the names that planned rows give: a path, a configuration key with more than one value (`section.key > 1`), or a
+    part of a word in headers, the program and the changelog."""
+
+    def __init__(self, root):
+        self.root = root
+        self.configuration = (root / "docs/config.md").read_text()
+        sources = [*(root / "tutti").rglob("*.h"), *(root / "cli").glob("*.cpp"), root / "CHANGELOG.md"]
+        self.words = plain("\n".join(source.read_text() for source in sources))
+
+    def has(self, name):
+        if "/" in name:
+            return (self.root / name).exists()
+        key = re.fullmatch(r"\w+\.(\w+) > 1", name)
+        if key:
+            row = re.search(rf"^\| `{key.group(1)}` .*$", self.configuration, re.M)
+            return row is None or "1 in this version" not in row.group()
+        return plain(name) in self.words
+
+
+def faults_of_plan(row, landed):
+    """What is wrong with a row whose state is `planned`."""
+    title = next(iter(row.values()))
+    names = re.findall(r"`([^`]+)`", row["test"])
+    if not re.fullmatch(r"without `[^`]+`(, `[^`]+`)*", row["test"]) or row["command"] != "-":
+        return [f"'{title}' is planned: its test should be 'without' and what it will bring in backquotes, and its command '-'"]
+    return [f"'{title}' is planned, and the tree has {name}" for name in names if landed.has(name)]
+
+
+def faults_of_row(row, tests, programs, landed):
     """What is wrong with a row that has a column `test`."""
     if "" in row:
         return [f"a row has another number of cells than its table: {row['']}"]
@@ -53,8 +88,7 @@ def faults_of_row(row, tests, programs):
     if row["state"] not in STATES:
         faults.append(f"the state of '{title}' is '{row['state']}', expected one of {', '.join(STATES)}")
     elif row["state"] == "planned":
-        if row["test"] != "-" or row["command"] != "-":
-            faults.append(f"'{title}' is planned, and has a test or a command")
+        faults += faults_of_plan(row, landed)
     elif not named:
         faults.append(f"the state of '{title}' is '{row['state']}', and it names no test")
     elif not re.fullmatch(r"`[^`]+`", row["command"]):
@@ -76,6 +110,7 @@ def main(root):
     programs = {f"example_{source.stem}" for source in (root / "examples").glob("[0-9]*.cpp")}
     for source in (root / "cli").glob("*.cpp"):
         programs.update(re.findall(r'add_subcommand\(\s*"(\w+)"', source.read_text()))
+    landed = Landed(root)
     problems = []
     for page in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "tests").rglob("*.md"))]:
         text = page.read_text()
@@ -89,8 +124,11 @@ def main(root):
             elif snippet not in (root / source).read_text():
                 problems.append(f"{name}: the snippet from {source} does not stand in it")
         with_tests = [rows for columns, rows in tables(text) if "test" in columns]
-        problems += [f"{name}: {fault}" for rows in with_tests for row in rows for fault in faults_of_row(row, tests, programs)]
-        if name == pathlib.Path("docs/coverage.md") and not with_tests:
+        problems += [f"{name}: {fault}" for rows in with_tests for row in rows for fault in faults_of_row(row, tests, programs, landed)]
+        if name != pathlib.Path("docs/coverage.md"):
+            cells = [cell for _, rows in tables(text) for row in rows for cell in row.values()]
+            problems += [f"{name}: the cell '{cell}' should link to the row of coverage.md that is planned" for cell in cells if re.match("Planned(?! and )", cell)]
+        elif not with_tests:
             problems.append(f"{name}: no table has a column 'test'")
     print("\n".join(problems) or "all pages agree with the tree")
     return bool(problems)
