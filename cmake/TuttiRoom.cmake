@@ -46,13 +46,18 @@ function(tutti_compile_together)
   endforeach()
 endfunction()
 
-# One room = one static library made of the .cpp files of its folder, with the alias Tutti::<room>.
+# One room = one static library made of the .cpp files of its folder, and with FOLDERS of the folders in it, with the alias Tutti::<room>.
 # DEPS are rooms below it; LIBS are third-party targets its .cpp files use; OPTIONS are compile options of its own; PRECOMPILED
 # is the room, with the same options, whose precompiled header it shares (core by default); a room with OPTIONS or HEADERS and
 # without PRECOMPILED has one of its own, to which HEADERS are added.
 function(tutti_room name)
-  cmake_parse_arguments(ROOM "" "PRECOMPILED" "DEPS;LIBS;OPTIONS;HEADERS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  cmake_parse_arguments(ROOM "FOLDERS" "PRECOMPILED" "DEPS;LIBS;OPTIONS;HEADERS" ${ARGN})
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  if(ROOM_FOLDERS)
+    file(GLOB sources_of_folders CONFIGURE_DEPENDS ${folder}/*/*.cpp)
+    list(APPEND sources ${sources_of_folders})
+  endif()
   if(NOT sources)
     add_library(tutti_${name} INTERFACE)
     set(scope INTERFACE)

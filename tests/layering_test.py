@@ -11,6 +11,7 @@ BELOW = {
     "tensor": {"core", "runtime"},
     "codegen": {"core", "runtime", "tensor"},
     "ops": {"core", "runtime", "tensor", "codegen"},
+    "devices": {"core", "runtime", "tensor", "codegen", "ops"},
     "io": {"core", "runtime", "tensor"},
     "plan": {"core", "runtime", "tensor", "codegen", "ops"},
     "autograd": {"core", "runtime", "tensor", "codegen", "ops"},

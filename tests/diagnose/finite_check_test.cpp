@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "tutti/core/error.h"
-#include "tutti/runtime/mock_device.h"
+#include "tutti/devices/mock/mock_device.h"
 #include "tutti/tensor/device_copy.h"
 
 namespace tutti::comm {

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/message_of.h"
+#include "tutti/devices/mock/mock_device.h"
+#include "tutti/devices/mock/mock_engine.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops/creation.h"
-#include "tutti/ops/mock/mock_engine.h"
 #include "tutti/ops/unary.h"
-#include "tutti/runtime/mock_device.h"
 #include "tutti/tensor/device_copy.h"
 
 namespace tutti::graph {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <string>
 
-#include "tutti/runtime/mock_device.h"
+#include "tutti/devices/mock/mock_device.h"
 
 namespace tutti {
 namespace {

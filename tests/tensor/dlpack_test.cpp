@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/runtime/mock_device.h"
+#include "tutti/devices/mock/mock_device.h"
 #include "tutti/tensor/device_copy.h"
 
 namespace tutti {

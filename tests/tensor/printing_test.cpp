@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tutti/runtime/mock_device.h"
+#include "tutti/devices/mock/mock_device.h"
 #include "tutti/tensor/device_copy.h"
 #include "tutti/tensor/tensor.h"
 

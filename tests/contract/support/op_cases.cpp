@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "tutti/core/hash.h"
+#include "tutti/devices/mock/mock_device.h"
+#include "tutti/devices/mock/mock_engine.h"
 #include "tutti/ops/engine/facets.h"
-#include "tutti/ops/mock/mock_engine.h"
-#include "tutti/runtime/mock_device.h"
 #include "tutti/tensor/device_copy.h"
 
 namespace tutti::testing {

@@ -1,4 +1,4 @@
-#include "tutti/ops/mock/mock_engine.h"
+#include "tutti/devices/mock/mock_engine.h"
 
 #include <utility>
 #include <vector>

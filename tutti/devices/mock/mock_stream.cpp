@@ -1,4 +1,4 @@
-#include "tutti/runtime/mock_stream.h"
+#include "tutti/devices/mock/mock_stream.h"
 
 #include <atomic>
 #include <deque>

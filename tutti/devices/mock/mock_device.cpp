@@ -1,4 +1,4 @@
-#include "tutti/runtime/mock_device.h"
+#include "tutti/devices/mock/mock_device.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/runtime/mock_stream.h"
+#include "tutti/devices/mock/mock_stream.h"
 
 namespace tutti {
 

@@ -1,5 +1,5 @@
 // Ops on the mock device: they run late, fail where they are told to, and never meet a tensor of another device.
-#include "tutti/ops/mock/mock_engine.h"
+#include "tutti/devices/mock/mock_engine.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/message_of.h"
+#include "tutti/devices/mock/mock_device.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/copy.h"
@@ -19,7 +20,6 @@
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/tensor_operators.h"
 #include "tutti/ops/unary.h"
-#include "tutti/runtime/mock_device.h"
 #include "tutti/tensor/device_copy.h"
 
 namespace tutti {
