@@ -75,6 +75,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
+  pid_t pid() const { return pid_; }
   void kill() const { ::kill(-pid_, SIGKILL); }
   // The exit status, 128 + n after signal n.
   int wait() { return take(0); }
@@ -194,7 +195,37 @@ void wait_until_free(const fs::path& run) {
   close(lock);  // what a rank still holds, the next start tells
 }
 
-// Kills the run with all its ranks once its first checkpoint is whole.
+std::string contents_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+pid_t parent_of(pid_t process) {
+  const std::string stat = contents_of(fmt::format("/proc/{}/stat", process));
+  std::istringstream words(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));  // behind the program's name
+  std::string state;
+  pid_t parent = 0;
+  words >> state >> parent;
+  return parent;
+}
+
+// The process of a rank that `launcher` has started, 0 when there is none.
+pid_t process_of_rank(pid_t launcher, int rank) {
+  const std::string wanted = fmt::format("LOCAL_RANK={}", rank);
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+    const pid_t process = std::atoi(entry.path().filename().c_str());
+    pid_t ancestor = process;
+    while (ancestor > 1 && ancestor != launcher) ancestor = parent_of(ancestor);
+    if (ancestor != launcher || process == launcher) continue;
+    std::istringstream variables(contents_of(entry.path() / "environ"));
+    for (std::string variable; std::getline(variables, variable, '\0');) {
+      if (variable == wanted) return process;
+    }
+  }
+  return 0;
+}
+
+// Once the first checkpoint is whole, kills the run with all its ranks, or one rank, whose loss ends the run.
 void kill_in_the_middle(Child& child, const Layout& layout, const fs::path& run, const LayoutsProblem& problem,
                         const fs::path& output) {
   const fs::path checkpoint = run / "checkpoint" / fmt::format("step-{}", middle(problem));
@@ -203,7 +234,9 @@ void kill_in_the_middle(Child& child, const Layout& layout, const fs::path& run,
     if (child.has_ended()) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  child.kill();
+  if (!layout.loses_a_rank) child.kill();
+  else if (const pid_t rank = process_of_rank(child.pid(), 1); rank > 0) ::kill(rank, SIGKILL);
+  else TUTTI_CHECK_ENV(child.has_ended(), "layout {}: found no process of rank 1", layout.name);
   child.wait();
   wait_until_free(run);
 }

@@ -29,6 +29,7 @@ struct Layout {
   std::vector<std::string> variables;  // NAME=value
   // Flags of a second start that goes on where the first, killed after its first checkpoint, left off; empty: none.
   std::vector<std::string> resumed_with = {};
+  bool loses_a_rank = false;  // the first start ends because rank 1 alone is killed; else all of it is
   bool is_control = false;
   std::string why_not = {};       // why it cannot run here
   std::string base = kReference;  // the row it is compared with; its own name: nothing

@@ -1,18 +1,15 @@
 // `tutti bench layouts`.
 #include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/layouts_bench.h"
 #include "cli/command.h"
+#include "cli/end_on_signal.h"
 #include "cli/runs_folder.h"
 
 namespace tutti::cli {
@@ -73,30 +70,6 @@ void print(const bench::Layout& layout, const bench::LayoutResult& result, const
   }
   std::fflush(stdout);
 }
-
-// Ctrl-C and SIGTERM end the run that is under way, too, and leave no folder behind. Make it before other threads.
-class EndOnSignal {
- public:
-  explicit EndOnSignal(RunsFolder& folder) {
-    sigemptyset(&signals_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals_, number);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    watch_ = std::jthread([this, &folder](const std::stop_token& stop) {
-      const timespec moment{.tv_sec = 0, .tv_nsec = 50'000'000};
-      while (!stop.stop_requested()) {
-        const int number = sigtimedwait(&signals_, nullptr, &moment);
-        if (number < 0) continue;
-        bench::kill_running_layout();
-        folder.remove();
-        _exit(128 + number);
-      }
-    });
-  }
-
- private:
-  sigset_t signals_;
-  std::jthread watch_;
-};
 
 int run_layouts(const LayoutsFlags& flags) {
   RunsFolder folder(flags.keep, "tutti-layouts");

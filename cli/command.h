@@ -27,6 +27,7 @@ void add_diff(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action, int argc, char** argv);
+void add_demo(CLI::App& app, Action& action);
 void add_env(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);
 // Rewrites tensors on the command line that CLI11 would take for lists of its own.

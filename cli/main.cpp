@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "tutti " TUTTI_VERSION);
   app.require_subcommand(1);
   cli::Action action;
+  cli::add_demo(app, action);
   cli::add_train(app, action, argc, argv);
   cli::add_plan(app, action);
   cli::add_launch(app, action, argc, argv);
