@@ -49,7 +49,7 @@ def start_peer(args, mode, way, threads):
         return None, f"{peer.name} is missing: {warm['missing']}"
     peer.ask("peak")
     peer.about |= {"first_loss": warm["losses"][0], "threads": threads}
-    return peer, min(peer.ask(str(args.steps))["us"])
+    return peer, min(peer.ask(str(max(args.steps, 5)))["us"])  # few steps may meet a moment at which others have the machine
 
 
 def best_peer(args, mode, way, cores):
