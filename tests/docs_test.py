@@ -112,7 +112,7 @@ def main(root):
         programs.update(re.findall(r'add_subcommand\(\s*"(\w+)"', source.read_text()))
     landed = Landed(root)
     problems = []
-    for page in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "tests").rglob("*.md"))]:
+    for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md")), *sorted((root / "tests").rglob("*.md"))]:
         text = page.read_text()
         name = page.relative_to(root)
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
