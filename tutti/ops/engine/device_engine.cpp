@@ -26,19 +26,14 @@ class CpuEngine final : public DeviceEngine {
   }
 };
 
-// By kind. The cpu's place holds its engine from the start.
-using Engines = std::array<std::atomic<DeviceEngine*>, kNumDeviceKinds>;
-
-Engines& engines() {
-  static CpuEngine cpu;
-  static Engines table{&cpu};
-  return table;
-}
+constinit CpuEngine cpu_engine;
+// By kind. The cpu's place holds its engine from the start, also in the constructors of other files' statics.
+constinit std::array<std::atomic<DeviceEngine*>, kNumDeviceKinds> engines{&cpu_engine};
 
 }  // namespace
 
 DeviceEngine& device_engine(Device device, const char* what) {
-  DeviceEngine* engine = engines()[static_cast<size_t>(device.kind)].load(std::memory_order_acquire);
+  DeviceEngine* engine = engines[static_cast<size_t>(device.kind)].load(std::memory_order_acquire);
   TUTTI_CHECK(engine != nullptr,
               "{}: no kernels are registered for {}; copy the tensors to the cpu, or register a DeviceEngine", what,
               to_string(device));
@@ -47,7 +42,7 @@ DeviceEngine& device_engine(Device device, const char* what) {
 
 void register_device_engine(DeviceKind kind, DeviceEngine* engine) {
   TUTTI_CHECK(kind != DeviceKind::cpu, "the cpu is built in; register an engine for another kind of device");
-  engines()[static_cast<size_t>(kind)].store(engine, std::memory_order_release);
+  engines[static_cast<size_t>(kind)].store(engine, std::memory_order_release);
 }
 
 void check_devices(const OpCall& call) {

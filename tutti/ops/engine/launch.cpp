@@ -20,7 +20,11 @@ uint32_t launch_part(const LoopPlan& plan, const codegen::Kernel& kernel, const 
   return run_nest_part(plan.nest, plan.outer_end, run, part, moved);
 }
 
-void launch_call(const OpCall& call, const TraceKernel* compiled, FunctionRef<void()> run) {
+namespace {
+
+// What every call has around its kernel. A template, because an eager call of a few elements notices a call more.
+template <class Run>
+void launch_around(const OpCall& call, const TraceKernel* compiled, const Run& run) {
   const EffectCheck effects(call);
   {
     const KernelTrace trace(call, compiled);
@@ -29,8 +33,14 @@ void launch_call(const OpCall& call, const TraceKernel* compiled, FunctionRef<vo
   effects.finish();
 }
 
+}  // namespace
+
+void launch_call(const OpCall& call, const TraceKernel* compiled, FunctionRef<void()> run) {
+  launch_around(call, compiled, run);
+}
+
 void launch_call(const OpCall& call, std::span<const Tensor> outputs, const TraceKernel* compiled) {
-  launch_call(call, compiled, [&] {
+  launch_around(call, compiled, [&] {
     DeviceEngine& engine = engine_of(call, outputs);
     if (const LibraryKernel kernel = engine.library_kernel(call.op))
       engine.launch(kernel, call, outputs, current_stream(device_of(call, outputs)));
