@@ -106,7 +106,7 @@ int show_bits(const std::string& keep) {
   const auto begin = std::chrono::steady_clock::now();
   const bench::LayoutsProblem problem{.config = write_demo_configuration(folder.path()), .overrides = {}, .steps = 16};
   fmt::print("A small language model is trained for {} steps, each time on other ranks.\n\n", problem.steps);
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0) return 1;  // status_after_output() says why
   std::vector<LayoutResult> results;
   bool is_kept_promise = true;
   int number = 0;

@@ -31,6 +31,7 @@ const std::map<std::string, std::string> kCalls = {
     {"bench choice", ""},
     {"bench comm", "--op barrier"},
     {"bench compile", "--model tiny --rows 1 --sequence-length 32"},
+    {"demo bits", ""},
     {"bench layouts", "run.toml --steps 2 --only two-ranks"},
     {"bench loss", "--tokens 8 --features 8 --vocab 8 --repeats 1"},
     {"bench math", "--small --only atan2"},
