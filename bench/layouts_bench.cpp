@@ -225,6 +225,17 @@ pid_t process_of_rank(pid_t launcher, int rank) {
   return 0;
 }
 
+// Kills one rank; nothing when the run has ended meanwhile.
+void kill_rank(Child& child, int rank) {
+  while (!child.has_ended()) {
+    if (const pid_t process = process_of_rank(child.pid(), rank); process > 0) {
+      ::kill(process, SIGKILL);
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 // Once the first checkpoint is whole, kills the run with all its ranks, or one rank, whose loss ends the run.
 void kill_in_the_middle(Child& child, const Layout& layout, const fs::path& run, const LayoutsProblem& problem,
                         const fs::path& output) {
@@ -235,8 +246,7 @@ void kill_in_the_middle(Child& child, const Layout& layout, const fs::path& run,
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   if (!layout.loses_a_rank) child.kill();
-  else if (const pid_t rank = process_of_rank(child.pid(), 1); rank > 0) ::kill(rank, SIGKILL);
-  else TUTTI_CHECK_ENV(child.has_ended(), "layout {}: found no process of rank 1", layout.name);
+  else kill_rank(child, 1);
   child.wait();
   wait_until_free(run);
 }
