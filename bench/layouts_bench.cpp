@@ -247,7 +247,9 @@ void kill_in_the_middle(Child& child, const Layout& layout, const fs::path& run,
   }
   if (!layout.loses_a_rank) child.kill();
   else kill_rank(child, 1);
-  child.wait();
+  const int status = child.wait();
+  TUTTI_CHECK_ENV(status != 0 || !layout.loses_a_rank,
+                  "layout {}: the run ended before its rank could be killed; let it take more steps", layout.name);
   wait_until_free(run);
 }
 
