@@ -47,6 +47,11 @@ void Optimizer::zero_grad() {
 }
 
 // The ratio of the groups' learning rates stays.
+double Optimizer::lr() const {
+  TUTTI_CHECK(!group_lrs_.empty(), "Optimizer::lr: the optimizer has no parameters, and so no learning rate");
+  return group_lrs_[0] * lr_factor_;
+}
+
 std::vector<double> Optimizer::lrs_of(double lr) const {
   std::vector<double> lrs(group_lrs_.size(), lr);
   for (size_t g = 1; g < lrs.size(); ++g) {

@@ -55,6 +55,9 @@ class Optimizer {
   double lr_factor() const { return lr_factor_; }
   void set_lr_factor(double factor) { lr_factor_ = factor; }
 
+  // The learning rate of the first group times lr_factor(). UsageError when there is no parameter.
+  double lr() const;
+
   // One step in explicit form: updates parameter i of parameters() with grads[i] times `grad_scale`. `lr` is the
   // learning rate of the first group; those of the others keep their ratio to it. A parameter that was frozen meanwhile
   // is skipped. UsageError, before any parameter changes, when another gradient is undefined, not f32 of the
