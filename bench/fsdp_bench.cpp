@@ -121,12 +121,12 @@ class Bench {
     row(
         "reduce gradients to the ranks that store them", problem_.group_bytes, repeats(), [] {},
         [&] {
-          for (size_t s = 0; s < shards.mine().size(); ++s) {
+          for (parallel::Shard& shard : shards.step(0)) {
             for (size_t p = leaves.size(); p-- > 0;) {
-              shards.sink()->use(static_cast<int32_t>(p), 0, ones(leaves[p].sizes()));
-              shards.sink()->finished(static_cast<int32_t>(p));
+              shard.sink()->use(static_cast<int32_t>(p), 0, ones(leaves[p].sizes()));
+              shard.sink()->finished(static_cast<int32_t>(p));
             }
-            shards.add(ones({1}));
+            shard.add(ones({1}));
           }
           shards.finish();
         });

@@ -27,7 +27,8 @@ struct Stepper {
   }
   // Returns a hash of the gradients.
   uint64_t run() {
-    for (size_t s = 0; s < shards.mine().size(); ++s) shards.add(step.run(model.batch, model.labels, model.scale));
+    for (size_t s = 0; s < shards.local_shards().size(); ++s)
+      shards.add(step.run(model.batch, model.labels, model.scale));
     uint64_t hash = 0;
     for (const Tensor& gradient : shards.finish().gradients)
       hash = gradient.defined() ? hash64(gradient.raw_data(), static_cast<size_t>(gradient.nbytes()), hash) : hash;
@@ -76,7 +77,7 @@ std::vector<InputBuffersResult> run_input_buffers_case(comm::ProcessGroup& group
   std::vector<InputBuffersResult> results;
   for (size_t k = 0; k < steppers.size(); ++k) {
     const Stepper& s = *steppers[k];
-    const parallel::Shards::EarlyBuckets seen = s.shards.early_buckets();
+    const parallel::EarlyBuckets seen = s.shards.early_buckets();
     results.push_back({.buffers = buffers[k],
                        .ranks = group.size(),
                        .transport = group.backend(DeviceKind::cpu).name(),

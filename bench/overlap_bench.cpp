@@ -62,7 +62,7 @@ Step quickstart_step(comm::ProcessGroup& group) {
   }
   return [modes](Mode mode) {
     parallel::Shards& shards = *modes->shards[mode];
-    for (size_t s = 0; s < shards.mine().size(); ++s)
+    for (size_t s = 0; s < shards.local_shards().size(); ++s)
       shards.add(modes->steps[mode]->run(modes->shard->batch, modes->shard->labels, modes->shard->scale));
     shards.finish();
   };

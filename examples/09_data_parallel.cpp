@@ -47,21 +47,15 @@ std::string train(comm::ProcessGroup& group) {
   seed_all(1);
   Classifier model;
   nn::initialize(model);
-  const auto optimizer = optim::make_adamw(model.named_parameters());
-  parallel::Shards shards(kShards, &group, nn::leaves_of(model.named_parameters()));
+  const auto optimizer = optim::make_adamw(model.named_parameters(), {.lr = 0.01});
+  parallel::Shards shards(kShards, &group, nn::leaves_of(optimizer->parameters()));
   double loss = 0;
   for (int step = 1; step <= 200; ++step) {
-    for (const int64_t s : shards.mine()) {
-      const DrawScope draws(step, s);  // the masks of dropout depend on step and shard, not on the rank
-      const Tensor points = uniform(
-          {kRows, 2}, random_key("points", 0, static_cast<uint32_t>(step), static_cast<uint32_t>(s)), -1.0, 1.0);
-      const Tensor losses = cross_entropy(model.forward(points), labels_of(points));
-      backward(losses, full_like(losses, 1.0 / (kShards * kRows)), {.sink = shards.sink()});
-      shards.add(losses);
+    for (parallel::Shard& shard : shards.step(step)) {  // what is drawn depends on step and shard, not on the rank
+      const Tensor points = uniform({kRows, 2}, -1.0, 1.0);
+      shard.backward(cross_entropy(model.forward(points), labels_of(points)), 1.0 / (kShards * kRows));
     }
-    const parallel::ShardSums sums = shards.finish();
-    optimizer->step(sums.gradients, 0.01);
-    loss = sums.loss / (kShards * kRows);
+    loss = shards.finish_step(*optimizer).loss / (kShards * kRows);
   }
   uint64_t weights = 0;
   for (const auto& [name, values] : model.state_dict())

@@ -35,7 +35,7 @@ TEST(CompiledGathers, FollowTheBlocksInForwardAndBackward) {
              "start (blocks.2)", "end", "start (blocks.1)", "end", "start (blocks.0)", "end"}};
         for (int round = 0; round < 3; ++round) {
           chain.shards->abandon();  // so that the parameters stay
-          chain.root->begin_round();
+          const Shard shard = chain.open();
           Profiler profiler;
           TUTTI_CHECK(profiler.start({.filter = TraceFilter::this_rank, .memory = false}).ok(), "no session");
           step(full({2, kWidth}, 0.5));
@@ -72,7 +72,8 @@ TEST(CompiledGathers, HoldTwoBlocksAtATime) {
           auto& allocator = RankContext::current().allocator();
           const int64_t before = held_bytes(), whole = block_bytes(kWidth * kWidth * 4), part = whole / 2;
           for (int round = 0; round < 4; ++round) {
-            chain.root->begin_round();
+            chain.shards->abandon();
+            const Shard shard = chain.open();
             const Tensor x = requires_grad_(full({2, kWidth}, 0.5));
             allocator.reset_peak();
             if (is_one_graph) both(x);

@@ -20,7 +20,7 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/sum_to.h"
-#include "tutti/parallel/expert_shards.h"
+#include "tutti/parallel/shards.h"
 #include "tutti/parallel/tensor_parallel.h"
 #include "tutti/runtime/rank_context.h"
 
@@ -173,18 +173,19 @@ TEST(ExpertParallel, AStepAfterARefusedOneIsAsWithoutIt) {
     nn::initialize(layer);
     std::vector<Tensor> leaves;
     for (const auto& [name, p] : layer.named_parameters()) leaves.push_back(p.leaf());
-    ExpertShards shards(kShards, {.all = &world, .experts = all->slice({"ep"}), .replicas = all->group("efsdp").get()},
-                        leaves, Schedule::every_round, Overlap::none);
+    const ExpertRanks ranks{.all = &world, .experts = all->slice({"ep"}), .replicas = all->group("efsdp").get()};
+    Shards shards(kShards, &world, leaves, Schedule::every_round, Overlap::none,
+                  expert_classes(leaves, kShards, ranks));
     const auto run = [&](int64_t s) {
       const Tensor y = layer.forward(tokens_of(s, DType::f32));
       backward(y, full_like(y, 0.5), {.sink = shards.sink()});
     };
     const auto step = [&] {
-      for (const int64_t s : shards.mine()) run(s), shards.add(zeros({1}));
+      for (const int64_t s : shards.local_shards()) run(s), shards.add(zeros({1}));
       return shards.finish();
     };
     const ShardSums before = step();
-    run(shards.mine()[0]);
+    run(shards.local_shards()[0]);
     EXPECT_THROW(shards.add(zeros({1}, DType::f64)), UsageError);
     const ShardSums after = step();
     for (size_t p = 0; p < leaves.size(); ++p)

@@ -51,15 +51,19 @@ TEST(FullyShard, BackwardGathersAmongThoseThatHaveKeptTheCopies) {
             return rank.allocator().statistics().current_by_category[static_cast<size_t>(MemoryCategory::parameters)];
           };
           const int64_t before = rank.sent_bytes, held_before = held_bytes();
-          const Tensor loss = forward();
-          const int64_t between = rank.sent_bytes, held_between = held_bytes();
-          TUTTI_CHECK(sharded.is_unsharded() == (keepers == 1), "between forward and backward of {} keepers", keepers);
-          backward(loss, ones(loss.sizes()), {.sink = shards.sink()});
-          if (group.rank() == 3) {
-            sent[i] = {between - before, rank.sent_bytes - between};
-            held[i] = {held_between - held_before, held_bytes() - held_before};
+          {
+            Shard shard = shards.open(group.rank());
+            const Tensor loss = forward();
+            const int64_t between = rank.sent_bytes, held_between = held_bytes();
+            TUTTI_CHECK(sharded.is_unsharded() == (keepers == 1), "between forward and backward of {} keepers",
+                        keepers);
+            backward(loss, ones(loss.sizes()), {.sink = shard.sink()});
+            if (group.rank() == 3) {
+              sent[i] = {between - before, rank.sent_bytes - between};
+              held[i] = {held_between - held_before, held_bytes() - held_before};
+            }
+            shard.add(loss);
           }
-          shards.add(loss);
           shards.finish();
           // Forwards without backward gather from what was kept, and hold no more.
           const NoGradScope no_grad;
@@ -112,38 +116,40 @@ TEST(FullyShardErrors, NameTheNumbersOfRanksThatCanKeepCopies) {
 }
 
 TEST(FullyShard, GivesCopiesBackBetweenForwardAndBackward) {
-  comm::run_ranks(2,
-                  [&](comm::ProcessGroup& group) {
-                    seed_all(5);
-                    Model model;
-                    const FullyShardOptions options{.mesh = mesh_for(group, 1)};
-                    const ShardedModule block = fully_shard(*(*model.blocks)[0], options),
-                                        root = fully_shard(model, options);
-                    nn::initialize(model);
-                    EXPECT_FALSE(root.is_shared());
-                    EXPECT_FALSE(block.is_unsharded());
-                    std::vector<Tensor> leaves = nn::leaves_of(model.named_parameters());
-                    std::erase_if(leaves, [](const Tensor& leaf) { return !requires_grad(leaf); });
-                    Shards shards(2, &group, leaves);
-                    const Tensor losses = model.losses(numbers(0, group.rank(), 0), numbers(0, group.rank(), 5), false);
-                    EXPECT_FALSE(block.is_unsharded()) << "between forward and backward";
-                    EXPECT_TRUE(root.is_unsharded()) << "the root keeps its copies";
-                    backward(losses, ones(losses.sizes()), {.sink = shards.sink()});
-                    EXPECT_FALSE(block.is_unsharded()) << "when backward has its gradients";
-                    shards.add(losses);
-                    shards.finish();
-                    {
-                      const UnshardedScope whole(root);
-                      if (group.rank() == 0) model.losses(numbers(0, 0, 0), numbers(0, 0, 5), false);
-                      EXPECT_TRUE(block.is_unsharded()) << "while a scope keeps them, one rank may read alone";
-                    }
-                    EXPECT_FALSE(block.is_unsharded());
-                    block.unshard();
-                    EXPECT_TRUE(block.is_unsharded());
-                    block.reshard();
-                    EXPECT_FALSE(block.is_unsharded());
-                  },
-                  {.transport = "gloo"});
+  comm::run_ranks(
+      2,
+      [&](comm::ProcessGroup& group) {
+        seed_all(5);
+        Model model;
+        const FullyShardOptions options{.mesh = mesh_for(group, 1)};
+        const ShardedModule block = fully_shard(*(*model.blocks)[0], options), root = fully_shard(model, options);
+        nn::initialize(model);
+        EXPECT_FALSE(root.is_shared());
+        EXPECT_FALSE(block.is_unsharded());
+        std::vector<Tensor> leaves = nn::leaves_of(model.named_parameters());
+        std::erase_if(leaves, [](const Tensor& leaf) { return !requires_grad(leaf); });
+        Shards shards(2, &group, leaves);
+        {
+          Shard shard = shards.open(group.rank());
+          const Tensor losses = model.losses(numbers(0, group.rank(), 0), numbers(0, group.rank(), 5), false);
+          EXPECT_FALSE(block.is_unsharded()) << "between forward and backward";
+          EXPECT_TRUE(root.is_unsharded()) << "the root keeps its copies";
+          shard.backward(losses);
+          EXPECT_FALSE(block.is_unsharded()) << "when backward has its gradients";
+        }
+        shards.finish();
+        {
+          const UnshardedScope whole(root);
+          if (group.rank() == 0) model.losses(numbers(0, 0, 0), numbers(0, 0, 5), false);
+          EXPECT_TRUE(block.is_unsharded()) << "while a scope keeps them, one rank may read alone";
+        }
+        EXPECT_FALSE(block.is_unsharded());
+        block.unshard();
+        EXPECT_TRUE(block.is_unsharded());
+        block.reshard();
+        EXPECT_FALSE(block.is_unsharded());
+      },
+      {.transport = "gloo"});
 }
 
 }  // namespace

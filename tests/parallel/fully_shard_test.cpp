@@ -189,8 +189,7 @@ TEST(FullyShard, HooksSeeTheGradientOfTheStep) {
     });
     Shards shards(2, &group, {p.leaf()});
     const Tensor losses = model.losses(numbers(0, group.rank(), 0), numbers(0, group.rank(), 5), false);
-    backward(losses, ones(losses.sizes()), {.sink = shards.sink()});
-    shards.add(losses);
+    shards.open(group.rank()).backward(losses);
     const ShardSums sums = shards.finish();
     EXPECT_EQ(calls, 1);
     EXPECT_EQ(sums.squares.value(), 0.0);

@@ -53,7 +53,7 @@ void deliver(Shards& shards, int64_t shard) {
 // The largest number of maximal nodes of any prefix of the shards.
 int64_t most_nodes(const std::vector<int64_t>& shards) {
   size_t most = 0;
-  NodeStack stack;
+  NodeSums stack;
   for (const int64_t s : shards) {
     stack.push(s, Tensor::of<float>({0}), true);
     most = std::max(most, stack.nodes().size());
@@ -82,14 +82,14 @@ TEST_P(GradientMemory, IsThatOfTheNodesAndOneSet) {
     };
     const int64_t before = gradients(allocator.statistics().current_by_category);
     allocator.reset_peak();
-    for (const int64_t s : shards.mine()) {
+    for (const int64_t s : shards.local_shards()) {
       deliver(shards, s);
       shards.add(Tensor::of<float>({1.0f}));
     }
     const ShardSums sums = shards.finish();
     const double sets = static_cast<double>(gradients(allocator.statistics().at_peak_by_category) - before) /
                         static_cast<double>(bytes_of_a_set());
-    EXPECT_LE(sets, static_cast<double>(most_nodes(shards.mine()) + 1)) << "rank " << group.rank();
+    EXPECT_LE(sets, static_cast<double>(most_nodes(shards.local_shards()) + 1)) << "rank " << group.rank();
     EXPECT_GE(sets, 1.0);
     for (const size_t p : {size_t{0}, size_t{7}, size_t{39}}) {
       for (int64_t i = 0; i < sums.gradients[p].numel(); i += 997)
@@ -99,10 +99,10 @@ TEST_P(GradientMemory, IsThatOfTheNodesAndOneSet) {
 }
 
 // A sum takes the memory of its left term, unless somebody else can read it.
-TEST(NodeStack, AddsInPlaceWhereNobodyElseHoldsTheMemory) {
+TEST(NodeSums, AddsInPlaceWhereNobodyElseHoldsTheMemory) {
   const auto term = [] { return Tensor::of<float>({1.0f, 2.0f}); };
   const auto sum_with = [&](Tensor left) {
-    NodeStack stack;
+    NodeSums stack;
     const void* const memory = left.raw_data();
     stack.push(0, std::move(left));
     stack.push(1, term());

@@ -21,7 +21,7 @@ Tensor leaf(float value) {
 
 // The gradient of a shard is (2 (s + 1), s + 1): `a` has two uses.
 void run_shards(Shards& shards, const Tensor& a, const Tensor& b) {
-  for (const int64_t s : shards.mine()) {
+  for (const int64_t s : shards.local_shards()) {
     const double x = static_cast<double>(s + 1);
     const Tensor loss = add(add(mul(a, x), mul(a, x)), mul(b, x));
     backward(loss, {}, {.sink = shards.sink()});

@@ -63,13 +63,13 @@ float value_of(int64_t shard, int64_t parameter, int64_t i) {
   return static_cast<float>((shard * 37 + parameter * 11 + i * 7) % 101 - 50) * 0.37F;
 }
 
-void deliver(Shards& shards, int64_t shard) {
+void deliver(const Shard& shard) {
   for (int64_t p = kBuckets; p-- > 0;) {
     const MemoryCategoryScope category(MemoryCategory::gradients);
     const Tensor g = Tensor::empty({kRows, kColumns});
-    for (int64_t i = 0; i < g.numel(); ++i) g.data<float>()[i] = value_of(shard, p, i);
-    shards.sink()->use(static_cast<int32_t>(p), 0, g);
-    shards.sink()->finished(static_cast<int32_t>(p));
+    for (int64_t i = 0; i < g.numel(); ++i) g.data<float>()[i] = value_of(shard.index(), p, i);
+    shard.sink()->use(static_cast<int32_t>(p), 0, g);
+    shard.sink()->finished(static_cast<int32_t>(p));
   }
 }
 
@@ -107,10 +107,10 @@ TEST(InputBuffers, ARankOfReplicasThatAbandonsTheStepTellsTheOthers) {
                                                                   {.names = {"dp_replicate", "dp_shard"}}));
           rank.shards->set_reduce_scatter_max_input_buffers(k);
           const auto backward = [&] {
-            for (const int64_t s : rank.shards->mine()) {
-              if (s == rank.shards->mine().back()) group.barrier();  // which is behind the gate
-              deliver(*rank.shards, s);
-              rank.shards->add(ones({1}));
+            for (Shard& shard : rank.shards->step(0)) {
+              if (shard.index() == rank.shards->local_shards().back()) group.barrier();  // which is behind the gate
+              deliver(shard);
+              shard.add(ones({1}));
             }
           };
           backward();
@@ -141,17 +141,17 @@ TEST(InputBuffers, HaveTheSameBitsAndWaitAsAQueueOfThemWould) {
         Rank rank(group);
         rank.shards->set_reduce_scatter_max_input_buffers(k);
         for (int step = 0; step < 3; ++step) {
-          for (const int64_t s : rank.shards->mine()) {
+          for (Shard& shard : rank.shards->step(0)) {
             if (step == 1 && group.rank() == 1)
               std::this_thread::sleep_for(std::chrono::milliseconds(5));  // who is late does not matter
-            deliver(*rank.shards, s);
-            rank.shards->add(ones({1}));
+            deliver(shard);
+            shard.add(ones({1}));
           }
           std::vector<float> values = parts_of(rank.shards->finish());
           std::vector<float>& first = expected[static_cast<size_t>(group.rank())];
           if (first.empty()) first = values;
           TUTTI_CHECK(values == first, "K = {} has other bits", k);
-          const Shards::EarlyBuckets seen = rank.shards->early_buckets();
+          const EarlyBuckets seen = rank.shards->early_buckets();
           const Simulated simulated = simulate(kBuckets, static_cast<size_t>(k));
           TUTTI_CHECK(seen.all == kBuckets && seen.use.waits == simulated.waits && seen.use.most == simulated.most,
                       "K = {}: {} buckets, {} waits, {} at once; expected {} waits and {}", k, seen.all, seen.use.waits,
@@ -172,14 +172,14 @@ TEST(InputBuffers, TakeTheMemoryOfOneBucketEach) {
     comm::run_ranks(2, [&](comm::ProcessGroup& group) {
       Rank rank(group);
       rank.shards->set_reduce_scatter_max_input_buffers(k);
-      for (const int64_t s : rank.shards->mine()) {
-        if (s == rank.shards->mine().back()) {
+      for (Shard& shard : rank.shards->step(0)) {
+        if (shard.index() == rank.shards->local_shards().back()) {
           group.barrier();  // which is behind the gate
           while (group.rank() == 1 && !is_full) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           RankContext::current().allocator().reset_peak();
         }
-        deliver(*rank.shards, s);
-        rank.shards->add(ones({1}));
+        deliver(shard);
+        shard.add(ones({1}));
       }
       if (group.rank() == 0) {
         peaks[static_cast<size_t>(k)] = RankContext::current().allocator().statistics().peak_bytes;
@@ -218,9 +218,9 @@ TEST(InputBuffers, TheirWaitsStandInATraceOverASlowTransport) {
       rank.shards->set_reduce_scatter_max_input_buffers(k);
       Profiler profiler;
       TUTTI_CHECK(profiler.start({.filter = TraceFilter::this_rank, .memory = false}).ok(), "no session");
-      for (const int64_t s : rank.shards->mine()) {
-        deliver(*rank.shards, s);
-        rank.shards->add(ones({1}));
+      for (Shard& shard : rank.shards->step(0)) {
+        deliver(shard);
+        shard.add(ones({1}));
       }
       rank.shards->finish();
       profiler.stop();

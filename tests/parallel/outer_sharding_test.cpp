@@ -92,15 +92,9 @@ TEST(OuterSharding, DividesMasterGradientAndStateOverAllRanksAndCopiesOverShards
             return rank.allocator().statistics().current_by_category[static_cast<size_t>(MemoryCategory::parameters)];
           };
           const int64_t held_before = held_bytes(), sent_before = rank.sent_bytes;
-          for (size_t round = 0; round < static_cast<size_t>(shards.rounds()); ++round) {
-            sharded.begin_round();
-            if (round == shards.mine().size()) {
-              sharded.replay_round();
-              continue;
-            }
+          for (Shard& shard : shards.step(1)) {
             const Tensor loss = sum(cast(nn::call(model, full({2, kIn}, 0.5, dtype)), DType::f32));
-            backward(loss, ones(loss.sizes()), {.sink = shards.sink()});
-            shards.add(loss);
+            shard.backward(loss);
           }
           // Once the pieces of the replicas, then the other shards' parts for each forward and backward. Words of 8
           // bytes and the transport's own are more.

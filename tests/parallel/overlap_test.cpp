@@ -75,7 +75,7 @@ void add(Shards& shards, int64_t shard) {
 }
 
 ShardSums step_of(Shards& shards) {
-  for (const int64_t s : shards.mine()) add(shards, s);
+  for (const int64_t s : shards.local_shards()) add(shards, s);
   return shards.finish();
 }
 
@@ -99,8 +99,8 @@ TEST(Overlap, BucketsMoveBeforeBackwardHasEnded) {
     comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
       Shards shards(8, &group, leaves(), Schedule::once_a_step, Overlap::backward);
       for (int step = 0; step < 2; ++step) {
-        for (const int64_t s : shards.mine()) {
-          if (s == shards.mine().back()) group.barrier();  // which is behind the gate
+        for (const int64_t s : shards.local_shards()) {
+          if (s == shards.local_shards().back()) group.barrier();  // which is behind the gate
           add(shards, s);
         }
         expect_sums(shards.finish(), 8);
@@ -146,19 +146,19 @@ TEST(Overlap, ARankThatAbandonsTheStepTellsTheOthers) {
   for (const int ranks : {2, 3, 4}) {
     for (const int quitter : {0, ranks - 1}) {
       // In the first shard, after it, at the beginning of the last one, in the middle of it, and after its backward.
-      expect_abandoned(ranks, quitter, [](Shards& shards) { deliver(shards, shards.mine()[0], 4); });
-      expect_abandoned(ranks, quitter, [](Shards& shards) { add(shards, shards.mine()[0]); });
+      expect_abandoned(ranks, quitter, [](Shards& shards) { deliver(shards, shards.local_shards()[0], 4); });
+      expect_abandoned(ranks, quitter, [](Shards& shards) { add(shards, shards.local_shards()[0]); });
       const auto but_last = [](Shards& shards) {
-        for (size_t s = 0; s + 1 < shards.mine().size(); ++s) add(shards, shards.mine()[s]);
+        for (size_t s = 0; s + 1 < shards.local_shards().size(); ++s) add(shards, shards.local_shards()[s]);
       };
       expect_abandoned(ranks, quitter, but_last);
       expect_abandoned(ranks, quitter, [&](Shards& shards) {
         but_last(shards);
-        deliver(shards, shards.mine().back(), 3);
+        deliver(shards, shards.local_shards().back(), 3);
       });
       expect_abandoned(ranks, quitter, [&](Shards& shards) {
         but_last(shards);
-        add(shards, shards.mine().back());
+        add(shards, shards.local_shards().back());
       });
     }
   }
@@ -173,8 +173,9 @@ TEST(Overlap, ARankThatAbandonsTheStepWithEverythingSentTellsTheOthers) {
                       Schedule::once_a_step, Overlap::backward);
         shards.set_reduce_scatter_max_input_buffers(100);
         const auto backward = [&] {
-          for (const int64_t s : shards.mine()) {
-            if (s == shards.mine().back()) group.barrier();  // which is behind the gate: nothing waits from here on
+          for (const int64_t s : shards.local_shards()) {
+            if (s == shards.local_shards().back())
+              group.barrier();  // which is behind the gate: nothing waits from here on
             add(shards, s);
           }
         };
@@ -221,8 +222,8 @@ TEST(Overlap, FinishBeforeAllShardsIsAnErrorOnAllRanks) {
     comm::run_ranks(3, [&](comm::ProcessGroup& group) {
       Shards shards(8, &group, leaves(), Schedule::once_a_step, Overlap::backward);
       const std::string text = message_of([&] {
-        for (size_t i = 0; i < shards.mine().size(); ++i) {
-          if (group.rank() != 1 || i < adds) add(shards, shards.mine()[i]);
+        for (size_t i = 0; i < shards.local_shards().size(); ++i) {
+          if (group.rank() != 1 || i < adds) add(shards, shards.local_shards()[i]);
         }
         shards.finish();
       });
@@ -242,7 +243,7 @@ TEST(Overlap, LayoutsThatDifferAreAnErrorOnAllRanks) {
   comm::run_ranks(3, [](comm::ProcessGroup& group) {
     Shards shards(8, &group, leaves(), Schedule::once_a_step, Overlap::backward);
     const std::string text = message_of([&] {
-      for (const int64_t s : shards.mine()) {
+      for (const int64_t s : shards.local_shards()) {
         if (group.rank() == 2) {  // uses parameter 3, which nobody else does
           shards.sink()->use(3, 0, zeros({7}));
           shards.sink()->finished(3);

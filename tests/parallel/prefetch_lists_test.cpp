@@ -86,7 +86,7 @@ TEST(PrefetchLists, WhatNobodyReadsIsDroppedWithTheRound) {
                     const int64_t before = held_bytes();
                     nn::call(*(*chain.model.blocks)[0], full({2, kWidth}, 0.5));
                     TUTTI_CHECK(held_bytes() > before, "nothing is on its way");
-                    chain.root->begin_round();
+                    chain.open();
                     TUTTI_CHECK(held_bytes() == before, "{} bytes are left", held_bytes() - before);
                   },
                   {.transport = "gloo"});

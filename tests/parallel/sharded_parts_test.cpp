@@ -59,19 +59,13 @@ Values trained(const Case& c) {
   };
   Values result;
   for (int step = 0; step < 2; ++step) {
-    for (size_t i = 0; i < static_cast<size_t>(shards.rounds()); ++i) {
-      if (root) root->begin_round();
-      if (i == shards.mine().size()) {
-        if (root) root->replay_round();
-        break;
-      }
-      const auto seed = static_cast<int32_t>(shards.mine()[i] + 10 * step);
+    for (Shard& shard : shards.step(step)) {
+      const auto seed = static_cast<int32_t>(shard.index() + 10 * step);
       const Tensor x = nn::call(model, placed(small_tokens(seed)));
       Tensor losses = cross_entropy(matmul(x, transpose(model.embed->weight, 0, 1), {.out_dtype = DType::f32}),
                                     placed(small_tokens(seed + 5)));
       if (tensor != nullptr) losses = dist::full_tensor(losses);
-      backward(losses, full_like(losses, 0.25), {.sink = shards.sink()});
-      shards.add(detach(losses));
+      shard.backward(losses, 0.25);
     }
     const ShardSums sums = shards.finish();
     result["loss"] = {static_cast<float>(sums.loss)};

@@ -82,7 +82,7 @@ void add(Shards& shards, int64_t shard, const UseGradients& uses) {
 }
 
 ShardSums step_of(Shards& shards) {
-  for (const int64_t s : shards.mine()) add(shards, s, gradients_of(s));
+  for (const int64_t s : shards.local_shards()) add(shards, s, gradients_of(s));
   return shards.finish();
 }
 
@@ -175,8 +175,8 @@ TEST(Shards, EveryShardRunsOnceOnSomeRank) {
       std::vector<std::atomic<int>> runs(8);
       comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
         const Shards shards(8, &group, parameters(), schedule);
-        for (size_t i = 0; i < shards.mine().size(); ++i) {
-          const int64_t s = shards.mine()[i];
+        for (size_t i = 0; i < shards.local_shards().size(); ++i) {
+          const int64_t s = shards.local_shards()[i];
           ++runs[static_cast<size_t>(s)];
           if (schedule == Schedule::every_round) {
             EXPECT_EQ(s, static_cast<int64_t>(i) * ranks + group.rank());
@@ -192,7 +192,7 @@ TEST(Shards, TheSumOfSquaresIsThatOfTheGradients) {
   for (const int ranks : {1, 3}) {
     comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
       Shards shards(4, &group, {zeros({2}), zeros({1})});
-      for (const int64_t s : shards.mine())
+      for (const int64_t s : shards.local_shards())
         add(shards, s, {{Tensor::of<float>({1.0f, -2.0f})}, {Tensor::of<float>({0.5f})}});
       EXPECT_EQ(shards.finish().squares.value(), 16.0 + 64.0 + 4.0);
     });
@@ -219,14 +219,14 @@ TEST(Shards, EmptyParametersAndOnesWithoutUsesTakePart) {
     for (const int ranks : {1, 3}) {
       comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
         Shards shards(4, &group, {Tensor::empty({0, 3}), zeros({2}), zeros({1})}, schedule);
-        for (const int64_t s : shards.mine())
+        for (const int64_t s : shards.local_shards())
           add(shards, s, {{Tensor::empty({0, 3})}, {}, {Tensor::of<float>({1.0f})}});
         const ShardSums sums = shards.finish();
         EXPECT_EQ(sums.gradients[0].extents(), (Extents{0, 3}));
         EXPECT_FALSE(sums.gradients[1].defined());
         EXPECT_EQ(sums.gradients[2].item(), 4.0);
         Shards none(4, &group, {zeros({2})}, schedule);
-        for (const int64_t s : none.mine()) none.add(losses_of(s));
+        for (const int64_t s : none.local_shards()) none.add(losses_of(s));
         EXPECT_FALSE(none.finish().gradients[0].defined());
       });
     }
@@ -242,6 +242,7 @@ TEST(Shards, WrongCountsAreErrors) {
             "Shards::add: this rank has 2 shards, 0 to 1, and all were added; call finish()");
   EXPECT_EQ(message([&] { deliver(shards, gradients_of(2)); }),
             "Shards: a gradient of parameter 1 arrives, and all shards of the step were added; call finish()");
+  shards.finish();
   EXPECT_NE(message([&] { shards.add(Tensor::empty({2}, DType::f64)); }).find("expected f32"), std::string::npos);
   EXPECT_EQ(message([] { Shards(6, nullptr, {}); }), "6 virtual shards; expected a power of two");
   EXPECT_EQ(message([] { Shards(0, nullptr, {}); }), "0 virtual shards; expected a power of two");
@@ -282,7 +283,7 @@ TEST(Shards, OtherUsesInAShardAreNamed) {
         Shards shards(4, &group, {one, clone(one)}, schedule);
         const bool other = group.rank() == ranks - 1;
         const std::string text = message([&] {
-          for (const int64_t s : shards.mine())
+          for (const int64_t s : shards.local_shards())
             add(shards, s, other ? UseGradients{{}, {one}} : UseGradients{{one}, {}});
           shards.finish();
         });
@@ -342,7 +343,7 @@ TEST(Shards, AnAbandonedStepLeavesNothing) {
     for (const int ranks : {1, 3}) {
       comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
         Shards shards(8, &group, parameters(), schedule);
-        add(shards, shards.mine()[0], gradients_of(7));
+        add(shards, shards.local_shards()[0], gradients_of(7));
         shards.sink()->use(1, 0, gradients_of(7)[1][0]);  // one of two uses of the next shard
         shards.abandon();
         const ShardSums sums = step_of(shards);
@@ -360,7 +361,7 @@ TEST(Shards, AfterAnErrorOfAllRanksTheStepBeginsAgain) {
       comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
         Shards shards(8, &group, parameters(), schedule);
         const std::string text = message([&] {
-          for (const int64_t s : shards.mine()) {
+          for (const int64_t s : shards.local_shards()) {
             UseGradients uses = gradients_of(s);
             if (group.rank() == 1) std::swap(uses[0], uses[1]);  // as many elements
             add(shards, s, uses);
@@ -380,8 +381,8 @@ TEST(Shards, AnErrorOfOneRankIsToldToAll) {
     comm::run_ranks(3, [&](comm::ProcessGroup& group) {
       Shards shards(8, &group, parameters(), schedule);
       const std::string text = message([&] {
-        for (const int64_t s : shards.mine()) {
-          if (group.rank() == 1 && s != shards.mine()[0]) {
+        for (const int64_t s : shards.local_shards()) {
+          if (group.rank() == 1 && s != shards.local_shards()[0]) {
             if (schedule == Schedule::once_a_step) break;
             add(shards, s, {{}, gradients_of(s)[1]});
           } else {
@@ -404,7 +405,7 @@ TEST(Shards, UsesOfOtherSizesThanEachOtherAreNamed) {
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     Shards shards(2, &group, {zeros({2})});
     const std::string text = message([&] {
-      add(shards, shards.mine()[0], {{Tensor::of<float>({1.0f, 2.0f}), Tensor::of<float>({1.0f})}});
+      add(shards, shards.local_shards()[0], {{Tensor::of<float>({1.0f, 2.0f}), Tensor::of<float>({1.0f})}});
       shards.finish();
     });
     EXPECT_NE(text.find("Shards: the uses of parameter 0 have gradients of [2] and [1]; expected one size"),

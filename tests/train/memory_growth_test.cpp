@@ -46,7 +46,7 @@ class TinyRun {
  private:
   std::vector<Tensor> parameters() const { return nn::leaves_of(optimizer_->parameters()); }
   void step() {
-    for (size_t shard = 0; shard < shards_.mine().size(); ++shard) {
+    for (size_t shard = 0; shard < shards_.local_shards().size(); ++shard) {
       const TokenRows rows = data_.training_rows(row_++, 1);
       // Blocks are recomputed on every second step, so both ways through the tape are taken.
       const Tensor losses =

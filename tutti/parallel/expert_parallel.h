@@ -7,7 +7,7 @@
 // Every rank has its own tokens and all other parameters; or tensor-parallel ranks divide those (parallelize_module
 // after expert_parallel), and have tokens of one batch each. In strict mode outputs and gradients have the bits of a
 // rank that has all experts: the gradient of an expert is that of the tokens of all ranks of the mesh, in their order,
-// so it is a node of as many virtual shards as the mesh has ranks (parallel/expert_shards.h).
+// so it is a node of as many virtual shards as the mesh has ranks (parameter_class.h).
 #pragma once
 
 #include <cstdint>

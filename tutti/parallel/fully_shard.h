@@ -5,7 +5,7 @@
 //   nn::initialize(model);                                              // each rank draws what it stores
 //   const auto optimizer = optim::make_adamw(model.named_parameters());
 //   parallel::Shards shards(8, &group, nn::leaves_of(optimizer->parameters()));
-//   ... forward, backward, shards.finish() as ever; optimizer->step(sums.gradients, lr) ...
+//   ... a training loop as with whole parameters (shards.h) ...
 //
 // Each rank stores, steps and saves its rows of every parameter: the master, a distributed tensor. Forward and backward
 // read whole parameters, in the dtype of use. Ranks of one host read one copy of them, in pages that they share, and
@@ -101,17 +101,11 @@ class ShardedModule {
   // Which modules' copies are gathered ahead, in this order, from the moment that forward of this module begins, or its
   // backward, instead of the number of groups that set_prefetch() says: several in a list overlap more, and each takes
   // the memory of its copies until it is read. What is whole or on its way is left out, and what no one reads is
-  // dropped at the next begin_round(). An empty list is as before. Ranks that share pages gather nothing, and compiled
-  // functions gather in an order of their own. The same on all ranks, and after the whole model was sharded.
-  // UsageError, naming it and those that can be, for a module that fully_shard() was not called for.
+  // dropped when the next shard begins (shards.h). An empty list is as before. Ranks that share pages gather nothing,
+  // and compiled functions gather in an order of their own. The same on all ranks, and after the whole model was
+  // sharded. UsageError, naming it and those that can be, for a module that fully_shard() was not called for.
   void set_modules_to_forward_prefetch(std::span<nn::Module* const> modules) const;
   void set_modules_to_backward_prefetch(std::span<nn::Module* const> modules) const;
-
-  // Ranks that do not share pages gather during forward and backward, and so need each other in every round of virtual
-  // shards. A loop whose ranks have unequal numbers of shards calls begin_round() before each shard, and replay_round()
-  // in the place of the shard that a rank lacks: Shards::rounds() tells how many rounds there are.
-  void begin_round() const;
-  void replay_round() const;
 
  private:
   friend ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShardOptions& options);

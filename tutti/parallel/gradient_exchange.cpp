@@ -238,7 +238,7 @@ void RoundExchange::add(UseGradients* uses, int64_t shards) {
 
 // This rank's slice of one use in a bucket, of every shard of the round.
 void RoundExchange::take_round(const GradientBucket& bucket, UseGradients* uses, size_t use, int64_t shards,
-                               NodeStack& sums) {
+                               NodeSums& sums) {
   const int ranks = group_.size();
   const NodeSlice own = bucket.slice_of(group_.rank(), ranks);
   const Tensor flat = uses == nullptr ? Tensor::empty({0}) : take_use(*uses, bucket, use, keepers_);
@@ -257,8 +257,8 @@ std::vector<Tensor> RoundExchange::finish() {
   FinishedGradients finished(layout_, keepers_);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Tensor sum;
-    for (NodeStack& stack : sums_[b]) {
-      std::vector<NodeStack::Node> roots = stack.take();
+    for (NodeSums& stack : sums_[b]) {
+      std::vector<NodeSums::Node> roots = stack.take();
       TUTTI_ASSERT(roots.size() == 1, "the shards of a step make {} nodes", roots.size());
       add_use(sum, std::move(roots[0].values));
     }

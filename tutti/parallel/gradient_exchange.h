@@ -115,7 +115,7 @@ class RoundExchange {
 
  private:
   void begin(const UseGradients& uses);
-  void take_round(const GradientBucket& bucket, UseGradients* uses, size_t use, int64_t shards, NodeStack& sums);
+  void take_round(const GradientBucket& bucket, UseGradients* uses, size_t use, int64_t shards, NodeSums& sums);
 
   comm::ProcessGroup& group_;
   const Keepers& keepers_;
@@ -123,7 +123,7 @@ class RoundExchange {
   UseLayout layout_;
   uint64_t agreement_ = 0;
   std::vector<GradientBucket> buckets_;
-  std::vector<std::vector<NodeStack>> sums_;  // per bucket and use, of this rank's slice
+  std::vector<std::vector<NodeSums>> sums_;  // per bucket and use, of this rank's slice
 };
 
 }  // namespace tutti::parallel

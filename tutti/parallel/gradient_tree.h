@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -13,20 +14,23 @@
 
 namespace tutti::parallel {
 
-// Adds one f32 tensor per shard, like a binary counter whose digits are keyed by shard number: two sums are added when
-// together they are a node. Holds the maximal nodes of the shards that were pushed.
-class NodeStack {
+// Adds one f32 tensor per shard by the tree: two sums are added when together they are a node. Shards come in any
+// order, and the sums that are left are the maximal nodes of those that came.
+class NodeSums {
  public:
   struct Node {
     comm::ShardNode shards;
     Tensor values;
     bool is_own = false;  // nobody else has a handle on its memory
   };
-  // Adds the tensor of `shard`; shards come in ascending order. The tensor is overwritten only if `is_own` says that
-  // nobody else uses its memory, or if this holds the only handle on it when its sibling comes.
+  // Adds the tensor of `shard`, each of which comes once. The tensor is overwritten only if `is_own` says that nobody
+  // else uses its memory, or if this holds the only handle on it when its sibling comes.
   void push(int64_t shard, Tensor values, bool is_own = false);
+  // Ascending.
   const std::vector<Node>& nodes() const { return nodes_; }
   std::vector<Node> take() { return std::exchange(nodes_, {}); }
+  // Removes and returns the tensor of one shard that has not been added to another. InternalError if it has.
+  Tensor take(int64_t shard);
 
  private:
   std::vector<Node> nodes_;
@@ -38,54 +42,78 @@ struct GradientNode {
   UseGradients uses;
 };
 
-// Takes the uses of a list of parameters shard by shard, and adds each to its node as soon as it arrives. Used by one
-// thread.
+// How many uses of each parameter have arrived from one shard. A shard that runs is one of these; several may run at
+// once.
+struct ShardArrivals {
+  struct Count {
+    size_t arrived = 0;
+    size_t base = 0;  // of those, before the backward that runs
+  };
+  int64_t shard = -1;
+  std::vector<Count> counts;  // by parameter
+};
+
+// Takes the uses of a list of parameters from several shards, whose backwards may be interleaved, and adds each to its
+// node as soon as it arrives. One thread at a time.
 class GradientTree final : public UseSink {
  public:
-  explicit GradientTree(const std::vector<Tensor>& leaves);
+  // `numbers` are those by which errors name the parameters; empty: their places in the list.
+  explicit GradientTree(const std::vector<Tensor>& leaves, std::vector<size_t> numbers = {});
 
+  // A shard of which nothing has arrived.
+  ShardArrivals begin_shard(int64_t shard) const;
+  // A use from that shard, as UseSink::use().
+  void use(ShardArrivals& shard, int32_t leaf, int32_t position, Tensor grad);
+  void finished(ShardArrivals& shard, int32_t leaf);
+  // Call when every use of the shard has arrived. UsageError naming parameter and shard when its uses differ from those
+  // of another shard of the step in number, size or order: the terms of a sum must be gradients of the same use.
+  void end(const ShardArrivals& shard);
+
+  // The same for shards that come one after another: the uses that this sink gets from now on belong to `shard`.
+  void begin(int64_t shard) { current_ = begin_shard(shard); }
+  void end();
   int32_t index_of(const Tensor& leaf) const override;
   void use(int32_t leaf, int32_t position, Tensor grad) override;
   void finished(int32_t leaf) override;
 
-  // Uses that arrive from now on belong to `shard`. Shards come in ascending order.
-  void begin(int64_t shard);
-  // Call when every use of the shard has arrived. UsageError naming parameter and shard when its uses differ from those
-  // of the first shard of the step in number, size or order: the terms of a sum must be gradients of the same use.
-  void end();
   // Returns the sizes of each use of each parameter in this step, in forward order.
   UseLayout layout() const;
   // Whether no use has arrived in this step.
   bool is_empty() const;
-  // Whether as many uses of a parameter have arrived in this shard as in the first one.
-  bool is_complete(size_t parameter) const { return of_leaf_[parameter].arrived == of_leaf_[parameter].uses.size(); }
-  // Called after each finished(); null: nothing.
-  void set_listener(std::function<void()> listener) { listener_ = std::move(listener); }
+  // Whether every use of a parameter has arrived from as many shards. False until the first shard of the step has
+  // ended, which says how many uses there are.
+  bool is_complete(size_t parameter, size_t shards) const;
   // Moves the sums of one parameter to `nodes`, the maximal nodes of this step, which get them if they are empty.
   void take(size_t parameter, std::vector<GradientNode>& nodes);
   // Removes and returns the maximal nodes, in ascending order, with their uses in forward order. The shards that follow
   // must have the same uses.
   std::vector<GradientNode> take();
+  // The same for one shard, whose gradients have not been added to those of another.
+  UseGradients take_shard(int64_t shard);
   // Ends the step: the next shard may have other uses.
   void clear();
 
  private:
   struct Use {
-    NodeStack sums;
+    NodeSums sums;
     Extents sizes;
     int32_t position;  // with which it arrived
+    int64_t shard;     // from which it arrived first
   };
   struct Leaf {
     std::vector<Use> uses;        // in the order in which they arrive
     std::vector<size_t> forward;  // the same by number, in forward order
-    size_t arrived = 0;           // in this shard
-    size_t base = 0;              // of those, before the backward that runs
+    size_t expected = 0;          // their number in the first shard that has ended
+    size_t delivered = 0;         // from all shards
   };
-  std::vector<const TensorImpl*> leaves_;
+  size_t number(size_t index) const { return numbers_.empty() ? index : numbers_[index]; }
+
   std::vector<Leaf> of_leaf_;
-  std::vector<Tensor> held_;  // keeps the leaves, and so their identity
-  int64_t shard_ = -1, first_ = -1;
-  std::function<void()> listener_;
+  const std::vector<Tensor> held_;  // keeps the leaves, and so their identity
+  const std::vector<size_t> numbers_;
+  std::unordered_map<const TensorImpl*, int32_t> index_;
+  std::optional<int64_t> ended_;  // the first shard that has ended
+  ShardArrivals current_;
 };
 
 }  // namespace tutti::parallel

@@ -1,15 +1,17 @@
 #include "tutti/parallel/shards.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <unordered_map>
+#include <exception>
 #include <utility>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/core/error.h"
-#include "tutti/dist/wrapper.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/ops/creation.h"
 #include "tutti/optim/grad_norm.h"
+#include "tutti/optim/optimizer.h"
+#include "tutti/parallel/shard_group.h"
 
 namespace tutti::parallel {
 namespace {
@@ -22,130 +24,154 @@ int64_t checked_count(int64_t count) {
   return count;
 }
 
-std::vector<Tensor> checked_leaves(const std::vector<Tensor>& parameters) {
-  std::unordered_map<const void*, size_t> places;
+std::unordered_map<const TensorImpl*, int32_t> index_of_each(const std::vector<Tensor>& parameters) {
+  std::unordered_map<const TensorImpl*, int32_t> places;
   for (size_t i = 0; i < parameters.size(); ++i) {
     TUTTI_CHECK(parameters[i].defined(),
                 "Shards: parameter {} of {} is undefined; give leaves, such as Parameter::leaf()", i,
                 parameters.size());
-    const auto [before, is_new] = places.emplace(parameters[i].impl(), i);
+    const auto [before, is_new] = places.emplace(parameters[i].impl(), static_cast<int32_t>(i));
     TUTTI_CHECK(is_new, "Shards: parameters {} and {} are one leaf, {}; give each leaf once", before->second, i,
                 describe(parameters[i]));
   }
-  return parameters;
+  return places;
 }
 
-std::vector<int64_t> shards_of(int64_t count, int rank, int ranks, Schedule schedule) {
-  const ShardRange range = shards_of_rank(count, rank, ranks);
-  std::vector<int64_t> mine;
-  if (schedule == Schedule::once_a_step || ranks == 1) {
-    for (int64_t s = range.begin; s < range.end; ++s) mine.push_back(s);
-  } else {
-    for (int64_t s = rank; s < count; s += ranks) mine.push_back(s);
+// The models whose groups of parameters ranks gather together, in rounds.
+std::vector<std::shared_ptr<ShardGroups>> gathered_models(const std::vector<Tensor>& parameters) {
+  std::vector<std::shared_ptr<ShardGroups>> models;
+  for (const Tensor& p : parameters) {
+    const StoragePlacement* placement = storage_placement_of(p);
+    const auto group = placement == nullptr ? nullptr : placement->group.lock();
+    if (group != nullptr && std::ranges::find(models, group->all) == models.end()) models.push_back(group->all);
   }
-  return mine;
-}
-
-// The first of the ranks that read the same part of a distributed parameter counts it.
-bool counts_here(const Tensor& leaf) {
-  if (!dist::is_dtensor(leaf)) return true;
-  const dist::Part& part = dist::part_of(leaf, "Shards");
-  for (int m = 0; m < part.mesh->ndim(); ++m) {
-    if (part.spec->placements()[static_cast<size_t>(m)].is_replicate() &&
-        part.mesh->coordinate()[static_cast<size_t>(m)] != 0)
-      return false;
-  }
-  return true;
-}
-
-// Each rank squares a slice of what it has of each gradient, and the bins are added as integers (numerics contract,
-// N7).
-ExactSum squares_of_slices(const std::vector<Tensor>& leaves, const std::vector<Tensor>& gradients,
-                           const Keepers& keepers, int rank, int ranks) {
-  std::vector<Tensor> slices;
-  for (size_t p = 0; p < gradients.size(); ++p) {
-    if (!gradients[p].defined() || !counts_here(leaves[p])) continue;
-    const bool is_cut = keepers.of(p).is_cut();
-    const Tensor dense =
-        to_contiguous(dist::is_dtensor(gradients[p]) ? dist::part_of(gradients[p], "Shards").local : gradients[p]);
-    const comm::NodeSlice own = is_cut ? comm::slice_of(dense.numel(), keepers.replica(), keepers.replicas())
-                                       : comm::slice_of(dense.numel(), rank, ranks);
-    slices.push_back(dense.view_as({own.end - own.begin}, {1}, dense.offset() + own.begin));
-  }
-  return optim::square_sum(slices);
-}
-
-// The distributed tensor of which this rank has `part`, in f32.
-Tensor placed_like(const Tensor& like, const Tensor& part) {
-  const dist::Part& placed = dist::part_of(like, "Shards");
-  dist::SpecFields fields = placed.spec->fields();
-  fields.dtype = DType::f32;
-  return dist::wrap(part, dist::DTensorSpec::of(std::move(fields)), placed.mesh);
-}
-
-// The mesh over which leaves are distributed tensors; null: none is.
-dist::Mesh mesh_of_leaves(const std::vector<Tensor>& leaves) {
-  dist::Mesh mesh;
-  for (const Tensor& leaf : leaves) {
-    if (!dist::is_dtensor(leaf)) continue;
-    const dist::Part& part = dist::part_of(leaf, "Shards");
-    TUTTI_CHECK(part.mesh->ndim() == 1 && (mesh == nullptr || mesh->id() == part.mesh->id()),
-                "Shards: a parameter is {} on {}; expected one mesh of one dim for all", describe(leaf),
-                part.mesh->to_string());
-    mesh = part.mesh;
-  }
-  return mesh;
-}
-
-// Two order-free sums in one call.
-void add_over_ranks(comm::ProcessGroup& group, ExactSum& a, ExactSum& b) {
-  constexpr size_t n = ExactSum::kWords;
-  std::array<int64_t, 2 * n> words;
-  std::ranges::copy(a.words(), words.begin());
-  std::ranges::copy(b.words(), words.begin() + n);
-  group.all_reduce_values<int64_t>(words);
-  a.set_words(std::span(words).first<n>());
-  b.set_words(std::span(words).last<n>());
+  return models;
 }
 
 }  // namespace
 
-Schedule parse_schedule(std::string_view text) {
-  if (text == "once_a_step") return Schedule::once_a_step;
-  if (text == "every_round") return Schedule::every_round;
-  throw UsageError(fmt::format("'{}' is no schedule of gradient exchange; expected once_a_step or every_round", text));
-}
+// The uses of one shard, handed to the tree of the class that each parameter belongs to.
+class Shards::Sink final : public UseSink {
+ public:
+  Sink(Shards& owner, size_t local) : owner_(owner), local_(local) { begin(); }
+  void begin() {
+    is_added_ = is_opened_ = false;
+    arrivals_.clear();
+    for (const auto& c : owner_.classes_) arrivals_.push_back(c->tree().begin_shard(c->nodes()[local_]));
+  }
+  bool is_added() const { return is_added_; }
+  void set_added() { is_added_ = true; }
+  // Whether it is opened for the first time in this step.
+  bool open() { return !std::exchange(is_opened_, true); }
+  size_t local() const { return local_; }
+  const ShardArrivals& arrivals(size_t of_class) const { return arrivals_[of_class]; }
 
-Overlap parse_overlap(std::string_view text) {
-  if (text == "none") return Overlap::none;
-  if (text == "backward") return Overlap::backward;
-  throw UsageError(fmt::format("'{}' is no overlap of the gradient exchange; expected none or backward", text));
-}
+  int32_t index_of(const Tensor& leaf) const override {
+    const auto it = owner_.index_.find(leaf.impl());
+    return it == owner_.index_.end() ? -1 : it->second;
+  }
+  void use(int32_t leaf, int32_t position, Tensor grad) override {
+    const std::lock_guard lock(owner_.mutex_);
+    take(leaf, position, std::move(grad));
+  }
+  void finished(int32_t leaf) override {
+    const std::lock_guard lock(owner_.mutex_);
+    finish(leaf);
+  }
+  void take(int32_t leaf, int32_t position, Tensor grad) {
+    TUTTI_CHECK(!is_added_, "Shards: a gradient of parameter {} arrives from shard {}, which was added before", leaf,
+                owner_.local_[local_]);
+    const Place place = owner_.places_[static_cast<size_t>(leaf)];
+    owner_.classes_[place.of_class]->tree().use(arrivals_[place.of_class], place.index, position, std::move(grad));
+  }
+  void finish(int32_t leaf) {
+    const Place place = owner_.places_[static_cast<size_t>(leaf)];
+    ClassGradients& c = *owner_.classes_[place.of_class];
+    c.tree().finished(arrivals_[place.of_class], place.index);
+    c.start_ready();
+  }
+
+ private:
+  Shards& owner_;
+  const size_t local_;
+  std::vector<ShardArrivals> arrivals_;  // by class
+  bool is_added_ = false, is_opened_ = false;
+};
+
+class Shards::BoundSink final : public UseSink {
+ public:
+  explicit BoundSink(Shards& owner) : owner_(owner) {}
+  int32_t index_of(const Tensor& leaf) const override { return owner_.sinks_.front()->index_of(leaf); }
+  void use(int32_t leaf, int32_t position, Tensor grad) override {
+    const std::lock_guard lock(owner_.mutex_);
+    Sink* const shard = owner_.bound();
+    TUTTI_CHECK(shard != nullptr,
+                "Shards: a gradient of parameter {} arrives, and all shards of the step were added; call finish()",
+                leaf);
+    shard->take(leaf, position, std::move(grad));
+  }
+  void finished(int32_t leaf) override {
+    const std::lock_guard lock(owner_.mutex_);
+    if (Sink* const shard = owner_.bound()) shard->finish(leaf);
+  }
+
+ private:
+  Shards& owner_;
+};
 
 Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tensor>& parameters, Schedule schedule,
-               Overlap overlap)
+               Overlap overlap, std::vector<ParameterClass> classes)
     : group_(group),
       ranks_(group == nullptr ? 1 : group->size()),
       count_(checked_count(count)),
-      schedule_(schedule),
-      mine_(shards_of(count, rank_in(group), ranks_, schedule)),
-      parameters_(checked_leaves(parameters)),
-      keepers_(parameters_, group),
-      mesh_(mesh_of_leaves(parameters_)),
-      overlap_(overlap),
-      tree_(parameters) {
+      local_(shards_of(count, rank_in(group), ranks_, schedule)),
+      parameters_(parameters),
+      index_(index_of_each(parameters_)),
+      places_(parameters_.size(), {0, -1}),
+      gathered_(gathered_models(parameters_)),
+      sink_(std::make_unique<BoundSink>(*this)) {
   TUTTI_CHECK(overlap == Overlap::none || schedule == Schedule::once_a_step,
               "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, "
               "or the schedule once_a_step");
-  if (schedule == Schedule::every_round && ranks_ > 1) rounds_.emplace(*group_, keepers_);
-  else plan_ = consecutive_shards(count, ranks_);
-  if (overlaps()) tree_.set_listener([this] { start_ready(); });
-  tree_.begin(mine_[0]);
+  for (size_t c = 0; c < classes.size(); ++c) {
+    const ParameterClass& some = classes[c];
+    TUTTI_CHECK(schedule == Schedule::every_round || ranks_ == 1 || some.nodes == count_,
+                "Shards: the gradients of the class '{}' have {} nodes for {} shards on {} ranks, which needs the "
+                "schedule every_round",
+                some.name, some.nodes, count_, ranks_);
+    for (size_t i = 0; i < some.parameters.size(); ++i) {
+      const auto it = index_.find(some.parameters[i].impl());
+      TUTTI_CHECK(it != index_.end(), "Shards: parameter {} of the class '{}', {}, is not among the {} parameters", i,
+                  some.name, describe(some.parameters[i]), parameters_.size());
+      Place& place = places_[static_cast<size_t>(it->second)];
+      TUTTI_CHECK(place.index < 0, "Shards: parameter {} is in two classes, one of them '{}'", it->second, some.name);
+      place = {c + 1, static_cast<int32_t>(i)};
+    }
+  }
+  ParameterClass shared{.name = "shared", .holders = group, .nodes = count};
+  std::vector<std::vector<size_t>> numbers(classes.size() + 1);
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    if (places_[p].index < 0) {
+      places_[p] = {0, static_cast<int32_t>(shared.parameters.size())};
+      shared.parameters.push_back(parameters_[p]);
+      numbers[0].push_back(p);
+    }
+  }
+  for (size_t c = 0; c < classes.size(); ++c) {
+    for (const Tensor& leaf : classes[c].parameters)
+      numbers[c + 1].push_back(static_cast<size_t>(index_.at(leaf.impl())));
+  }
+  classes.insert(classes.begin(), std::move(shared));
+  for (size_t c = 0; c < classes.size(); ++c) {
+    classes_.push_back(std::make_unique<ClassGradients>(classes[c], std::move(numbers[c]), schedule, overlap));
+    TUTTI_CHECK(classes_.back()->nodes().size() == local_.size(),
+                "Shards: this rank has {} shards and {} nodes of the class '{}'; expected as many", local_.size(),
+                classes_.back()->nodes().size(), classes[c].name);
+  }
+  for (size_t i = 0; i < local_.size(); ++i) sinks_.push_back(std::make_unique<Sink>(*this, i));
 }
 
-bool Shards::lacks_a_round() const { return rounds_ && static_cast<int64_t>(mine_.size()) * ranks_ < count_; }
-
-bool Shards::overlaps() const { return overlap_ == Overlap::backward && ranks_ > 1 && count_ >= 2 * ranks_; }
+Shards::~Shards() = default;
 
 double Shards::efficiency() const {
   const int64_t most = (count_ + ranks_ - 1) / ranks_;
@@ -169,233 +195,225 @@ std::string Shards::advice() const {
 
 void Shards::set_reduce_scatter_max_input_buffers(int64_t count) {
   TUTTI_CHECK(count >= 1, "set_reduce_scatter_max_input_buffers: {}; expected at least 1", count);
-  TUTTI_CHECK(added_ == 0 && !exchange_,
-              "set_reduce_scatter_max_input_buffers: {} shards of the step were added; call it between steps", added_);
-  max_input_buffers_ = static_cast<size_t>(count);
+  TUTTI_CHECK(added() == 0,
+              "set_reduce_scatter_max_input_buffers: {} shards of the step were added; call it between steps", added());
+  for (const auto& c : classes_) c->set_max_input_buffers(static_cast<size_t>(count));
 }
 
-int64_t Shards::sum(int64_t mine) const {
-  if (ranks_ > 1) group_->all_reduce_values<int64_t>({&mine, 1});
-  return mine;
+int64_t Shards::sum(int64_t value) const {
+  if (ranks_ > 1) group_->all_reduce_values<int64_t>({&value, 1});
+  return value;
 }
 
-void Shards::add(const Tensor& losses) {
-  TUTTI_CHECK(losses.dtype() == DType::f32, "Shards::add: the losses are {}; expected f32", describe(losses));
-  TUTTI_CHECK(added_ < mine_.size(),
-              "Shards::add: this rank has {} shards, {} to {}, and all were added; call finish()", mine_.size(),
-              mine_.front(), mine_.back());
-  const NoGradScope no_grad;
-  if (!rounds_) tree_.end();
-  const Tensor dense = to_contiguous(losses);
-  loss_.add({dense.data<float>(), static_cast<size_t>(dense.numel())});
-  ++added_;
-  if (rounds_) {
-    meet(hash_of(tree_.layout()), [&] {
-      tree_.end();
-      std::vector<GradientNode> nodes = tree_.take();
-      UseGradients none(parameters_.size());
-      rounds_->add(nodes.empty() ? &none : &nodes[0].uses, count_);
-    });
-  }
-  if (added_ < mine_.size()) tree_.begin(mine_[added_]);
-  if (overlaps() && added_ + 1 == mine_.size()) begin_exchange();
+UseSink* Shards::sink() { return sink_.get(); }
+
+// The shard of this thread; null when all were added.
+Shards::Sink* Shards::bound() {
+  const auto mine = std::ranges::find(open_, std::this_thread::get_id(), &std::pair<std::thread::id, size_t>::first);
+  if (mine != open_.end()) return sinks_[mine->second].get();
+  const auto next = std::ranges::find_if(sinks_, [](const auto& shard) { return !shard->is_added(); });
+  return next == sinks_.end() ? nullptr : next->get();
 }
 
-void Shards::begin_exchange() {
-  const UseLayout layout = tree_.layout();
-  layouts_ = Tensor::empty({ranks_}, DType::i64);
-  std::fill_n(layouts_.data<int64_t>(), ranks_, 0);
-  layouts_.data<int64_t>()[group_->rank()] = std::bit_cast<int64_t>(hash_of(layout));
-  exchange_.emplace(*group_, plan_, layout, keepers_, true, max_input_buffers_);
-  early_ = {};
-  is_taken_.assign(parameters_.size(), false);
-  gate_ = group_->all_reduce(layouts_, {}, {.async = true});
+size_t Shards::added() const {
+  return static_cast<size_t>(std::ranges::count_if(sinks_, [](const auto& shard) { return shard->is_added(); }));
 }
 
-// Starts the buckets whose parameters are finished, without waiting for anybody.
-void Shards::start_ready() {
-  if (!exchange_) return;
-  const NoGradScope no_grad;
-  if (!is_through_) {
-    if (!gate_.is_done()) return;
-    pass_gate();
-  }
-  while (const GradientBucket* bucket = exchange_->next()) {
-    const auto is_complete = [&](const GradientBucket::Part& part) { return tree_.is_complete(part.parameter); };
-    if (!std::all_of(bucket->parts.begin(), bucket->parts.end(), is_complete) || !exchange_->has_room()) return;
-    take_parameters(*bucket);
-    exchange_->start(nodes_);
-    ++early_.early;
-  }
-}
-
-void Shards::take_parameters(const GradientBucket& bucket) {
-  for (const GradientBucket::Part& part : bucket.parts) {
-    if (!is_taken_[part.parameter]) tree_.take(part.parameter, nodes_);
-    is_taken_[part.parameter] = true;
-  }
-}
-
-void Shards::pass_gate() {
+// What throws in one class ends the step of all.
+template <class Call>
+auto Shards::or_abandon(const Call& call) {
   try {
-    gate_.wait();
-    const int64_t* const layouts = layouts_.data<int64_t>();
-    check_layouts({layouts, layouts + ranks_});
-    is_through_ = true;
-  } catch (...) {
-    has_parted_ = true;
-    throw;
-  }
-}
-
-// Ranks agree on their layout in the exchange itself: it costs nothing, and where the layouts differ it is an error on
-// all ranks before anything is added. So is an error that one rank finds by itself. Then all ask whose layout it was,
-// in one more call.
-template <class Meeting>
-void Shards::meet(uint64_t layout, const Meeting& meeting) {
-  try {
-    if (ranks_ > 1 && !overlaps()) group_->checked(comm::CollectiveKind::all_to_all, meeting);
-    else meeting();
+    return call();
   } catch (const UsageError& error) {
-    abandon(error.what());
-    if (ranks_ > 1 && !overlaps()) compare_layouts(layout);
+    for (const auto& c : classes_) c->abandon(error.what());
+    reset();
     throw;
   } catch (...) {
-    abandon();
+    for (const auto& c : classes_) c->abandon();
+    reset();
     throw;
   }
-}
-
-void Shards::compare_layouts(uint64_t layout) const {
-  std::vector<int64_t> layouts(static_cast<size_t>(ranks_), 0);
-  layouts[static_cast<size_t>(group_->rank())] = std::bit_cast<int64_t>(layout);
-  group_->all_reduce_values<int64_t>(layouts);
-  check_layouts(layouts);
-}
-
-void Shards::check_layouts(std::span<const int64_t> layouts) const {
-  for (size_t r = 1; r < layouts.size(); ++r)
-    TUTTI_CHECK(layouts[r] == layouts[0],
-                "Shards: the uses of parameters on rank {} are not those on rank 0, in number or size; let every shard "
-                "use each parameter "
-                "equally often, with zeros where it counts for nothing",
-                r);
 }
 
 void Shards::reset() {
-  if (rounds_) rounds_->clear();
-  exchange_.reset();
-  nodes_.clear();
-  gate_ = {};
-  is_through_ = has_parted_ = is_closing_ = false;
-  tree_.clear();
-  tree_.begin(mine_[0]);
-  added_ = 0;
-  has_skipped_ = false;
+  for (const auto& shard : sinks_) shard->begin();
   loss_ = ExactSum(ExactTerm::value);
 }
 
-// Ranks that move gradients under backward make the same calls in every step, carried out or refused, to the one that
-// ends it, so that they are together again at the beginning of the next one. Before its last shard a rank has called
-// nothing, and others wait for it in the gate.
-void Shards::abandon() { abandon(""); }
+void Shards::add(const Tensor& losses) {
+  const std::lock_guard lock(mutex_);
+  Sink* const shard = bound();
+  TUTTI_CHECK(shard != nullptr && !shard->is_added(),
+              "Shards::add: this rank has {} shards, {} to {}, and all were added; call finish()", local_.size(),
+              local_.front(), local_.back());
+  TUTTI_CHECK(gathered_.empty() || !open_.empty(),
+              "Shards::add: fully_shard() has divided the parameters, so that ranks must run the same rounds; run each "
+              "shard in the body of `for (Shard& shard : shards.step(number))`");
+  add(*shard, losses);
+}
 
-void Shards::abandon(std::string_view why) {
-  for (comm::ProcessGroup* group : calls_left()) {
-    try {
-      group->checked(comm::CollectiveKind::all_reduce, [&] {
-        throw UsageError(
-            fmt::format("Shards: rank {} has abandoned the step{}{}", group_->rank(), why.empty() ? "" : ": ", why));
-      });
-    } catch (const UsageError&) {
-      // The others have heard it.
-    } catch (const Error&) {
-      break;  // the group is over
-    }
-  }
+void Shards::add(Sink& shard, const Tensor& losses) {
+  const NoGradScope no_grad;
+  Tensor dense;
+  or_abandon([&] {
+    TUTTI_CHECK(losses.dtype() == DType::f32, "Shards::add: the losses are {}; expected f32", describe(losses));
+    dense = to_contiguous(dist::is_dtensor(losses) ? dist::full_tensor(losses) : losses);
+    for (size_t c = 0; c < classes_.size(); ++c) classes_[c]->add(shard.local(), shard.arrivals(c));
+  });
+  loss_.add({dense.data<float>(), static_cast<size_t>(dense.numel())});
+  shard.set_added();
+}
+
+void Shards::refuse(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  or_abandon([&] { classes_.front()->refuse(why); });
+}
+
+void Shards::abandon() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& c : classes_) c->abandon();
   reset();
 }
 
-std::vector<comm::ProcessGroup*> Shards::calls_left() {
-  if (is_closing_) return {group_};
-  if (!overlaps() || (!exchange_ && tree_.is_empty())) return {};
-  if (!exchange_) return {group_};
-  if (!is_through_ && !has_parted_) {
-    try {
-      pass_gate();
-    } catch (const Error&) {
-      // Another rank abandons the step, or all do.
-    }
-  }
-  if (has_parted_) return {};
-  std::vector<comm::ProcessGroup*> left = exchange_->calls_left();
-  left.push_back(group_);
-  return left;
-}
-
-void Shards::skip() {
-  if (!lacks_a_round() || has_skipped_ || added_ < mine_.size()) return;
-  const NoGradScope no_grad;
-  has_skipped_ = true;
-  meet(hash_of(tree_.layout()), [&] { rounds_->add(nullptr, count_); });
-}
-
-ShardSums Shards::finish() {
-  const auto check = [&] {
-    TUTTI_CHECK(added_ == mine_.size(), "Shards::finish: {} of this rank's {} shards were added", added_, mine_.size());
-  };
-  if (ranks_ == 1) check();
-  if (overlaps() && !exchange_) {
-    try {
-      group_->checked(comm::CollectiveKind::all_reduce, check);  // refuses the gate, for which the others wait
-    } catch (...) {
-      reset();
-      throw;
-    }
-  }
-  const NoGradScope no_grad;
-  const uint64_t layout = hash_of(tree_.layout());
+// The calls of the classes follow each other as in add() of the ranks that have a shard in the last round.
+ShardSums Shards::finish(double norm_type) {
   ShardSums sums;
-  meet(layout, [&] {
-    check();
-    if (exchange_) {
-      if (!is_through_) pass_gate();
-      early_.all = early_.early + exchange_->left().size();
-      for (const GradientBucket& bucket : exchange_->left()) take_parameters(bucket);
-      sums.gradients = exchange_->finish(nodes_);
-      early_.use = exchange_->input_buffers();
-    } else if (rounds_) {
-      if (lacks_a_round() && !has_skipped_) rounds_->add(nullptr, count_);
-      sums.gradients = rounds_->finish();
-    } else {
-      std::vector<GradientNode> nodes = tree_.take();
-      if (nodes.empty()) sums.gradients.resize(parameters_.size());
-      else sums.gradients = reduce_gradients(std::move(nodes), plan_, group_, keepers_, max_input_buffers_);
+  sums.gradients.resize(parameters_.size());
+  optim::GradNorm norm(norm_type);
+  // One rank may go on with the step; ranks that wait for each other find it out together.
+  TUTTI_CHECK(ranks_ > 1 || added() == local_.size(), "Shards::finish: {} of this rank's {} shards were added", added(),
+              local_.size());
+  or_abandon([&] {
+    for (const auto& c : classes_) c->skip();
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      ExactSum none(ExactTerm::value);
+      optim::GradNorm of_class(norm_type);
+      std::vector<Tensor> gradients = classes_[c]->finish(c == 0 ? loss_ : none, of_class);
+      norm.add(of_class);
+      for (size_t i = 0; i < gradients.size(); ++i) sums.gradients[classes_[c]->numbers()[i]] = std::move(gradients[i]);
     }
   });
-  ExactSum loss = loss_;
+  sums.loss = loss_.value();
+  sums.norm = norm.value();
+  if (norm_type == 2.0) sums.squares = norm.sum();
   reset();
-  is_closing_ = overlaps();
-  meet(layout, [&] {
-    for (size_t p = 0; p < parameters_.size(); ++p) {
-      Tensor& gradient = sums.gradients[p];
-      if (!gradient.defined()) continue;
-      if (const StoragePlacement* placement = storage_placement_of(parameters_[p]))
-        gradient = placed_like(placement->master, gradient);
-      else if (dist::is_dtensor(parameters_[p])) gradient = placed_like(parameters_[p], gradient);
-      gradient = autograd::apply_leaf_hooks(parameters_[p], gradient);
-    }
-    sums.squares = squares_of_slices(parameters_, sums.gradients, keepers_, rank_in(group_), ranks_);
-    is_closing_ = false;
-    if (ranks_ > 1) add_over_ranks(*group_, loss, sums.squares);
-  });
-  if (mesh_ != nullptr && mesh_->size() > 1) {  // whose ranks have the same loss
-    auto words = sums.squares.words();
-    mesh_->group()->all_reduce_values<int64_t>(words);
-    sums.squares.set_words(words);
-  }
-  sums.loss = loss.value();
   return sums;
+}
+
+StepResult Shards::finish_step(optim::Optimizer& optimizer, const FinishOptions& options) {
+  const std::vector<Tensor> leaves = nn::leaves_of(optimizer.parameters());
+  const auto same = [](const Tensor& a, const Tensor& b) { return a.impl() == b.impl(); };
+  TUTTI_CHECK(std::ranges::equal(leaves, parameters_, same),
+              "Shards::finish_step: the {} parameters of the optimizer are not the {} of these shards, in their order; "
+              "make the Shards with nn::leaves_of(optimizer->parameters()), after fully_shard() and Module::to()",
+              leaves.size(), parameters_.size());
+  const ShardSums sums = finish(options.norm_type);
+  optimizer.step(sums.gradients, options.lr.value_or(optimizer.lr()), optim::clip_scale(sums.norm, options.max_norm));
+  return {.loss = sums.loss, .norm = sums.norm};
+}
+
+size_t Shards::place_of(int64_t shard) const {
+  const auto it = std::ranges::find(local_, shard);
+  TUTTI_CHECK(it != local_.end(), "Shards::open: shard {} is not one of the {} of this rank, {} to {}", shard,
+              local_.size(), local_.front(), local_.back());
+  return static_cast<size_t>(it - local_.begin());
+}
+
+Shard Shards::open(int64_t shard, std::optional<int64_t> step) { return Shard(*this, place_of(shard), step); }
+
+void Shards::begin_round() const {
+  for (const auto& model : gathered_) model->begin_round();
+}
+
+void Shards::replay_round() const {
+  for (const auto& model : gathered_) model->replay_round();
+}
+
+ShardsOfStep Shards::step(int64_t step) { return ShardsOfStep(*this, step); }
+
+Shard::Shard(Shards& shards, size_t local, std::optional<int64_t> step) : shards_(shards), local_(local) {
+  const std::lock_guard lock(shards_.mutex_);
+  TUTTI_CHECK(!shards_.sinks_[local]->is_added(), "Shards::open: shard {} was added before", shards_.local_[local]);
+  const auto id = std::this_thread::get_id();
+  for (const auto& [thread, other] : shards_.open_)
+    TUTTI_CHECK(thread != id, "Shards::open: shard {} is open on this thread; end it before shard {} begins",
+                shards_.local_[other], shards_.local_[local]);
+  if (step) draws_.emplace(*step, shards_.local_[local]);
+  if (shards_.sinks_[local]->open()) shards_.begin_round();
+  shards_.open_.emplace_back(id, local);
+}
+
+Shard::~Shard() {
+  const std::lock_guard lock(shards_.mutex_);
+  std::erase(shards_.open_, std::pair(std::this_thread::get_id(), local_));
+}
+
+int64_t Shard::index() const { return shards_.local_[local_]; }
+
+UseSink* Shard::sink() const { return shards_.sinks_[local_].get(); }
+
+void Shard::backward(const Tensor& losses, double scale) { backward(losses, full_like(losses, scale)); }
+
+void Shard::backward(const Tensor& losses, const Tensor& cotangent) {
+  tutti::backward(losses, cotangent, {.sink = sink()});
+  add(detach(losses));
+}
+
+void Shard::add(const Tensor& losses) {
+  const std::lock_guard lock(shards_.mutex_);
+  Shards::Sink& shard = *shards_.sinks_[local_];
+  TUTTI_CHECK(!shard.is_added(), "Shard::add: shard {} was added before", index());
+  shards_.add(shard, losses);
+}
+
+ShardsOfStep::ShardsOfStep(Shards& shards, int64_t step)
+    : shards_(shards), step_(step), exceptions_(std::uncaught_exceptions()) {
+  TUTTI_CHECK(step >= 0 && step < (int64_t{1} << 32), "Shards::step: step {}; expected 0 to 2^32 - 1", step);
+  TUTTI_CHECK(shards.added() == 0,
+              "Shards::step: {} of this rank's {} shards were added to a step that has not ended; call finish(), or "
+              "abandon()",
+              shards.added(), shards.local_.size());
+}
+
+ShardsOfStep::~ShardsOfStep() {
+  current_.reset();
+  if (std::uncaught_exceptions() > exceptions_) {
+    try {
+      shards_.abandon();
+    } catch (const Error&) {
+      // The exception that leaves the loop says what happened.
+    }
+  }
+}
+
+void ShardsOfStep::open_next() {
+  const size_t count = shards_.local_.size();
+  if (next_ < count) {
+    current_.reset(new Shard(shards_, next_++, step_));
+    return;
+  }
+  for (auto round = static_cast<int64_t>(count); round < shards_.rounds(); ++round) {
+    shards_.begin_round();
+    shards_.replay_round();
+  }
+}
+
+ShardsOfStep::Iterator ShardsOfStep::begin() {
+  if (!current_ && next_ == 0) open_next();
+  return Iterator(*this);
+}
+
+ShardsOfStep::Iterator& ShardsOfStep::Iterator::operator++() {
+  const Shards::Sink& shard = *range_.shards_.sinks_[range_.current_->local_];
+  const int64_t index = range_.current_->index();
+  range_.current_.reset();
+  if (!shard.is_added())
+    range_.shards_.refuse(
+        fmt::format("Shards::step: the loop has ended shard {} without its losses; call shard.backward(losses), or "
+                    "shard.add(losses) after a backward of your own",
+                    index));
+  range_.open_next();
+  return *this;
 }
 
 }  // namespace tutti::parallel

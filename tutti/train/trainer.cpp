@@ -13,8 +13,8 @@
 #include "tutti/ops/sum_to.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/parallel/dispatch_counts.h"
-#include "tutti/parallel/expert_shards.h"
 #include "tutti/parallel/parameter_copies.h"
+#include "tutti/parallel/shards.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/exchange_meter.h"
@@ -116,13 +116,15 @@ class Trainer {
     optimizer_ =
         make_optimizer(config.optimizer, model_->named_parameters(), lasting_ ? lasting_->state_memory() : nullptr);
     if (!goes_on()) nn::initialize(*model_);
-    const parallel::ExpertShards::Ranks ranks{.all = data_group_,
-                                              .experts = tensor_.experts,
-                                              .tensor = tensor_.mesh == nullptr ? 1 : tensor_.mesh->size(),
-                                              .replicas = tensor_.expert_replicas.get()};
-    shards_.emplace(config.numerics.virtual_shards, ranks, nn::leaves_of(optimizer_->parameters()),
+    const parallel::ExpertRanks ranks{.all = data_group_,
+                                      .experts = tensor_.experts,
+                                      .tensor = tensor_.mesh == nullptr ? 1 : tensor_.mesh->size(),
+                                      .replicas = tensor_.expert_replicas.get()};
+    const std::vector<Tensor> leaves = nn::leaves_of(optimizer_->parameters());
+    shards_.emplace(config.numerics.virtual_shards, data_group_, leaves,
                     parallel::parse_schedule(config.parallelism.data_parallel_schedule),
-                    parallel::parse_overlap(config.parallelism.data_parallel_overlap));
+                    parallel::parse_overlap(config.parallelism.data_parallel_overlap),
+                    parallel::expert_classes(leaves, config.numerics.virtual_shards, ranks));
     shards_->set_reduce_scatter_max_input_buffers(config.parallelism.reduce_scatter_max_input_buffers);
     if (config.runtime.progress_thread && group_ != nullptr && group_->size() > 1) progress_thread_.emplace();
     shard_step_.emplace(
@@ -169,7 +171,7 @@ class Trainer {
   LrSchedule schedule_;
   models::ForwardOptions forward_;
   std::optional<comm::ProgressThread> progress_thread_;
-  std::optional<parallel::ExpertShards> shards_;
+  std::optional<parallel::Shards> shards_;
   std::optional<ShardStep> shard_step_;
   std::optional<BackgroundSaver> saver_;  // with checkpoint.async
   std::optional<StepFacts> unfinished_;   // a step of an earlier team that is committed, but neither logged nor saved
@@ -187,7 +189,7 @@ int64_t Trainer::run_shards(int64_t first_row, double* data_ms) {
   const auto begin = Clock::now();
   std::vector<TokenRows> shards;
   int64_t valid = 0;
-  for (const int64_t s : shards_->mine()) {
+  for (const int64_t s : shards_->local_shards()) {
     shards.push_back(data_.training_rows(first_row + s * rows_per_shard_, rows_per_shard_));
     valid += count_valid(shards.back());
   }
@@ -197,19 +199,14 @@ int64_t Trainer::run_shards(int64_t first_row, double* data_ms) {
     lose_this_rank();
   }
   *data_ms = milliseconds(Clock::now() - begin);
-  for (size_t i = 0; i < static_cast<size_t>(shards_->rounds()); ++i) {
-    if (sharded_) sharded_->begin_round();
-    if (i == shards.size()) {  // others have one more
-      if (sharded_) sharded_->replay_round();
-      break;
-    }
+  const TokenRows* rows = shards.data();
+  for (parallel::Shard& shard : shards_->step(state_.step + 1)) {
     const TraceSpan span(TraceCategory::annotation, "virtual shard");
-    const DrawScope draws(state_.step + 1, shards_->mine()[i]);
-    const Tensor labels = labels_of(shards[i]);
+    const Tensor labels = labels_of(*rows);
     const Tensor losses =
-        shard_step_->run(to_batch(shards[i]), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
+        shard_step_->run(to_batch(*rows++), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
     const ModuleScope module("gradients");
-    shards_->add(losses);
+    shard.add(losses);
   }
   return valid;
 }
@@ -238,7 +235,7 @@ StepRecord Trainer::train_step() {
   record.comm_ms = milliseconds(exchanges.total());
 
   const PhaseScope phase(TracePhase::optimizer);
-  const float norm = optim::norm_of(sums.squares);
+  const float norm = sums.norm;
   TUTTI_CHECK_ENV(
       std::isfinite(loss) && std::isfinite(norm),
       "step {}: the loss is {} and the gradient norm {}; the parameters were not changed. Lower optimizer.lr, "

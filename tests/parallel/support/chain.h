@@ -51,11 +51,11 @@ struct ShardedChain {
       blocks[static_cast<size_t>(i)].set_modules_to_backward_prefetch(blocks_of(model, {i - 1, i - 2}));
     }
   }
+  // The shard of this rank.
+  Shard open() { return shards->open(shards->local_shards()[0]); }
   void run() {
-    root->begin_round();
-    const Tensor loss = nn::call(model, full({2, kWidth}, 0.5));
-    backward(loss, ones(loss.sizes()), {.sink = shards->sink()});
-    shards->add(reshape(detach(loss), {1}));
+    Shard shard = open();
+    shard.backward(reshape(nn::call(model, full({2, kWidth}, 0.5)), {1}));
   }
   Chain model;
   std::vector<ShardedModule> blocks;

@@ -19,7 +19,7 @@
 #include "tutti/ops/reduction.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/parallel/expert_parallel.h"
-#include "tutti/parallel/expert_shards.h"
+#include "tutti/parallel/shards.h"
 #include "tutti/parallel/tensor_parallel.h"
 #include "tutti/runtime/rank_context.h"
 
@@ -80,7 +80,7 @@ inline Values step_of(const Case& c, comm::ProcessGroup& world) {
   seed_all(11);
   nn::MoE layer(options());
   if (c.dtype != DType::f32) layer.to(c.dtype);
-  ExpertShards::Ranks ranks{.all = c.ranks > 1 ? &world : nullptr, .tensor = c.tensor};
+  ExpertRanks ranks{.all = c.ranks > 1 ? &world : nullptr, .tensor = c.tensor};
   std::shared_ptr<comm::ProcessGroup> replicas, data;
   dist::Mesh tensor;
   if (c.experts > 1 || c.tensor > 1) {
@@ -100,9 +100,10 @@ inline Values step_of(const Case& c, comm::ProcessGroup& world) {
   nn::initialize(layer);
   std::vector<Tensor> leaves;
   for (const auto& [name, p] : layer.named_parameters()) leaves.push_back(p.leaf());
-  ExpertShards shards(kShards, ranks, leaves, Schedule::every_round, Overlap::none);
+  Shards shards(kShards, ranks.all, leaves, Schedule::every_round, Overlap::none,
+                expert_classes(leaves, kShards, ranks));
   Values result;
-  for (const int64_t s : shards.mine()) {
+  for (const int64_t s : shards.local_shards()) {
     const Tensor tokens = tokens_of(s, c.dtype, c.tokens[static_cast<size_t>(s) % c.tokens.size()]);
     const Tensor x = requires_grad_(
         tensor == nullptr ? tokens : dist::distribute_tensor(tokens, tensor, {dist::shard(0)}, {.src_data_rank = -1}));

@@ -138,15 +138,8 @@ inline Trained train(comm::ProcessGroup* group, const Options& o) {
   Trained result;
   result.mesh = mesh;
   for (int64_t step = 0; step < 3; ++step) {
-    for (int64_t round = 0; round < shards.rounds(); ++round) {
-      if (sharded) sharded->begin_round();
-      if (round < std::ssize(shards.mine())) {
-        const int64_t s = shards.mine()[static_cast<size_t>(round)];
-        shards.add(run(numbers(step, s, 0), numbers(step, s, 5)));
-      } else if (sharded) {
-        sharded->replay_round();
-      }
-    }
+    for (Shard& shard : shards.step(step))
+      shard.add(run(numbers(step, shard.index(), 0), numbers(step, shard.index(), 5)));
     const ShardSums sums = shards.finish();
     const float norm = optim::norm_of(sums.squares);
     result.losses.push_back(std::bit_cast<uint64_t>(sums.loss));
