@@ -21,8 +21,8 @@
 #include "tutti/parallel/fully_shard.h"
 #include "tutti/parallel/shards.h"
 #include "tutti/runtime/rank_context.h"
-#include "tutti/train/background_saver.h"
-#include "tutti/train/checkpoint_tensors.h"
+#include "tutti/train/checkpoint/background_saver.h"
+#include "tutti/train/checkpoint/checkpoint_tensors.h"
 
 namespace tutti::bench {
 namespace {

@@ -9,7 +9,7 @@
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/parallel/shards.h"
-#include "tutti/train/shard_step.h"
+#include "tutti/train/step/shard_step.h"
 
 namespace tutti::bench {
 namespace {

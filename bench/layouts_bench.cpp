@@ -18,12 +18,12 @@
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/error.h"
 #include "tutti/nn/moe.h"
-#include "tutti/train/checkpoint.h"
-#include "tutti/train/config_toml.h"
-#include "tutti/train/data_degrees.h"
-#include "tutti/train/metrics.h"
-#include "tutti/train/run_model.h"
-#include "tutti/train/step_plan.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/config/config_toml.h"
+#include "tutti/train/config/data_degrees.h"
+#include "tutti/train/report/metrics.h"
+#include "tutti/train/step/run_model.h"
+#include "tutti/train/step/step_plan.h"
 
 extern char** environ;
 

@@ -13,7 +13,7 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/parallel/shards.h"
-#include "tutti/train/shard_step.h"
+#include "tutti/train/step/shard_step.h"
 
 namespace tutti::bench {
 namespace {

@@ -14,7 +14,7 @@
 #include "tutti/parallel/shards.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/rank_context.h"
-#include "tutti/train/shard_step.h"
+#include "tutti/train/step/shard_step.h"
 
 namespace tutti::bench {
 namespace {

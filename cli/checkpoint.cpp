@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "tutti/train/checkpoint.h"
-#include "tutti/train/reshard.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/checkpoint/reshard.h"
 
 namespace tutti::cli {
 namespace {

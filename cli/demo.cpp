@@ -14,7 +14,7 @@
 #include "cli/runs_folder.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
-#include "tutti/train/metrics.h"
+#include "tutti/train/report/metrics.h"
 
 namespace tutti::cli {
 namespace {

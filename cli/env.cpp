@@ -18,8 +18,8 @@
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/thread_pool.h"
-#include "tutti/train/config_fields.h"
-#include "tutti/train/machine.h"
+#include "tutti/train/config/config_fields.h"
+#include "tutti/train/report/machine.h"
 
 namespace tutti::cli {
 namespace {

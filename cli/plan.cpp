@@ -8,7 +8,7 @@
 #include "cli/resolved_config.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/host.h"
-#include "tutti/train/plan_layouts.h"
+#include "tutti/train/step/plan_layouts.h"
 
 namespace tutti::cli {
 namespace {

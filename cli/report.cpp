@@ -6,8 +6,8 @@
 
 #include "cli/command.h"
 #include "tutti/core/error.h"
-#include "tutti/train/byte_text.h"
-#include "tutti/train/expert_plot.h"
+#include "tutti/train/report/byte_text.h"
+#include "tutti/train/report/expert_plot.h"
 
 namespace tutti::cli {
 namespace {

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "tutti/parallel/gradient_exchange.h"
-#include "tutti/train/config_toml.h"
-#include "tutti/train/data_degrees.h"
-#include "tutti/train/run_model.h"
+#include "tutti/train/config/config_toml.h"
+#include "tutti/train/config/data_degrees.h"
+#include "tutti/train/step/run_model.h"
 
 namespace tutti::cli {
 

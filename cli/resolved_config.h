@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/train/config.h"
+#include "tutti/train/config/config.h"
 
 namespace tutti::cli {
 

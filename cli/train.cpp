@@ -15,11 +15,11 @@
 #include "tutti/runtime/cache_folder.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/rank_context.h"
-#include "tutti/train/config_docs.h"
-#include "tutti/train/machine.h"
+#include "tutti/train/config/config_docs.h"
+#include "tutti/train/report/machine.h"
 #include "tutti/train/signals.h"
-#include "tutti/train/step_plan.h"
-#include "tutti/train/survivors.h"
+#include "tutti/train/step/step_plan.h"
+#include "tutti/train/survival/survivors.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::cli {

@@ -13,8 +13,8 @@
 #include "tests/cli/support/losses.h"
 #include "tests/cli/support/program.h"
 #include "tests/cli/support/tiny_run.h"
-#include "tutti/train/checkpoint_folder.h"
-#include "tutti/train/metrics.h"
+#include "tutti/train/checkpoint/checkpoint_folder.h"
+#include "tutti/train/report/metrics.h"
 
 namespace tutti::test {
 namespace {

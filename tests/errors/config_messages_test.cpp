@@ -6,8 +6,8 @@
 
 #include "tests/support/message_of.h"
 #include "tutti/core/error.h"
-#include "tutti/train/config_toml.h"
-#include "tutti/train/data_degrees.h"
+#include "tutti/train/config/config_toml.h"
+#include "tutti/train/config/data_degrees.h"
 
 namespace tutti::train {
 namespace {

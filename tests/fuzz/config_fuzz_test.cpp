@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tutti/core/error.h"
-#include "tutti/train/config_toml.h"
+#include "tutti/train/config/config_toml.h"
 
 namespace tutti::train {
 namespace {

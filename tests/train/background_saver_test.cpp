@@ -1,4 +1,4 @@
-#include "tutti/train/background_saver.h"
+#include "tutti/train/checkpoint/background_saver.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/ops/creation.h"
-#include "tutti/train/shard_model.h"
+#include "tutti/train/step/shard_model.h"
 
 namespace tutti::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "tutti/train/batch.h"
+#include "tutti/train/data/batch.h"
 
 #include <gtest/gtest.h>
 

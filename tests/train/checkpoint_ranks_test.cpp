@@ -10,8 +10,8 @@
 #include "tutti/dist/dtensor.h"
 #include "tutti/ops/creation.h"
 #include "tutti/parallel/fully_shard.h"
-#include "tutti/train/checkpoint.h"
-#include "tutti/train/shard_model.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/step/shard_model.h"
 
 namespace tutti::train {
 namespace {

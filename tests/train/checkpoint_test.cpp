@@ -1,4 +1,4 @@
-#include "tutti/train/checkpoint.h"
+#include "tutti/train/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 

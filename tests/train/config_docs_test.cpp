@@ -1,4 +1,4 @@
-#include "tutti/train/config_docs.h"
+#include "tutti/train/config/config_docs.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "tutti/train/config_fields.h"
+#include "tutti/train/config/config_fields.h"
 
 namespace tutti::train {
 namespace {

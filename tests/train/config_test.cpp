@@ -1,11 +1,11 @@
-#include "tutti/train/config.h"
+#include "tutti/train/config/config.h"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 
 #include "tests/support/message_of.h"
-#include "tutti/train/survival_rules.h"
+#include "tutti/train/survival/survival_rules.h"
 
 namespace tutti::train {
 namespace {

@@ -1,11 +1,11 @@
-#include "tutti/train/config_toml.h"
+#include "tutti/train/config/config_toml.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "tutti/core/error.h"
-#include "tutti/train/config_fields.h"
+#include "tutti/train/config/config_fields.h"
 
 namespace tutti::train {
 namespace {

@@ -9,7 +9,7 @@
 #include "tutti/core/error.h"
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/ops/creation.h"
-#include "tutti/train/checkpoint.h"
+#include "tutti/train/checkpoint/checkpoint.h"
 
 namespace tutti::train {
 namespace {

@@ -1,5 +1,5 @@
 // Digests of tensors against those that another implementation of XXH3 (the Python package xxhash) gives.
-#include "tutti/train/digest.h"
+#include "tutti/train/checkpoint/digest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/train/evaluate.h"
+#include "tutti/train/step/evaluate.h"
 
 #include <gtest/gtest.h>
 

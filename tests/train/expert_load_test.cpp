@@ -1,9 +1,9 @@
-#include "tutti/train/expert_load.h"
+#include "tutti/train/step/expert_load.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/message_of.h"
-#include "tutti/train/metrics.h"
+#include "tutti/train/report/metrics.h"
 
 namespace tutti::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "tutti/train/expert_plot.h"
+#include "tutti/train/report/expert_plot.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/train/lasting_state.h"
+#include "tutti/train/survival/lasting_state.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include "tests/job/support/forked.h"
 #include "tests/support/message_of.h"
 #include "tutti/core/error.h"
-#include "tutti/train/survival_rules.h"
+#include "tutti/train/survival/survival_rules.h"
 
 namespace tutti::train {
 namespace {

@@ -12,7 +12,7 @@
 #include "tutti/job/host/job_file.h"
 #include "tutti/job/launch/launched.h"
 #include "tutti/job/store/tcp_store_server.h"
-#include "tutti/train/survivors.h"
+#include "tutti/train/survival/survivors.h"
 
 namespace tutti::train {
 namespace {

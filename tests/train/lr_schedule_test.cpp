@@ -1,4 +1,4 @@
-#include "tutti/train/lr_schedule.h"
+#include "tutti/train/step/lr_schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 #include "tutti/optim/grad_norm.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/parallel/shards.h"
-#include "tutti/train/batch.h"
-#include "tutti/train/shard_step.h"
+#include "tutti/train/data/batch.h"
+#include "tutti/train/step/shard_step.h"
 
 namespace tutti::train {
 namespace {

@@ -1,6 +1,6 @@
-#include "tutti/train/memory_report.h"
+#include "tutti/train/report/memory_report.h"
 
-#include "tutti/train/byte_text.h"
+#include "tutti/train/report/byte_text.h"
 
 #include <gtest/gtest.h>
 

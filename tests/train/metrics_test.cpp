@@ -1,4 +1,4 @@
-#include "tutti/train/metrics.h"
+#include "tutti/train/report/metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/train/rank_charts.h"
+#include "tutti/train/report/rank_charts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/train/report_facts.h"
+#include "tutti/train/report/report_facts.h"
 
 #include <gtest/gtest.h>
 

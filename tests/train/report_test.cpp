@@ -1,4 +1,4 @@
-#include "tutti/train/report.h"
+#include "tutti/train/report/report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/train/reshard.h"
+#include "tutti/train/checkpoint/reshard.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/ops/creation.h"
 #include "tutti/runtime/unique_fd.h"
-#include "tutti/train/checkpoint.h"
-#include "tutti/train/shard_model.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/step/shard_model.h"
 
 namespace tutti::train {
 namespace {

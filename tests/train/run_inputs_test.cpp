@@ -1,11 +1,11 @@
-#include "tutti/train/run_inputs.h"
+#include "tutti/train/data/run_inputs.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tutti/core/error.h"
 #include "tutti/io/byte_tokenizer.h"
-#include "tutti/train/config_fields.h"
+#include "tutti/train/config/config_fields.h"
 
 namespace tutti::train {
 namespace {

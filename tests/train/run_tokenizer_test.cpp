@@ -1,4 +1,4 @@
-#include "tutti/train/run_tokenizer.h"
+#include "tutti/train/data/run_tokenizer.h"
 
 #include <gtest/gtest.h>
 

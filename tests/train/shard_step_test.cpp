@@ -1,5 +1,5 @@
 // One shard of the model, eager and compiled: equal bits, and kernels that know their line of the model's source.
-#include "tutti/train/shard_step.h"
+#include "tutti/train/step/shard_step.h"
 
 #include <gtest/gtest.h>
 
@@ -156,7 +156,7 @@ TEST(ShardStep, CompiledHasTheBitsOfEagerWhereRanksDivideTheModel) {
 // "file.cpp:12 (function)" -> the text of that line, of the sources of models and trainer.
 std::string text_of(const std::string& where) {
   const size_t colon = where.find(':');
-  for (const char* room : {"models", "train"}) {
+  for (const char* room : {"models", "train/step"}) {
     std::ifstream file(std::string(TUTTI_SOURCE_DIR "/tutti/") + room + "/" + where.substr(0, colon));
     std::string text;
     int number = std::stoi(where.substr(colon + 1));

@@ -1,4 +1,4 @@
-#include "tutti/train/status_line.h"
+#include "tutti/train/report/status_line.h"
 
 #include <gtest/gtest.h>
 

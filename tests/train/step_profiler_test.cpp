@@ -1,4 +1,4 @@
-#include "tutti/train/step_profiler.h"
+#include "tutti/train/step/step_profiler.h"
 
 #include <gtest/gtest.h>
 

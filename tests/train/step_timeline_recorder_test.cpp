@@ -1,4 +1,4 @@
-#include "tutti/train/step_timeline_recorder.h"
+#include "tutti/train/step/step_timeline_recorder.h"
 
 #include <gtest/gtest.h>
 

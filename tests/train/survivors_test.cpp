@@ -1,4 +1,4 @@
-#include "tutti/train/survivors.h"
+#include "tutti/train/survival/survivors.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "tutti/train/svg_plot.h"
+#include "tutti/train/report/svg_plot.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/train/team_store.h"
+#include "tutti/train/survival/team_store.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tutti/job/store/hash_store.h"
-#include "tutti/train/survivors.h"
+#include "tutti/train/survival/survivors.h"
 
 namespace tutti::train {
 namespace {

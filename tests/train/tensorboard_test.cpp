@@ -1,4 +1,4 @@
-#include "tutti/train/tensorboard.h"
+#include "tutti/train/report/tensorboard.h"
 
 #include <gtest/gtest.h>
 

@@ -7,12 +7,12 @@
 #include "tutti/nn/moe.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/numerics.h"
-#include "tutti/train/checkpoint.h"
-#include "tutti/train/config_toml.h"
-#include "tutti/train/run_model.h"
-#include "tutti/train/run_tokenizer.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/config/config_toml.h"
+#include "tutti/train/data/run_tokenizer.h"
 #include "tutti/train/sample.h"
-#include "tutti/train/tensor_ranks.h"
+#include "tutti/train/step/run_model.h"
+#include "tutti/train/step/tensor_ranks.h"
 
 namespace tutti::train {
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "tutti/core/error.h"
-#include "tutti/train/checkpoint.h"
-#include "tutti/train/config_fields.h"
-#include "tutti/train/metrics.h"
-#include "tutti/train/run_tokenizer.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/config/config_fields.h"
+#include "tutti/train/data/run_tokenizer.h"
+#include "tutti/train/report/metrics.h"
 
 namespace tutti::train {
 namespace {

@@ -9,10 +9,10 @@
 #include "tutti/core/error.h"
 #include "tutti/core/ulps.h"
 #include "tutti/io/safetensors_shards.h"
-#include "tutti/train/checkpoint.h"
-#include "tutti/train/config_fields.h"
-#include "tutti/train/config_toml.h"
-#include "tutti/train/metrics.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/config/config_fields.h"
+#include "tutti/train/config/config_toml.h"
+#include "tutti/train/report/metrics.h"
 
 namespace tutti::train {
 namespace {

@@ -6,9 +6,9 @@
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/train/agreement.h"
-#include "tutti/train/config_toml.h"
-#include "tutti/train/report.h"
-#include "tutti/train/run_tokenizer.h"
+#include "tutti/train/config/config_toml.h"
+#include "tutti/train/data/run_tokenizer.h"
+#include "tutti/train/report/report.h"
 
 namespace tutti::train {
 namespace fs = std::filesystem;

@@ -9,7 +9,7 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/io/token_corpus.h"
-#include "tutti/train/checkpoint.h"
+#include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/fresh_start.h"
 #include "tutti/train/run_folder.h"
 

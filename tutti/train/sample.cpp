@@ -9,9 +9,9 @@
 #include "tutti/core/philox.h"
 #include "tutti/io/token_stream.h"
 #include "tutti/models/language_model.h"
-#include "tutti/train/batch.h"
-#include "tutti/train/run_model.h"
-#include "tutti/train/tensor_ranks.h"
+#include "tutti/train/data/batch.h"
+#include "tutti/train/step/run_model.h"
+#include "tutti/train/step/tensor_ranks.h"
 
 namespace tutti::train {
 namespace {

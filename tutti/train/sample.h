@@ -6,7 +6,7 @@
 
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/token_batch.h"
-#include "tutti/train/config.h"
+#include "tutti/train/config/config.h"
 
 namespace tutti::dist {
 class DeviceMesh;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tutti/comm/process_group.h"
-#include "tutti/train/config.h"
+#include "tutti/train/config/config.h"
 #include "tutti/train/fresh_start.h"
 
 namespace tutti::train {

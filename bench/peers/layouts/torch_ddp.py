@@ -54,7 +54,7 @@ def write_safetensors(file, model):
 
 
 def lr_factor(step, steps, schedule):
-    """tutti/train/lr_schedule.cpp with decay_type = "cosine" and no decay_ratio; steps count from 1."""
+    """tutti/train/step/lr_schedule.cpp with decay_type = "cosine" and no decay_ratio; steps count from 1."""
     warmup, least = schedule["warmup_steps"], schedule["min_lr_factor"]
     if step <= warmup:
         return step / warmup

@@ -15,7 +15,7 @@
 
 #include "tests/cli/support/tiny_run.h"
 #include "tutti/core/error.h"
-#include "tutti/train/checkpoint.h"
+#include "tutti/train/checkpoint/checkpoint.h"
 
 namespace tutti::test {
 namespace {

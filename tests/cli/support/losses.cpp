@@ -15,7 +15,7 @@
 
 #include "tests/cli/support/program.h"
 #include "tests/cli/support/tiny_run.h"
-#include "tutti/train/metrics.h"
+#include "tutti/train/report/metrics.h"
 
 namespace tutti::test {
 namespace {

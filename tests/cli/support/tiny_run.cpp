@@ -7,7 +7,7 @@
 
 #include "tutti/io/bpe_trainer.h"
 #include "tutti/io/text_source.h"
-#include "tutti/train/checkpoint.h"
+#include "tutti/train/checkpoint/checkpoint.h"
 
 namespace tutti::test {
 namespace {

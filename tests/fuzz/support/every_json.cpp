@@ -13,10 +13,10 @@
 #include "tutti/job/launch/node_news.h"
 #include "tutti/job/store/tcp_store.h"
 #include "tutti/runtime/trace/trace_merge.h"
-#include "tutti/train/checkpoint.h"
-#include "tutti/train/checkpoint_state.h"
-#include "tutti/train/metrics.h"
-#include "tutti/train/report_facts.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/checkpoint/checkpoint_state.h"
+#include "tutti/train/report/metrics.h"
+#include "tutti/train/report/report_facts.h"
 
 namespace tutti::testing {
 namespace {

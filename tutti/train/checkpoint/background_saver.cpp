@@ -1,0 +1,64 @@
+#include "tutti/train/checkpoint/background_saver.h"
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "tutti/core/error.h"
+#include "tutti/runtime/rank_context.h"
+#include "tutti/runtime/trace/trace_span.h"
+#include "tutti/train/survival/planted_loss.h"
+
+namespace tutti::train {
+
+BackgroundSaver::BackgroundSaver(comm::ProcessGroup* group, const nn::Module& model, const optim::Optimizer& optimizer,
+                                 std::chrono::microseconds copy_delay)
+    : model_(tensors_of(model)), optimizer_(state_of(optimizer)), copy_delay_(copy_delay) {
+  if (group == nullptr || group->size() == 1) return;
+  std::vector<int> all(static_cast<size_t>(group->size()));
+  std::iota(all.begin(), all.end(), 0);
+  group_ = group->split(all, {.name = group->name() + "/checkpoints"});
+}
+
+BackgroundSaver::~BackgroundSaver() {
+  if (writer_.joinable()) writer_.join();
+}
+
+void BackgroundSaver::save(const std::filesystem::path& folder, const nn::Module& model,
+                           const optim::Optimizer& optimizer, const TrainState& state, int64_t keep_latest) {
+  TUTTI_CHECK(!writer_.joinable(), "checkpoint: {} is still being written; wait() for it before the next one",
+              folder_.string());
+  const TraceSpan span(TraceCategory::annotation, "checkpoint: begin");
+  model_.begin(tensors_of(model));
+  optimizer_.begin(state_of(optimizer));
+  folder_ = folder / fmt::format("step-{}", state.step);
+  writer_ = std::thread([this, folder, state, keep_latest, &context = RankContext::current()] {
+    const RankContext::Scope scope(context);
+    model_.copy(copy_delay_);
+    optimizer_.copy(copy_delay_);
+    model_.wait();
+    optimizer_.wait();
+    may_be_lost_at("writing", state.step);
+    try {
+      save_tensors(folder, model_.copies(), optimizer_.copies(), state, keep_latest, group_.get());
+    } catch (...) {
+      problem_ = std::current_exception();
+    }
+  });
+}
+
+void BackgroundSaver::before_change() {
+  if (!writer_.joinable()) return;
+  const TraceSpan span(TraceCategory::annotation, "checkpoint: copy");
+  optimizer_.complete();  // which the thread reaches last
+  model_.complete();
+}
+
+std::filesystem::path BackgroundSaver::wait() {
+  if (!writer_.joinable()) return {};
+  writer_.join();
+  if (const std::exception_ptr problem = std::exchange(problem_, nullptr)) std::rethrow_exception(problem);
+  return std::exchange(folder_, {});
+}
+
+}  // namespace tutti::train

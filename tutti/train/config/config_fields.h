@@ -1,0 +1,85 @@
+// The list of all configuration keys, which parser, writer, help and docs iterate over.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tutti/train/config/config.h"
+
+namespace tutti::train {
+
+using TextList = std::vector<std::string>;
+// A value of a key; its type is the key's type.
+using FieldValue = std::variant<bool, int64_t, double, std::string, TextList>;
+// The location of the value in a Config.
+using FieldPlace = std::variant<bool* (*)(Config&), int64_t* (*)(Config&), double* (*)(Config&),
+                                std::string* (*)(Config&), TextList* (*)(Config&)>;
+
+// The legal values of a key. `also` is legal in addition to the range.
+struct FieldRule {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool min_excluded = false;
+  std::optional<double> also = std::nullopt;
+  bool power_of_two = false;
+  std::vector<std::string> choices = {};
+  bool or_count = false;  // beside the choices a whole number above 0 is legal, as a number or as text
+  // The only value that this version supports, for keys that are reserved for later.
+  std::optional<FieldValue> only = std::nullopt;
+};
+
+// What happens when a run is resumed with another value.
+enum class Resuming {
+  free,   // nothing: the numbers do not depend on it
+  told,   // the numbers may change from then on, which the run reports
+  fixed,  // the run is refused
+};
+
+struct Field {
+  std::string section;
+  std::string key;
+  FieldPlace place;
+  std::string doc;
+  std::string unit;
+  FieldRule rule = {};
+  Resuming resuming = Resuming::free;
+
+  std::string name() const { return section + "." + key; }
+  // The environment variable that sets it, e.g. TUTTI_TRAINING_STEPS.
+  std::string variable() const;
+};
+
+struct Section {
+  std::string name;
+  std::string doc;
+};
+
+std::span<const Section> config_sections();
+// In the order of config_sections().
+std::span<const Field> config_fields();
+
+FieldValue value_of(const Field& field, const Config& config);
+FieldValue default_of(const Field& field);
+// UsageError ("expected ..., found ...") when the value violates the rule; the caller adds key and place to the
+// message.
+void set_value(const Field& field, Config& config, const FieldValue& value);
+
+// "true or false", "a whole number", "a number", "a string", "a list of strings".
+std::string type_words(const Field& field);
+// "1 or more, or -1", "one of: strict, fast", "" when every value is legal.
+std::string rule_words(const Field& field);
+// As TOML writes it: 5, 0.5, true, "text", ["a", "b"].
+std::string to_toml(const FieldValue& value);
+
+// The section with that name. UsageError, suggesting the nearest name, when there is none.
+const Section& find_section(std::string_view name);
+// The entry for section.key. UsageError, suggesting the nearest section or key, when there is none.
+const Field& find_field(std::string_view section, std::string_view key);
+
+}  // namespace tutti::train
