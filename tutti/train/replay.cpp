@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "tutti/core/error.h"
-#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/checkpoint/checkpoint_folder.h"
+#include "tutti/train/checkpoint/checkpoint_state.h"
 #include "tutti/train/config/config_fields.h"
 #include "tutti/train/data/run_tokenizer.h"
 #include "tutti/train/report/metrics.h"

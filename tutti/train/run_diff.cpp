@@ -71,7 +71,7 @@ bool may_change_numbers(const std::string& key) {
   return field == fields.end() || field->resuming != Resuming::free;
 }
 
-std::vector<SettingDifference> compare_settings(const Source& a, const Source& b) {
+std::vector<SettingDifference> differing_settings(const Source& a, const Source& b) {
   const std::optional<Settings> in_a = settings_of(a), in_b = settings_of(b);
   std::vector<SettingDifference> result;
   if (!in_a || !in_b) return result;
@@ -258,7 +258,7 @@ void compare_weights(const Source& a, const Source& b, RunDiff& diff) {
 RunDiff compare_runs(const fs::path& a, const fs::path& b) {
   const Source from_a = open_source(a), from_b = open_source(b);
   RunDiff diff;
-  diff.settings = compare_settings(from_a, from_b);
+  diff.settings = differing_settings(from_a, from_b);
   compare_metrics(from_a, from_b, diff);
   compare_weights(from_a, from_b, diff);
   std::stable_sort(diff.differing.begin(), diff.differing.end(),

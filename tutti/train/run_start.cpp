@@ -6,6 +6,8 @@
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/train/agreement.h"
+#include "tutti/train/checkpoint/checkpoint_folder.h"
+#include "tutti/train/checkpoint/checkpoint_state.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/data/run_tokenizer.h"
 #include "tutti/train/report/report.h"

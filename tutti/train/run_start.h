@@ -7,11 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "tutti/comm/process_group.h"
 #include "tutti/io/token_corpus.h"
-#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/checkpoint/checkpoint_state.h"
 #include "tutti/train/fresh_start.h"
 #include "tutti/train/run_folder.h"
+
+namespace tutti::comm {
+class ProcessGroup;
+}
 
 namespace tutti::train {
 

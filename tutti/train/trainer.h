@@ -5,9 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "tutti/comm/process_group.h"
 #include "tutti/train/config/config.h"
 #include "tutti/train/fresh_start.h"
+
+namespace tutti::comm {
+class ProcessGroup;
+}
 
 namespace tutti::train {
 

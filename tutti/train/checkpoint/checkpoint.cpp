@@ -14,11 +14,6 @@
 
 namespace tutti::train {
 namespace fs = std::filesystem;
-namespace {
-
-constexpr size_t kLargestState = size_t{1} << 30;
-
-}  // namespace
 
 fs::path resolve_checkpoint(const fs::path& path) {
   TUTTI_CHECK(fs::exists(path), "{} does not exist", path.string());
@@ -91,16 +86,6 @@ void save_tensors(const fs::path& folder, const NamedTensors& model, const Named
         fmt::format("checkpoint of step {} was not saved, earlier ones are whole: {}", state.step, e.what()));
   }
   if (is_first_rank(group)) prune_checkpoints(folder, keep_latest);
-}
-
-SavedState read_state(const fs::path& step_folder) {
-  const fs::path path = step_folder / kStateFile;
-  SavedState state = parse_state_json(read_regular_file(path.string(), kLargestState), path.string());
-  const int64_t named = step_of(step_folder).value_or(state.train.step);
-  TUTTI_CHECK_ENV(named == state.train.step,
-                  "{} is that of step {}, the folder is named for step {}; put back the folder as it was saved",
-                  path.string(), state.train.step, named);
-  return state;
 }
 
 TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer,

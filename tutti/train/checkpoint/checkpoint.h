@@ -33,9 +33,6 @@ void save_checkpoint(const std::filesystem::path& folder, const nn::Module& mode
 void save_tensors(const std::filesystem::path& folder, const NamedTensors& model, const NamedTensors& optimizer,
                   const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group);
 
-// Reads state.json of a step folder. Throws the errors of parse_state_json(), and also when the file belongs to another
-// step.
-SavedState read_state(const std::filesystem::path& step_folder);
 // Loads a checkpoint, of any number of ranks and layout, into model and optimizer; each rank of `group` reads what it
 // stores. UsageError when names or shapes differ from the model's, and EnvironmentError when a tensor is not the one
 // that was saved; model and optimizer are then unchanged.

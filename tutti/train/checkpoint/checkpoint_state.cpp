@@ -6,6 +6,7 @@
 #include "tutti/core/hash.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"
+#include "tutti/train/checkpoint/checkpoint_folder.h"
 
 namespace tutti::train {
 namespace {
@@ -14,6 +15,7 @@ constexpr int kFormat =
     4;  // 1 had no digests, 2 no inputs and no digest of itself, 3 a hash of each tensor without blocks
 constexpr std::string_view kSeal = ",\n  \"digest\": \"", kEnd = "\"\n}\n";
 constexpr size_t kHexDigits = 16;
+constexpr size_t kLargestState = size_t{1} << 30;
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
@@ -143,6 +145,16 @@ SavedState parse_state_json(std::string_view text, std::string_view where) {
        .inputs = {static_cast<int>(json.at("numerics_version").whole(1, INT32_MAX)), texts_in(json.at("settings")),
                   tokenizer_in(json.at("tokenizer")), corpus_in(json.at("corpus")), changes_in(json.at("changes"))}},
       texts_in(json.at("digests"))};
+}
+
+SavedState read_state(const std::filesystem::path& step_folder) {
+  const std::filesystem::path path = step_folder / kStateFile;
+  SavedState state = parse_state_json(read_regular_file(path.string(), kLargestState), path.string());
+  const int64_t named = step_of(step_folder).value_or(state.train.step);
+  TUTTI_CHECK_ENV(named == state.train.step,
+                  "{} is that of step {}, the folder is named for step {}; put back the folder as it was saved",
+                  path.string(), state.train.step, named);
+  return state;
 }
 
 }  // namespace tutti::train

@@ -32,5 +32,8 @@ std::string state_json_of(const SavedState& state);
 // `where` is the name of the file for messages. UsageError for text that is not JSON (runtime/json_document.h) or has
 // another format, EnvironmentError when it is not, byte for byte, what state_json_of() wrote.
 SavedState parse_state_json(std::string_view text, std::string_view where);
+// Reads state.json of a step folder. Throws the errors of parse_state_json(), and also when the file belongs to another
+// step.
+SavedState read_state(const std::filesystem::path& step_folder);
 
 }  // namespace tutti::train

@@ -7,6 +7,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/tensor/tensor.h"
 
 namespace tutti::train {
 namespace {

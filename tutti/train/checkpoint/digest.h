@@ -10,7 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "tutti/tensor/tensor.h"
+#include "tutti/core/dtype.h"
+#include "tutti/core/shape.h"
+
+namespace tutti {
+class Tensor;
+}
 
 namespace tutti::train {
 

@@ -57,7 +57,7 @@ std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model,
   return parallel::fully_shard(model, options);
 }
 
-std::string describe_mesh(const models::LanguageModel& model, const std::optional<parallel::ShardedModule>& sharded,
+std::string describe_mesh(const models::LanguageModel& model, const parallel::ShardedModule* sharded,
                           const Config& config, int64_t ranks) {
   const bool is_shared = !sharded || sharded->is_shared();
   const StepPlan plan = StepPlanner(config).plan(ranks, is_shared);

@@ -28,7 +28,7 @@ std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model,
 
 // "mesh dp_shard 4: rank 0 stores 1.9 of 7.7 MiB of the parameters, a rank sends up to 6.9 MiB a step; the ranks read
 // one copy of 7.7 MiB": what is sent is by the plan (step_plan.h).
-std::string describe_mesh(const models::LanguageModel& model, const std::optional<parallel::ShardedModule>& sharded,
+std::string describe_mesh(const models::LanguageModel& model, const parallel::ShardedModule* sharded,
                           const Config& config, int64_t ranks);
 
 }  // namespace tutti::train

@@ -5,9 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "tutti/models/token_batch.h"
 #include "tutti/train/config/data_degrees.h"
 
+namespace tutti {
+class Tensor;
+}
 namespace tutti::comm {
 class ProcessGroup;
 }
@@ -15,6 +17,11 @@ namespace tutti::dist {
 class DeviceMesh;
 using Mesh = std::shared_ptr<const DeviceMesh>;
 }  // namespace tutti::dist
+namespace tutti::models {
+class LanguageModel;
+struct ForwardOptions;
+struct TokenBatch;
+}  // namespace tutti::models
 
 namespace tutti::train {
 

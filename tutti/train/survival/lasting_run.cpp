@@ -9,8 +9,10 @@
 #include "tutti/dist/wrapper.h"
 #include "tutti/job/errors.h"
 #include "tutti/ops/copy.h"
+#include "tutti/optim/optimizer.h"
 #include "tutti/runtime/host.h"
 #include "tutti/runtime/trace/trace_span.h"
+#include "tutti/train/checkpoint/checkpoint_state.h"
 #include "tutti/train/survival/planted_loss.h"
 
 namespace tutti::train {
@@ -36,9 +38,10 @@ LastingRun::LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Co
       group_(group),
       state_(survivors.job, trained_parameters(model), config.optimizer.name == "sgd" ? 1 : 2,
              static_cast<int64_t>(extra_bytes)),
-      is_begun_(!survivors.job->text().empty()) {}
+      is_begun_(!survivors.job->text().empty()),
+      last_step_(config.training.steps) {}
 
-std::function<Tensor(const nn::NamedParameter&)> LastingRun::master_memory() const {
+Survival::MasterMemory LastingRun::master_memory() const {
   return [this](const nn::NamedParameter& p) {
     const int64_t i = state_.index_of(p.parameter);
     return i < 0 ? Tensor() : state_.master(static_cast<size_t>(i));
@@ -46,7 +49,7 @@ std::function<Tensor(const nn::NamedParameter&)> LastingRun::master_memory() con
 }
 
 // An optimizer asks for the states of a parameter one after the other.
-optim::StateMemory LastingRun::state_memory() const {
+Survival::StateMemory LastingRun::state_memory() const {
   return [this, asked = std::map<int64_t, size_t>()](const nn::NamedParameter& p, std::string_view what) mutable {
     const int64_t i = state_.index_of(p.parameter);
     const size_t which = asked[i]++;
@@ -62,7 +65,15 @@ void LastingRun::share_masters(const nn::Module& model) const {
   }
 }
 
-void LastingRun::begin(const StepFacts& facts, const std::string& text, std::span<const std::byte> extra) {
+void LastingRun::begin(const TrainState& state, const optim::Optimizer& optimizer, std::span<const std::byte> extra) {
+  if (is_begun_) return;
+  TrainState left = state;
+  left.inputs.corpus.files.clear();  // which only the first rank has read
+  const std::string text = state_json_of({left, {}});
+  const StepFacts facts{.step = state.step,
+                        .next_row = state.next_row,
+                        .tokens_seen = state.tokens_seen,
+                        .optimizer_steps = optimizer.steps_taken()};
   group_.barrier();  // all values are there
   if (is_first()) {
     state_.set_applied(facts.step);
@@ -76,7 +87,8 @@ void LastingRun::begin(const StepFacts& facts, const std::string& text, std::spa
   committed_ = facts.step;
 }
 
-StepFacts LastingRun::recover(optim::Optimizer& optimizer) {
+std::optional<Survival::Left> LastingRun::recover(optim::Optimizer& optimizer) {
+  if (!is_begun_) return std::nullopt;
   const TraceSpan span(TraceCategory::annotation, "recover the step of another team");
   group_.barrier();  // nobody of the teams before votes any more
   const comm::Verdict verdict = state_.vote().verdict();
@@ -93,7 +105,12 @@ StepFacts LastingRun::recover(optim::Optimizer& optimizer) {
   group_.barrier();  // records may be written anew
   apply(facts, optimizer);
   optimizer.set_steps_taken(facts.optimizer_steps);
-  return facts;
+  Left left{.facts = facts, .extra = state_.extra(committed_), .lost = untold()};
+  told_ = static_cast<size_t>(state_.told_deaths().load()) + left.lost.size();
+  // The end of the run tells what was lost with the last step.
+  const bool is_last = facts.step >= last_step_ && !left.lost.empty();
+  left.is_unfinished = facts.is_computed != 0 && (facts.step > state_.finished().load() || is_last);
+  return left;
 }
 
 // Each rank steps its blocks, those that a rank before has not.
@@ -185,11 +202,13 @@ void LastingRun::note_beginning() {
   state_.step_began_ns().compare_exchange_strong(none, comm::monotonic_ns());
 }
 
-void LastingRun::note_finished(int64_t step, size_t told) {
+void LastingRun::note_finished(int64_t step) {
   if (!is_first()) return;
-  state_.told_deaths().store(static_cast<int64_t>(told));
+  state_.told_deaths().store(static_cast<int64_t>(told_));
   state_.finished().store(step);
 }
+
+bool LastingRun::is_lost_at(std::string_view point, int64_t step) const { return train::is_lost_at(point, step); }
 
 std::vector<LostRank> LastingRun::untold() const {
   std::vector<LostRank> lost;

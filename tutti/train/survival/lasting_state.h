@@ -18,17 +18,9 @@
 #include "tutti/job/host/undo_record.h"
 #include "tutti/nn/module.h"
 #include "tutti/runtime/function_ref.h"
+#include "tutti/train/survival/step_facts.h"
 
 namespace tutti::train {
-
-// The record of a step: where the run stands when it is committed, and what the step needs to be applied.
-struct StepFacts {
-  int64_t step = 0, next_row = 0, tokens_seen = 0, optimizer_steps = 0;
-  double lr = 0, grad_scale = 1;
-  double loss = 0, grad_norm = 0;                // of a float each
-  double step_ms = 0, data_ms = 0, comm_ms = 0;  // until it was prepared
-  int64_t is_computed = 0;                       // 0: the values with which the run began, which no step has computed
-};
 
 class LastingState {
  public:

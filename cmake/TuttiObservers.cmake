@@ -1,0 +1,18 @@
+# Makes the table of the trainer's observers from the folder tutti/train/observers: a new observer is a new file, and nothing else
+# lists it.
+function(tutti_observers)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/train/observers/*.cpp)
+  foreach(source IN LISTS sources)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+    file(STRINGS ${source} rows REGEX "^TUTTI_OBSERVER\\(")
+    cmake_path(GET source STEM name)
+    if(NOT rows MATCHES "^TUTTI_OBSERVER\\(${name}\\)")
+      message(FATAL_ERROR "${source} has no row TUTTI_OBSERVER(${name}), see tutti/train/observer.h")
+    endif()
+    string(APPEND declarations "extern const ObserverRow ${name}_observer;\n")
+    string(APPEND entries "    {\"${name}\", &${name}_observer},\n")
+  endforeach()
+  set(table ${PROJECT_BINARY_DIR}/generated/tutti/train/observer_table.cpp)
+  file(CONFIGURE OUTPUT ${table} CONTENT "// Generated from the folder tutti/train/observers.\n#include \"tutti/train/observer.h\"\n\nnamespace tutti::train {\n\n${declarations}\nstd::span<const NamedObserverRow> observer_table() {\n  static constexpr NamedObserverRow rows[] = {\n${entries}  };\n  return rows;\n}\n\n}  // namespace tutti::train\n" @ONLY)
+  target_sources(tutti_train PRIVATE ${table})
+endfunction()
