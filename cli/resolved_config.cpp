@@ -1,7 +1,9 @@
 #include "cli/resolved_config.h"
 
+#include <cstdio>
 #include <filesystem>
 
+#include "tutti/job/printable.h"
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/config/data_degrees.h"
@@ -10,8 +12,12 @@
 namespace tutti::cli {
 
 train::Config resolved_config(const std::string& file, const std::vector<std::string>& overrides,
-                              const std::vector<std::string>& data, int64_t ranks) {
-  train::Config config = train::load_config(file);
+                              const std::vector<std::string>& data, int64_t ranks, bool is_quiet) {
+  std::vector<std::string> notes;
+  train::Config config = train::load_config(file, &notes);
+  for (const std::string& note : notes) {
+    if (!is_quiet) std::fprintf(stderr, "tutti: warning: %s\n", comm::printable_lines(note).c_str());
+  }
   train::apply_environment(config);
   for (const std::string& flag : overrides) train::apply_override(config, flag);
   if (!data.empty()) config.data.paths = data;

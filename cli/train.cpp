@@ -39,8 +39,8 @@ struct TrainFlags {
 };
 
 // Checked before any rank starts, so that what is wrong is said once.
-train::Config resolve(const TrainFlags& flags, int64_t local_ranks) {
-  train::Config config = resolved_config(flags.config, flags.overrides, flags.data, flags.ranks);
+train::Config resolve(const TrainFlags& flags, int64_t local_ranks, bool is_quiet) {
+  train::Config config = resolved_config(flags.config, flags.overrides, flags.data, flags.ranks, is_quiet);
   train::check_memory(config, flags.ranks, local_ranks, shares_memory(config, flags.ranks, local_ranks),
                       train::machine_memory());
   return config;
@@ -93,7 +93,8 @@ int run_train(TrainFlags flags) {
   TUTTI_CHECK(!place || ours || !flags.ranks_given, "{} has started {} rank{} already; leave out -n", place->launcher,
               place->world_size, place->world_size == 1 ? "" : "s");
   if (place) flags.ranks = place->world_size;
-  const train::Config config = resolve(flags, place ? place->local_world_size.value_or(1) : flags.ranks);
+  const bool is_told = ours || (place && place->rank != 0);  // by the process that starts ranks, or by the first rank
+  const train::Config config = resolve(flags, place ? place->local_world_size.value_or(1) : flags.ranks, is_told);
   train::TrainerOptions options = options_of(flags);
   const bool as_threads = config.runtime.transport == "threads";
   TUTTI_CHECK(!place || !as_threads,

@@ -137,6 +137,9 @@ std::vector<ResumeCase> resume_cases() {
       {"Fresh", "nothing, with `--fresh`: starts from the beginning", equal, "", {}, "--fresh"},
       {"FreshWithoutData", "the data is missing, with `--fresh`", refused, "data path 'data' does not exist",
        remove("data"), "--fresh"},
+      {"RetiredKey", "the file sets a key that selects nothing any more, such as `runtime.symm_backend`", equal,
+       "runtime.symm_backend selects nothing: ranks share memory as runtime.transport says; leave it out",
+       [](const Workplace& w) { append(w, "run.toml", "[runtime]\nsymm_backend = \"native\"\n"); }},
       // The text.
       {"DataMoved", "the data was moved to another folder", equal, "the file data/a.jsonl was moved to moved/a.jsonl",
        [](const Workplace& w) { rename(w, "data", "moved"); }, "--data moved"},

@@ -91,8 +91,16 @@ TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {
   EXPECT_EQ(toml_complaint("[parallelism]\ncontext_parallel_degree = 2\n"),
             "a.toml:2:27: parallelism.context_parallel_degree: 2 is not supported yet by this version; expected 1");
   EXPECT_EQ(toml_complaint("[parallelism]\ncontext_parallel_degree = -1\n"), "(no error)");
-  EXPECT_EQ(flag_complaint("--runtime.symm_backend=cuda"),
-            "--runtime.symm_backend: \"cuda\" is not supported yet by this version; expected \"native\"");
+}
+
+TEST(ConfigMessages, AFlagOrVariableOfARetiredKeyIsTold) {
+  const std::string note =
+      "runtime.symm_backend selects nothing: ranks share memory as runtime.transport says; leave it out";
+  EXPECT_EQ(flag_complaint("--runtime.symm_backend=native"), "--runtime.symm_backend: " + note);
+  EXPECT_EQ(complaint([](Config& config) {
+              apply_environment(config, std::vector<std::string>{"TUTTI_RUNTIME_SYMM_BACKEND=native"});
+            }),
+            "TUTTI_RUNTIME_SYMM_BACKEND: " + note);
 }
 
 TEST(ConfigMessages, AValueOutsideOfSectionsIsNoticed) {

@@ -6,6 +6,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/train/config/config_fields.h"
+#include "tutti/train/config/retired_keys.h"
 
 namespace tutti::train {
 namespace {
@@ -58,6 +59,25 @@ TEST(ConfigToml, WritesEveryKey) {
   const std::string text = to_toml(Config{});
   for (const Field& field : config_fields()) {
     EXPECT_NE(text.find("\n" + field.key + " = "), std::string::npos) << field.name();
+  }
+}
+
+TEST(ConfigToml, PassesOverRetiredKeysWithANote) {
+  Config config;
+  std::vector<std::string> notes;
+  read_toml(config, "[runtime]\nthreads = 3\nsymm_backend = \"native\"\n", "old.toml", &notes);
+  EXPECT_EQ(config.runtime.threads, 3);
+  EXPECT_EQ(notes,
+            (std::vector<std::string>{"old.toml:3:1: runtime.symm_backend selects nothing: ranks share memory as "
+                                      "runtime.transport says; leave it out"}));
+  EXPECT_NO_THROW(read("[runtime]\nsymm_backend = 5\n"));  // whatever it was set to
+}
+
+TEST(ConfigFields, ARetiredKeyIsNoKey) {
+  for (const RetiredKey& retired : retired_keys()) {
+    EXPECT_NO_THROW(find_section(retired.section)) << retired.section;
+    for (const Field& field : config_fields())
+      EXPECT_FALSE(field.section == retired.section && field.key == retired.key) << field.name();
   }
 }
 

@@ -51,7 +51,6 @@ struct RuntimeConfig {
   int64_t threads = -1;
   bool progress_thread = false;
   std::string transport = "auto";
-  std::string symm_backend = "native";
 };
 
 struct ParallelismConfig {

@@ -17,7 +17,6 @@ FieldRule at_least_or_rest(double min) { return {.min = min, .also = -1}; }
 FieldRule above(double min) { return {.min = min, .min_excluded = true}; }
 FieldRule between(double min, double max) { return {.min = min, .max = max}; }
 FieldRule one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
-FieldRule only(FieldValue value) { return {.only = std::move(value)}; }
 // A degree of a kind of parallelism that is 1 here; -1 comes to the same.
 FieldRule degree_one() { return {.also = -1, .only = int64_t{1}}; }
 
@@ -113,8 +112,6 @@ std::vector<Field> make_fields() {
        .doc = "how ranks exchange data; auto: shared memory inside a host, TCP between hosts; threads: the ranks of -n "
               "are threads of one process",
        .unit = "", .rule = one_of({"auto", "shm", "gloo", "mpi", "hier", "threads"})},
-      {TUTTI_KEY(runtime, symm_backend), .doc = "backend for symmetric memory; training does not use it yet",
-       .unit = "", .rule = only("native")},
 
       {TUTTI_KEY(parallelism, data_parallel_replicate_degree),
        .doc = "replicas of the parameters, each on one rank or divided over several, which share the batch; -1: the "

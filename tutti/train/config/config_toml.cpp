@@ -11,6 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/train/config/config_fields.h"
+#include "tutti/train/config/retired_keys.h"
 
 namespace tutti::train {
 namespace {
@@ -145,7 +146,7 @@ std::string text_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-void read_toml(Config& config, std::string_view text, std::string_view source) {
+void read_toml(Config& config, std::string_view text, std::string_view source, std::vector<std::string>* notes) {
   const toml::table root = parse(text, source);
   for (const auto& [section, content] : root) {
     const toml::table* keys = content.as_table();
@@ -157,6 +158,10 @@ void read_toml(Config& config, std::string_view text, std::string_view source) {
       if (keys->empty()) find_section(section.str());
       for (const auto& [key, node] : *keys) {
         where = place(source, key.source());
+        if (const std::string note = retired_note(section.str(), key.str()); !note.empty()) {
+          if (notes != nullptr) notes->push_back(fmt::format("{}: {}", where, note));
+          continue;
+        }
         const Field& field = find_field(section.str(), key.str());
         where = fmt::format("{}: {}", place(source, node.source()), field.name());
         set_from_node(config, field, node);
@@ -167,9 +172,9 @@ void read_toml(Config& config, std::string_view text, std::string_view source) {
   }
 }
 
-Config load_config(const std::filesystem::path& path) {
+Config load_config(const std::filesystem::path& path, std::vector<std::string>* notes) {
   Config config;
-  read_toml(config, text_of(path), path.string());
+  read_toml(config, text_of(path), path.string(), notes);
   return config;
 }
 
@@ -241,6 +246,11 @@ void apply_environment(Config& config, std::span<const std::string> environment)
       }
     }
     if (names_of_section.empty()) continue;
+    for (const RetiredKey& k : retired_keys()) {
+      const Field retired{
+          .section = std::string(k.section), .key = std::string(k.key), .place = {}, .doc = {}, .unit = {}};
+      TUTTI_CHECK(retired.variable() != name, "{}: {}", name, retired_note(k.section, k.key));
+    }
     TUTTI_CHECK(match != nullptr, "{}", unknown_name_message("environment variable", name, names_of_section));
     set_from_text(config, *match, std::string_view(variable).substr(name.size() + 1), name);
   }

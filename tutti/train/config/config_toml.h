@@ -11,17 +11,20 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tutti/train/config/config.h"
 
 namespace tutti::train {
 
 // Sets the keys in `text` in `config`. `source` is the name of the file for messages. UsageError for malformed TOML,
-// unknown sections and keys (suggesting the nearest), wrong types and illegal values.
-void read_toml(Config& config, std::string_view text, std::string_view source);
+// unknown sections and keys (suggesting the nearest), wrong types and illegal values. A retired key (retired_keys.h) is
+// passed over; `notes`, if any, gets a line about it. Flags and variables that name one are errors.
+void read_toml(Config& config, std::string_view text, std::string_view source,
+               std::vector<std::string>* notes = nullptr);
 
 // Reads a file on top of the defaults. UsageError when it is missing, EnvironmentError when it cannot be read.
-Config load_config(const std::filesystem::path& path);
+Config load_config(const std::filesystem::path& path, std::vector<std::string>* notes = nullptr);
 
 // Every key of a file that some version of the program wrote, known to this one or not: "section.key" and the value as
 // to_toml() writes it. UsageError on malformed TOML, EnvironmentError when the file cannot be read.

@@ -8,6 +8,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/train/config/config_fields.h"
+#include "tutti/train/config/retired_keys.h"
 #include "tutti/train/config/torchtitan_keys.h"
 
 namespace tutti::train {
@@ -168,6 +169,7 @@ const Field& find_field(std::string_view section, std::string_view key) {
     if (field.key == key) return field;
     keys.push_back(field.key);
   }
+  if (const std::string note = retired_note(section, key); !note.empty()) throw UsageError(note);
   const std::string hint = torchtitan_hint(section, key);
   throw UsageError(hint.empty() ? unknown_name_message(fmt::format("key in [{}]", section), key, keys) : hint);
 }
