@@ -87,6 +87,11 @@ TEST(ConfigMessages, AnUnknownChoiceNamesTheNearest) {
             "a.toml:2:8: optimizer.name: expected one of: adamw, sgd, found 'adam'; did you mean 'adamw'?");
 }
 
+TEST(ConfigMessages, AnUnknownModelFamilyNamesThoseThatExist) {
+  EXPECT_EQ(toml_complaint("[model]\nname = \"qwen33\"\n"),
+            "a.toml:2:8: model.name: expected one of: qwen3, found 'qwen33'; did you mean 'qwen3'?");
+}
+
 TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {
   EXPECT_EQ(toml_complaint("[parallelism]\ncontext_parallel_degree = 2\n"),
             "a.toml:2:27: parallelism.context_parallel_degree: 2 is not supported yet by this version; expected 1");

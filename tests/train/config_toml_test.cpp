@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tutti/core/error.h"
+#include "tutti/models/language_model.h"
 #include "tutti/train/config/config_fields.h"
 #include "tutti/train/config/retired_keys.h"
 
@@ -71,6 +72,12 @@ TEST(ConfigToml, PassesOverRetiredKeysWithANote) {
             (std::vector<std::string>{"old.toml:3:1: runtime.symm_backend selects nothing: ranks share memory as "
                                       "runtime.transport says; leave it out"}));
   EXPECT_NO_THROW(read("[runtime]\nsymm_backend = 5\n"));  // whatever it was set to
+}
+
+TEST(ConfigFields, TheFamiliesOfModelsAreThoseOfTheirRegistry) {
+  std::vector<std::string> names;
+  for (const models::ModelFamily& family : models::model_families()) names.push_back(family.name);
+  EXPECT_EQ(find_field("model", "name").rule.choices, names);
 }
 
 TEST(ConfigFields, ARetiredKeyIsNoKey) {

@@ -1,5 +1,6 @@
 #include "tutti/train/config/config_fields.h"
 
+#include "tutti/models/language_model.h"
 #include "tutti/train/step/lr_schedule.h"
 
 namespace tutti::train {
@@ -20,11 +21,17 @@ FieldRule one_of(std::vector<std::string> choices) { return {.choices = std::mov
 // A degree of a kind of parallelism that is 1 here; -1 comes to the same.
 FieldRule degree_one() { return {.also = -1, .only = int64_t{1}}; }
 
+std::vector<std::string> family_choices() {
+  std::vector<std::string> names;
+  for (const models::ModelFamily& family : models::model_families()) names.push_back(family.name);
+  return names;
+}
+
 std::vector<std::string> decay_choices() { return {lr_decay_names().begin(), lr_decay_names().end()}; }
 
 std::vector<Field> make_fields() {
   return {
-      {TUTTI_KEY(model, name), .doc = "model family", .unit = "", .rule = one_of({"qwen3"}), .resuming = kFixed},
+      {TUTTI_KEY(model, name), .doc = "model family", .unit = "", .rule = one_of(family_choices()), .resuming = kFixed},
       {TUTTI_KEY(model, flavor), .doc = "named size of the model, such as quickstart or 0.6B", .unit = "",
        .resuming = kFixed},
       {TUTTI_KEY(model, dropout),
