@@ -17,12 +17,10 @@
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/error.h"
-#include "tutti/nn/moe.h"
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/config/data_degrees.h"
 #include "tutti/train/report/metrics.h"
-#include "tutti/train/step/run_model.h"
 #include "tutti/train/step/step_plan.h"
 
 extern char** environ;
@@ -309,11 +307,8 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
       {"killed-then-one-rank", ranks(4), {}, with(ranks(1, "2"), {"--training.compile=true"})},
   };
   // Tensor parallelism, where the model allows it.
-  const bool has_experts = !nn::moe_layers(*train::build_model(configuration_of(problem))).empty();
-  const std::string rounds = "--parallelism.data_parallel_schedule=every_round";
   const auto products = [&](Words flags, int degree) {
     flags.push_back(fmt::format("--parallelism.tensor_parallel_degree={}", degree));
-    if (has_experts) flags.push_back(rounds);
     return flags;
   };
   const auto why_not = [](const train::Config& config) -> std::string {
@@ -328,7 +323,6 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   const auto why_not_products = [&](int degree) {
     train::Config config = configuration_of(problem);
     config.parallelism.tensor_parallel_degree = degree;
-    if (has_experts) config.parallelism.data_parallel_schedule = "every_round";
     return why_not(config);
   };
   rows.push_back(
@@ -383,13 +377,12 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
   }
   // Expert parallelism, where the model has experts.
   const auto experts = [&](Words flags, int degree) {
-    return with(flags, {fmt::format("--parallelism.expert_parallel_degree={}", degree), rounds});
+    return with(flags, {fmt::format("--parallelism.expert_parallel_degree={}", degree)});
   };
   const auto why_no_experts = [&](int degree, int tensor = 1) {
     train::Config config = configuration_of(problem);
     config.parallelism.expert_parallel_degree = degree;
     config.parallelism.tensor_parallel_degree = tensor;
-    config.parallelism.data_parallel_schedule = "every_round";
     return why_not(config);
   };
   rows.push_back(

@@ -33,7 +33,7 @@ LAYOUTS = {
     "FSDP": "--model.flavor=tiny --parallelism.data_parallel_shard_degree=4",
     "HSDP": "--model.flavor=tiny --parallelism.data_parallel_shard_degree=2",
     "EP": "--model.flavor=tiny_moe-ep8 --optimizer.lr=1e-2 --numerics.token_grain=16 --parallelism.data_parallel_shard_degree=4 "
-          "--parallelism.expert_parallel_degree=4 --parallelism.data_parallel_schedule=every_round",
+          "--parallelism.expert_parallel_degree=4",
 }
 TRAIN = ("--data {data} --quiet --data.tokenizer=byte --training.steps={steps} --training.global_batch_tokens=512 --data.sequence_length=32 "
          "--data.validation_fraction=0.05 --lr_scheduler.warmup_steps=2 --validation.every=0 --validation.sample_tokens=0 --checkpoint.every=5 --run.name={name}")

@@ -174,7 +174,8 @@ struct DividedExperts : Experts {
 };
 struct DividedExpertsLayout : DividedExperts, testing::WithParamInterface<Layout> {};
 
-#define EP2 " --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=every_round"
+// The schedule that the layout needs is chosen or given.
+#define EP2 " --parallelism.expert_parallel_degree=2"
 #define EP4 " --parallelism.expert_parallel_degree=4 --parallelism.data_parallel_schedule=every_round"
 #define EXACT " --parallelism.expert_parallel_comm_backend=standard_exact"
 #define STORE " --parallelism.expert_parallel_comm_backend=direct_store"
@@ -311,9 +312,9 @@ TEST_F(DividedExperts, GoOnInAnyOtherLayout) {
 
 TEST_F(Experts, RefuseDegreesThatDoNotFit) {
   const std::pair<const char*, const char*> cases[] = {
-      {"-n 2 --parallelism.expert_parallel_degree=2",
+      {"-n 2 --parallelism.expert_parallel_degree=2 --parallelism.data_parallel_schedule=once_a_step",
        "parallelism.expert_parallel_degree = 2: ranks that divide experts or their tokens run neighbouring shards at "
-       "once; set parallelism.data_parallel_schedule = every_round"},
+       "once; set parallelism.data_parallel_schedule = every_round or auto"},
       {"-n 3 --parallelism.expert_parallel_degree=3 --parallelism.data_parallel_schedule=every_round",
        "parallelism.expert_parallel_degree = 3: expected a power of two up to the 8 virtual shards"},
       {"-n 4" EP4,
@@ -345,7 +346,7 @@ struct DividedTokensLayout : DividedTokens, testing::WithParamInterface<Layout> 
 
 #define ROUNDS " --parallelism.data_parallel_schedule=every_round"
 #define TP2 " --parallelism.tensor_parallel_degree=2" ROUNDS
-#define TP4 " --parallelism.tensor_parallel_degree=4" ROUNDS
+#define TP4 " --parallelism.tensor_parallel_degree=4"
 constexpr Layout kDividedTokensLayouts[] = {
     {"Tp2", "-n 2" TP2},
     {"Tp4", "-n 4" TP4},
@@ -462,9 +463,9 @@ TEST_F(DividedTokens, BeginWithTheWeightsOfAnotherRun) {
 
 TEST_F(DividedTokens, RefuseWhatWouldHaveOtherBits) {
   const std::pair<const char*, const char*> cases[] = {
-      {"-n 2 --parallelism.tensor_parallel_degree=2",
+      {"-n 2 --parallelism.tensor_parallel_degree=2 --parallelism.data_parallel_schedule=once_a_step",
        "parallelism.tensor_parallel_degree = 2 with experts: ranks that divide experts or their tokens run "
-       "neighbouring shards at once; set parallelism.data_parallel_schedule = every_round"},
+       "neighbouring shards at once; set parallelism.data_parallel_schedule = every_round or auto"},
       {"-n 2 --numerics.token_grain=64" TP2,
        "tensor parallelism over 2 ranks would not have the bits of one rank; expected a power of two up to 1, for "
        "degrees are bounded by the 64 "

@@ -170,12 +170,19 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
             "parallelism.tensor_parallel_degree = 2: qwen3 quickstart: tensor parallelism over 2 ranks would not have "
             "the bits of one rank; expected a power of two up to 1, for degrees are "
             "bounded by 3 key/value heads (1), the sum over 96 elements of the key heads, whose leaves have 128 (1)");
-  EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2; }),
-            "parallelism.expert_parallel_degree = 2: ranks that divide experts or their tokens run neighbouring shards "
-            "at once; set parallelism.data_parallel_schedule = every_round, with the same numbers");
   EXPECT_EQ(invalid([](Config& c) {
-              c.parallelism.expert_parallel_degree = 2, c.parallelism.data_parallel_schedule = "every_round";
+              c.parallelism.expert_parallel_degree = 2, c.parallelism.data_parallel_schedule = "once_a_step";
             }),
+            "parallelism.expert_parallel_degree = 2: ranks that divide experts or their tokens run neighbouring shards "
+            "at once; set parallelism.data_parallel_schedule = every_round or auto, with the same numbers");
+  EXPECT_EQ(invalid([](Config& c) {
+              c.model.flavor = "tiny_moe", c.parallelism.expert_parallel_degree = 2;
+              c.parallelism.data_parallel_overlap = "backward";
+            }),
+            "parallelism.expert_parallel_degree = 2: ranks that divide experts or their tokens exchange gradients "
+            "after each round, and parallelism.data_parallel_overlap = backward needs once_a_step; set it to none, "
+            "with the same numbers");
+  EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2; }),
             "parallelism.expert_parallel_degree = 2: the model qwen3 quickstart has no experts");
   EXPECT_EQ(invalid([](Config& c) {
               c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "gather_on_read",

@@ -104,7 +104,6 @@ TEST(StepPlan, ALossBoundThatIsTooSmallIsRefusedByItsKeyWithTheLeastThatWillDo) 
     Config config;
     config.model.flavor = c.flavor;
     config.training.mixed_precision_param = c.dtype;
-    if (c.degrees.expert > 1) config.parallelism.data_parallel_schedule = "every_round";
     const auto message = [&](int64_t bytes) {
       config.training.loss_max_bytes = bytes;
       return message_of([&] { StepPlanner(config).plan(c.ranks, c.degrees, true); });
@@ -120,6 +119,31 @@ TEST(StepPlan, ALossBoundThatIsTooSmallIsRefusedByItsKeyWithTheLeastThatWillDo) 
     EXPECT_NE(message(least - 1).find(fmt::format("loss_max_bytes = {} is too small", least - 1)), std::string::npos)
         << c.flavor << message(least - 1);
   }
+}
+
+TEST(Schedule, IsChosenByTheLayoutUnlessItIsNamed) {
+  ParallelismConfig config;
+  EXPECT_EQ(chosen_schedule(config, true), "once_a_step");
+  config.expert_parallel_degree = 2;
+  EXPECT_EQ(chosen_schedule(config, true), "every_round");
+  config = {.tensor_parallel_degree = 2};
+  EXPECT_EQ(chosen_schedule(config, true), "every_round");  // they divide the tokens that come to experts
+  EXPECT_EQ(chosen_schedule(config, false), "once_a_step");
+  config.data_parallel_schedule = "every_round";
+  EXPECT_EQ(chosen_schedule(config, false), "every_round");
+}
+
+TEST(Schedule, IsPlannedAsItIsChosen) {
+  Config config;
+  config.model.flavor = "tiny_moe";
+  const DataDegrees degrees{.replicate = 2, .expert = 2};
+  const StepPlan chosen = StepPlanner(config).plan(2, degrees, true);
+  config.parallelism.data_parallel_schedule = "every_round";
+  const StepPlan named = StepPlanner(config).plan(2, degrees, true);
+  EXPECT_EQ(chosen.largest().peak(), named.largest().peak());
+  EXPECT_EQ(chosen.sent_bytes(), named.sent_bytes());
+  config.parallelism.data_parallel_schedule = "once_a_step";
+  EXPECT_THROW(StepPlanner(config).plan(2, degrees, true), UsageError);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ void validate(const Config& config) {
               "batch",
               replicas, parts, config.numerics.virtual_shards);
   TUTTI_CHECK(
-      config.parallelism.data_parallel_overlap == "none" || config.parallelism.data_parallel_schedule == "once_a_step",
+      config.parallelism.data_parallel_overlap == "none" || config.parallelism.data_parallel_schedule != "every_round",
       "parallelism.data_parallel_overlap is 'backward' and data_parallel_schedule is 'every_round'; gradients move "
       "under backward with "
       "once_a_step only");

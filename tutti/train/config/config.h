@@ -55,7 +55,7 @@ struct RuntimeConfig {
 
 struct ParallelismConfig {
   int64_t data_parallel_replicate_degree = -1;
-  std::string data_parallel_schedule = "once_a_step";
+  std::string data_parallel_schedule = "auto";
   std::string data_parallel_overlap = "none";
   int64_t data_parallel_shard_degree = 1;
   int64_t tensor_parallel_degree = 1;

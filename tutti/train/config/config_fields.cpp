@@ -126,8 +126,9 @@ std::vector<Field> make_fields() {
        .unit = "ranks", .rule = {.min = 1, .also = -1}},
       {TUTTI_KEY(parallelism, data_parallel_schedule),
        .doc = "when ranks exchange gradients; once_a_step: at its end, the fewest bytes; every_round: after each round "
-              "of virtual shards. The numbers are the same",
-       .unit = "", .rule = one_of({"once_a_step", "every_round"})},
+              "of virtual shards; auto: every_round where ranks divide experts or the tokens that come to them, "
+              "once_a_step elsewhere. The numbers are the same",
+       .unit = "", .rule = one_of({"auto", "once_a_step", "every_round"})},
       {TUTTI_KEY(parallelism, data_parallel_overlap),
        .doc = "backward: with once_a_step and two virtual shards a rank or more, gradients begin to move under the "
               "backward of the last shard. The numbers are the same",

@@ -43,6 +43,12 @@ DataDegrees data_degrees(const ParallelismConfig& config, int64_t all_ranks) {
   return {replicate, shard == -1 ? ranks / replicate : shard, tensor, expert};
 }
 
+std::string chosen_schedule(const ParallelismConfig& config, bool has_experts) {
+  if (config.data_parallel_schedule != "auto") return config.data_parallel_schedule;
+  const bool divides_rows = config.expert_parallel_degree > 1 || config.tensor_parallel_degree > 1;
+  return has_experts && divides_rows ? "every_round" : "once_a_step";
+}
+
 int64_t copy_keepers(const ParallelismConfig& config, int64_t shard, bool is_shared) {
   const std::string& policy = config.fsdp_reshard_after_forward;
   if (policy == "never") return 1;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "tutti/train/config/config.h"
 
@@ -22,6 +23,10 @@ struct DataDegrees {
 // say for `ranks` ranks; one of the first two may be -1, which is the rest. UsageError, with the degrees that are
 // possible, when they do not multiply to the ranks, when both are -1, and when the last does not divide the ranks.
 DataDegrees data_degrees(const ParallelismConfig& config, int64_t ranks);
+
+// When ranks exchange gradients, once_a_step or every_round: parallelism.data_parallel_schedule, where "auto" is what
+// the layout needs. Ranks that divide the experts of a model, or the tokens that come to them, need every_round.
+std::string chosen_schedule(const ParallelismConfig& config, bool has_experts);
 
 // UsageError, naming the keys, for a degree of tensor parallelism that would have other bits than one rank, and for
 // what cannot be combined with it.

@@ -55,9 +55,9 @@ std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, boo
       if (data % shard == 0) add(planner, {data / shard, shard, tensor});
     }
   }
-  // Ranks that divide experts, where there are any, exchange gradients every round.
+  // Where ranks divide experts, their schedule is planned, whatever was asked for.
   Config rounds = config;
-  rounds.parallelism.data_parallel_schedule = "every_round";
+  rounds.parallelism.data_parallel_schedule = "auto";
   StepPlanner of_experts(rounds);
   for (int64_t expert = 1; has_experts && expert <= ranks && ranks % expert == 0; expert *= 2) {
     for (int64_t tensor = expert == 1 ? 2 : 1; tensor <= ranks && ranks % tensor == 0; tensor *= 2) {

@@ -558,6 +558,8 @@ StepPlan StepPlanner::plan_within_bounds(int64_t ranks, DataDegrees degrees, boo
     Config divided = config_;
     divided.parallelism.tensor_parallel_degree = degrees.tensor;
     divided.parallelism.expert_parallel_degree = degrees.expert;
+    const bool has_experts = degrees.tensor * degrees.expert > 1 && !nn::moe_layers(*build_model(divided)).empty();
+    divided.parallelism.data_parallel_schedule = chosen_schedule(divided.parallelism, has_experts);
     check_tensor_parallel(divided);
     check_expert_parallel(divided);
     check_survival(divided);

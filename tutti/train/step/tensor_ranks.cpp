@@ -87,9 +87,13 @@ void check_expert_parallel(const Config& config) {
   check(std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= shards * tensor,
         fmt::format("expected a power of two up to the {} virtual shards{}, whose tree the gradients of experts follow",
                     shards, tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ranks", tensor)));
-  check(p.data_parallel_schedule == "every_round",
-        fmt::format("ranks that divide experts or their tokens run neighbouring shards at once; set "
-                    "parallelism.data_parallel_schedule = every_round, with the same numbers"));
+  check(p.data_parallel_schedule != "once_a_step",
+        "ranks that divide experts or their tokens run neighbouring shards at once; set "
+        "parallelism.data_parallel_schedule = every_round or auto, with the same numbers");
+  check(p.data_parallel_overlap == "none",
+        fmt::format("ranks that divide experts or their tokens exchange gradients after each round, and "
+                    "parallelism.data_parallel_overlap = {} needs once_a_step; set it to none, with the same numbers",
+                    p.data_parallel_overlap));
   check(!layers.empty(), fmt::format("the model {} {} has no experts", config.model.name, config.model.flavor));
   for (const nn::NamedMoE& layer : layers) {
     const int64_t experts = layer.layer->options().router.num_experts;

@@ -8,6 +8,7 @@
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/progress.h"
 #include "tutti/io/token_dataset.h"
+#include "tutti/nn/moe.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/optim/grad_norm.h"
@@ -52,7 +53,7 @@ TrainStep::TrainStep(Run& run) : run_(run), schedule_(make_schedule(run.config))
   const std::vector<Tensor> leaves = nn::leaves_of(run.optimizer->parameters());
   shards_ = std::make_unique<parallel::Shards>(
       config.numerics.virtual_shards, run.data_group, leaves,
-      parallel::parse_schedule(config.parallelism.data_parallel_schedule),
+      parallel::parse_schedule(chosen_schedule(config.parallelism, !nn::moe_layers(*run.model).empty())),
       parallel::parse_overlap(config.parallelism.data_parallel_overlap),
       parallel::expert_classes(leaves, config.numerics.virtual_shards, ranks));
   shards_->set_reduce_scatter_max_input_buffers(config.parallelism.reduce_scatter_max_input_buffers);
