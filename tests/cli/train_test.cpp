@@ -53,6 +53,17 @@ std::vector<std::string> golden() {
   return values;
 }
 
+TEST_F(Quickstart, AShortRunNeedsNoWarmup) {
+  const std::string own = "--training.steps=21 --lr_scheduler.warmup_steps=";
+  ASSERT_EQ(train("automatic", own + "-1").status, 0) << work.read("err.txt");
+  ASSERT_EQ(train("two", own + "2").status, 0) << work.read("err.txt");
+  EXPECT_NE(work.read("runs/automatic/config.resolved.toml").find("warmup_steps = 2\n"), std::string::npos);
+  EXPECT_EQ(work.metric("automatic", "loss_hex"), work.metric("two", "loss_hex"));
+  // The run keeps its warm-up when it gets longer.
+  ASSERT_EQ(train("automatic", "--training.steps=40 --lr_scheduler.warmup_steps=-1").status, 0) << work.read("err.txt");
+  EXPECT_NE(work.read("runs/automatic/config.resolved.toml").find("warmup_steps = 2\n"), std::string::npos);
+}
+
 // A numeric change records the file anew, with the reason in the commit: TUTTI_RENEW_GOLDEN=1 ctest -R Quickstart.
 TEST_F(Quickstart, LossesAreThoseOfTheGoldenFile) {
   ASSERT_EQ(train("golden").status, 0) << work.read("err.txt");

@@ -78,5 +78,12 @@ TEST(LrDecay, NamesTheNearestKnownOne) {
   }
 }
 
+TEST(LrSchedule, AUsualWarmupIsATenthOfTheRunAndNeverLong) {
+  EXPECT_EQ(usual_warmup(1), 0);
+  EXPECT_EQ(usual_warmup(99), 9);
+  EXPECT_EQ(usual_warmup(2000), 200);
+  EXPECT_EQ(usual_warmup(1'000'000), 200);
+}
+
 }  // namespace
 }  // namespace tutti::train

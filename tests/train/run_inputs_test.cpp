@@ -40,6 +40,20 @@ TEST(RunInputs, KeysThatActFromHereOnAreTold) {
   EXPECT_EQ(changes.told, (Lines{"training.steps: 1000 -> 2000", "optimizer.lr: 0.0008 -> 1.0"}));
 }
 
+TEST(RunInputs, AWarmupThatIsLeftToTheRunIsChosenOnceAndKept) {
+  Config config;
+  ASSERT_EQ(config.lr_scheduler.warmup_steps, -1);
+  config.training.steps = 50;
+  EXPECT_EQ(settled(config, {}).lr_scheduler.warmup_steps, 5);
+  config.training.steps = 5000;
+  EXPECT_EQ(settled(config, {}).lr_scheduler.warmup_steps, 200);
+  EXPECT_EQ(settled(config, {{"lr_scheduler.warmup_steps", "7"}}).lr_scheduler.warmup_steps, 7);
+  config.training.steps = 4;
+  EXPECT_EQ(settled(config, {{"lr_scheduler.warmup_steps", "7"}}).lr_scheduler.warmup_steps, 0);  // a shorter run now
+  config.lr_scheduler.warmup_steps = 3;
+  EXPECT_EQ(settled(config, {{"lr_scheduler.warmup_steps", "2"}}).lr_scheduler.warmup_steps, 3);
+}
+
 TEST(RunInputs, ThreadsRanksAndPlacesMayChange) {
   const SettingChanges changes = changes_of([](Config& now) {
     now.runtime.threads = 2;

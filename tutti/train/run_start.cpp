@@ -130,7 +130,7 @@ RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGr
     step = choose_checkpoint(*start.folder, start.notes);
     if (step < 0) return;
     start.saved = read_state(start.folder->checkpoints() / fmt::format("step-{}", step)).train;
-    check_settings(start, config, start.notes);
+    check_settings(start, settled(config, start.saved.inputs.settings), start.notes);
   });
   step = value_of_first_rank(group, step);
   if (step < 0) return start;

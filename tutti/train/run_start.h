@@ -30,8 +30,8 @@ struct RunStart {
   bool continues() const { return checkpoint.has_value() || is_in_memory; }
 };
 
-// Looks for a run to resume. All ranks call it. UsageError when fixed settings were changed; EnvironmentError
-// when another run uses the folder, or none of its checkpoints is complete.
+// Looks for a run to resume. `config` may leave values to the run (settled()). All ranks call it. UsageError when fixed
+// settings were changed; EnvironmentError when another run uses the folder, or none of its checkpoints is complete.
 RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGroup* group);
 
 // The run that the ranks of an earlier team have left in memory, with `state_json`, the state with which it started.

@@ -122,17 +122,18 @@ void Trainer::leave_team() {
 
 }  // namespace
 
-TrainerResult train(const Config& config, const TrainerOptions& options) {
-  validate(config);
+TrainerResult train(const Config& given, const TrainerOptions& options) {
+  validate(given);
   // A wrong name, and what cannot fit, are said before the data is read.
   const std::string left = state_left_in(options.survivors);
   if (left.empty())
-    check_memory(config, options.group == nullptr ? 1 : options.group->size(), 1,
+    check_memory(given, options.group == nullptr ? 1 : options.group->size(), 1,
                  options.group == nullptr || parallel::shares_memory(*options.group),
                  machine_memory());  // else the state has its memory
-  if (config.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(config.runtime.threads));
+  if (given.runtime.threads > 0) RankContext::current().set_threads(static_cast<int>(given.runtime.threads));
   RunStart start =
-      left.empty() ? find_run(config, options.fresh, options.group) : rejoin_run(config, left, options.group);
+      left.empty() ? find_run(given, options.fresh, options.group) : rejoin_run(given, left, options.group);
+  const Config config = settled(given, start.saved.inputs.settings);
   RunData data = open_run_data(config, options.cache_folder, start, options.group);
   if (start.is_in_memory) start.notes.clear();  // they were said when the run started
   return Trainer(config, options, std::move(start), std::move(data)).train();

@@ -81,7 +81,7 @@ struct OptimizerConfig {
 };
 
 struct LrSchedulerConfig {
-  int64_t warmup_steps = 200;
+  int64_t warmup_steps = -1;
   double decay_ratio = -1;
   std::string decay_type = "linear";
   double min_lr_factor = 0.0;

@@ -198,8 +198,10 @@ std::vector<Field> make_fields() {
        .unit = "", .rule = at_least(0), .resuming = kTold},
       {TUTTI_KEY(optimizer, momentum), .doc = "SGD: momentum", .unit = "", .rule = between(0, 1), .resuming = kTold},
 
-      {TUTTI_KEY(lr_scheduler, warmup_steps), .doc = "steps over which the learning rate rises to its base value",
-       .unit = "steps", .rule = at_least(0), .resuming = kTold},
+      {TUTTI_KEY(lr_scheduler, warmup_steps),
+       .doc = "steps over which the learning rate rises to its base value; -1: a tenth of training.steps, but at most "
+              "200, chosen when the run begins and kept",
+       .unit = "steps", .rule = at_least_or_rest(0), .resuming = kTold},
       {TUTTI_KEY(lr_scheduler, decay_ratio),
        .doc = "fraction of the run over which the learning rate decays; -1: all steps after the warm-up", .unit = "",
        .rule = {.min = 0, .max = 1, .also = -1}, .resuming = kTold},

@@ -2,10 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "tutti/train/config/config_fields.h"
 #include "tutti/train/report/report.h"
+#include "tutti/train/step/lr_schedule.h"
 
 namespace tutti::train {
+
+Config settled(Config config, const Settings& begun) {
+  int64_t& warmup = config.lr_scheduler.warmup_steps;
+  if (warmup >= 0) return config;
+  warmup = usual_warmup(config.training.steps);
+  if (const auto saved = begun.find("lr_scheduler.warmup_steps"); saved != begun.end()) {
+    int64_t number = -1;
+    const std::string& text = saved->second;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    if (is_number && number >= 0 && number <= config.training.steps) warmup = number;
+  }
+  return config;
+}
 
 Settings settings_of(const Config& config) {
   Settings settings;

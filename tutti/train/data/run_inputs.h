@@ -45,6 +45,10 @@ struct RunInputs {
   std::vector<InputChange> changes;
 };
 
+// The configuration with the value that it leaves to the run, a warm-up of -1: what the run began with, as `begun`
+// says, or, for a run that begins, what follows from training.steps.
+Config settled(Config config, const Settings& begun);
+
 // The settings that the numbers depend on: all keys that are not Resuming::free.
 Settings settings_of(const Config& config);
 TokenizerInput describe(const Tokenizer& tokenizer, const std::string& spec);

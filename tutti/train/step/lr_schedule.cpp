@@ -19,6 +19,8 @@ LrDecay parse_lr_decay(std::string_view name) {
   return static_cast<LrDecay>(found - kDecayNames.begin());
 }
 
+int64_t usual_warmup(int64_t total_steps) { return std::min<int64_t>(total_steps / 10, 200); }
+
 LrSchedule::LrSchedule(const Options& options) : options_(options) {
   const int64_t total = options.total_steps;
   const int64_t warmup = options.warmup_steps;

@@ -22,6 +22,9 @@ enum class LrDecay { kLinear, kSqrt, kCosine };
 LrDecay parse_lr_decay(std::string_view name);
 std::span<const std::string> lr_decay_names();
 
+// The warm-up of a run that names none: a tenth of its steps, but at most 200.
+int64_t usual_warmup(int64_t total_steps);
+
 class LrSchedule {
  public:
   struct Options {
