@@ -7,6 +7,7 @@
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/config/data_degrees.h"
+#include "tutti/train/config/faults.h"
 #include "tutti/train/step/run_model.h"
 
 namespace tutti::cli {
@@ -14,18 +15,29 @@ namespace tutti::cli {
 train::Config resolved_config(const std::string& file, const std::vector<std::string>& overrides,
                               const std::vector<std::string>& data, int64_t ranks, bool is_quiet) {
   std::vector<std::string> notes;
-  train::Config config = train::load_config(file, &notes);
+  train::Config config;
+  train::Faults faults;
+  try {
+    train::read_config(config, file, &notes);
+  } catch (const train::ConfigError& error) {  // else there is no file, or nothing can be told of it
+    for (const std::string& fault : error.faults()) faults.add(fault);
+  }
   for (const std::string& note : notes) {
     if (!is_quiet) std::fprintf(stderr, "tutti: warning: %s\n", comm::printable_lines(note).c_str());
   }
-  train::apply_environment(config);
-  for (const std::string& flag : overrides) train::apply_override(config, flag);
+  faults.collect([&] { train::apply_environment(config); });
+  for (const std::string& flag : overrides) faults.collect([&] { train::apply_override(config, flag); });
   if (!data.empty()) config.data.paths = data;
   if (config.run.name.empty()) config.run.name = std::filesystem::path(file).stem().string();
-  const train::DataDegrees degrees = train::data_degrees(config.parallelism, ranks);
-  train::validate(config);
-  train::build_model(config);
-  parallel::shards_of_rank(config.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
+  train::Faults rules;
+  rules.collect([&] {
+    const train::DataDegrees degrees = train::data_degrees(config.parallelism, ranks);
+    parallel::shards_of_rank(config.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
+  });
+  rules.collect([&] { train::validate(config); });
+  rules.collect([&] { train::build_model(config); });
+  faults.add_rules(rules);
+  faults.raise();
   return config;
 }
 

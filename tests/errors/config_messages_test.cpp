@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/config/data_degrees.h"
+#include "tutti/train/config/faults.h"
 
 namespace tutti::train {
 namespace {
@@ -171,7 +172,8 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
             "the bits of one rank; expected a power of two up to 1, for degrees are "
             "bounded by 3 key/value heads (1), the sum over 96 elements of the key heads, whose leaves have 128 (1)");
   EXPECT_EQ(invalid([](Config& c) {
-              c.parallelism.expert_parallel_degree = 2, c.parallelism.data_parallel_schedule = "once_a_step";
+              c.model.flavor = "tiny_moe", c.parallelism.expert_parallel_degree = 2;
+              c.parallelism.data_parallel_schedule = "once_a_step";
             }),
             "parallelism.expert_parallel_degree = 2: ranks that divide experts or their tokens run neighbouring shards "
             "at once; set parallelism.data_parallel_schedule = every_round or auto, with the same numbers");
@@ -185,19 +187,72 @@ TEST(ConfigMessages, KeysThatDoNotFitTogetherAreNamed) {
   EXPECT_EQ(invalid([](Config& c) { c.parallelism.expert_parallel_degree = 2; }),
             "parallelism.expert_parallel_degree = 2: the model qwen3 quickstart has no experts");
   EXPECT_EQ(invalid([](Config& c) {
-              c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "gather_on_read",
-              c.runtime.transport = "hier";
+              c.model.flavor = "tiny_moe", c.parallelism.expert_parallel_degree = 2;
+              c.parallelism.expert_parallel_comm_backend = "gather_on_read", c.runtime.transport = "hier";
             }),
             "parallelism.expert_parallel_comm_backend = gather_on_read: rows are in memory that the ranks share, and "
             "with runtime.transport = 'hier' they share none; set runtime.transport = shm or "
             "threads, or the backend standard, with the same numbers");
   EXPECT_EQ(invalid([](Config& c) {
-              c.parallelism.expert_parallel_degree = 2, c.parallelism.expert_parallel_comm_backend = "standard_exact",
-              c.training.compile = true;
+              c.model.flavor = "tiny_moe", c.parallelism.expert_parallel_degree = 2;
+              c.parallelism.expert_parallel_comm_backend = "standard_exact", c.training.compile = true;
             }),
             "parallelism.expert_parallel_comm_backend = standard_exact: it reads on the host how many rows come, which "
             "a compiled step cannot do; set training.compile = false, or standard, "
             "direct_store or gather_on_read, with the same numbers");
+}
+
+TEST(ConfigMessages, AllThatIsWrongInAFileIsToldInTheOrderOfItsLines) {
+  EXPECT_EQ(
+      toml_complaint("[training]\nsteps = 0\n[optimizer]\nname = \"adam\"\nlr = \"fast\"\n[trainin]\na = 1\nb = 2\n"),
+      "4 things are wrong with the configuration:\n"
+      "  a.toml:2:9: training.steps: expected 1 or more, found 0\n"
+      "  a.toml:4:8: optimizer.name: expected one of: adamw, sgd, found 'adam'; did you mean 'adamw'?\n"
+      "  a.toml:5:6: optimizer.lr: expected a number, found \"fast\"\n"
+      "  a.toml:7:1: unknown section 'trainin'; did you mean 'training'? Known: model, data, training, numerics, "
+      "runtime, parallelism, optimizer, lr_scheduler, activation_checkpoint, validation, checkpoint, metrics, "
+      "profiler, run");
+}
+
+TEST(ConfigMessages, WhatIsRightBesideAWrongKeyIsSet) {
+  Config config;
+  EXPECT_THROW(read_toml(config, "[training]\nsteps = 0\nseed = 5\n", "a.toml"), ConfigError);
+  EXPECT_EQ(config.training.seed, 5);
+  EXPECT_EQ(config.training.steps, Config{}.training.steps);
+}
+
+TEST(ConfigMessages, AllVariablesThatAreWrongAreTold) {
+  EXPECT_EQ(complaint([](Config& config) {
+              apply_environment(config, std::vector<std::string>{"TUTTI_TRAINING_STEPS=x", "TUTTI_OPTIMIZER_LR=y"});
+            }),
+            "2 things are wrong with the configuration:\n"
+            "  TUTTI_TRAINING_STEPS: expected a whole number, found 'x'\n"
+            "  TUTTI_OPTIMIZER_LR: expected a number, found 'y'");
+}
+
+TEST(ConfigMessages, AllRulesThatAreBrokenAreTold) {
+  EXPECT_EQ(complaint([](Config& config) {
+              config.lr_scheduler.warmup_steps = 2000, config.activation_checkpoint.mode = "memory_budget";
+              validate(config);
+            }),
+            "3 things are wrong with the configuration:\n"
+            "  lr_scheduler.warmup_steps = 2000 is more than training.steps = 1000; lower the one or raise the other\n"
+            "  activation_checkpoint.mode is 'memory_budget' and training.compile is false; the budget is the "
+            "compiler's: set training.compile = true, or mode = 'full'\n"
+            "  data.paths is empty; name at least one file or folder of text");
+}
+
+TEST(ConfigMessages, ARuleAboutAKeyThatIsItselfWrongIsNotTold) {
+  Faults faults, rules;
+  faults.add("a.toml:2:9: training.steps: expected 1 or more, found 0");
+  rules.add("lr_scheduler.warmup_steps = 2000 is more than training.steps = 1000");
+  rules.add("training.steps_of_others is no key, and this is told");
+  rules.add("data.paths is empty");
+  rules.add("data.paths is empty");
+  faults.add_rules(rules);
+  EXPECT_EQ(faults.texts(),
+            (std::vector<std::string>{"a.toml:2:9: training.steps: expected 1 or more, found 0",
+                                      "training.steps_of_others is no key, and this is told", "data.paths is empty"}));
 }
 
 // Keys that other trainers have under other names.

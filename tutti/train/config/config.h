@@ -10,6 +10,8 @@
 
 namespace tutti::train {
 
+class Faults;
+
 struct ModelConfig {
   std::string name = "qwen3";
   std::string flavor = "quickstart";
@@ -142,8 +144,10 @@ struct Config {
   RunConfig run;
 };
 
-// Checks rules between keys (each key by itself is checked when it is set). UsageError, naming the keys and how to fix
-// them.
+// The rules between keys that the configuration breaks, naming the keys and how to fix them; each key by itself is
+// checked when it is set.
+Faults faults_of(const Config& config);
+// UsageError with all of them, if there are some.
 void validate(const Config& config);
 
 }  // namespace tutti::train

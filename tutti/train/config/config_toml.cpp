@@ -11,6 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/train/config/config_fields.h"
+#include "tutti/train/config/faults.h"
 #include "tutti/train/config/retired_keys.h"
 
 namespace tutti::train {
@@ -148,33 +149,52 @@ std::string text_of(const std::filesystem::path& path) {
 
 void read_toml(Config& config, std::string_view text, std::string_view source, std::vector<std::string>* notes) {
   const toml::table root = parse(text, source);
+  std::vector<std::pair<toml::source_position, std::string>> faults;  // tables have their keys in the order of names
+  const auto at = [&](const toml::source_region& region, const auto& action) {
+    try {
+      action();
+    } catch (const UsageError& error) {
+      faults.emplace_back(region.begin, fmt::format("{}: {}", place(source, region), error.what()));
+    }
+  };
   for (const auto& [section, content] : root) {
     const toml::table* keys = content.as_table();
-    std::string where = place(source, section.source());
-    try {
-      if (keys == nullptr) {
-        throw UsageError(fmt::format("'{}' stands outside of any [section]", section.str()));
+    const size_t before = faults.size();
+    at(keys != nullptr && !keys->empty() ? keys->begin()->first.source() : section.source(), [&, &name = section] {
+      TUTTI_CHECK(keys != nullptr, "'{}' stands outside of any [section]", name.str());
+      find_section(name.str());
+    });
+    if (faults.size() > before) continue;
+    for (const auto& [key, node] : *keys) {
+      if (const std::string note = retired_note(section.str(), key.str()); !note.empty()) {
+        if (notes != nullptr) notes->push_back(fmt::format("{}: {}", place(source, key.source()), note));
+        continue;
       }
-      if (keys->empty()) find_section(section.str());
-      for (const auto& [key, node] : *keys) {
-        where = place(source, key.source());
-        if (const std::string note = retired_note(section.str(), key.str()); !note.empty()) {
-          if (notes != nullptr) notes->push_back(fmt::format("{}: {}", where, note));
-          continue;
+      const Field* field = nullptr;
+      at(key.source(), [&, &name = section, &word = key] { field = &find_field(name.str(), word.str()); });
+      if (field == nullptr) continue;
+      at(node.source(), [&, &value = node] {
+        try {
+          set_from_node(config, *field, value);
+        } catch (const UsageError& error) {
+          throw UsageError(fmt::format("{}: {}", field->name(), error.what()));
         }
-        const Field& field = find_field(section.str(), key.str());
-        where = fmt::format("{}: {}", place(source, node.source()), field.name());
-        set_from_node(config, field, node);
-      }
-    } catch (const UsageError& error) {
-      throw UsageError(fmt::format("{}: {}", where, error.what()));
+      });
     }
   }
+  std::stable_sort(faults.begin(), faults.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  Faults sorted;
+  for (auto& [where, text_of_fault] : faults) sorted.add(std::move(text_of_fault));
+  sorted.raise();
+}
+
+void read_config(Config& config, const std::filesystem::path& path, std::vector<std::string>* notes) {
+  read_toml(config, text_of(path), path.string(), notes);
 }
 
 Config load_config(const std::filesystem::path& path, std::vector<std::string>* notes) {
   Config config;
-  read_toml(config, text_of(path), path.string(), notes);
+  read_config(config, path, notes);
   return config;
 }
 
@@ -229,31 +249,38 @@ void apply_override(Config& config, std::string_view flag) {
   set_from_text(config, *field, flag.substr(equals + 1), name);
 }
 
-void apply_environment(Config& config, std::span<const std::string> environment) {
-  for (const std::string& variable : environment) {
-    const std::string name = variable.substr(0, variable.find('='));
-    std::vector<std::string> names_of_section;
-    const Field* match = nullptr;
-    for (const Section& section : config_sections()) {
-      // Compared whole below: TUTTI_DATA_X belongs to [data] whether or not x exists.
-      const std::string prefix =
-          Field{.section = section.name, .key = "", .place = {}, .doc = {}, .unit = {}}.variable();
-      if (!name.starts_with(prefix)) continue;
-      for (const Field& field : config_fields()) {
-        if (field.section != section.name) continue;
-        names_of_section.push_back(field.variable());
-        if (field.variable() == name) match = &field;
-      }
+namespace {
+
+void apply_variable(Config& config, std::string_view variable) {
+  const std::string name(variable.substr(0, variable.find('=')));
+  const auto variable_of = [](std::string_view section, std::string_view key) {
+    return Field{.section = std::string(section), .key = std::string(key), .place = {}, .doc = {}, .unit = {}}
+        .variable();
+  };
+  std::vector<std::string> names_of_section;
+  const Field* match = nullptr;
+  for (const Section& section : config_sections()) {
+    // Compared whole below: TUTTI_DATA_X belongs to [data] whether or not x exists.
+    if (!name.starts_with(variable_of(section.name, ""))) continue;
+    for (const Field& field : config_fields()) {
+      if (field.section != section.name) continue;
+      names_of_section.push_back(field.variable());
+      if (field.variable() == name) match = &field;
     }
-    if (names_of_section.empty()) continue;
-    for (const RetiredKey& k : retired_keys()) {
-      const Field retired{
-          .section = std::string(k.section), .key = std::string(k.key), .place = {}, .doc = {}, .unit = {}};
-      TUTTI_CHECK(retired.variable() != name, "{}: {}", name, retired_note(k.section, k.key));
-    }
-    TUTTI_CHECK(match != nullptr, "{}", unknown_name_message("environment variable", name, names_of_section));
-    set_from_text(config, *match, std::string_view(variable).substr(name.size() + 1), name);
   }
+  if (names_of_section.empty()) return;
+  for (const RetiredKey& k : retired_keys())
+    TUTTI_CHECK(variable_of(k.section, k.key) != name, "{}: {}", name, retired_note(k.section, k.key));
+  TUTTI_CHECK(match != nullptr, "{}", unknown_name_message("environment variable", name, names_of_section));
+  set_from_text(config, *match, variable.substr(name.size() + 1), name);
+}
+
+}  // namespace
+
+void apply_environment(Config& config, std::span<const std::string> environment) {
+  Faults faults;
+  for (const std::string& variable : environment) faults.collect([&] { apply_variable(config, variable); });
+  faults.raise();
 }
 
 void apply_environment(Config& config) {

@@ -2,7 +2,8 @@
 //
 // Later sources override earlier ones: defaults, file, environment (TUTTI_<SECTION>_<KEY>), flags
 // (--section.key=value). All of them are checked in the same way, and every error names its place: file:line:column,
-// variable or flag.
+// variable or flag. A file and an environment with several wrong keys give all of them at once (faults.h); what is
+// right is set.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +24,9 @@ namespace tutti::train {
 void read_toml(Config& config, std::string_view text, std::string_view source,
                std::vector<std::string>* notes = nullptr);
 
-// Reads a file on top of the defaults. UsageError when it is missing, EnvironmentError when it cannot be read.
+// Reads a file on top of `config`, or of the defaults. UsageError when it is missing, EnvironmentError when it cannot
+// be read.
+void read_config(Config& config, const std::filesystem::path& path, std::vector<std::string>* notes = nullptr);
 Config load_config(const std::filesystem::path& path, std::vector<std::string>* notes = nullptr);
 
 // Every key of a file that some version of the program wrote, known to this one or not: "section.key" and the value as

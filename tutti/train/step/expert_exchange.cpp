@@ -1,8 +1,8 @@
 #include "tutti/train/step/expert_exchange.h"
 
-#include "tutti/core/error.h"
 #include "tutti/parallel/expert_parallel.h"
 #include "tutti/train/config/config.h"
+#include "tutti/train/config/faults.h"
 
 namespace tutti::train {
 
@@ -17,20 +17,22 @@ ExpertExchange expert_exchange(const ParallelismConfig& config) {
 }
 
 void check_expert_exchange(const Config& config) {
+  Faults faults;
   const ExpertExchange exchange = expert_exchange(config.parallelism);
   const std::string& name = config.parallelism.expert_parallel_comm_backend;
   const std::string& transport = config.runtime.transport;
-  TUTTI_CHECK(exchange != ExpertExchange::standard_exact || !config.training.compile,
-              "parallelism.expert_parallel_comm_backend = {}: it reads on the host how many rows come, which a "
-              "compiled step cannot do; set training.compile = false, or standard, direct_store or "
-              "gather_on_read, with the same numbers",
-              name);
-  TUTTI_CHECK(
+  faults.check(exchange != ExpertExchange::standard_exact || !config.training.compile,
+               "parallelism.expert_parallel_comm_backend = {}: it reads on the host how many rows come, which a "
+               "compiled step cannot do; set training.compile = false, or standard, direct_store or "
+               "gather_on_read, with the same numbers",
+               name);
+  faults.check(
       exchange < ExpertExchange::direct_store || transport == "auto" || transport == "shm" || transport == "threads",
       "parallelism.expert_parallel_comm_backend = {}: rows are in memory that the ranks share, and with "
       "runtime.transport = '{}' they share none; set runtime.transport = shm or threads, or "
       "the backend standard, with the same numbers",
       name, transport);
+  faults.raise();
 }
 
 int64_t exchanged_bytes(ExpertExchange exchange, int64_t row, bool runs_again) {

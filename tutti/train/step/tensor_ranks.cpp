@@ -7,6 +7,7 @@
 #include "tutti/nn/moe.h"
 #include "tutti/parallel/expert_parallel.h"
 #include "tutti/parallel/tensor_parallel.h"
+#include "tutti/train/config/faults.h"
 #include "tutti/train/step/expert_exchange.h"
 #include "tutti/train/step/run_model.h"
 
@@ -77,14 +78,17 @@ void check_expert_parallel(const Config& config) {
   const int64_t degree = p.expert_parallel_degree, shards = config.numerics.virtual_shards,
                 tensor = p.tensor_parallel_degree;
   if (degree == 1 && tensor == 1) return;
-  if (degree > 1) check_expert_exchange(config);
   const std::unique_ptr<models::LanguageModel> model = build_model(config);
   const std::vector<nn::NamedMoE> layers = nn::moe_layers(*model);
   if (degree == 1 && layers.empty()) return;
   const std::string key = degree > 1 ? fmt::format("parallelism.expert_parallel_degree = {}", degree)
                                      : fmt::format("parallelism.tensor_parallel_degree = {} with experts", tensor);
-  const auto check = [&](bool is_so, const std::string& why) { TUTTI_CHECK(is_so, "{}: {}", key, why); };
-  check(std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= shards * tensor,
+  TUTTI_CHECK(!layers.empty(), "{}: the model {} {} has no experts", key, config.model.name, config.model.flavor);
+  Faults faults;
+  const auto check = [&](bool is_so, const std::string& why) { faults.check(is_so, "{}: {}", key, why); };
+  if (degree > 1) faults.collect([&] { check_expert_exchange(config); });
+  const bool is_power = std::has_single_bit(static_cast<uint64_t>(degree)) && degree <= shards * tensor;
+  check(is_power,
         fmt::format("expected a power of two up to the {} virtual shards{}, whose tree the gradients of experts follow",
                     shards, tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ranks", tensor)));
   check(p.data_parallel_schedule != "once_a_step",
@@ -94,11 +98,13 @@ void check_expert_parallel(const Config& config) {
         fmt::format("ranks that divide experts or their tokens exchange gradients after each round, and "
                     "parallelism.data_parallel_overlap = {} needs once_a_step; set it to none, with the same numbers",
                     p.data_parallel_overlap));
-  check(!layers.empty(), fmt::format("the model {} {} has no experts", config.model.name, config.model.flavor));
   for (const nn::NamedMoE& layer : layers) {
     const int64_t experts = layer.layer->options().router.num_experts;
-    check(experts % degree == 0, fmt::format("'{}' has {} experts, which it does not divide", layer.name, experts));
+    if (!is_power || experts % degree == 0) continue;
+    check(false, fmt::format("'{}' has {} experts, which it does not divide", layer.name, experts));
+    break;
   }
+  faults.raise();
 }
 
 Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& batch, const Tensor& labels,

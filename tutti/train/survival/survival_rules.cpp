@@ -1,6 +1,6 @@
 #include "tutti/train/survival/survival_rules.h"
 
-#include "tutti/core/error.h"
+#include "tutti/train/config/faults.h"
 
 namespace tutti::train {
 
@@ -17,23 +17,25 @@ ParallelismConfig layout_of_survivors(ParallelismConfig config, int64_t began, i
 
 void check_survival(const Config& config) {
   if (!config.training.survive_rank_loss) return;
+  Faults faults;
   constexpr const char* kInstead =
       "set training.survive_rank_loss to false, and start with --max-restarts=N: then all ranks go on from the last "
       "checkpoint";
-  TUTTI_CHECK(config.parallelism.tensor_parallel_degree == 1,
-              "training.survive_rank_loss: with parallelism.tensor_parallel_degree = {} a rank has a part of each "
-              "matrix product that no other has; a run outlives data ranks only. {}",
-              config.parallelism.tensor_parallel_degree, kInstead);
-  TUTTI_CHECK(config.parallelism.expert_parallel_degree == 1,
-              "training.survive_rank_loss: with parallelism.expert_parallel_degree = {} a rank has experts that no "
-              "other has; a run outlives "
-              "data ranks only. {}",
-              config.parallelism.expert_parallel_degree, kInstead);
+  faults.check(config.parallelism.tensor_parallel_degree == 1,
+               "training.survive_rank_loss: with parallelism.tensor_parallel_degree = {} a rank has a part of each "
+               "matrix product that no other has; a run outlives data ranks only. {}",
+               config.parallelism.tensor_parallel_degree, kInstead);
+  faults.check(config.parallelism.expert_parallel_degree == 1,
+               "training.survive_rank_loss: with parallelism.expert_parallel_degree = {} a rank has experts that no "
+               "other has; a run outlives "
+               "data ranks only. {}",
+               config.parallelism.expert_parallel_degree, kInstead);
   const std::string& transport = config.runtime.transport;
-  TUTTI_CHECK(transport == "auto" || transport == "shm",
-              "training.survive_rank_loss: with runtime.transport = '{}' the ranks do not share memory that outlives "
-              "one of them; expected auto or shm. {}",
-              transport, kInstead);
+  faults.check(transport == "auto" || transport == "shm",
+               "training.survive_rank_loss: with runtime.transport = '{}' the ranks do not share memory that outlives "
+               "one of them; expected auto or shm. {}",
+               transport, kInstead);
+  faults.raise();
 }
 
 }  // namespace tutti::train
