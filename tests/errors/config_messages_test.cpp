@@ -236,10 +236,10 @@ TEST(ConfigMessages, AllRulesThatAreBrokenAreTold) {
               validate(config);
             }),
             "3 things are wrong with the configuration:\n"
+            "  data.paths is empty; name at least one file or folder of text\n"
             "  lr_scheduler.warmup_steps = 2000 is more than training.steps = 1000; lower the one or raise the other\n"
             "  activation_checkpoint.mode is 'memory_budget' and training.compile is false; the budget is the "
-            "compiler's: set training.compile = true, or mode = 'full'\n"
-            "  data.paths is empty; name at least one file or folder of text");
+            "compiler's: set training.compile = true, or mode = 'full'");
 }
 
 TEST(ConfigMessages, ARuleAboutAKeyThatIsItselfWrongIsNotTold) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <set>
 
 #include "tutti/core/error.h"
 #include "tutti/models/language_model.h"
@@ -114,6 +116,14 @@ TEST(ConfigToml, EnvironmentVariablesSetKeys) {
                                                      "TUTTI_LR_SCHEDULER_DECAY_TYPE=cosine"});
   EXPECT_EQ(config.training.steps, 5);
   EXPECT_EQ(config.lr_scheduler.decay_type, "cosine");
+}
+
+TEST(ConfigFields, EachSectionIsAFileOfItsFolderAndNothingElseListsIt) {
+  std::set<std::string> files, sections;
+  for (const auto& file : std::filesystem::directory_iterator(TUTTI_SOURCE_DIR "/tutti/train/config/sections"))
+    files.insert(file.path().stem().string());
+  for (const Section& section : config_sections()) sections.insert(section.name);
+  EXPECT_EQ(sections, files);
 }
 
 TEST(ConfigFields, DefaultsObeyTheirOwnRules) {

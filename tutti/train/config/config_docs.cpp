@@ -40,8 +40,7 @@ std::string config_markdown() {
       "Keys marked * must not change when a run is resumed. Changing a key marked + may change the numbers from that "
       "step on,\n"
       "and the run reports it; the other keys do not affect the numbers. See [resuming.md](resuming.md).\n\n"
-      "This page is generated from the table of keys in `tutti/train/config/config_fields.cpp`; a test keeps it up to "
-      "date.\n";
+      "This page is generated from the files of `tutti/train/config/sections`; a test keeps it up to date.\n";
   for (const Section& section : config_sections()) {
     text += fmt::format("\n## [{}]\n\n{}\n\n| key | default | unit | values | meaning |\n|---|---|---|---|---|\n",
                         section.name, section.doc);

@@ -1,4 +1,5 @@
-// The list of all configuration keys, which parser, writer, help and docs iterate over.
+// The list of all configuration keys, which parser, writer, help and docs iterate over. Their rows are in
+// tutti/train/config/sections.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,40 @@
+// [model]: the keys with their defaults.
+#include "tutti/models/language_model.h"
+#include "tutti/train/config/section.h"
+
+namespace tutti::train {
+namespace {
+
+std::vector<std::string> families() {
+  std::vector<std::string> names;
+  for (const models::ModelFamily& family : models::model_families()) names.push_back(family.name);
+  return names;
+}
+
+std::vector<Field> model_keys() {
+  return {
+      {TUTTI_KEY(model, std::string, name, "qwen3"), .doc = "model family", .unit = "", .rule = one_of(families()),
+       .resuming = Resuming::fixed},
+      {TUTTI_KEY(model, std::string, flavor, "quickstart"),
+       .doc = "named size of the model, such as quickstart or 0.6B", .unit = "", .resuming = Resuming::fixed},
+      {TUTTI_KEY(model, double, dropout, 0.0),
+       .doc = "probability with which training drops an element of what an attention or feed-forward layer adds. The "
+              "masks depend "
+              "on seed, step and virtual shard, not on the number of ranks",
+       .unit = "", .rule = between(0, 1), .resuming = Resuming::fixed},
+      {TUTTI_KEY(model, double, load_balance_coeff, 1e-3),
+       .doc = "by how much a step moves the bias of an expert's router toward equal loads, in a model with experts; 0: "
+              "not at all",
+       .unit = "", .rule = at_least(0), .resuming = Resuming::fixed},
+  };
+}
+
+}  // namespace
+
+TUTTI_SECTION(model, ModelConfig, 0) = {
+    .name = "model",
+    .doc = "The model.",
+    .keys = model_keys,
+};
+
+}  // namespace tutti::train
