@@ -1,6 +1,7 @@
 // Gathers inside compiled functions: a call asks for the copies of a group before the first step that reads them and
 // gives them back after the last one, in forward and backward.
 #include "tests/parallel/support/chain.h"
+#include "tutti/graph/compile.h"
 #include "tutti/runtime/size_class.h"
 
 namespace tutti::parallel {

@@ -1,6 +1,11 @@
 // fully_shard where ranks do not share memory: copies are gathered when they are read, and given back between forward
 // and backward.
 #include "tests/parallel/support/sharded_training.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::parallel {
 namespace {

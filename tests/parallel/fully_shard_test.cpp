@@ -9,6 +9,16 @@
 #include <thread>
 
 #include "tests/parallel/support/sharded_training.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/autograd/hooks.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/inplace.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/optim/optimizer.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::parallel {
 namespace {

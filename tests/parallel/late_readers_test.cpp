@@ -8,6 +8,7 @@
 
 #include "tests/parallel/support/sharded_training.h"
 #include "tutti/parallel/publish_protocol.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::parallel {
 namespace {

@@ -3,6 +3,13 @@
 #include "tests/comm/support/forked_ranks.h"
 #include "tests/parallel/support/sharded_training.h"
 #include "tests/support/message_of.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/optim/optimizer.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::parallel {
 namespace {

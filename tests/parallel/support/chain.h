@@ -5,6 +5,14 @@
 #include <string>
 
 #include "tests/parallel/support/sharded_training.h"
+#include "tutti/autograd/backward.h"
+#include "tutti/autograd/tape.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/unary.h"
+#include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/profiler.h"
 
 namespace tutti::parallel {
