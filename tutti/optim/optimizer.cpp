@@ -84,6 +84,16 @@ std::vector<Tensor> Optimizer::trained(std::span<const Tensor> grads) const {
   return trained;
 }
 
+// The state is placed as the parameter was when the optimizer was made.
+void Optimizer::check_placement(size_t i) const {
+  const Tensor &state = state_[i * states_per_parameter()].tensor, master = parameters_[i].parameter.master();
+  const auto spec_of = [](const Tensor& t) { return dist::is_dtensor(t) ? dist::part_of(t, kWhere).spec : nullptr; };
+  TUTTI_CHECK(spec_of(state) == spec_of(master),
+              "optimizer step: parameter '{}' was stored as {} when the optimizer was made, and is stored as {} now; "
+              "make the optimizer after fully_shard(), parallelize_module() and whatever else divides parameters",
+              parameters_[i].name, describe(state), describe(master));
+}
+
 // All that can be refused is refused before the first parameter changes.
 std::vector<Tensor> Optimizer::checked(std::span<const Tensor> grads, std::span<const double> lrs,
                                        double grad_scale) const {
@@ -96,6 +106,7 @@ std::vector<Tensor> Optimizer::checked(std::span<const Tensor> grads, std::span<
               grad_scale);
   for (size_t i = 0; i < grads.size(); ++i) {
     const nn::Parameter& p = parameters_[i].parameter;
+    if (p.is_materialized()) check_placement(i);
     TUTTI_CHECK(!grads[i].defined() || (grads[i].dtype() == DType::f32 && grads[i].sizes() == to_shape(p.sizes())),
                 "optimizer step: the gradient of parameter '{}' is {}; expected {} f32", parameters_[i].name,
                 describe(grads[i]), p.sizes());

@@ -61,7 +61,8 @@ class Optimizer {
   // One step in explicit form: updates parameter i of parameters() with grads[i] times `grad_scale`. `lr` is the
   // learning rate of the first group; those of the others keep their ratio to it. A parameter that was frozen meanwhile
   // is skipped. UsageError, before any parameter changes, when another gradient is undefined, not f32 of the
-  // parameter's sizes, or not placed like its master, naming the parameter.
+  // parameter's sizes, or not placed like its master, and when a parameter has been divided over ranks since the
+  // optimizer was made, naming the parameter.
   void step(std::span<const Tensor> grads, double lr, double grad_scale = 1.0);
 
   // ---- A step in pieces, for a program that decides itself by whom and when each piece of the parameters is updated
@@ -106,6 +107,7 @@ class Optimizer {
  private:
   std::vector<double> lrs_of(double lr) const;
   std::vector<Tensor> trained(std::span<const Tensor> grads) const;
+  void check_placement(size_t i) const;
   std::vector<Tensor> checked(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) const;
   void run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale);
   void step_all(std::span<const Tensor> grads);
