@@ -79,7 +79,8 @@ class Module {
   void requires_grad_(bool on);
   void zero_grad();
 
-  // The values of all parameters (their masters) and persistent buffers, which share memory with the module.
+  // The values of all parameters (their masters) and persistent buffers, which share memory with the module. UsageError
+  // naming a parameter that has no values yet.
   StateDict state_dict(const std::string& prefix = "") const;
   // Copies the values of `state` into the parameters and persistent buffers of the same names, which are materialized
   // if need be. Every missing, unexpected and mismatched name is reported at once. UsageError when there are any,

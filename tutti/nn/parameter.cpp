@@ -51,6 +51,7 @@ struct Parameter::State {
       return kind == Kind::master ? owner.existing_master() : owner.stored();
     }
     Tensor known() const override {
+      if (kind == Kind::use) owner.check_has_values();
       return kind == Kind::use && owner.is_apart && lender_of(owner.copy) != nullptr ? owner.copy : held();
     }
     Tensor copied_from() const override {
@@ -79,7 +80,18 @@ struct Parameter::State {
                 name, sizes);
     return master;
   }
+  // Memory that is divided over ranks is there before the values are.
+  void check_has_values() const {
+    existing_master();
+    if (unwritten_version < 0) [[likely]]
+      return;
+    TUTTI_CHECK(static_cast<int64_t>(stored().storage()->version()) != unwritten_version,
+                "parameter '{}' {} is sharded, and has no values yet; call nn::initialize(model), or load weights, on "
+                "all ranks before it is read",
+                full_name, sizes);
+  }
   const Tensor& read_leaf() {
+    check_has_values();
     if (before_read) {
       const Upkeep now;
       before_read();
@@ -124,6 +136,8 @@ struct Parameter::State {
   Tensor master;
   Tensor copy;  // in use_dtype, when that is not the dtype of the master, or the master is stored apart
   bool is_apart = false;
+  std::string full_name;           // of a parameter that is stored apart
+  int64_t unwritten_version = -1;  // of what this rank stores of a master without values; -1: it has some
   std::function<void()> before_read, before_write;
   std::atomic<int64_t> copied_version{-1};  // of the master, when it was last copied
   std::mutex mutex;
@@ -148,8 +162,10 @@ Tensor Parameter::leaf() const { return state().current_leaf(); }
 Tensor Parameter::master() const { return read_slot(std::shared_ptr<const TensorSlot>(state_, &state().master_face)); }
 Tensor Parameter::stored() const { return read_slot(std::shared_ptr<const TensorSlot>(state_, &state().stored_face)); }
 void Parameter::will_change() const {
+  state().unwritten_version = -1;
   if (state().before_write) state().before_write();
 }
+void Parameter::check_has_values() const { state().check_has_values(); }
 void Parameter::changed() const { state().existing_master().storage()->bump_version(); }
 
 Tensor Parameter::grad() const { return grad_of(leaf()); }
@@ -247,26 +263,29 @@ void Parameter::set_master(Tensor master) const {
               "parameter '{}' is {} {}; its values cannot be {}", s.name, s.sizes, name_of(s.dtype), describe(master));
   s.master = autograd::detached(master);
   s.is_apart = false;
+  s.unwritten_version = -1;
   s.before_read = s.before_write = nullptr;
   s.copy = Tensor();
   s.copied_version = -1;
   s.mark_leaf();
 }
 
-void Parameter::set_stored_apart(Tensor master, Tensor copy, std::function<void()> before_read,
-                                 std::function<void()> before_write) const {
+void Parameter::set_stored_apart(StoredApart stored) const {
   State& s = state();
+  const Tensor &master = stored.master, &copy = stored.copy;
   TUTTI_CHECK(master.defined() && dist::is_dtensor(master) && master.extents() == s.sizes && master.dtype() == s.dtype,
               "parameter '{}' is {} {}; its values cannot be {}, expected a distributed tensor of these sizes", s.name,
               s.sizes, name_of(s.dtype), describe(master));
   TUTTI_CHECK(copy.defined() && copy.extents() == s.sizes && copy.dtype() == s.use_dtype,
               "parameter '{}' is used as {} {}; its copy cannot be {}", s.name, s.sizes, name_of(s.use_dtype),
               describe(copy));
+  s.full_name = std::move(stored.full_name);
   s.master = autograd::detached(master);
-  s.copy = std::move(copy);
+  s.copy = copy;
   s.is_apart = true;
-  s.before_read = std::move(before_read);
-  s.before_write = std::move(before_write);
+  s.unwritten_version = stored.has_values ? -1 : static_cast<int64_t>(s.stored().storage()->version());
+  s.before_read = std::move(stored.before_read);
+  s.before_write = std::move(stored.before_write);
   s.mark_leaf();
 }
 

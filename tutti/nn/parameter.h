@@ -78,12 +78,21 @@ class Parameter {
   // distributed tensor. The leaf becomes another tensor, without gradient and hooks. UsageError for other sizes or
   // another dtype.
   void set_master(Tensor master) const;
-  // From now on `master`, a distributed tensor of the parameter's sizes and dtype, holds the values, and forward reads
-  // `copy`, a leaf of its sizes and of use_dtype(), whose elements are somebody else's care: `before_read` is called
-  // before each read of it, and `before_write` before the master changes. The copy is without gradient and hooks.
-  // UsageError for other sizes or dtypes.
-  void set_stored_apart(Tensor master, Tensor copy, std::function<void()> before_read,
-                        std::function<void()> before_write) const;
+  // How a parameter is stored whose master and copy are somebody else's care.
+  struct StoredApart {
+    std::string full_name;               // for errors
+    Tensor master;                       // holds the values: a distributed tensor of the parameter's sizes and dtype
+    Tensor copy;                         // is what forward reads: a leaf of the same sizes and of use_dtype()
+    std::function<void()> before_read;   // is called before each read of the copy
+    std::function<void()> before_write;  // is called before the master changes
+    bool has_values = true;              // false: the memory of the master has not been written
+  };
+  // From now on the parameter is stored so. The copy is without gradient and hooks. A master without values is written
+  // first: until initialize() or assign() have filled it, or other code has called will_change() or changed() or run an
+  // op that writes it, reads of the parameter are refused. UsageError for other sizes or dtypes.
+  void set_stored_apart(StoredApart stored) const;
+  // UsageError, naming the parameter, while it has no values: for code that reads the master.
+  void check_has_values() const;
   // Call before code of your own changes elements of the master; optimizers, initialize() and assign() do. Other ranks
   // may read the memory that it lies in (parallel/fully_shard.h). Does nothing for other parameters.
   void will_change() const;

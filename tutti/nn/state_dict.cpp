@@ -131,7 +131,10 @@ std::string LoadReport::to_string() const {
 
 StateDict Module::state_dict(const std::string& prefix) const {
   StateDict state;
-  for (const NamedParameter& p : named_parameters(prefix)) state.emplace_back(p.name, detach(p.parameter.master()));
+  for (const NamedParameter& p : named_parameters(prefix)) {
+    p.parameter.check_has_values();
+    state.emplace_back(p.name, detach(p.parameter.master()));
+  }
   for (const NamedBuffer& b : named_buffers(prefix)) {
     if (b.persistent) state.emplace_back(b.name, b.buffer.use());
   }

@@ -68,6 +68,7 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
     const nn::Parameter& p = parameters[i].named.parameter;
     const dist::DTensorSpec& storage = *parameters[i].storage;
     const Tensor before = p.is_materialized() ? p.master() : Tensor();
+    if (before.defined()) mark_replaced(p.leaf(), parameters[i].named.name);
     made->names_.push_back(parameters[i].named.name);
     made->specs_.push_back(parameters[i].spec);
     made->storage_.push_back(&storage);
@@ -88,7 +89,12 @@ std::shared_ptr<ShardGroup> ShardGroup::make(std::string name, const std::vector
                                     storage, mesh, master, made, [weak = std::weak_ptr(made)](const Tensor& finished) {
                                       if (const auto group = weak.lock()) group->finished(finished);
                                     }));
-    p.set_stored_apart(master, leaf, [made, i] { made->read(i); }, [made] { made->will_change(); });
+    p.set_stored_apart({.full_name = parameters[i].named.name,
+                        .master = master,
+                        .copy = leaf,
+                        .before_read = [made, i] { made->read(i); },
+                        .before_write = [made] { made->will_change(); },
+                        .has_values = parameters[i].memory.defined()});
     if (!before.defined()) continue;
     if (parameters[i].read == nullptr) {
       p.assign(before);
@@ -109,6 +115,7 @@ ShardGroup::~ShardGroup() {
 
 void ShardGroup::lend() {
   const ShardGroups::CompiledReads reads(*all);
+  is_lent_ = true;
   unshard();
 }
 
@@ -149,6 +156,8 @@ std::vector<size_t> ShardGroup::stale() const {
 }
 
 void ShardGroup::read(size_t i) {
+  is_lent_ = false;
+  if (!autograd::is_backward_running()) is_finished_.clear();
   if (is_whole_ && !is_stale(i)) {
     all->note(this, ShardGroups::Copies::whole);
     return;
@@ -238,10 +247,9 @@ void ShardGroup::before_forward() {
 }
 
 void ShardGroup::after_forward(const Tensor& output) {
-  is_finished_.clear();
-  is_traced_ = inside_of(output).storage()->state() == StorageState::traced;
+  const bool is_traced = inside_of(output).storage()->state() == StorageState::traced;
   const bool gives_back = reshards_after_forward();
-  if (is_shared() || is_traced_ || (!gives_back && backward_prefetch.empty())) return;
+  if (is_shared() || is_traced || (!gives_back && backward_prefetch.empty())) return;
   if (autograd::is_backward_running()) return;  // of a region that is computed again: its backward follows
   if (gives_back) reshard_after_forward();
   if (requires_grad(output)) {
@@ -260,7 +268,7 @@ void ShardGroup::before_backward() {
 // Parameters without gradient are no reason to wait; one that a program does not use keeps the copies until the next
 // forward.
 void ShardGroup::finished(const Tensor& leaf) {
-  if (is_shared() || !reshards_after_forward() || is_traced_) return;
+  if (is_shared() || !reshards_after_forward() || is_lent_) return;
   is_finished_.resize(parts_.size());
   bool all_are = true;
   for (size_t i = 0; i < parts_.size(); ++i) {

@@ -117,6 +117,7 @@ class ShardGroup final : public std::enable_shared_from_this<ShardGroup>, public
   bool takes_back() const override { return reshards_after_forward(); }
 
   const std::string& name() const { return name_; }
+  const dist::Mesh& mesh() const { return mesh_; }
   comm::ProcessGroup& ranks() const;  // that store different parts
   const std::vector<std::string>& parameters() const { return names_; }
   bool is_shared() const { return copies_->is_shared(); }
@@ -158,8 +159,9 @@ class ShardGroup final : public std::enable_shared_from_this<ShardGroup>, public
   // (publish_protocol.h).
   std::function<void()> poison(const std::vector<size_t>& parameters) const;
 
-  std::shared_ptr<ShardGroups> all;        // the model's groups
-  std::vector<const nn::Module*> modules;  // that were sharded
+  std::shared_ptr<ShardGroups> all;              // the model's groups
+  std::vector<const nn::Module*> modules;        // that were sharded
+  std::vector<const nn::Module*> modules_below;  // these and all modules inside them
   // The groups that are gathered ahead from the forward of this one on, and from its backward on; empty: those that
   // came next in the round before.
   ShardGroups::List forward_prefetch, backward_prefetch;
@@ -209,7 +211,7 @@ class ShardGroup final : public std::enable_shared_from_this<ShardGroup>, public
   std::vector<Tensor>
       leaves_;  // what forward reads: the copies, or distributed tensors of which they are this rank's parts
   bool is_whole_ = false;
-  bool is_traced_ = false;  // whether the last forward was traced: what is compiled lends and gives back by itself
+  bool is_lent_ = false;  // whether a compiled function asked for the copies last: it gives them back by itself
   std::vector<bool> is_finished_;  // per parameter, whether the backward that runs has its gradient
   std::optional<Gather> under_way_;
   // This rank's part of the copies between forward and backward, with the versions that were gathered.

@@ -9,7 +9,13 @@
 namespace tutti::parallel {
 namespace {
 
-const ExtensionKind kStoragePlacement{"storage placement"};
+const ExtensionKind kStoragePlacement{"storage placement"}, kReplacedLeaf{"replaced leaf"};
+
+// Attached to a leaf that is no longer its parameter's.
+struct ReplacedLeaf final : TensorExtension {
+  explicit ReplacedLeaf(std::string parameter) : parameter(std::move(parameter)) {}
+  const std::string parameter;
+};
 
 // Whether the replicas divide a parameter, too.
 bool cuts_replicas(const StoragePlacement& placement) {
@@ -36,6 +42,18 @@ const StoragePlacement* storage_placement_of(const Tensor& leaf) {
 
 void set_storage_placement(const Tensor& leaf, std::unique_ptr<StoragePlacement> placement) {
   leaf.extensions().put(kStoragePlacement, std::move(placement));
+}
+
+void mark_replaced(const Tensor& leaf, std::string parameter) {
+  leaf.extensions().put(kReplacedLeaf, std::make_unique<ReplacedLeaf>(std::move(parameter)));
+}
+
+void check_is_current(const Tensor& leaf, std::string_view what) {
+  const auto* replaced = leaf.extensions().find<ReplacedLeaf>(kReplacedLeaf);
+  TUTTI_CHECK(replaced == nullptr,
+              "{}: fully_shard() has sharded parameter '{}' since its leaf was taken, and forward reads another leaf "
+              "now; make {} after fully_shard()",
+              what, replaced->parameter, what);
 }
 
 Keepers::Keepers(const std::vector<Tensor>& leaves, const comm::ProcessGroup* group)

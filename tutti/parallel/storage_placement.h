@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/dist/spec.h"
@@ -41,6 +43,12 @@ struct StoragePlacement final : TensorExtension {
 // The one of a leaf; null: every rank stores the whole.
 const StoragePlacement* storage_placement_of(const Tensor& leaf);
 void set_storage_placement(const Tensor& leaf, std::unique_ptr<StoragePlacement> placement);
+
+// fully_shard() gives a parameter another leaf: marks the one of before, so that who holds it still can say so.
+void mark_replaced(const Tensor& leaf, std::string parameter);
+// UsageError, naming the parameter, when `leaf` was one before fully_shard() sharded its parameter. `what` holds it:
+// "Shards".
+void check_is_current(const Tensor& leaf, std::string_view what = "Shards");
 
 // Which part of each parameter the data ranks keep of its gradient. Rank r of the group is replica r / shards, and
 // keeps part r % shards. Where all ranks divide what they store, there are as many shards as ranks.
