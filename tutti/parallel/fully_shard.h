@@ -125,10 +125,16 @@ class ShardedModule {
 // Modules inside may have been sharded over some of the ranks, such as experts that the others divide
 // (expert_parallel.h).
 //
-// UsageError, naming the parameter, before anything changes: for a mesh of more than two dims or of two without names,
-// a rank outside of it, a scalar, for a reshard_after_forward that has no meaning, a parameter that is distributed over
-// the same dims or over a mesh that has another origin, a dim that it does not have, and when the module was sharded
-// before.
+// The calls of all ranks are compared before anything changes: modules, options, and what becomes of each parameter.
+// UsageError on every rank, naming parameter or module, when they differ, and when one rank refuses its own call: for a
+// mesh of more than two dims or of two without names, a rank outside of it, a scalar, a reshard_after_forward that has
+// no meaning, a parameter that is distributed over the same dims or over a mesh that has another origin, a dim that it
+// does not have, and when the module, or one that it lies in, was sharded before.
+//
+// Parameters that had no values have none afterwards, and reads of them are refused, until nn::initialize() or loading
+// weights has written them. Forward runs what ranks do around it, such as giving copies back, when the module is called
+// as a child or by nn::call(). A program that calls forward() itself has the same bits: copies are made whole when they
+// are read, stay until backward has the gradients, and no list of modules is gathered ahead.
 ShardedModule fully_shard(nn::Module& module, const FullyShardOptions& options = {});
 // Several modules whose parameters become one group: the copies are gathered before the first of the list and given
 // back after its last: name them in the order in which they run.
