@@ -67,8 +67,6 @@ void ShardedModule::set_modules_to_forward_prefetch(std::span<nn::Module* const>
 void ShardedModule::set_modules_to_backward_prefetch(std::span<nn::Module* const> modules) const {
   group_->backward_prefetch = groups_of(modules, *group_->all, "set_modules_to_backward_prefetch");
 }
-void ShardedModule::begin_round() const { group_->all->begin_round(); }
-void ShardedModule::replay_round() const { group_->all->replay_round(); }
 
 UnshardedScope::UnshardedScope(const ShardedModule& root) : root_(root.group_) {
   ++root_->all->holds;

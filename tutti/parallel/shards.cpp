@@ -30,6 +30,7 @@ std::unordered_map<const TensorImpl*, int32_t> index_of_each(const std::vector<T
     TUTTI_CHECK(parameters[i].defined(),
                 "Shards: parameter {} of {} is undefined; give leaves, such as Parameter::leaf()", i,
                 parameters.size());
+    check_is_current(parameters[i]);
     const auto [before, is_new] = places.emplace(parameters[i].impl(), static_cast<int32_t>(i));
     TUTTI_CHECK(is_new, "Shards: parameters {} and {} are one leaf, {}; give each leaf once", before->second, i,
                 describe(parameters[i]));
@@ -277,6 +278,7 @@ void Shards::abandon() {
 
 // The calls of the classes follow each other as in add() of the ranks that have a shard in the last round.
 ShardSums Shards::finish(double norm_type) {
+  check_parameters();
   ShardSums sums;
   sums.gradients.resize(parameters_.size());
   optim::GradNorm norm(norm_type);
@@ -329,6 +331,11 @@ void Shards::replay_round() const {
   for (const auto& model : gathered_) model->replay_round();
 }
 
+// fully_shard() may have given the model other leaves since this was made.
+void Shards::check_parameters() const {
+  for (const Tensor& leaf : parameters_) check_is_current(leaf);
+}
+
 ShardsOfStep Shards::step(int64_t step) { return ShardsOfStep(*this, step); }
 
 Shard::Shard(Shards& shards, size_t local, std::optional<int64_t> step) : shards_(shards), local_(local) {
@@ -368,6 +375,7 @@ void Shard::add(const Tensor& losses) {
 
 ShardsOfStep::ShardsOfStep(Shards& shards, int64_t step)
     : shards_(shards), step_(step), exceptions_(std::uncaught_exceptions()) {
+  shards.check_parameters();
   TUTTI_CHECK(step >= 0 && step < (int64_t{1} << 32), "Shards::step: step {}; expected 0 to 2^32 - 1", step);
   TUTTI_CHECK(shards.added() == 0,
               "Shards::step: {} of this rank's {} shards were added to a step that has not ended; call finish(), or "

@@ -151,7 +151,8 @@ class Shards {
   // The shards of this rank in step number `step`, 0 to 2^32 - 1, for a range-based loop whose body adds each: with
   // Shard::backward() or Shard::add(). With every_round, and where ranks gather parameters, every round is collective.
   // The end of the loop takes part in a round in which only others have a shard. A loop that is left by an exception
-  // abandons the step. UsageError when shards of another step were added and not finished; from the loop, when its body
+  // abandons the step. UsageError when shards of another step were added and not finished, and naming a parameter that
+  // fully_shard() has sharded since this was made; from the loop, when its body
   // has not added its shard.
   ShardsOfStep step(int64_t step);
   // One shard of this rank, 0 to V - 1, for programs that run several at once or in an order of their own: opened on
@@ -192,6 +193,7 @@ class Shards {
   size_t added() const;  // shards of the step
   void add(Sink& shard, const Tensor& losses);
   void refuse(const std::string& why);
+  void check_parameters() const;
   void reset();
   template <class Call>
   auto or_abandon(const Call& call);
