@@ -2,6 +2,7 @@
 // Last line of output: recomputed gradients have the same bits: yes
 #include <cstdio>
 #include <cstring>
+#include <iostream>
 
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/checkpoint.h"
@@ -42,12 +43,12 @@ int main() {
   requires_grad_(x[0]);
   const Tensor cube[] = {sum(x[0] * x[0] * x[0])};
   const Tensor slope[] = {sum(grad(cube, x, {}, {.create_graph = true})[0])};
-  std::printf("second derivative of x^3 at 1, 2, 3: %s\n", to_string(grad(slope, x)[0]).c_str());
+  std::cout << "second derivative of x^3 at 1, 2, 3: " << grad(slope, x)[0] << std::endl;
 
   // A hook sees the cotangent of a value on its way back.
   const Tensor y = x[0] * 2.0;
   register_hook(y, [](const Tensor& cotangent) {
-    std::printf("the hook saw %s\n", to_string(cotangent).c_str());
+    std::cout << "the hook saw " << cotangent << std::endl;
     return Tensor{};  // undefined: leave it as it is
   });
   backward(sum(y * y));

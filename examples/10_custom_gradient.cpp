@@ -17,7 +17,7 @@ int main() {
   const autograd::Function round_to_eighths(
       "round_to_eighths",
       [](autograd::FunctionContext&, std::span<const Tensor> in) -> std::vector<Tensor> {
-        return {mul(round(mul(in[0], 8.0)), 0.125)};
+        return {round(in[0] * 8) * 0.125};
       },
       [](const autograd::FunctionContext&, std::span<const Tensor> grads) -> std::vector<Tensor> {
         return {grads[0]};
@@ -28,8 +28,8 @@ int main() {
   const Tensor w = requires_grad_(zeros({2, 1}));
   const auto gradient = compile(
       [&](const Tensor& points, const Tensor& wanted) {
-        const Tensor error = sub(matmul(points, round_to_eighths(w)), wanted);
-        const Tensor loss[] = {mean(mul(error, error))}, leaves[] = {w};
+        const Tensor error = matmul(points, round_to_eighths(w)) - wanted;
+        const Tensor loss[] = {mean(error * error)}, leaves[] = {w};
         return std::pair{detach(loss[0]), grad(loss, leaves)[0]};
       },
       {.name = "rounded regression"});
@@ -38,15 +38,15 @@ int main() {
     const auto [value, g] = gradient(x, target);
     loss = value.item();
     const NoGradScope no_grad;
-    add_(w, mul(g, -0.3));
+    w -= 0.3 * g;
   }
 
   try {
     const AnomalyScope scope;
-    backward(sum(mul(sqrt(mul(w, 0.0)), 0.0)));  // sqrt has an infinite slope at 0
+    backward(sum(sqrt(w * 0) * 0));  // sqrt has an infinite slope at 0
   } catch (const NanError& error) {
     std::printf("%s\n", error.what());
   }
   const Tensor used = round_to_eighths(detach(w));
-  std::printf("weights in eighths: %g %g, loss %.6f\n", used.data<float>()[0], used.data<float>()[1], loss);
+  std::printf("weights in eighths: %g %g, loss %.6f\n", used[0].item(), used[1].item(), loss);
 }

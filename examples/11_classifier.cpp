@@ -30,8 +30,8 @@ Tensor points(const char* name, int64_t count, uint32_t step = 0) {
 
 // Whether a point lies in the ring between the circles of radius 0.5 and 0.9.
 Tensor labels_of(const Tensor& x) {
-  const Tensor square = sum(x * x, {.dims = {1}});
-  return cast(bit_and(gt(square, 0.25), lt(square, 0.81)), DType::i32);
+  const Tensor square = sum(x * x, 1);
+  return cast((square > 0.25) & (square < 0.81), DType::i32);
 }
 
 int main() {
@@ -61,7 +61,6 @@ int main() {
   const nn::EvalScope evaluating(model);  // no dropout
   const NoGradScope no_grad;
   const Tensor x = points("test", 1000);
-  const double right =
-      sum(cast(eq(argmax(model.forward(x), {.dim = 1}), cast(labels_of(x), DType::i64)), DType::f32)).item();
+  const double right = sum(cast(eq(argmax(model.forward(x), 1), cast(labels_of(x), DType::i64)), DType::f32)).item();
   std::printf("%s of 1000 points are classified right\n", right >= 970 ? "97 % or more" : "too few");
 }

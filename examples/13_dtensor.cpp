@@ -24,7 +24,7 @@ std::string train_step(const dist::Mesh& mesh) {
   const Tensor down = requires_grad_(dist::randn({kHidden, kWidth}, random_key("down"), mesh, {dist::shard(0)}));
   const dist::CommCounter counter;
   const Tensor y = matmul(silu(matmul(x, up)), down);  // terms of a sum, one per rank
-  const Tensor loss = mean(mul(y, y));                 // needs their sum: the only communication of the forward
+  const Tensor loss = mean(y * y);                     // needs their sum: the only communication of the forward
   backward(loss);
   if (mesh->rank() == 0 && mesh->size() == 2)
     std::printf("%s%s", dist::visualize(up).c_str(), counter.to_string().c_str());

@@ -92,7 +92,7 @@ def main(root: pathlib.Path) -> int:
     files = sorted(p for folder in ("tutti", "cli", "bench") for p in (root / folder).rglob("*") if p.suffix in (".h", ".cpp"))
     for path in files:
         relative = path.relative_to(root)
-        room = relative.parts[1] if relative.parts[0] == "tutti" else None
+        room = relative.parts[1] if relative.parts[0] == "tutti" and len(relative.parts) > 2 else None  # tutti/tutti.h reads all rooms
         text = path.read_text()
         knows_json = "nlohmann" in text
         for number, line in enumerate(text.splitlines(), 1):

@@ -139,10 +139,10 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(expand);
   PROBE(expand_as);
   PROBE(expand_backward);
-  PROBE(amax);
-  PROBE(amin);
-  PROBE(argmax);
-  PROBE(argmin);
+  probe("amax", static_cast<Tensor (*)(const Tensor&, const ExtremeOptions&)>(amax));
+  probe("amin", static_cast<Tensor (*)(const Tensor&, const ExtremeOptions&)>(amin));
+  probe("argmax", static_cast<Tensor (*)(const Tensor&, const ArgOptions&)>(argmax));
+  probe("argmin", static_cast<Tensor (*)(const Tensor&, const ArgOptions&)>(argmin));
   PROBE(flip);
   PROBE(roll);
   PROBE(fma);
@@ -183,10 +183,10 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(permute);
   PROBE(transpose);
   PROBE(t);
-  PROBE(sum);
-  PROBE(prod);
-  PROBE(any);
-  PROBE(all);
+  probe("sum", static_cast<Tensor (*)(const Tensor&, const ReduceOptions&)>(sum));
+  probe("prod", static_cast<Tensor (*)(const Tensor&, const ReduceOptions&)>(prod));
+  probe("any", static_cast<Tensor (*)(const Tensor&, const ReduceOptions&)>(any));
+  probe("all", static_cast<Tensor (*)(const Tensor&, const ReduceOptions&)>(all));
   PROBE(view);
   PROBE(reshape);
   PROBE(flatten);
@@ -215,9 +215,9 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(sort);
   PROBE(argsort);
   PROBE(unsqueeze);
-  PROBE(mean);
-  PROBE(var);
-  PROBE(stddev);
+  probe("mean", static_cast<Tensor (*)(const Tensor&, const MeanOptions&)>(mean));
+  probe("var", static_cast<Tensor (*)(const Tensor&, const VarOptions&)>(var));
+  probe("stddev", static_cast<Tensor (*)(const Tensor&, const VarOptions&)>(stddev));
   PROBE(sum_to);
   PROBE(topk);
   PROBE(abs);
@@ -287,6 +287,10 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   probe("add_", static_cast<Tensor (*)(const Tensor&, const Scalar&)>(add_));
   probe("mul_", static_cast<Tensor (*)(const Tensor&, const Tensor&)>(mul_));
   probe("mul_", static_cast<Tensor (*)(const Tensor&, const Scalar&)>(mul_));
+  probe("truediv_", static_cast<Tensor (*)(const Tensor&, const Tensor&)>(truediv_));
+  probe("truediv_", static_cast<Tensor (*)(const Tensor&, const Scalar&)>(truediv_));
+  probe("sub_", static_cast<Tensor (*)(const Tensor&, const Tensor&)>(sub_));
+  probe("sub_", static_cast<Tensor (*)(const Tensor&, const Scalar&)>(sub_));
   probe(
       "adamw_step_",
       static_cast<void (*)(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const AdamWStep&)>(adamw_step_));

@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <sstream>
 #include <string>
 #include <type_traits>
 
+#include "tests/support/message_of.h"
 #include "tutti/core/error.h"
+#include "tutti/core/shape.h"
+#include "tutti/core/sym_graph.h"
 
 namespace tutti {
 namespace {
@@ -95,6 +99,89 @@ TEST(SymInt, ANegativeExponentIsRefused) { EXPECT_THROW(pow(SymInt(2), -1), Usag
 TEST(SymInt, MinimumAndMaximumPickAnOperand) {
   EXPECT_EQ(minimum(SymInt(3), -4).value(), -4);
   EXPECT_EQ(maximum(SymInt(3), -4).value(), 3);
+}
+
+// Neither a truth value, nor a character, nor a fraction is a size.
+template <class... T>
+constexpr bool kNoneConverts = (!std::is_convertible_v<T, SymInt> && ...);
+static_assert(kNoneConverts<bool, char, wchar_t, char8_t, char16_t, char32_t, float, double, const char*>);
+constexpr SymInt kOfUnsigned = size_t{3}, kOfShort = short{-3};
+
+template <class T>
+void expect_extremes() {
+  for (const T value : {std::numeric_limits<T>::lowest(), T{0}, T{1}, std::numeric_limits<T>::max()}) {
+    if constexpr (std::is_unsigned_v<T> && sizeof(T) == sizeof(int64_t)) {
+      if (value > T{1}) continue;
+    }
+    const SymInt size = value;
+    EXPECT_FALSE(size.is_symbolic());
+    EXPECT_EQ(size.value(), static_cast<int64_t>(value));
+    EXPECT_TRUE(size == value);
+    EXPECT_TRUE(value == size);
+    EXPECT_EQ(size.raw(), SymInt(static_cast<int64_t>(value)).raw()) << "equal integers have equal bytes";
+  }
+}
+
+TEST(SymInt, TakesEveryIntegerTypeAtItsExtremes) {
+  expect_extremes<signed char>();
+  expect_extremes<unsigned char>();
+  expect_extremes<short>();
+  expect_extremes<unsigned short>();
+  expect_extremes<int>();
+  expect_extremes<unsigned>();
+  expect_extremes<long>();
+  expect_extremes<unsigned long>();
+  expect_extremes<long long>();
+  expect_extremes<unsigned long long>();
+  EXPECT_EQ(SymInt(uint64_t{kMax}).value(), kMax);
+  EXPECT_EQ(kOfUnsigned.value() + kOfShort.value(), 0);
+}
+
+TEST(SymInt, RefusesAnUnsignedValueAboveInt64) {
+  const std::string part = "exceeds 9223372036854775807";
+  for (const uint64_t value : {uint64_t{kMax} + 1, std::numeric_limits<uint64_t>::max()}) {
+    const std::string said = message_of([&] { (void)SymInt(value); });
+    EXPECT_NE(said.find("the integer " + std::to_string(value) + " " + part), std::string::npos) << said;
+  }
+  const std::vector<int> none;
+  EXPECT_THROW((void)SymInt(none.size() - 1), UsageError);
+  EXPECT_THROW((void)SymInt(std::numeric_limits<unsigned long long>::max()), UsageError);
+}
+
+TEST(SymInt, MixesWithEveryIntegerType) {
+  const size_t count = 3;
+  const unsigned char byte = 2;
+  const long long large = 5;
+  SymInt n = 7;
+  EXPECT_EQ((n * count).value(), 21);
+  EXPECT_EQ((byte + n).value(), 9);
+  EXPECT_EQ(floordiv(n, count).value(), 2);
+  EXPECT_EQ(minimum(n, large).value(), 5);
+  EXPECT_TRUE(n > count && large < n && n != byte);
+  n += count;
+  n *= byte;
+  n -= large;
+  EXPECT_EQ(n.value(), 15);
+  const Shape sizes{2, count, byte, large, n, int16_t{1}};
+  EXPECT_EQ(to_string(sizes), "[2, 3, 2, 5, 15, 1]");
+}
+
+TEST(SymInt, ASymbolMixesWithEveryIntegerType) {
+  SymGraph graph;
+  const SymGraph::Scope scope(graph);
+  const SymInt n = graph.symbol("n", 5);
+  EXPECT_EQ((n * size_t{3}).guard_int(), 15);
+  EXPECT_EQ((unsigned{2} + n).guard_int(), 7);
+  EXPECT_TRUE(n == size_t{5});
+}
+
+TEST(SymInt, GoesToAStreamAsText) {
+  SymGraph graph;
+  const SymGraph::Scope scope(graph);
+  std::ostringstream text;
+  text << SymInt(-4) << ' ' << graph.symbol("n", 5) << ' ' << SymFloat(0.5) << ' ' << Shape{2, graph.symbol("m", 3)}
+       << ' ' << Extents{4, 1} << ' ' << Extents{};
+  EXPECT_EQ(text.str(), "-4 n 0.5 [2, m] [4, 1] []");
 }
 
 }  // namespace

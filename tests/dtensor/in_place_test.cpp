@@ -3,8 +3,11 @@
 #include "tests/dtensor/support/layouts.h"
 #include "tutti/dist/comm_counter.h"
 #include "tutti/dist/stage.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/inplace.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/tensor_operators.h"
 
 namespace tutti::dist {
 namespace {
@@ -18,9 +21,13 @@ const std::vector<NamedWrite>& writes() {
   static const std::vector<NamedWrite> all = {
       {"add_", [](const Tensor& t, const Tensor& x) { return add_(t, x); }},
       {"mul_", [](const Tensor& t, const Tensor& x) { return mul_(t, x); }},
+      {"sub_", [](const Tensor& t, const Tensor& x) { return sub_(t, x); }},
+      {"truediv_", [](const Tensor& t, const Tensor& x) { return truediv_(t, x); }},
       {"copy_", [](const Tensor& t, const Tensor& x) { return copy_(t, x); }},
       {"add_ of a number", [](const Tensor& t, const Tensor&) { return add_(t, 0.3); }},
       {"mul_ by a number", [](const Tensor& t, const Tensor&) { return mul_(t, 1.7); }},
+      {"sub_ of a number", [](const Tensor& t, const Tensor&) { return sub_(t, 0.3); }},
+      {"truediv_ by a number", [](const Tensor& t, const Tensor&) { return truediv_(t, 1.7); }},
       {"mul_ by 2", [](const Tensor& t, const Tensor&) { return mul_(t, 2); }},
       {"fill_", [](const Tensor& t, const Tensor&) { return fill_(t, 0.1); }},
       {"zero_", [](const Tensor& t, const Tensor&) { return zero_(t); }},
@@ -178,6 +185,38 @@ TEST(InPlaceOn, TermsOfAProductIsRefused) {
     EXPECT_USAGE_ERROR(add_(t, 1.0), "a value is no product of equal parts");
     const StrictPlacementScope strict;
     EXPECT_USAGE_ERROR(add_(from_local(sample({4}), mesh, {partial()}), 1.0), "its inputs would have to move");
+  });
+}
+
+TEST(InPlaceOn, OperatorsOfDistributedTensors) {
+  const auto program = [](const Tensor& t, const Tensor& x, const Tensor& row) {
+    t += x;
+    t *= 1.5;
+    t[1] -= row;
+    t[-1][2] /= 2;
+    t /= t + 3;
+    return std::vector<Tensor>{sum(t, 1), sum(t[0] * row, -1, true), cast((t > x) & ~(t < 0.25), DType::i32)};
+  };
+  on_mesh({2}, [&](const Mesh& mesh) {
+    const Tensor whole = sample({3, 4}), x = sample({3, 4}, DType::f32, 2), row = sample({4}, DType::f32, 3);
+    const auto on = [&](const Tensor& t, const Placements& p) {
+      return distribute_tensor(t, mesh, p, {.src_data_rank = -1});
+    };
+    const Tensor plain = clone(whole);
+    const std::vector<Tensor> wanted = program(plain, x, row);
+    for (const Placements& of_x : {Placements{replicate()}, Placements{shard(0)}, Placements{shard(1)}}) {
+      const Tensor t = clone(on(whole, {replicate()}));
+      const std::vector<Tensor> got = program(t, on(x, of_x), on(row, {replicate()}));
+      require_none(difference_of_part(t, plain), "what is written");
+      for (size_t i = 0; i < got.size(); ++i)
+        require_none(difference(full_tensor(got[i]), wanted[i]), fmt::format("result {}", i));
+    }
+    const Tensor columns = clone(on(whole, {shard(1)}));
+    columns[1] += on(row, {shard(0)});
+    EXPECT_EQ(placements_of(columns), Placements{shard(1)});
+    const Tensor other = clone(whole);
+    other[1] += row;
+    require_none(difference_of_part(columns, other), "a row of divided columns");
   });
 }
 

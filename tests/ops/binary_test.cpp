@@ -114,15 +114,5 @@ TEST(BinaryValues, AShiftBeyondTheWidthLeavesNothing) {
   EXPECT_EQ(shr(x, 100).data<int8_t>()[1], 0);
 }
 
-TEST(TensorOperators, SpellTheFunctions) {
-  const Tensor x = Tensor::of<float>({6.0f}), y = Tensor::of<float>({4.0f});
-  EXPECT_EQ((x + y).item(), 10.0);
-  EXPECT_EQ((x - 1).item(), 5.0);
-  EXPECT_EQ((2 * x).item(), 12.0);
-  EXPECT_EQ((x / y).item(), 1.5);
-  EXPECT_EQ((-x).item(), -6.0);
-  EXPECT_EQ((x > 5.5).item_int(), 1);
-}
-
 }  // namespace
 }  // namespace tutti

@@ -5,9 +5,13 @@
 #include <bit>
 #include <cmath>
 
+#include "tests/support/message_of.h"
+#include "tests/support/same_bits.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/extremes.h"
 #include "tutti/ops/scan.h"
+#include "tutti/ops/softmax.h"
+#include "tutti/ops/squeeze.h"
 #include "tutti/ops/statistics.h"
 #include "tutti/ops/sum_to.h"
 
@@ -144,6 +148,54 @@ TEST(Reductions, OfNoElementsHaveTheIdentity) {
   const Tensor rows = sum(Tensor::empty({3, 0, 2}), {.dims = Dims{1, 2}});
   EXPECT_EQ(rows.numel(), 3);
   EXPECT_EQ(rows.data<float>()[2], 0.0f);
+}
+
+// Each reduction over one dim, as in PyTorch: op(x, dim), op(x, dim, keepdim).
+TEST(ReductionOverOneDim, IsTheFormWithOptions) {
+  const Tensor x = facets::sample_tensor(7, {3, 4, 5});
+  const auto forms = [&](const char* name, auto reduce, auto with_options) {
+    for (const int dim : {0, 1, -1}) {
+      expect_same_bits(reduce(x, dim), with_options(x, dim, false), name);
+      expect_same_bits(reduce(x, dim, true), with_options(x, dim, true), name);
+    }
+  };
+#define FORMS(op, Options, member)                    \
+  forms(                                              \
+      #op, [](const auto&... a) { return op(a...); }, \
+      [](const Tensor& t, int64_t dim, bool keepdim) { return op(t, Options{.member = {dim}, .keepdim = keepdim}); })
+  FORMS(sum, ReduceOptions, dims);
+  FORMS(prod, ReduceOptions, dims);
+  FORMS(any, ReduceOptions, dims);
+  FORMS(all, ReduceOptions, dims);
+  FORMS(amax, ExtremeOptions, dims);
+  FORMS(amin, ExtremeOptions, dims);
+  FORMS(mean, MeanOptions, dims);
+  FORMS(argmax, ArgOptions, dim);
+  FORMS(argmin, ArgOptions, dim);
+#undef FORMS
+  expect_same_bits(var(x, 1), var(x, {.dims = {1}}), "var");
+  expect_same_bits(stddev(x, -1), stddev(x, {.dims = {-1}}), "stddev");
+  expect_same_bits(logsumexp(x, 1, true), unsqueeze(logsumexp(x, 1), 1), "logsumexp");
+}
+
+// What PyTorch's functions mean by a flag in the place of a dim, or by one after the dim of var, is something else.
+template <class... Args>
+concept Sums = requires(const Tensor& x, Args... args) { sum(x, args...); };
+template <class... Args>
+concept Varies = requires(const Tensor& x, Args... args) { var(x, args...); };
+static_assert(Sums<int> && Sums<size_t, bool> && Sums<int64_t> && Sums<ReduceOptions> && !Sums<bool> && !Sums<double>);
+static_assert(Varies<int> && !Varies<int, bool>);
+
+TEST(ReductionOverOneDim, TakesAnyIntegerAndNamesOneThatIsNotThere) {
+  const Tensor x = facets::sample_tensor(7, {3, 0, 5});
+  EXPECT_EQ(sum(x, size_t{1}).extents(), (Extents{3, 5}));
+  EXPECT_EQ(sum(x, short{-1}, true).extents(), (Extents{3, 0, 1}));
+  EXPECT_EQ(sum(x).ndim(), 0);
+  EXPECT_EQ(sum(x, {}).ndim(), 0) << "no options are the default ones, not dim 0";
+  for (const auto& call : {+[](const Tensor& t) { sum(t, 3); }, +[](const Tensor& t) { amax(t, -4); },
+                           +[](const Tensor& t) { mean(t, 3, true); }, +[](const Tensor& t) { argmin(t, 3); }})
+    EXPECT_THROW(call(x), UsageError);
+  EXPECT_NE(message_of([&] { amax(x, 1); }), "no error") << "a row without elements has no maximum";
 }
 
 }  // namespace

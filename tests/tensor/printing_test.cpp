@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <sstream>
 
 #include "tutti/devices/mock/mock_device.h"
 #include "tutti/tensor/device_copy.h"
@@ -99,6 +100,15 @@ TEST(Printing, ADeviceTensorNamesItsDevice) {
   MockDevice mock;
   EXPECT_EQ(to_string(to_device(floats({1, 2}), {DeviceKind::mock, 1})), "[1.0, 2.0], mock:1");
   EXPECT_EQ(to_string(to_device(Tensor::of<int8_t>({1}), {DeviceKind::mock, 0})), "[1], i8, mock:0");
+}
+
+TEST(Printing, AStreamGetsTheSameText) {
+  std::ostringstream text;
+  const Tensor x = Tensor::of<int32_t>({1, -20, 300});
+  text << x << '\n' << Tensor() << '\n' << Tensor::empty({3, 0}, DType::bf16) << '\n';
+  text << x.sizes() << ' ' << x.extents() << ' ' << x.size(0) << ' ' << x.dtype() << ' ' << x.device() << ' '
+       << Device{DeviceKind::mock, 1};
+  EXPECT_EQ(text.str(), "[  1, -20, 300], i32\n<undefined>\n[], size [3, 0], bf16\n[3] [3] 3 i32 cpu mock:1");
 }
 
 }  // namespace

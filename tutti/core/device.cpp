@@ -1,6 +1,7 @@
 #include "tutti/core/device.h"
 
 #include <charconv>
+#include <ostream>
 #include <vector>
 
 #include "tutti/core/error.h"
@@ -16,6 +17,8 @@ std::string to_string(Device device) {
   const std::string& kind = kind_names()[static_cast<size_t>(device.kind)];
   return device.kind == DeviceKind::cpu && device.index == 0 ? kind : fmt::format("{}:{}", kind, device.index);
 }
+
+std::ostream& operator<<(std::ostream& out, Device device) { return out << to_string(device); }
 
 Device device_from_string(std::string_view s) {
   const size_t colon = s.find(':');

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -22,7 +23,8 @@ struct Device {
 
 inline constexpr Device kCpu{};
 
-std::string to_string(Device device);           // "cpu", "mock:1"
+std::string to_string(Device device);  // "cpu", "mock:1"
+std::ostream& operator<<(std::ostream& out, Device device);
 Device device_from_string(std::string_view s);  // UsageError lists the kinds
 
 }  // namespace tutti

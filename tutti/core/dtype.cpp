@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,7 @@ float to_float(float8_e4m3fn value) {
 }
 
 std::string_view name_of(DType dtype) { return kNames[static_cast<int>(dtype)]; }
+std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name_of(dtype); }
 
 DType dtype_from_name(std::string_view name) {
   for (int i = 0; i < kNumDTypes; ++i) {

@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <iosfwd>
 #include <string_view>
 
 #include "tutti/core/error.h"
@@ -50,7 +51,8 @@ constexpr bool is_fp8(DType dtype) { return dtype == DType::f8e4m3fn || dtype ==
 constexpr DType compute_dtype(DType dtype) { return is_floating(dtype) && dtype != DType::f64 ? DType::f32 : dtype; }
 
 std::string_view name_of(DType dtype);
-DType dtype_from_name(std::string_view name);  // UsageError lists the known names
+std::ostream& operator<<(std::ostream& out, DType dtype);  // its name
+DType dtype_from_name(std::string_view name);              // UsageError lists the known names
 
 // The common type of two tensors: bool < integers by width < floats. u8 with a signed integer gives a signed type that
 // holds both; bf16 with f16 gives f32. An fp8 type promotes only with itself (cast first).

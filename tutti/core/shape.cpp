@@ -1,6 +1,7 @@
 #include "tutti/core/shape.h"
 
 #include <algorithm>
+#include <ostream>
 
 #include "tutti/core/number.h"
 
@@ -18,6 +19,8 @@ std::string list_to_string(const InlineDims<T>& values) {
 
 std::string to_string(const Shape& shape) { return list_to_string(shape); }
 std::string to_string(const Extents& extents) { return list_to_string(extents); }
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << to_string(shape); }
+std::ostream& operator<<(std::ostream& out, const Extents& extents) { return out << to_string(extents); }
 
 Extents concrete(const Shape& shape) {
   Extents result;

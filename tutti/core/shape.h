@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -76,6 +77,8 @@ using Dims = InlineDims<int64_t>;     // a list of dimension numbers
 
 std::string to_string(const Shape& shape);      // "[2, 3]"
 std::string to_string(const Extents& extents);  // "[2, 3]"
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
+std::ostream& operator<<(std::ostream& out, const Extents& extents);
 
 // The sizes as integers. While tracing, a symbolic size takes its value in the traced call, which is recorded as a
 // guard.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ostream>
 
 #include "tutti/core/error.h"
 #include "tutti/core/sym_graph.h"
@@ -67,6 +68,8 @@ std::string SymFloat::to_string() const {
   return graph != nullptr && graph->has_name(kFirstName + node_) ? graph->to_string(node())
                                                                  : "<number of an ended trace>";
 }
+
+std::ostream& operator<<(std::ostream& out, SymFloat value) { return out << value.to_string(); }
 
 SymFloat operator+(SymFloat a, SymFloat b) { return binary(SymOp::real_add, a, b); }
 SymFloat operator-(SymFloat a, SymFloat b) { return binary(SymOp::real_sub, a, b); }

@@ -34,6 +34,7 @@ class SymFloat {
   friend SymBool operator<=(SymFloat a, SymFloat b);
   friend SymBool operator>(SymFloat a, SymFloat b);
   friend SymBool operator>=(SymFloat a, SymFloat b);
+  friend std::ostream& operator<<(std::ostream& out, SymFloat value);  // to_string()
 
  private:
   double value_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <ostream>
 #include <vector>
 
 #include "tutti/core/error.h"
@@ -35,6 +36,13 @@ SymInt binary(SymOp op, SymInt a, SymInt b) {
 }
 
 }  // namespace
+
+void throw_beyond_int64(uint64_t value) {
+  throw UsageError(fmt::format(
+      "the integer {} exceeds 9223372036854775807, the largest size and the largest number that an op takes; a "
+      "difference of unsigned integers that falls below 0 becomes such a value",
+      value));
+}
 
 int64_t SymInt::intern_constant(int64_t value) {
   ConstantTable& table = constants();
@@ -93,6 +101,7 @@ SymInt operator+(SymInt a, SymInt b) { return binary(SymOp::add, a, b); }
 SymInt operator-(SymInt a, SymInt b) { return binary(SymOp::sub, a, b); }
 SymInt operator*(SymInt a, SymInt b) { return binary(SymOp::mul, a, b); }
 SymInt operator-(SymInt a) { return binary(SymOp::neg, a, a); }
+std::ostream& operator<<(std::ostream& out, SymInt value) { return out << value.to_string(); }
 SymInt floordiv(SymInt a, SymInt b) { return binary(SymOp::floordiv, a, b); }
 SymInt truncdiv(SymInt a, SymInt b) { return binary(SymOp::truncdiv, a, b); }
 SymInt remainder(SymInt a, SymInt b) { return binary(SymOp::remainder, a, b); }

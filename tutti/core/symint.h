@@ -5,7 +5,9 @@
 // converting it to bool records a guard, which means that the trace is valid only for sizes with the same answer.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <iosfwd>
 #include <limits>
 #include <string>
 
@@ -14,6 +16,23 @@
 namespace tutti {
 
 class SymInt;
+
+// The integer types, among which neither bool nor the character types are.
+template <class T>
+concept Integer =
+    std::integral<T> && sizeof(T) <= sizeof(int64_t) && !std::same_as<T, bool> && !std::same_as<T, char> &&
+    !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> && !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
+
+[[noreturn, gnu::cold]] void throw_beyond_int64(uint64_t value);
+// The value as an int64. UsageError for one above 2^63 - 1, which only an unsigned type has.
+template <std::integral T>
+constexpr int64_t to_int64(T value) {
+  if constexpr (std::unsigned_integral<T> && sizeof(T) == sizeof(int64_t)) {
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) [[unlikely]]
+      throw_beyond_int64(value);
+  }
+  return static_cast<int64_t>(value);
+}
 
 enum class SymOp : uint8_t {
   constant,
@@ -80,11 +99,14 @@ class SymBool {
 class SymInt {
  public:
   constexpr SymInt() = default;
-  constexpr SymInt(int64_t value) : rep_(value) {  // NOLINT: an integer is a SymInt
-    if (is_reserved(value)) [[unlikely]]
-      rep_ = intern_constant(value);
+  // Any integer type converts; UsageError for a value above 2^63 - 1.
+  template <Integer T>
+  constexpr SymInt(T value) : rep_(to_int64(value)) {  // NOLINT: an integer is a SymInt
+    if constexpr (std::signed_integral<T> && sizeof(T) == sizeof(int64_t)) {
+      if (is_reserved(rep_)) [[unlikely]]
+        rep_ = intern_constant(rep_);
+    }
   }
-  constexpr SymInt(int value) : rep_(value) {}  // NOLINT
 
   bool is_symbolic() const { return is_reserved(rep_) && !is_interned_constant(); }
   // The integer. Throws UsageError, naming the expression, when this is symbolic.
@@ -110,6 +132,7 @@ class SymInt {
   friend SymBool operator<=(SymInt a, SymInt b) { return compare(SymOp::le, a, b); }
   friend SymBool operator>(SymInt a, SymInt b) { return compare(SymOp::gt, a, b); }
   friend SymBool operator>=(SymInt a, SymInt b) { return compare(SymOp::ge, a, b); }
+  friend std::ostream& operator<<(std::ostream& out, SymInt value);  // to_string()
 
   // The raw 8 bytes: equal for equal integers and for the same symbol. For hashing and cache keys.
   int64_t raw() const { return rep_; }

@@ -24,7 +24,8 @@ const Scalar& scalar_of(const OpCall& call) { return call.attrs.as<InplaceAttrs>
 
 DType common_dtype(const OpCall& call) {
   const DType target = call[0].dtype();
-  return has_scalar(call) ? promote(target, scalar_of(call)) : promote(target, call[1].dtype());
+  const DType common = has_scalar(call) ? promote(target, scalar_of(call)) : promote(target, call[1].dtype());
+  return row_of(call.op).scalar == ScalarOp::truediv && !is_floating(common) ? DType::f32 : common;
 }
 
 void infer(const OpCall& call, OutputMetas& out) {
@@ -33,6 +34,8 @@ void infer(const OpCall& call, OutputMetas& out) {
   TUTTI_CHECK(is_floating(target.dtype()) || !is_floating(common),
               "{}: the target is {}, the result would be {}; cast() the target to a float type first", call.op.name,
               describe(target), name_of(common));
+  TUTTI_CHECK(row_of(call.op).scalar != ScalarOp::sub || common != DType::boolean,
+              "{}: both operands are boolean; use bit_xor() or logical_not(), or cast() them", call.op.name);
   if (has_scalar(call)) {
     check_fits(scalar_of(call), common, call.op.name);
   } else {
@@ -45,7 +48,18 @@ void infer(const OpCall& call, OutputMetas& out) {
 
 template <class T>
 T combine(ScalarOp op, T a, T b) {
-  return op == ScalarOp::add ? a + b : op == ScalarOp::mul ? a * b : b;
+  switch (op) {
+    case ScalarOp::add:
+      return a + b;
+    case ScalarOp::sub:
+      return a - b;
+    case ScalarOp::mul:
+      return a * b;
+    case ScalarOp::truediv:
+      return a / b;  // of floats
+    default:
+      return b;
+  }
 }
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
@@ -78,24 +92,27 @@ std::string sharding(const OpCall& call) {
                                                 : facets::pointwise_sharding(call, "|", 3);
 }
 
-std::vector<Sample> tensor_samples() {
-  constexpr DType dtypes[] = {DType::f32, DType::f64, DType::bf16, DType::i64};
-  constexpr pointwise::Range ranges[] = {{-3, 3}, {-3, 3}}, integers[] = {{-9, 9}, {-9, 9}};
+std::vector<Sample> tensor_samples(std::span<const DType> dtypes, pointwise::Range operand) {
+  const pointwise::Range ranges[] = {{-3, 3}, operand}, integers[] = {{-9, 9}, {-9, 9}};
   std::vector<Sample> samples = pointwise::samples(dtypes, ranges, integers);
   samples.pop_back();  // the broadcast of both operands, which no target has room for
-  samples.push_back({"row_bf16", {facets::sample_tensor(1, {4, 5}), facets::sample_tensor(2, {5}, DType::bf16)}, {}});
+  samples.push_back(
+      {"row_bf16",
+       {facets::sample_tensor(1, {4, 5}), facets::sample_tensor(2, {5}, DType::bf16, operand.lo, operand.hi)},
+       {}});
   return samples;
 }
 
-std::vector<Sample> scalar_samples() {
-  constexpr DType dtypes[] = {DType::f32, DType::f64, DType::bf16, DType::i64, DType::u8};
+std::vector<Sample> scalar_samples(std::span<const DType> dtypes) {
   constexpr pointwise::Range range[] = {{-3, 3}}, integers[] = {{-9, 9}};
   std::vector<Sample> samples = pointwise::samples(dtypes, range, integers, Attrs::of(InplaceAttrs{3}));
   samples.push_back({"float_f32", {facets::sample_tensor(1, {4, 5})}, Attrs::of(InplaceAttrs{0.1})});
   return samples;
 }
 
-InplaceRow make_row(const char* name, ScalarOp scalar, int num_inputs) {
+constexpr DType kDTypes[] = {DType::f32, DType::f64, DType::bf16, DType::i64, DType::u8};
+
+InplaceRow make_row(const char* name, ScalarOp scalar, int num_inputs, std::vector<Sample> (*samples)()) {
   return {{.name = name,
            .num_inputs = num_inputs,
            .writes = {0, -1, -1, -1},
@@ -104,23 +121,41 @@ InplaceRow make_row(const char* name, ScalarOp scalar, int num_inputs) {
            .gradient = {.none = kNoGradient},
            .recipe = {.build = build, .params = params},
            .sharding = sharding,
-           .samples = num_inputs == 2 ? tensor_samples : scalar_samples,
+           .samples = samples,
            .tolerance = {0, 0}},
           scalar};
 }
+InplaceRow of_tensors(const char* name, ScalarOp scalar) {
+  return make_row(name, scalar, 2, [] { return tensor_samples(std::span(kDTypes).first(4), {-3, 3}); });
+}
+InplaceRow of_scalar(const char* name, ScalarOp scalar) {
+  return make_row(name, scalar, 1, [] { return scalar_samples(kDTypes); });
+}
 
-const InplaceRow kAdd = make_row("add_", ScalarOp::add, 2);
-const InplaceRow kMul = make_row("mul_", ScalarOp::mul, 2);
-const InplaceRow kAddScalar = make_row("add_scalar_", ScalarOp::add, 1);
-const InplaceRow kMulScalar = make_row("mul_scalar_", ScalarOp::mul, 1);
-const InplaceRow kFill = make_row("fill_", kTakeOperand, 1);
+const InplaceRow kAdd = of_tensors("add_", ScalarOp::add);
+const InplaceRow kSub = of_tensors("sub_", ScalarOp::sub);
+const InplaceRow kMul = of_tensors("mul_", ScalarOp::mul);
+const InplaceRow kTrueDiv =
+    make_row("truediv_", ScalarOp::truediv, 2, [] { return tensor_samples(std::span(kDTypes).first(3), {0.5, 3}); });
+const InplaceRow kAddScalar = of_scalar("add_scalar_", ScalarOp::add);
+const InplaceRow kSubScalar = of_scalar("sub_scalar_", ScalarOp::sub);
+const InplaceRow kMulScalar = of_scalar("mul_scalar_", ScalarOp::mul);
+const InplaceRow kTrueDivScalar =
+    make_row("truediv_scalar_", ScalarOp::truediv, 1, [] { return scalar_samples(std::span(kDTypes).first(3)); });
+const InplaceRow kFill = of_scalar("fill_", kTakeOperand);
 
 }  // namespace
 
 Tensor add_(const Tensor& target, const Tensor& x) { return call_op(kAdd, {}, target, x); }
 Tensor add_(const Tensor& target, const Scalar& x) { return call_op(kAddScalar, Attrs::of(InplaceAttrs{x}), target); }
+Tensor sub_(const Tensor& target, const Tensor& x) { return call_op(kSub, {}, target, x); }
+Tensor sub_(const Tensor& target, const Scalar& x) { return call_op(kSubScalar, Attrs::of(InplaceAttrs{x}), target); }
 Tensor mul_(const Tensor& target, const Tensor& x) { return call_op(kMul, {}, target, x); }
 Tensor mul_(const Tensor& target, const Scalar& x) { return call_op(kMulScalar, Attrs::of(InplaceAttrs{x}), target); }
+Tensor truediv_(const Tensor& target, const Tensor& x) { return call_op(kTrueDiv, {}, target, x); }
+Tensor truediv_(const Tensor& target, const Scalar& x) {
+  return call_op(kTrueDivScalar, Attrs::of(InplaceAttrs{x}), target);
+}
 Tensor fill_(const Tensor& target, const Scalar& value) {
   return call_op(kFill, Attrs::of(InplaceAttrs{value}), target);
 }
@@ -128,4 +163,4 @@ Tensor zero_(const Tensor& target) { return fill_(target, 0); }
 
 }  // namespace tutti
 
-TUTTI_OPS(inplace, &kAdd, &kMul, &kAddScalar, &kMulScalar, &kFill)
+TUTTI_OPS(inplace, &kAdd, &kSub, &kMul, &kTrueDiv, &kAddScalar, &kSubScalar, &kMulScalar, &kTrueDivScalar, &kFill)

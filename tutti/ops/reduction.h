@@ -29,4 +29,16 @@ Tensor prod(const Tensor& x, const ReduceOptions& options = {});
 Tensor any(const Tensor& x, const ReduceOptions& options = {});
 Tensor all(const Tensor& x, const ReduceOptions& options = {});
 
+// Over one dim, as in PyTorch: sum(x, 1), sum(x, -1, true).
+#define TUTTI_OVER_ONE_DIM(op, Options)                                             \
+  template <Integer Dim>                                                            \
+  Tensor op(const Tensor& x, Dim dim, bool keepdim = false) {                       \
+    return op(x, Options{.dims = {static_cast<int64_t>(dim)}, .keepdim = keepdim}); \
+  }
+TUTTI_OVER_ONE_DIM(sum, ReduceOptions)
+TUTTI_OVER_ONE_DIM(prod, ReduceOptions)
+TUTTI_OVER_ONE_DIM(any, ReduceOptions)
+TUTTI_OVER_ONE_DIM(all, ReduceOptions)
+#undef TUTTI_OVER_ONE_DIM
+
 }  // namespace tutti

@@ -24,7 +24,7 @@ class Scalar {
   constexpr Scalar(T value) : i_(value), kind_(Kind::boolean) {}  // NOLINT: a number is a Scalar
   template <std::integral T>
     requires(!std::same_as<T, bool>)
-  constexpr Scalar(T value) : i_(static_cast<int64_t>(value)), kind_(Kind::integer) {}  // NOLINT
+  constexpr Scalar(T value) : i_(tutti::to_int64(value)), kind_(Kind::integer) {}  // NOLINT
   template <std::floating_point T>
   constexpr Scalar(T value) : f_(static_cast<double>(value)), kind_(Kind::floating) {}  // NOLINT
 

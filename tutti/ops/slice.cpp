@@ -190,6 +190,8 @@ Tensor select(const Tensor& x, int64_t dim, SymInt index) {
   return squeeze(narrow(x, d, index, 1), d);
 }
 
+const Tensor Tensor::operator[](SymInt index) const { return select(*this, 0, index); }
+
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   const int d = normalize_dim(dim, x.ndim(), "split");
   TUTTI_CHECK(size >= 1, "split: pieces of {} elements along dim {} of {}; expected at least 1", size, d, describe(x));

@@ -228,7 +228,10 @@ Tensor along(const OpDef& op, const Tensor& x, int64_t dim) {
 
 Tensor softmax(const Tensor& x, int64_t dim) { return along(kSoftmax, x, dim); }
 Tensor log_softmax(const Tensor& x, int64_t dim) { return along(kLogSoftmax, x, dim); }
-Tensor logsumexp(const Tensor& x, int64_t dim) { return squeeze(along(kLogsumexp, x, dim), dim); }
+Tensor logsumexp(const Tensor& x, int64_t dim, bool keepdim) {
+  const Tensor y = along(kLogsumexp, x, dim);
+  return keepdim ? y : squeeze(y, dim);
+}
 
 }  // namespace tutti
 

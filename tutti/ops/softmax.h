@@ -10,7 +10,7 @@ namespace tutti {
 Tensor softmax(const Tensor& x, int64_t dim);
 // x - logsumexp(x) over `dim`.
 Tensor log_softmax(const Tensor& x, int64_t dim);
-// log(sum(exp(x))) over `dim`, which is dropped.
-Tensor logsumexp(const Tensor& x, int64_t dim);
+// log(sum(exp(x))) over `dim`, which is dropped, or kept with size 1 with keepdim.
+Tensor logsumexp(const Tensor& x, int64_t dim, bool keepdim = false);
 
 }  // namespace tutti

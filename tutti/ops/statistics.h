@@ -23,4 +23,19 @@ Tensor var(const Tensor& x, const VarOptions& options = {});
 // The square root of var(x), rounded once. Where the result is 0, so is the gradient.
 Tensor stddev(const Tensor& x, const VarOptions& options = {});
 
+// Over one dim: mean(x, 1), mean(x, -1, true), var(x, 0). Those of var and stddev take no `keepdim` here, for in this
+// place of PyTorch's functions stands `unbiased`: use the options.
+template <Integer Dim>
+Tensor mean(const Tensor& x, Dim dim, bool keepdim = false) {
+  return mean(x, MeanOptions{.dims = {static_cast<int64_t>(dim)}, .keepdim = keepdim});
+}
+template <Integer Dim>
+Tensor var(const Tensor& x, Dim dim) {
+  return var(x, VarOptions{.dims = {static_cast<int64_t>(dim)}});
+}
+template <Integer Dim>
+Tensor stddev(const Tensor& x, Dim dim) {
+  return stddev(x, VarOptions{.dims = {static_cast<int64_t>(dim)}});
+}
+
 }  // namespace tutti

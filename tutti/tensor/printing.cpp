@@ -9,6 +9,7 @@
 // sizes when there are no elements.
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -155,5 +156,7 @@ std::string to_string(const Tensor& handle) {
   if (t.device().kind != DeviceKind::cpu) text += fmt::format(", {}", to_string(t.device()));
   return text;
 }
+
+std::ostream& operator<<(std::ostream& out, const Tensor& t) { return out << to_string(t); }
 
 }  // namespace tutti

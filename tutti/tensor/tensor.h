@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <utility>
@@ -103,6 +104,10 @@ class Tensor {
   double item() const;
   int64_t item_int() const;
 
+  // Element `index` of dim 0, a view: select(*this, 0, index), which the room of ops defines: only what indexes tensors
+  // must link it. Const, so that `x[i] = y`, which would rebind a temporary, does not compile: copy_(x[i], y) writes.
+  const Tensor operator[](SymInt index) const;  // NOLINT(readability-const-return-type)
+
   const StorageRef& storage() const { return impl_->storage; }
   uint32_t version() const { return impl_->storage->version(); }
   StageMask stages() const { return impl_->stages; }
@@ -129,6 +134,7 @@ std::string describe(const Tensor& t);
 
 // The elements as readable text: rows are in brackets, long dims are elided.
 std::string to_string(const Tensor& t);
+std::ostream& operator<<(std::ostream& out, const Tensor& t);
 
 // Copies every element of `source` into `target`: same sizes and dtype, any strides, both on the host. Not recorded by
 // autograd.

@@ -137,6 +137,8 @@ void add_pointwise(Calls& c) {
   c.add_call("add_in_order", {x, y, p}, [](const List& l) { return add_in_order(l); });
   c.writing("copy_", {x, y}, 1, [](const List& l) { copy_(l[0], l[1]); });
   c.writing("add_", {x, y}, 1, [](const List& l) { add_(add_(l[0], l[1]), 2.0); });
+  c.writing("sub_", {x, y}, 1, [](const List& l) { sub_(sub_(l[0], l[1]), 2.0); });
+  c.writing("truediv_", {x, y}, 1, [](const List& l) { truediv_(truediv_(l[0], l[1]), 2.0); });
   c.writing("mul_", {x, y}, 1, [](const List& l) { mul_(mul_(l[0], l[1]), 2.0); });
   c.writing("fill_", {x}, 1, [](const List& l) { fill_(l[0], 2.0); });
   c.writing("zero_", {x}, 1, [](const List& l) { zero_(l[0]); });
