@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "tutti/core/error.h"
@@ -15,9 +14,12 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::vector<float> values_of(size_t count, uint32_t seed) {
-  std::mt19937 random(seed);
+  uint32_t state = seed;
   std::vector<float> values(count);
-  for (float& v : values) v = std::ldexp(static_cast<float>(static_cast<int32_t>(random())), -30);
+  for (float& v : values) {
+    state = state * 1664525u + 1013904223u;
+    v = std::ldexp(static_cast<float>(static_cast<int32_t>(state)), -30);
+  }
   return values;
 }
 

@@ -17,12 +17,6 @@
 
 namespace tutti::parallel {
 
-// How many buckets of the last step began to move under backward, of how many.
-struct EarlyBuckets {
-  size_t early = 0, all = 0;
-  InputBufferUse use = {};
-};
-
 // One thread at a time.
 class ClassGradients {
  public:
@@ -75,7 +69,7 @@ class ClassGradients {
   const std::vector<Tensor> parameters_;
   const std::vector<size_t> numbers_;
   const Keepers keepers_;
-  // Of the ranks that divide parameters which are distributed tensors (tensor_parallel.h); null: none do.
+  // The mesh of the ranks that divide parameters which are distributed tensors (tensor_parallel.h); null: none do.
   const dist::Mesh mesh_;
   size_t max_input_buffers_ = kInputBuffers;
   comm::NodePlan plan_;                  // of once_a_step

@@ -2,7 +2,6 @@
 // contract, N5).
 #pragma once
 
-#include <chrono>
 #include <deque>
 #include <optional>
 #include <span>
@@ -10,6 +9,7 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/reduce_nodes.h"
+#include "tutti/parallel/early_buckets.h"
 #include "tutti/parallel/gradient_tree.h"
 
 namespace tutti::parallel {
@@ -34,14 +34,6 @@ comm::NodePlan consecutive_shards(int64_t shards, int ranks);
 std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const comm::NodePlan& plan,
                                      comm::ProcessGroup* group, const Keepers& keepers,
                                      size_t max_input_buffers = kInputBuffers);
-
-// How buckets waited for the memory of others, set_reduce_scatter_max_input_buffers().
-struct InputBufferUse {
-  size_t most = 0;   // under way at once
-  size_t waits = 0;  // how often the oldest had to end before another one could start
-  std::chrono::nanoseconds waited{0},
-      waited_at_end{0};  // how long that took, and the last ones that no other had to wait for
-};
 
 // The exchange once a step, bucket by bucket in the order of buckets_of(). A bucket can be started as soon as backward
 // has finished its parameters; its bytes then move while the rank computes. Every member makes the same calls.

@@ -9,8 +9,10 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/random_key.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/optim/optimizer.h"
+#include "tutti/parallel/class_gradients.h"
 #include "tutti/parallel/shard_group.h"
 
 namespace tutti::parallel {
@@ -173,6 +175,8 @@ Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tenso
 }
 
 Shards::~Shards() = default;
+
+EarlyBuckets Shards::early_buckets() const { return classes_.front()->early_buckets(); }
 
 double Shards::efficiency() const {
   const int64_t most = (count_ + ranks_ - 1) / ranks_;
@@ -345,7 +349,7 @@ Shard::Shard(Shards& shards, size_t local, std::optional<int64_t> step) : shards
   for (const auto& [thread, other] : shards_.open_)
     TUTTI_CHECK(thread != id, "Shards::open: shard {} is open on this thread; end it before shard {} begins",
                 shards_.local_[other], shards_.local_[local]);
-  if (step) draws_.emplace(*step, shards_.local_[local]);
+  if (step) draws_ = std::make_unique<DrawScope>(*step, shards_.local_[local]);
   if (shards_.sinks_[local]->open()) shards_.begin_round();
   shards_.open_.emplace_back(id, local);
 }

@@ -49,17 +49,21 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/core/exact_sum.h"
-#include "tutti/ops/random_key.h"
-#include "tutti/parallel/class_gradients.h"
+#include "tutti/parallel/early_buckets.h"
 #include "tutti/parallel/parameter_class.h"
 #include "tutti/parallel/schedule.h"
 
+namespace tutti {
+class DrawScope;
+class UseSink;
+}  // namespace tutti
 namespace tutti::optim {
 class Optimizer;
 }
 
 namespace tutti::parallel {
 
+class ClassGradients;
 class ShardGroups;
 class Shards;
 class ShardsOfStep;
@@ -73,7 +77,7 @@ struct ShardSums {
   float norm = 0;                       // of all gradients together
 };
 
-// What follows the gradients in Shards::finish_step().
+// How Shards::finish_step() goes on with the gradients.
 struct FinishOptions {
   std::optional<double> lr = {};  // of the optimizer's first group; unset: the optimizer's own
   double max_norm = 0;            // the gradients are scaled so that their norm is at most this; 0: they are not
@@ -109,7 +113,7 @@ class Shard {
   Shard(Shards& shards, size_t local, std::optional<int64_t> step);
   Shards& shards_;
   const size_t local_;
-  std::optional<DrawScope> draws_;
+  std::unique_ptr<DrawScope> draws_;
 };
 
 class Shards {
@@ -175,7 +179,7 @@ class Shards {
   // finish(), and a step of the optimizer with the gradients, clipped if asked. UsageError when the optimizer's
   // parameters are not those of this, in their order. Collective.
   StepResult finish_step(optim::Optimizer& optimizer, const FinishOptions& options = {});
-  EarlyBuckets early_buckets() const { return classes_.front()->early_buckets(); }
+  EarlyBuckets early_buckets() const;
   // Drops what the shards of this step have brought, also uses of a backward that has thrown in the middle: the next
   // shard is the first of the step again. Not collective, but all ranks must begin the same step again. An add() or
   // finish() that throws does this. With Overlap::backward other ranks may have begun to send by then: their backward
