@@ -1,4 +1,4 @@
-// What names the code generator in caches: the program knows it without looking for libtutti_llvm.so.
+// The name of the code generator in caches: the program knows it without looking for libtutti_llvm.so.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a kernel is compiled for.
+// The processor that a kernel is compiled for.
 #pragma once
 
 #include <string>

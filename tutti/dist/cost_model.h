@@ -1,5 +1,5 @@
-// What the steps of a redistribution cost: measured where the user names measured costs, else tabulated by transport.
-// Costs only rank plans, and all ranks of a mesh must rank them alike.
+// The costs of the steps of a redistribution: measured where the user names measured costs, else tabulated by
+// transport. Costs only rank plans, and all ranks of a mesh must rank them alike.
 #pragma once
 
 #include <cstdint>

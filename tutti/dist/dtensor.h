@@ -11,7 +11,7 @@
 // layout; dims are cut at the borders of the reduction tree, which are those of torch.chunk where the ranks divide the
 // size evenly.
 //
-// What a rank outside of the mesh holds is empty, and its calls do nothing.
+// A rank outside of the mesh holds nothing, and its calls do nothing.
 #pragma once
 
 #include <functional>

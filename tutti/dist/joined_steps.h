@@ -19,7 +19,7 @@ struct StepAt {
 // scattered, where parts are equal.
 std::vector<std::vector<StepAt>> joined_steps(std::span<const RedistributePlan* const> plans);
 
-// What joining saves: calls, and their cost.
+// The saving by joining: calls, and their cost.
 struct Saved {
   int collectives = 0;
   double cost = 0;

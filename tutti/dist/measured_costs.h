@@ -1,4 +1,4 @@
-// What steps of redistributions were measured to cost, in a file that the user names.
+// Measured costs of the steps of redistributions, from a file that the user names.
 #pragma once
 
 #include <cstdint>

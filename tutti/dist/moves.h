@@ -1,5 +1,5 @@
-// What ranks have to send each other so that a tensor in one layout comes into another, as dense blocks. Neither layout
-// is looked at for Partial placements: terms of a value move as values do.
+// The blocks that ranks send each other so that a tensor in one layout comes into another, as dense blocks. Neither
+// layout is looked at for Partial placements: terms of a value move as values do.
 #pragma once
 
 #include <vector>
@@ -28,7 +28,7 @@ struct Block {
 std::vector<Block> blocks_between(const DTensorSpec& from, std::span<const int64_t> source, const DTensorSpec& to,
                                   std::span<const int64_t> destination);
 
-// What a step whose collective may still be under way leaves to do.
+// The work that is left of a step whose collective may still be under way.
 struct Arriving {
   Tensor arrived;                                        // the result of the collective; undefined: nothing travels
   std::function<Tensor()> value = {};                    // the part; empty: `arrived` itself
@@ -53,7 +53,7 @@ class Mover {
   Tensor run(const Tensor& local) const;
   // The same without waiting for what the ranks exchange. `local` may be changed as soon as it returns.
   Arriving start(const Tensor& local) const;
-  // What each rank of the group gives by itself, in rank order.
+  // The contribution of each rank of the group, in rank order.
   std::vector<Tensor> run_by_rank(const Tensor& local) const;
   // The same without waiting; the value is that of `combine` on them.
   Arriving start_by_rank(const Tensor& local, std::function<Tensor(std::span<const Tensor>)> combine) const;

@@ -63,7 +63,7 @@ std::string sharding_of(const OpCall& call);
 // or, where nobody says, the most parts of it, and the first rows. Inputs must be of one mesh.
 Candidates choose_layout(const LayoutQuery& query);
 
-// What a rank does for a call, remembered by the specs of its inputs.
+// The plan of a rank for a call, remembered by the specs of its inputs.
 struct OpPlan {
   std::vector<const DTensorSpec*> inputs, outputs;
   bool moves = false;  // some input changes its layout

@@ -42,7 +42,7 @@ Tensor redistributed_part(const Tensor& local, const DTensorSpec& from, const DT
 // The same, whose last collective may be under way when it returns: what reads the part waits for it, as for functional
 // collectives.
 Tensor redistributed_later(const Tensor& local, const DTensorSpec& from, const DTensorSpec& wanted, const Mesh& mesh);
-// What `mover` makes of `local`, of these sizes, likewise.
+// The result of `mover` for `local`, of these sizes, likewise.
 Tensor moved_later(const Mover& mover, const Tensor& local, const Extents& sizes);
 // redistributed_part for several parts of tensors on one mesh, in their places; what can travel together does, see
 // joined_steps.h.

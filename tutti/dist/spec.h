@@ -17,7 +17,7 @@ namespace tutti::dist {
 
 using Placements = std::vector<Placement>;  // one per dim of the mesh
 
-// What a spec is made of.
+// The fields of a spec.
 struct SpecFields {
   uint32_t mesh_id = 0;
   std::vector<int64_t> mesh_shape = {};
@@ -58,7 +58,7 @@ class DTensorSpec {
   bool has_shard() const;
   // The mesh dims that shard `dim`, outermost first.
   std::vector<int> axes_of(int dim) const;
-  // What the rank at `coordinate` holds of dim `dim`.
+  // The indices of dim `dim` that the rank at `coordinate` holds.
   IndexSet indices(int dim, std::span<const int64_t> coordinate) const;
   Extents local_sizes(std::span<const int64_t> coordinate) const;
   bool has_parts_of(const DTensorSpec& other) const;  // every rank's part is the same in both: an axis of one rank may

@@ -15,7 +15,7 @@ StageMask stage();
 inline bool is_dtensor(const Tensor& t) { return t.defined() && (t.stages() & stage()) != 0; }
 
 struct CopiedPart;  // the part of which a view is a copy
-// What is attached to a distributed tensor.
+// The extension that is attached to a distributed tensor.
 struct Part final : WrapperExtension, FreeListed<Part> {
   Part(const DTensorSpec& spec, Mesh mesh, Tensor local, bool is_dense)
       : spec(&spec), mesh(std::move(mesh)), local(std::move(local)), is_dense(is_dense) {}

@@ -30,7 +30,7 @@ struct CompileOptions {
       false;          // compare both with separate runs; InternalError if a bit differs. As TUTTI_CHECK_EPILOGUES=1
   bool batch = true;  // false: one launch per kernel, to examine the effect of shared launches
   int recompile_limit = 16;  // the maximum number of specializations of one function
-  // What happens when the limit is reached.
+  // The action when the limit is reached.
   enum class OnLimit : uint8_t {
     error,       // throw RecompileLimit, which lists what differed
     eager,       // further kinds of arguments run eagerly
@@ -46,13 +46,13 @@ struct CompileOptions {
   Sizes sizes = Sizes::automatic;
   std::vector<DynamicDim> dynamic =
       {};  // symbolic from the first call on; CaptureError when the function needs a fixed value
-  // What the first call of a new kind does.
+  // The action at the first call of a new kind.
   enum class FirstCall : uint8_t {
     waits,       // it waits until its kernels are compiled
     runs_eager,  // it is traced and runs eagerly, as later calls do until a background thread has compiled the kernels
   };
   FirstCall first_call = FirstCall::waits;
-  // What happens when the function reads elements of a tensor (item(), to_contiguous(), to_string()).
+  // The action when the function reads elements of a tensor (item(), to_contiguous(), to_string()).
   enum class OnBreak : uint8_t {
     error,    // throw CaptureError
     segment,  // split the function at the read and compile the rest for the value that was read, see docs/compiler.md

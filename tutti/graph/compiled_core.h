@@ -21,7 +21,7 @@ class Family;
 class BackgroundBuilds;
 using Build = std::function<std::shared_ptr<const Specialization>()>;
 
-// What one rank has compiled of a function; see compiled_function.h.
+// The code of a function that one rank has compiled; see compiled_function.h.
 class CompiledCore {
  public:
   // may_hold: the function object has state, so the tensors it reads may be replaced.

@@ -21,7 +21,7 @@ struct CallOutcome {
   std::vector<Tensor> results;
 };
 
-// What was compiled belongs to the ranks that called, each of which has a CompiledCore. May be used by any thread.
+// Compiled code belongs to the ranks that called, each of which has a CompiledCore. May be used by any thread.
 class CompiledFunction {
  public:
   // may_hold: the function object has state, so the tensors it reads may be replaced. UsageError for options out of

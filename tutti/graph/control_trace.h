@@ -49,8 +49,8 @@ class PartTrace {
   // The part that computes the results. input_of: the node's input for an operand.
   ControlBody::Part forward(NodeInputs& inputs, FunctionRef<int32_t(int32_t operand)> input_of);
 
-  // What the results' cotangents (tensors of the outer trace, undefined for zero) send to values outside, use by use in
-  // forward order. Traced behind the forward; `start`: a place before it.
+  // The cotangents of values outside that follow from those of the results (tensors of the outer trace, undefined for
+  // zero), use by use in forward order. Traced behind the forward; `start`: a place before it.
   std::vector<autograd::Outgoing> send_back(const autograd::Order& start, std::span<const Tensor> cotangents);
   // Minus zeros of the shape of `like`: a use of a value that this part does not have.
   Tensor nothing(const Tensor& like);

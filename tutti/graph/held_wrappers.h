@@ -1,4 +1,4 @@
-// What the stages of wrappers tell a trace, which is below them.
+// The interface through which the stages of wrappers inform a trace, which is below them.
 #pragma once
 
 #include <string>

@@ -60,7 +60,8 @@ class Program {
   // ---- while recording ----
   // A tensor of the trace that stands for `called` with these sizes.
   Tensor add(const Tensor& called, const Shape& sizes);
-  // What `t` stands for in the traced call: itself when it has memory. Throws NotSymbolic for a tensor that no op made.
+  // The tensor that `t` stands for in the traced call: itself when it has memory. Throws NotSymbolic for a tensor that
+  // no op made.
   Tensor as_called(const Tensor& t) const;
   void append(Item item);
   bool decide(const Tensor& t, TensorQuestion question, const Shape& about);

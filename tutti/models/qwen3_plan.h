@@ -22,7 +22,7 @@ namespace tutti::models {
 // experts.
 parallel::ParallelPlan qwen3_plan(const Qwen3Config& config, bool sequence_parallel = false);
 
-// What bounds the degree of tensor parallelism in strict mode, where sums are cut at borders of their trees, and how
+// The bound on the degree of tensor parallelism in strict mode, where sums are cut at borders of their trees, and how
 // far.
 struct DegreeLimit {
   std::string what;  // "3 key/value heads"

@@ -1,4 +1,4 @@
-// What a rank has of a tensor that ranks may divide, for layers that work on the part of each rank.
+// A rank's part of a tensor that ranks may divide, for layers that work on the part of each rank.
 #pragma once
 
 #include <optional>

@@ -44,7 +44,7 @@ class Parameter {
   // The values that training updates; a distributed tensor where the ranks divide them. Code that writes elements
   // through data() must call changed() afterwards; ops that write in place need not. UsageError as use().
   Tensor master() const;
-  // What this rank stores of the master: its part where that is a distributed tensor, else the master itself.
+  // This rank's part of the master: its part where that is a distributed tensor, else the master itself.
   // UsageError as use().
   Tensor stored() const;
   void changed() const;

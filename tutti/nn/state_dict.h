@@ -18,7 +18,7 @@ struct LoadOptions {
   bool strict = true;  // missing and unexpected names are an error
 };
 
-// What of the names of a module and of a source of values did not agree.
+// The names of a module and of a source of values that do not agree.
 struct LoadReport {
   std::vector<std::string> missing;     // the module has them, the source does not
   std::vector<std::string> unexpected;  // the source has them, the module does not

@@ -9,7 +9,7 @@
 
 namespace tutti::nn {
 
-// What combine() needs of the dispatch before it.
+// The state of a dispatch that combine() needs.
 struct Dispatched {
   ExpertRows experts;  // the rows that this rank's experts take
   SlotOrder order;     // of the slots of this rank's tokens

@@ -26,7 +26,7 @@ class GradNorm {
   // f32 tensors.
   void add(std::span<const Tensor> grads);
   void add(const GradNorm& other);
-  // What ranks add, and of which they take the maximum, to have the norm of all: the latter is the magnitude's bits.
+  // Ranks add the sum and take the maximum of the largest to have the norm of all; the largest is a magnitude's bits.
   ExactSum& sum() { return sum_; }
   const ExactSum& sum() const { return sum_; }
   int64_t& largest() { return largest_; }

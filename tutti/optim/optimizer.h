@@ -51,7 +51,7 @@ class Optimizer {
   void step();
   // Forgets the accumulated gradients.
   void zero_grad();
-  // What a schedule multiplies all learning rates with; 1 at first.
+  // The factor by which a schedule multiplies all learning rates; 1 at first.
   double lr_factor() const { return lr_factor_; }
   void set_lr_factor(double factor) { lr_factor_ = factor; }
 
@@ -84,7 +84,8 @@ class Optimizer {
   CompileStatistics statistics() const { return statistics_ ? statistics_() : CompileStatistics{}; }
   std::string explain() const { return explain_ ? explain_() : ""; }
 
-  // What is trained, group by group. Parameters that did not require grad when the optimizer was made are left out.
+  // The parameters that are trained, group by group. Parameters that did not require grad when the optimizer was made
+  // are left out.
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   // The state tensors that a checkpoint needs besides the parameters. They may be overwritten to restore it.
   const std::vector<StateTensor>& state() const { return state_; }

@@ -12,14 +12,14 @@
 
 namespace tutti::parallel {
 
-// What others write here, or read, of one forward until its backward is over.
+// The memory that others write here, or read, from one forward until its backward is over.
 struct ForwardBuffers {
   Tensor rows;     // [R, D] the rows that the own experts take, or [max_tokens, D] the own tokens, which others read
   Tensor lists;    // expert_rows::Lists
   Tensor outputs;  // [N, D] of the experts, for the own tokens
 };
-// What others write here in a backward: the cotangents of the outputs of experts [R, D] and of the rows [N, D], whose
-// last reader is gone at the next move.
+// The memory that others write here in a backward: the cotangents of the outputs of experts [R, D] and of the rows [N,
+// D], whose last reader is gone at the next move.
 struct BackwardBuffers {
   Tensor at_experts, at_tokens;
 };

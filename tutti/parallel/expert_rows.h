@@ -27,8 +27,8 @@ struct Exchange {
   bool poisons = false;
 };
 
-// What the ranks know of a dispatch, in one i64 list of symmetric memory: [ends of the own experts e | counts W E |
-// positions R | places of tokens N].
+// The counts that the ranks share of a dispatch, in one i64 list of symmetric memory: [ends of the own experts e |
+// counts W E | positions R | places of tokens N].
 struct Lists {
   int64_t experts, ranks, capacity, slots;
   int64_t counts_at() const { return experts / ranks; }

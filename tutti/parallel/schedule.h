@@ -17,7 +17,7 @@ enum class Schedule : uint8_t {
 // Parses "once_a_step" or "every_round". UsageError for another text.
 Schedule parse_schedule(std::string_view text);
 
-// What a rank does while gradients travel. All give the same bits.
+// The work of a rank while gradients travel. All give the same bits.
 enum class Overlap : uint8_t {
   none,
   // With once_a_step, buckets begin to move under the backward of a rank's last shard, as soon as their parameters are

@@ -11,7 +11,7 @@
 
 namespace tutti::parallel {
 
-// What both have in common: outputs are stored at their tokens, where they are weighted and added.
+// The common part of both: outputs are stored at their tokens, where they are weighted and added.
 class SharedDispatcher : public nn::TokenDispatcher {
  public:
   Tensor combine(const Tensor& outputs_RD, const nn::Dispatched& dispatched, const nn::Routing& routing) const final;

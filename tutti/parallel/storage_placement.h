@@ -54,7 +54,7 @@ void check_is_current(const Tensor& leaf, std::string_view what = "Shards");
 // keeps part r % shards. Where all ranks divide what they store, there are as many shards as ranks.
 class Keepers {
  public:
-  // What the parts of one parameter are: indices of `dim`, per part. No ranges: every rank keeps the whole.
+  // The parts of one parameter: indices of `dim`, per part. No ranges: every rank keeps the whole.
   struct Cut {
     int dim = 0;
     std::vector<dist::Range> ranges = {};

@@ -34,7 +34,7 @@ class TokenPlaces {
   static SymInt stride(const SymInt& most, int64_t grain);
   // At which of `room` ranges of places each of `ranges` ranges of tokens stands, ascending.
   static std::vector<int64_t> ranges_of_places(int64_t ranges, int64_t room);
-  // What is wrong with the grains of all ranks; "" if they are the same.
+  // The difference between the grains of all ranks; "" if they are the same.
   static std::string differing_grains(std::span<const int64_t> grains);
 
  private:

@@ -1,4 +1,4 @@
-// What an executable is built with, and what building it reports.
+// The options with which an executable is built, and the report of building it.
 #pragma once
 
 #include <string>

@@ -62,10 +62,10 @@ class RankContext {
   // The root seed of this rank's random numbers (see seed_all) and the ordinal of the next anonymous draw.
   uint64_t seed = 0;
   std::atomic<uint64_t> next_draw{0};
-  // What this rank has done since it began, for those who compare layouts: floating-point operations of matrix
+  // Counters of this rank since it began, for those who compare layouts: floating-point operations of matrix
   // products, attention included, and bytes that transports were given for other ranks.
   std::atomic<int64_t> product_flops{0}, sent_bytes{0};
-  // What token_grain() is for this rank (ops/sum_to.h); 0: what it is for the process's default context.
+  // The token_grain() of this rank (ops/sum_to.h); 0: that of the process's default context.
   std::atomic<int64_t> token_grain{0};
 
   // The T of this rank, created on first use; its constructor may access other slots. For higher libraries.

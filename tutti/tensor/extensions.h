@@ -36,7 +36,7 @@ class TensorExtension {
   virtual ~TensorExtension() = default;
   // The extension that an alias of the tensor (another tensor with the same elements) receives; null: none.
   virtual std::unique_ptr<TensorExtension> for_alias() const { return nullptr; }
-  // What stands behind the sizes in descriptions of the tensor; "": nothing.
+  // The text behind the sizes in descriptions of the tensor; "": nothing.
   virtual std::string description() const { return {}; }
   // The text of the tensor's elements; "": they are read.
   virtual std::string text() const { return {}; }

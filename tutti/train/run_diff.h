@@ -60,8 +60,8 @@ struct RunDiff {
 };
 
 // Each of the two is a run folder, a folder of checkpoints, one checkpoint, a .safetensors file or a metrics.jsonl.
-// What both have is compared: numbers of equal steps, and checkpoints of equal steps. UsageError when that is nothing,
-// and for paths that are none of these; EnvironmentError for files that cannot be read.
+// The common part of both is compared: numbers of equal steps, and checkpoints of equal steps. UsageError when that is
+// nothing, and for paths that are none of these; EnvironmentError for files that cannot be read.
 RunDiff compare_runs(const std::filesystem::path& a, const std::filesystem::path& b);
 
 }  // namespace tutti::train

@@ -1,4 +1,4 @@
-// What tiles of a GEMM multiply, and how their operands are packed.
+// The arithmetic of the tiles of a GEMM, and how their operands are packed.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tutti::codegen {
 
-// What a tile multiplies, in what it sums, and the items of packed memory.
+// The dtypes of a tile's operands and sums, and the items of packed memory.
 enum class TileKind : uint8_t {
   f64,
   f32,

@@ -41,7 +41,7 @@ class TcpStoreServer::Loop {
   };
 
   void accept_clients();
-  // What may be served before it has proved anything; "" or why not.
+  // Whether a request may be served before its sender has proved anything: "", or why not.
   std::string refusal_of_newcomer(int fd) const;
   void note_refusal(const std::string& peer, const std::string& why);
   void accept_one(UniqueFd fd, const sockaddr_storage& peer);

@@ -40,7 +40,8 @@ Rows statistics_of(const Tensor& t, int64_t b, int64_t kv, int64_t group);
 // The rows of a mask [B | 1, Hq | 1, Sq | 1, Sk], of Sk elements each.
 Rows mask_rows(const Tensor& mask, int64_t b, int64_t kv, const Sizes& n);
 
-// What a product of elements of two tensors computes in, which widen to `compute`: as GemmProblem::compute.
+// The dtype in which a product of elements of two tensors is computed, which widen to `compute`: as
+// GemmProblem::compute.
 inline DType product_compute(const Tensor& a, const Tensor& b, DType compute) {
   return compute == DType::f32 && a.dtype() == DType::bf16 && b.dtype() == DType::bf16 ? DType::bf16 : compute;
 }

@@ -1,4 +1,4 @@
-// What the public functions of linear cross entropy check, and the inputs they make of it.
+// The checks of the public functions of linear cross entropy, and the inputs that they make.
 #pragma once
 
 #include "tutti/ops/chunked_loss/call.h"

@@ -8,7 +8,7 @@
 
 namespace tutti::chunked_loss {
 
-// What of the call a step depends on; `first_class` is that of the chunk.
+// The part of the call that a step depends on; `first_class` is that of the chunk.
 struct StepAttrs {
   int64_t first_class = 0, ignore_index = 0;
   double softcap = 0;

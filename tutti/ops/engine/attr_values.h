@@ -1,4 +1,4 @@
-// What is done with the members of attrs, by their type: the functions behind each type and how types name theirs.
+// Operations on the members of attrs, by their type: the functions behind each type and how types name theirs.
 // The functions of numbers, sizes and lists are compiled once, in attr_values.cpp. See attr_fields.h.
 #pragma once
 

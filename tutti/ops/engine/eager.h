@@ -10,7 +10,8 @@ namespace tutti {
 // `outputs` are allocated. Throws IntegerDivideByZero or UsageError (index out of range) that the kernel reported.
 void run_recipe(const OpCall& call, std::span<const Tensor> outputs);
 
-// What a recipe computes with where the tensor holds `dtype`: the integer of its width when the recipe moves bits.
+// The dtype in which a recipe computes where the tensor holds `dtype`: the integer of its width when the recipe moves
+// bits.
 DType recipe_dtype(const Recipe& recipe, DType dtype);
 
 // Throws what a kernel of `call` reported in KernelCall::error.

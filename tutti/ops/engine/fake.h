@@ -26,7 +26,7 @@ class FakeScope {
   // A fake tensor, dense and row-major, counted under the category of the moment (MemoryCategoryScope).
   Tensor empty(const Extents& sizes, DType dtype) const;
 
-  // What the fake tensors made in this scope take, and took at the most together with the room of a kernel, in block
+  // The memory of the fake tensors made in this scope, and the most it was together with the room of a kernel, in block
   // sizes of the allocator.
   MemoryStatistics statistics() const;
 

@@ -49,7 +49,7 @@ class KernelTrace {
   int64_t begin_ns_ = 0;
 };
 
-// What is known of the kernel that `spec`, made for `op`, describes.
+// The description of the kernel of `spec`, which was made for `op`.
 const TraceKernel& describe_generated(const OpDef& op, const codegen::KernelSpec& spec);
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// What reductions and scans share: options, shapes, reference loops, sharding text.
+// The common parts of reductions and scans: options, shapes, reference loops, sharding text.
 #pragma once
 
 #include <functional>

@@ -21,7 +21,7 @@ struct GroupedAttrs {
 };
 bool has_positions(const OpCall& call);
 
-// What the ragged dim is in a product of one group: its rows, its columns, or what is summed.
+// The role of the ragged dim in a product of one group: its rows, its columns, or the dim that is summed.
 enum class Form { rows, columns, contraction };
 Form form_of(int a_ndim, int b_ndim);
 Form form_of(const OpCall& call);

@@ -1,4 +1,4 @@
-// What scatter and scatter_add share: attributes, checks and sharding.
+// The common parts of scatter and scatter_add: attributes, checks and sharding.
 #pragma once
 
 #include <string>

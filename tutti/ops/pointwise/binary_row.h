@@ -25,7 +25,7 @@ struct ScalarAttrs {
   static constexpr auto fields() { return field_list(field::size<&ScalarAttrs::value>("value")); }
 };
 
-// What one operation is, whatever its form. Arrays of three are indexed by the form.
+// The definition of one operation, whatever its form. Arrays of three are indexed by the form.
 struct BinaryInfo {
   const char* names[3];
   ScalarOp scalar;

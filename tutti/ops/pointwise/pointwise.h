@@ -1,5 +1,5 @@
-// What the tables of pointwise ops (unary, binary, comparison, ...) share: loops of references over operands of mixed
-// types, scalar operands, gradients of broadcasting, samples.
+// The common parts of the tables of pointwise ops (unary, binary, comparison, ...): loops of references over operands
+// of mixed types, scalar operands, gradients of broadcasting, samples.
 #pragma once
 
 #include <functional>

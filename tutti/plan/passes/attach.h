@@ -8,7 +8,7 @@
 
 namespace tutti::graph {
 
-// What such a pass decides.
+// The decision of such a pass.
 struct AttachPlan {
   std::vector<Group> groups;       // in an order in which they can run
   double saved_bytes = 0;          // that no longer move

@@ -1,4 +1,4 @@
-// What the passes of the pipeline work on.
+// The state that the passes of the pipeline work on.
 #pragma once
 
 #include <vector>

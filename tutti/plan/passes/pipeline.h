@@ -19,7 +19,7 @@
 namespace tutti::graph {
 
 struct Pass {
-  // What the pass works toward, which is what is checked and dumped after it.
+  // The form that the pass works toward, which is checked and dumped after it.
   enum class Form : uint8_t {
     graph,   // nodes in program order
     groups,  // nodes that run as one step together

@@ -5,8 +5,8 @@
 
 namespace tutti::graph {
 
-// What a backward op by op does when some results of the function were not used: it adds no zeros for them, runs no op
-// whose cotangents are all undefined, and leaves undefined the gradients that only they lead to.
+// The rule of a backward op by op when some results of the function were not used: it adds no zeros for them, runs no
+// op whose cotangents are all undefined, and leaves undefined the gradients that only they lead to.
 //
 // is_cotangent, undefined: per buffer. Afterwards a sum has only the terms that are defined, and a sum of one is that
 // term, with its dtype and what follows from that, and results are undefined (buffer -1) that depend on undefined

@@ -35,7 +35,7 @@ struct FieldRule {
   std::optional<FieldValue> only = std::nullopt;
 };
 
-// What happens when a run is resumed with another value.
+// The effect of resuming a run with another value.
 enum class Resuming {
   free,   // nothing: the numbers do not depend on it
   told,   // the numbers may change from then on, which the run reports

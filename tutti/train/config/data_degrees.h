@@ -19,9 +19,10 @@ struct DataDegrees {
   // them divide the experts first.
   int64_t expert_shard() const { return shard > 1 && shard * tensor % expert == 0 ? shard * tensor / expert : 1; }
 };
-// What parallelism.data_parallel_replicate_degree, ..._shard_degree, tensor_parallel_degree and expert_parallel_degree
-// say for `ranks` ranks; one of the first two may be -1, which is the rest. UsageError, with the degrees that are
-// possible, when they do not multiply to the ranks, when both are -1, and when the last does not divide the ranks.
+// The meaning of parallelism.data_parallel_replicate_degree, ..._shard_degree, tensor_parallel_degree and
+// expert_parallel_degree say for `ranks` ranks; one of the first two may be -1, which is the rest. UsageError, with the
+// degrees that are possible, when they do not multiply to the ranks, when both are -1, and when the last does not
+// divide the ranks.
 DataDegrees data_degrees(const ParallelismConfig& config, int64_t ranks);
 
 // When ranks exchange gradients, once_a_step or every_round: parallelism.data_parallel_schedule, where "auto" is what

@@ -1,4 +1,4 @@
-// What is wrong with a configuration, all of it at once.
+// All that is wrong with a configuration, at once.
 #pragma once
 
 #include <fmt/format.h>

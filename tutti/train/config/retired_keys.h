@@ -14,7 +14,7 @@ struct RetiredKey {
 };
 std::span<const RetiredKey> retired_keys();
 
-// What to tell somebody who sets section.key: "runtime.symm_backend selects nothing: ...; leave it out". "" for a key
+// The note for somebody who sets section.key: "runtime.symm_backend selects nothing: ...; leave it out". "" for a key
 // that is not retired.
 std::string retired_note(std::string_view section, std::string_view key);
 

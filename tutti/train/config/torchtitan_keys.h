@@ -1,4 +1,4 @@
-// What TorchTitan's configuration keys are here, for those who bring theirs.
+// The counterparts of TorchTitan's configuration keys, for those who bring theirs.
 #pragma once
 
 #include <string>

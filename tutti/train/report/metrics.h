@@ -43,7 +43,7 @@ struct StepRecord {
   double step_ms = 0;
   double data_ms = 0;
   double comm_ms = 0;
-  // What rank 0 took, computed and sent; 0 in lines of versions that did not measure it.
+  // The memory, operations and sent bytes of rank 0; 0 in lines of versions that did not measure it.
   int64_t memory_peak_bytes = 0;
   int64_t product_flops = 0;  // of matrix products, attention included
   int64_t sent_bytes = 0;     // given to transports for other ranks

@@ -1,4 +1,4 @@
-// What a run says when it begins.
+// The first lines of a run's log.
 #pragma once
 
 #include <string>

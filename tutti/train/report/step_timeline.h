@@ -7,7 +7,7 @@
 
 namespace tutti::train {
 
-// What a rank does for a while. Later kinds lie inside earlier ones. `exchange` is the time in calls that bring data
+// An activity of a rank. Later kinds lie inside earlier ones. `exchange` is the time in calls that bring data
 // from rank to rank or wait for other ranks (runtime/trace/exchange_meter.h), but for what lies inside unshards and
 // waits.
 enum class StepSpanKind : uint8_t { forward_backward, reduce, optimizer, unshard, wait, exchange };

@@ -31,8 +31,8 @@ class ExpertBalance {
   // communicates nothing.
   std::vector<ExpertLoad> finish_step();
 
-  // What the next step needs of this one, and its loads: of a run that outlives a rank. Empty for a model without
-  // experts. `loads` are those of finish_step(), or none before the first step.
+  // The state that the next step needs of this one, and its loads: of a run that outlives a rank. Empty for a model
+  // without experts. `loads` are those of finish_step(), or none before the first step.
   std::vector<std::byte> record(std::span<const ExpertLoad> loads) const;
   // The biases of a record again, and its loads.
   std::vector<ExpertLoad> restore(std::span<const std::byte> record);

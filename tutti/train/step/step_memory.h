@@ -7,7 +7,7 @@ namespace tutti::train {
 
 struct Run;
 
-// What the allocator of this rank says of the step that was just taken, and this rank's part of the pages that ranks of
+// The allocator's statistics of the step that this rank has just taken, and this rank's part of the pages that ranks of
 // the host share.
 MemoryStatistics memory_of_step(const Run& run);
 

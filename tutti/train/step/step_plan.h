@@ -1,4 +1,4 @@
-// What a training step takes of each rank, before anything runs: memory by category, and the bytes that it sends.
+// The needs of a training step on each rank, before anything runs: memory by category, and the bytes that it sends.
 //
 // The forward and backward of the run's virtual shards are taken with fake tensors (ops/engine/fake.h), so that
 // activations, cotangents and waiting gradients are those of the program itself; what ranks divide is computed from

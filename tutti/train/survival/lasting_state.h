@@ -76,7 +76,7 @@ class LastingState {
   comm::StepVote vote() const { return comm::StepVote(header_->vote); }
   // The record of a step; of two steps that follow each other there is room.
   StepFacts& facts(int64_t step) const { return header_->facts[step % 2]; }
-  // What else is so after a step; as for the record, there is room for two steps.
+  // The rest of the state after a step; as for the record, there is room for two steps.
   std::span<std::byte> extra(int64_t step) const {
     return {extra_at_ + step % 2 * extra_bytes_, static_cast<size_t>(extra_bytes_)};
   }

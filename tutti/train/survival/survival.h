@@ -42,7 +42,7 @@ class Survival {
  public:
   using MasterMemory = std::function<Tensor(const nn::NamedParameter&)>;
   using StateMemory = std::function<Tensor(const nn::NamedParameter&, std::string_view)>;
-  // What the team before has left.
+  // The state that the team before has left.
   struct Left {
     StepFacts facts;                   // of the last step that is committed
     std::span<const std::byte> extra;  // what was given with it

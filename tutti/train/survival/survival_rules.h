@@ -1,5 +1,5 @@
-// What a configuration must be for a run that outlives a rank (survivors.h), and how the ranks that are left divide the
-// work.
+// The rules for the configuration of a run that outlives a rank (survivors.h), and how the ranks that are left divide
+// the work.
 #pragma once
 
 #include <cstdint>
