@@ -49,11 +49,11 @@ std::string chosen_schedule(const ParallelismConfig& config, bool has_experts) {
   return has_experts && divides_rows ? "every_round" : "once_a_step";
 }
 
-int64_t copy_keepers(const ParallelismConfig& config, int64_t shard, bool is_shared) {
+int64_t reshard_degree(const ParallelismConfig& config, int64_t shard, bool is_shared) {
   const std::string& policy = config.fsdp_reshard_after_forward;
   if (policy == "never") return 1;
   if (policy == "default" || policy == "always") return shard;
-  const int64_t keepers = std::stoll(policy);
+  const int64_t degree = std::stoll(policy);
   std::string divisors;
   for (int64_t d = 1; d <= shard; ++d) {
     if (shard % d == 0)
@@ -62,16 +62,16 @@ int64_t copy_keepers(const ParallelismConfig& config, int64_t shard, bool is_sha
                               : d == shard ? " (default)"
                                            : "");
   }
-  TUTTI_CHECK(keepers <= shard && shard % keepers == 0,
+  TUTTI_CHECK(degree <= shard && shard % degree == 0,
               "parallelism.fsdp_reshard_after_forward = {} does not divide the {} ranks over which parameters are "
               "divided; expected {}",
-              keepers, shard, divisors);
-  TUTTI_CHECK(keepers == 1 || keepers == shard || !is_shared,
+              degree, shard, divisors);
+  TUTTI_CHECK(degree == 1 || degree == shard || !is_shared,
               "parallelism.fsdp_reshard_after_forward = {}: {} ranks read one copy of the parameters in the memory of "
               "their host, gather nothing and "
               "have nothing to give back; expected default, or a runtime.transport between hosts, such as gloo",
-              keepers, shard);
-  return keepers;
+              degree, shard);
+  return degree;
 }
 
 }  // namespace tutti::train

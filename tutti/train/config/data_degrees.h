@@ -39,6 +39,6 @@ void check_expert_parallel(const Config& config);
 // parallelism.fsdp_reshard_after_forward: 1, each keeps the whole; `shard`, none keeps more than it stores. UsageError
 // for a number that has no meaning there, see parallel::FullyShardOptions. `is_shared`: the ranks read one copy in the
 // memory of their host.
-int64_t copy_keepers(const ParallelismConfig& config, int64_t shard, bool is_shared);
+int64_t reshard_degree(const ParallelismConfig& config, int64_t shard, bool is_shared);
 
 }  // namespace tutti::train

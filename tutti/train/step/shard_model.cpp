@@ -39,7 +39,7 @@ std::optional<parallel::ShardedModule> shard_model(models::LanguageModel& model,
   const bool is_shared = parallel::shares_memory(*options.mesh->group(options.mesh->ndim() - 1));
   const bool is_always = config.fsdp_reshard_after_forward == "always",
              is_never = config.fsdp_reshard_after_forward == "never";
-  options.reshard_after_forward = copy_keepers(config, degrees.shard, is_shared);
+  options.reshard_after_forward = reshard_degree(config, degrees.shard, is_shared);
   options.outer_dp_sharding_strategy = parallel::parse_outer_dp_sharding(config.outer_dp_sharding_strategy);
   const bool experts_give_back = !is_never;  // they lie on fewer ranks
   for (const nn::NamedMoE& moe : divided.experts != nullptr ? nn::moe_layers(model) : std::vector<nn::NamedMoE>()) {

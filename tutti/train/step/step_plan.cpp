@@ -352,13 +352,13 @@ int64_t StepPlanner::State::parameter_memory(const StepPlan& plan, int64_t rank)
   if (plan.degrees.shard == 1 || lasts) return masters;
   if (plan.is_shared) return masters + own_pages;
   // The peak is where backward begins: the last block has been gathered, and the one before it is on its way.
-  const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
-  const bool keeps_all = keepers == 1 || blocks.empty();
+  const int64_t degree = reshard_degree(config.parallelism, plan.degrees.shard, plan.is_shared);
+  const bool keeps_all = degree == 1 || blocks.empty();
   const int64_t block = blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end());
   const int64_t kept =
-      keepers == plan.degrees.shard
+      degree == plan.degrees.shard
           ? 0
-          : (std::accumulate(blocks.begin(), blocks.end(), int64_t{0}) - 2 * block) / keepers;  // of the blocks before
+          : (std::accumulate(blocks.begin(), blocks.end(), int64_t{0}) - 2 * block) / degree;  // of the blocks before
   const int64_t brought =
       joined > 0 ? 0 : block / plan.degrees.shard;  // of a gather, unless that is the part which the rank has anyway
   return masters + joined +
@@ -479,7 +479,7 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
 // other.
 double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   if (plan.degrees.shard == 1 || plan.is_shared) return 0;
-  const int64_t keepers = copy_keepers(config.parallelism, plan.degrees.shard, plan.is_shared);
+  const int64_t degree = reshard_degree(config.parallelism, plan.degrees.shard, plan.is_shared);
   const bool gives_root_back = config.parallelism.fsdp_reshard_after_forward == "always";
   // The last group that is read before backward, which a compiled step does not give back: the last block, or its
   // experts where they are a group.
@@ -495,7 +495,7 @@ double StepPlanner::State::sent_parameters(const StepPlan& plan) const {
   for (const PlannedParameter& p : parameters) {
     const auto whole = static_cast<double>(numel_of(p.sizes) * itemsize(p.use_dtype));
     const Division division = division_of(p, plan, 0);
-    const int64_t kept_by = p.is_expert && keepers > 1 ? division.parts : keepers;
+    const int64_t kept_by = p.is_expert && degree > 1 ? division.parts : degree;
     const double forward = whole * of_others(division.parts), backward = whole * of_others(kept_by);
     const bool is_last = p.block == last && p.is_expert == ends_with_experts, is_block = p.block >= 0;
     if (kept_by > 1 && is_block) bytes += rounds * (forward + (is_last ? 0 : backward));
@@ -552,7 +552,7 @@ StepPlan StepPlanner::plan_within_bounds(int64_t ranks, DataDegrees degrees, boo
   TUTTI_CHECK(degrees.data() * degrees.tensor == ranks, "a plan of {} x {} data ranks of {} for {}", degrees.replicate,
               degrees.shard, degrees.tensor, ranks);
   parallel::shards_of_rank(config_.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
-  if (degrees.shard > 1) copy_keepers(config_.parallelism, degrees.shard, is_shared);
+  if (degrees.shard > 1) reshard_degree(config_.parallelism, degrees.shard, is_shared);
   std::unique_ptr<State>& state = states_[{degrees.tensor, degrees.expert}];
   if (state == nullptr) {
     Config divided = config_;
