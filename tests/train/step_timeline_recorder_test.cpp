@@ -63,7 +63,7 @@ TEST(StepTimeline, HasTheCallsBetweenRanksThatNoOtherSpanIsMadeOf) {
       call();
     }
     {
-      const TraceSpan span(TraceCategory::annotation, "FSDP::settle");
+      const TraceSpan span(TraceCategory::annotation, "FSDP::wait_for_readers");
       call();
     }
     call();

@@ -63,7 +63,7 @@ bool are_nested(const std::vector<int>& a, const std::vector<int>& b) {
   return std::ranges::all_of(few, [&](int rank) { return std::ranges::count(many, rank) == 1; });
 }
 
-// What a call takes of its modules.
+// The parameters that a call takes of its modules.
 struct Taken {
   struct Parameter {
     nn::NamedParameter named;
@@ -110,7 +110,7 @@ Tensor checked_memory(const nn::NamedParameter& p, const FullyShardOptions& opti
   return options.memory(p);
 }
 
-// What this rank would take; changes nothing.
+// The parameters that this rank would take. Changes nothing.
 Taken take(std::span<nn::Module* const> modules, const dist::Mesh& mesh, const FullyShardOptions& options) {
   Taken taken;
   const bool is_root = modules[0]->call_name().empty();
@@ -138,7 +138,7 @@ Taken take(std::span<nn::Module* const> modules, const dist::Mesh& mesh, const F
   return taken;
 }
 
-// What must be the same on all ranks.
+// The arguments that must be the same on all ranks.
 std::vector<CallFact> facts_of(std::span<nn::Module* const> modules, const Taken& taken, const dist::Mesh& mesh,
                                const FullyShardOptions& options) {
   const auto quoted = [](std::string list, const std::string& name) {
@@ -224,9 +224,9 @@ ShardedModule fully_shard(std::span<nn::Module* const> modules, const FullyShard
     TUTTI_CHECK(are_nested(inner->ranks().world_ranks(), mesh->group(mesh->ndim() - 1)->world_ranks()),
                 "fully_shard: parameters of '{}' were sharded over {}, and this call is for {}; a model has one mesh, "
                 "or modules inside have some of its ranks, or more",
-                inner->name(), inner->mesh()->to_string(), mesh->to_string());
+                inner->name(), inner->parameters().mesh()->to_string(), mesh->to_string());
   }
-  std::vector<ShardGroup::Stored> stored;
+  std::vector<StoredParameter> stored;
   for (const Taken::Parameter& p : taken.parameters) {
     stored.push_back(stored_as(p.named, mesh, p.dim, replicas_divide));
     stored.back().memory = p.memory;

@@ -36,7 +36,7 @@ class ShardGroup;
 // which they are then kept.
 using ReshardAfterForward = std::variant<bool, int64_t>;
 
-// How replicas of divided parameters place masters, reduced gradients and optimizer state.
+// How replicas of divided parameters keep masters, reduced gradients and optimizer state.
 enum class OuterDpSharding : uint8_t {
   no_shard,  // each replica has them as it has the parameters
   optim,     // all ranks of the mesh divide them
@@ -71,7 +71,7 @@ struct FullyShardOptions {
   std::vector<nn::Parameter> ignored_params = {};
 };
 
-// A handle on a module that fully_shard() has sharded.
+// A handle to the shard group that fully_shard() made.
 class ShardedModule {
  public:
   // Names of the parameters of this module's own group.
@@ -85,8 +85,8 @@ class ShardedModule {
   // The same for this group and those of all modules below it together.
   int64_t all_stored_bytes() const;
   int64_t all_copy_bytes() const;
-  // This rank's share of the pages of copies that ranks read together; 0: they do not.
-  int64_t all_given_bytes() const;
+  // The memory of pages that this rank gives to the copies that ranks read together; 0: they share none.
+  int64_t shared_page_bytes() const;
 
   // Makes the copies whole ahead of the read that would do it. Collective.
   void unshard() const;

@@ -1,5 +1,9 @@
-// All groups of a model: what its ranks publish together, what is gathered ahead, and rounds that are replayed.
+#include "tutti/parallel/shard_groups.h"
+
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <functional>
 #include <utility>
 
 #include "tutti/autograd/backward.h"
@@ -36,24 +40,47 @@ void ShardGroups::publish() {
   uint64_t agreement = 0;
   for (const auto& group : groups()) {
     if (!group->is_shared()) continue;
-    std::vector<size_t> stale = group->stale();
+    std::vector<size_t> stale = group->parameters().stale();
     agreement = hash64(stale.data(), stale.size() * sizeof(size_t), agreement + 1);
     if (!stale.empty()) changed.emplace_back(group, std::move(stale));
   }
   if (changed.empty()) return;
   const TraceSpan span(TraceCategory::annotation, "FSDP::publish");
-  settle();
+  wait_for_readers();
   if (publish_protocol().poisons) poison(changed);
-  std::vector<std::function<void()>> under_way;
-  for (const auto& [group, stale] : changed) under_way.push_back(group->write(stale));
-  for (const auto& finish : under_way) finish();
+  for (const auto& [group, stale] : changed) group->source().begin();
+  for (const auto& [group, stale] : changed) group->source().finish();
   if (publish_protocol().waits_for_writers) widest().barrier({.agreement = agreement});
   may_be_read_ = true;
 }
 
+namespace {
+
+// Fills this rank's rows of the copies of some parameters with NaN; returns a function that gives them their values
+// again (publish_protocol.h).
+std::function<void()> poison_rows(const GroupParameters& parameters, const std::vector<size_t>& which) {
+  struct Rows {
+    Tensor tensor;
+    std::vector<std::byte> values;
+  };
+  std::vector<Rows> poisoned;
+  for (const size_t i : which) {
+    const Tensor mine = parameters.rows(parameters.copies().writable(i), i, parameters.own_shard());
+    if (mine.numel() == 0 || !mine.is_contiguous()) continue;
+    auto* const at = static_cast<std::byte*>(mine.raw_data());
+    poisoned.push_back({mine, {at, at + mine.nbytes()}});
+    std::memset(at, 0xff, static_cast<size_t>(mine.nbytes()));
+  }
+  return [poisoned = std::move(poisoned)] {
+    for (const Rows& r : poisoned) std::memcpy(r.tensor.raw_data(), r.values.data(), r.values.size());
+  };
+}
+
+}  // namespace
+
 void ShardGroups::poison(const Changed& changed) const {
   std::vector<std::function<void()>> restores;
-  for (const auto& [group, stale] : changed) restores.push_back(group->poison(stale));
+  for (const auto& [group, stale] : changed) restores.push_back(poison_rows(group->parameters(), stale));
   const PublishProtocol& protocol = publish_protocol();
   if (widest().rank() == protocol.slow_rank && protocol.while_poisoned) protocol.while_poisoned();
   for (const auto& restore : restores) restore();
@@ -66,13 +93,13 @@ comm::ProcessGroup& ShardGroups::widest() const {
 }
 
 // Ranks that are behind still read until they come here.
-void ShardGroups::settle() {
+void ShardGroups::wait_for_readers() {
   if (!std::exchange(may_be_read_, false) || !publish_protocol().waits_for_readers) return;
-  const TraceSpan span(TraceCategory::annotation, "FSDP::settle");
+  const TraceSpan span(TraceCategory::annotation, "FSDP::wait_for_readers");
   widest().barrier();
 }
 
-// What ranks read while all copies stay whole is no part of a round: they read unequally often.
+// Reads while all copies stay whole are no part of a round: ranks read unequally often.
 void ShardGroups::note(const ShardGroup* group, Copies copies) {
   if (holds > 0) return;
   const Event event{group, copies, reader()};
@@ -103,16 +130,16 @@ void ShardGroups::start(const List& list) {
   }
 }
 
-void ShardGroups::start_joining() {
+void ShardGroups::begin_pieces() {
   const auto all = groups();
-  if (!all.empty()) all.back()->start_joining();  // of the whole model, which is read first
-  for (const auto& group : all) group->start_joining();
+  if (!all.empty()) all.back()->source().begin_pieces();  // of the whole model, which is read first
+  for (const auto& group : all) group->source().begin_pieces();
 }
 
-// What was gathered ahead and read by nobody goes.
+// A gather that was begun ahead, and that nobody read, goes.
 void ShardGroups::begin_round() {
   round_before_ = std::exchange(round_, {});
-  for (const auto& group : groups()) group->drop_gather();
+  for (const auto& group : groups()) group->source().drop();
 }
 
 void ShardGroups::replay_round() {

@@ -12,7 +12,7 @@ namespace {
 // A parameter that ranks divide already (tensor_parallel.h): each of them divides its part over its data ranks, so the
 // dims of the data mesh come first and cut last. The sum rules of the parts hold for the data ranks, too, as storage
 // may be cut anywhere.
-void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist::Mesh& mesh) {
+void divide_further(StoredParameter& stored, const Tensor& master, const dist::Mesh& mesh) {
   const nn::NamedParameter& p = stored.named;
   const dist::Part& placed = dist::part_of(master, "fully_shard");
   TUTTI_CHECK(placed.mesh->ndim() == 1 && !placed.spec->has_partial() && placed.spec->placements()[0].pieces() == 1,
@@ -52,7 +52,7 @@ void divide_further(ShardGroup::Stored& stored, const Tensor& master, const dist
 
 }  // namespace
 
-ShardGroup::Stored stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh, int dim, bool divides_over_replicas) {
+StoredParameter stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh, int dim, bool divides_over_replicas) {
   dist::Placements placements(static_cast<size_t>(mesh->ndim()), dist::replicate());
   placements.back() = dist::shard(dim);
   dist::SpecFields fields{.mesh_id = mesh->id(),
@@ -67,7 +67,7 @@ ShardGroup::Stored stored_as(const nn::NamedParameter& p, const dist::Mesh& mesh
     fields.order = {1, 0};
   }
   const auto& storage = dist::DTensorSpec::of(std::move(fields), "fully_shard");
-  ShardGroup::Stored stored{.named = p, .spec = &spec, .storage = &storage, .master = &storage, .mesh = mesh};
+  StoredParameter stored{.named = p, .spec = &spec, .storage = &storage, .master = &storage, .mesh = mesh};
   if (p.parameter.is_materialized() && dist::is_dtensor(p.parameter.master()))
     divide_further(stored, p.parameter.master(), mesh);
   return stored;

@@ -30,15 +30,15 @@ ShardGroups::List groups_of(std::span<nn::Module* const> modules, const ShardGro
 
 }  // namespace
 
-const std::vector<std::string>& ShardedModule::parameters() const { return group_->parameters(); }
+const std::vector<std::string>& ShardedModule::parameters() const { return group_->parameters().names(); }
 bool ShardedModule::is_shared() const { return group_->is_shared(); }
 bool ShardedModule::is_unsharded() const { return group_->is_whole(); }
-int64_t ShardedModule::stored_bytes() const { return group_->stored_bytes(); }
+int64_t ShardedModule::stored_bytes() const { return group_->parameters().stored_bytes(); }
 int64_t ShardedModule::copy_bytes() const { return group_->copy_bytes(); }
 
 int64_t ShardedModule::all_stored_bytes() const {
   int64_t bytes = 0;
-  for (const auto& group : group_->all->groups()) bytes += group->stored_bytes();
+  for (const auto& group : group_->all->groups()) bytes += group->parameters().stored_bytes();
   return bytes;
 }
 int64_t ShardedModule::all_copy_bytes() const {
@@ -47,7 +47,7 @@ int64_t ShardedModule::all_copy_bytes() const {
   return bytes;
 }
 
-int64_t ShardedModule::all_given_bytes() const {
+int64_t ShardedModule::shared_page_bytes() const {
   int64_t bytes = 0;
   for (const auto& group : group_->all->groups())
     bytes += group->is_shared() ? group->copy_bytes() / group->ranks().size() : 0;

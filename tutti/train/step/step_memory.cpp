@@ -16,7 +16,7 @@ MemoryStatistics memory_of_step(const Run& run) {
   const bool reads_masters = run.survival->holds_state() && run.config.training.mixed_precision_param == "float32";
   // Pages that the ranks of the host give in equal parts.
   if (run.sharded && run.sharded->is_shared() && !reads_masters)
-    add(MemoryCategory::parameters, run.sharded->all_given_bytes());
+    add(MemoryCategory::parameters, run.sharded->shared_page_bytes());
   add(MemoryCategory::activations, parallel::dispatch_counts().memory_bytes);
   run.survival->add_memory(memory);
   return memory;

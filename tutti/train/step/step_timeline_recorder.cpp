@@ -20,7 +20,7 @@ const std::map<std::string_view, StepSpanKind>& span_kinds() {
   static const std::map<std::string_view, StepSpanKind> all{
       {"virtual shard", StepSpanKind::forward_backward},   {"reduce gradients", StepSpanKind::reduce},
       {"optimizer step", StepSpanKind::optimizer},         {"FSDP::publish", StepSpanKind::unshard},
-      {"FSDP::all_gather", StepSpanKind::unshard},         {"FSDP::settle", StepSpanKind::wait},
+      {"FSDP::all_gather", StepSpanKind::unshard},         {"FSDP::wait_for_readers", StepSpanKind::wait},
       {"FSDP::post_backward_rs_wait", StepSpanKind::wait}, {"FSDP::post_backward_final_wait", StepSpanKind::wait}};
   return all;
 }
