@@ -21,7 +21,8 @@
 namespace tutti::parallel {
 namespace {
 
-// A layer in bf16 between two in f32, and one in f16 beside it, as layers that must be exact or may be coarse are mixed.
+// A layer in bf16 between two in f32, and one in f16 beside it, as layers that must be exact or may be coarse are
+// mixed.
 struct Mixed final : nn::Module {
   Mixed() {
     middle->to(DType::bf16);
@@ -29,7 +30,8 @@ struct Mixed final : nn::Module {
   }
   Tensor forward(const Tensor& x) const {
     const Tensor y = tanh(first(x));
-    const Tensor both = add(cast(middle(cast(y, DType::bf16)), DType::f32), cast(side(cast(y, DType::f16)), DType::f32));
+    const Tensor both =
+        add(cast(middle(cast(y, DType::bf16)), DType::f32), cast(side(cast(y, DType::f16)), DType::f32));
     return sum(last(both), {.dims = {1}});
   }
   nn::Child<nn::Linear> first{this, "first", 6, 7}, middle{this, "middle", 7, 7}, side{this, "side", 7, 7},
@@ -74,13 +76,13 @@ TEST(ModulePrecision, OfEachModuleHasTheBitsOfOneRank) {
   for (const std::string transport : {"", "gloo"}) {
     for (const int ranks : {1, 2, 3, 4}) {
       for (const bool apart : {false, true}) {
-        comm::run_ranks(
-            ranks,
-            [&](comm::ProcessGroup& group) {
-              EXPECT_EQ(trained(group, true, apart), expected)
-                  << ranks << " ranks" << (apart ? ", a group for each dtype" : ", one group of all dtypes");
-            },
-            {.transport = transport});
+        comm::run_ranks(ranks,
+                        [&](comm::ProcessGroup& group) {
+                          EXPECT_EQ(trained(group, true, apart), expected)
+                              << ranks << " ranks"
+                              << (apart ? ", a group for each dtype" : ", one group of all dtypes");
+                        },
+                        {.transport = transport});
       }
     }
   }
