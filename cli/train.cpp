@@ -135,7 +135,7 @@ int start_training(const std::string& config, int ranks, int64_t stop_at, const 
   flags.command_line = {
       "tutti", "train", config, "-n", std::to_string(ranks), "--quiet", fmt::format("--stop-at={}", stop_at)};
   flags.command_line.insert(flags.command_line.end(), overrides.begin(), overrides.end());
-  const train::Config resolved = resolve(flags, ranks);
+  const train::Config resolved = resolve(flags, ranks, false);
   if (resolved.runtime.transport == "threads") return train_on_threads(resolved, ranks, options_of(flags));
   return start_ranks(flags, resolved);
 }

@@ -11,9 +11,11 @@
 namespace tutti {
 namespace {
 
+using Spread = Tensor (*)(const Tensor&, const VarOptions&);
+
 TEST(ConstantRows, SpreadHasTheGradientZero) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-    for (const auto spread : {var, stddev}) {
+    for (const Spread spread : {Spread{var}, Spread{stddev}}) {
       for (const double correction : {0.0, 1.0}) {
         const Tensor x = requires_grad_(full({3, 8}, 1.5, dtype));
         const Tensor outputs[] = {spread(x, {.dims = {1}, .correction = correction})}, inputs[] = {x};
@@ -29,7 +31,7 @@ TEST(ConstantRows, SpreadHasTheGradientZero) {
 // Values and lengths whose mean is rounded: the elements then differ from their mean, but not from each other.
 TEST(ConstantRows, OfAnyValueAndLengthHaveTheGradientZero) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-    for (const auto spread : {var, stddev}) {
+    for (const Spread spread : {Spread{var}, Spread{stddev}}) {
       for (const int64_t n : {3, 5, 7, 100, 768}) {
         for (const double value : {0.1, -0.3, 1.0 / 3.0, 1e-3, 7.7}) {
           const Tensor x = requires_grad_(full({2, n}, value, dtype));

@@ -67,6 +67,18 @@ TEST(RecordedOperators, WritingAResultIsAnErrorAndWritingWhatWasSavedToo) {
   expect_part(message_of([&] { backward(sum(y)); }), "in place");
 }
 
+TEST(RecordedOperators, AddingToATotalIsAnErrorThatNamesTheFormToUse) {
+  const Tensor x = leaf({1, 2}, {2});
+  Tensor total = zeros({});
+  total += sum(x);
+  expect_part(message_of([&] { total += sum(x); }), "add_: writes in place to a tensor that autograd records");
+  expect_part(message_of([&] { backward(total); }), "use the form without underscore where a gradient is wanted");
+  total = zeros({});
+  for (int i = 0; i < 2; ++i) total = total + sum(x);
+  backward(total);
+  expect_same_bits(grad_of(x), Tensor::of<float>({2, 2}), "the gradient of x");
+}
+
 TEST(RecordedOperators, ReductionsOverOneDimHaveTheGradientOfTheOptionsForm) {
   const Tensor a = leaf({1, 2, 3, 4, 5, 6}, {2, 3}), b = leaf({1, 2, 3, 4, 5, 6}, {2, 3});
   backward(sum(mean(a, 1, true) * a + sum(a, -1, true)));

@@ -211,5 +211,13 @@ TEST(SameCall, ComparesAllRanksOfAMeshOfTwoDims) {
   });
 }
 
+TEST(SameCall, IsNotAskedOfRanksThatAreSimulated) {
+  comm::run_fake_rank(1, 4, [](comm::ProcessGroup& group) {
+    Model model;
+    const ShardedModule sharded = fully_shard(model, {.mesh = mesh_for(group, 2)});
+    TUTTI_CHECK(sharded.stored_bytes() < sharded.copy_bytes(), "{} bytes", sharded.stored_bytes());
+  });
+}
+
 }  // namespace
 }  // namespace tutti::parallel

@@ -5,7 +5,8 @@
 namespace tutti {
 namespace {
 
-constexpr char kNoGradient[] = "it writes its operand; use the form without underscore where a gradient is wanted";
+constexpr char kNoGradient[] =
+    "it writes its operand; use the form without underscore where a gradient is wanted, x = x + y for x += y";
 
 struct InplaceAttrs {
   Scalar value;

@@ -18,8 +18,7 @@ namespace {
 constexpr const char* kWhere = "optimizer step";
 
 // What this rank stores of a gradient.
-Tensor stored_like(const nn::NamedParameter& p, const Tensor& grad) {
-  const Tensor master = p.parameter.master();
+Tensor stored_like(const nn::NamedParameter& p, const Tensor& master, const Tensor& grad) {
   if (!dist::is_dtensor(master) && !dist::is_dtensor(grad)) return grad;
   TUTTI_CHECK(dist::is_dtensor(master) && dist::is_dtensor(grad) &&
                   dist::part_of(master, kWhere).spec == dist::part_of(grad, kWhere).spec,
@@ -85,8 +84,8 @@ std::vector<Tensor> Optimizer::trained(std::span<const Tensor> grads) const {
 }
 
 // The state is placed as the parameter was when the optimizer was made.
-void Optimizer::check_placement(size_t i) const {
-  const Tensor &state = state_[i * states_per_parameter()].tensor, master = parameters_[i].parameter.master();
+void Optimizer::check_placement(size_t i, const Tensor& master) const {
+  const Tensor& state = state_[i * states_per_parameter()].tensor;
   const auto spec_of = [](const Tensor& t) { return dist::is_dtensor(t) ? dist::part_of(t, kWhere).spec : nullptr; };
   TUTTI_CHECK(spec_of(state) == spec_of(master),
               "optimizer step: parameter '{}' was stored as {} when the optimizer was made, and is stored as {} now; "
@@ -106,11 +105,13 @@ std::vector<Tensor> Optimizer::checked(std::span<const Tensor> grads, std::span<
               grad_scale);
   for (size_t i = 0; i < grads.size(); ++i) {
     const nn::Parameter& p = parameters_[i].parameter;
-    if (p.is_materialized()) check_placement(i);
     TUTTI_CHECK(!grads[i].defined() || (grads[i].dtype() == DType::f32 && grads[i].sizes() == to_shape(p.sizes())),
                 "optimizer step: the gradient of parameter '{}' is {}; expected {} f32", parameters_[i].name,
                 describe(grads[i]), p.sizes());
-    if (grads[i].defined()) stored[i] = stored_like(parameters_[i], grads[i]);
+    if (!grads[i].defined() && !p.is_materialized()) continue;
+    const Tensor master = p.master();
+    check_placement(i, master);
+    if (grads[i].defined()) stored[i] = stored_like(parameters_[i], master, grads[i]);
   }
   return stored;
 }

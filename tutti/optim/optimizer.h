@@ -108,7 +108,7 @@ class Optimizer {
  private:
   std::vector<double> lrs_of(double lr) const;
   std::vector<Tensor> trained(std::span<const Tensor> grads) const;
-  void check_placement(size_t i) const;
+  void check_placement(size_t i, const Tensor& master) const;
   std::vector<Tensor> checked(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale) const;
   void run(std::span<const Tensor> grads, std::span<const double> lrs, double grad_scale);
   void step_all(std::span<const Tensor> grads);
