@@ -6,16 +6,7 @@
 #include <set>
 #include <string>
 
-#include "tutti/comm/run_ranks.h"
-#include "tutti/core/hash.h"
-#include "tutti/dist/dtensor.h"
-#include "tutti/nn/containers.h"
-#include "tutti/nn/linear.h"
-#include "tutti/ops.h"
-#include "tutti/optim/optimizer.h"
-#include "tutti/parallel/fully_shard.h"
-#include "tutti/parallel/shards.h"
-#include "tutti/runtime/rank_context.h"
+#include "tutti/tutti.h"
 
 using namespace tutti;
 
