@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tutti/autograd/tape.h"
+#include "tutti/autograd/use_sink.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tutti/autograd/use_sink.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/creation.h"

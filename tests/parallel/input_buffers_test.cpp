@@ -16,6 +16,7 @@
 
 #include "bench/delayed_transport.h"
 #include "tests/support/message_of.h"
+#include "tutti/autograd/use_sink.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/dist/wrapper.h"
 #include "tutti/nn/module.h"

@@ -12,6 +12,7 @@
 
 #include "tests/support/message_of.h"
 #include "tutti/autograd/tape.h"
+#include "tutti/autograd/use_sink.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/creation.h"

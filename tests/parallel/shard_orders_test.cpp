@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/use_sink.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/nn/linear.h"

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 
+#include "tutti/autograd/use_sink.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/copy.h"
