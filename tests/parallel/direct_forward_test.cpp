@@ -3,6 +3,7 @@
 #include "tests/parallel/support/chain.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/ops/copy.h"
+#include "tutti/parallel/shards.h"
 
 namespace tutti::parallel {
 namespace {
@@ -25,7 +26,7 @@ Step step_of(comm::ProcessGroup& group, bool is_direct, bool looks_ahead) {
   chain.root->set_prefetch(0);
   if (looks_ahead) chain.look_two_ahead();
   Step result;
-  chain.root->begin_round();
+  Shard shard = chain.open();
   Profiler profiler;
   TUTTI_CHECK(profiler.start({.filter = TraceFilter::this_rank, .memory = false}).ok(), "no session");
   const Tensor x = full({2, kWidth}, 0.5);
@@ -34,10 +35,10 @@ Step step_of(comm::ProcessGroup& group, bool is_direct, bool looks_ahead) {
   result.gathers = gathers_in(profiler.trace());
   for (const ShardedModule& block : chain.blocks)
     TUTTI_CHECK(block.is_shared() || block.is_unsharded() == is_direct, "a block between forward and backward");
-  backward(loss, ones(loss.sizes()), {.sink = chain.shards->sink()});
+  backward(loss, ones(loss.sizes()), {.sink = shard.sink()});
   for (const ShardedModule& block : chain.blocks)
     TUTTI_CHECK(block.is_shared() || !block.is_unsharded(), "a block is whole after backward");
-  chain.shards->add(reshape(detach(loss), {1}));
+  shard.add(reshape(detach(loss), {1}));
   const ShardSums sums = chain.shards->finish();
   for (const Tensor& gradient : sums.gradients) {
     const Tensor whole = contiguous(dist::full_tensor(gradient));

@@ -9,6 +9,7 @@
 #include "tutti/core/error.h"
 #include "tutti/ops/creation.h"
 #include "tutti/parallel/gradient_buckets.h"
+#include "tutti/parallel/gradient_tree.h"
 #include "tutti/parallel/shards.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/rank_context.h"

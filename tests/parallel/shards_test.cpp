@@ -12,6 +12,8 @@
 #include "tutti/core/error.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
+#include "tutti/parallel/gradient_buckets.h"
+#include "tutti/parallel/gradient_exchange.h"
 
 namespace tutti::parallel {
 namespace {

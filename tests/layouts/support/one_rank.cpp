@@ -22,6 +22,8 @@
 #include "tutti/ops/rope.h"
 #include "tutti/ops/slice.h"
 #include "tutti/optim/grad_norm.h"
+#include "tutti/parallel/gradient_exchange.h"
+#include "tutti/parallel/gradient_tree.h"
 #include "tutti/parallel/shards.h"
 #include "tutti/runtime/rank_context.h"
 
