@@ -24,7 +24,6 @@
 #include "tutti/optim/grad_norm.h"
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/parallel/gradient_tree.h"
-#include "tutti/parallel/shards.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::layouts {

@@ -6,7 +6,6 @@
 #include "tutti/comm/process_group.h"
 #include "tutti/core/error.h"
 #include "tutti/parallel/gradient_exchange.h"
-#include "tutti/parallel/shards.h"
 
 namespace tutti::layouts {
 namespace {
