@@ -26,7 +26,7 @@ TEST(FullyShard, HasThemWhereRanksGather) {
 
 // A number of ranks among which copies are kept after forward.
 TEST(FullyShard, HasThemWhereFewerRanksKeepTheCopies) {
-  for (const int64_t keepers : {1, 2, 4}) expect_the_bits_of_one_rank(4, {.reshard = keepers}, "gloo");
+  for (const int64_t reshard_degree : {1, 2, 4}) expect_the_bits_of_one_rank(4, {.reshard = reshard_degree}, "gloo");
   expect_the_bits_of_one_rank(6, {.reshard = 3}, "gloo");  // in the second round only two of the ranks have a shard
   expect_the_bits_of_one_rank(
       6, {.schedule = Schedule::every_round, .reshard = 2, .dim = 1, .checkpoints = true, .prefetch = 2}, "gloo");
@@ -40,14 +40,14 @@ TEST(FullyShard, HasThemWhereFewerRanksKeepTheCopies) {
 TEST(FullyShard, BackwardGathersAmongThoseThatHaveKeptTheCopies) {
   std::array<std::array<int64_t, 2>, 3> sent{}, held{};
   for (size_t i = 0; i < 3; ++i) {
-    const int64_t keepers = int64_t{1} << i;
+    const int64_t reshard_degree = int64_t{1} << i;
     comm::run_ranks(
         4,
         [&](comm::ProcessGroup& group) {
           seed_all(5);
           nn::Linear model(64, 256, {.bias = false});
           const ShardedModule sharded =
-              fully_shard(model, {.mesh = mesh_for(group, 1), .reshard_after_forward = keepers});
+              fully_shard(model, {.mesh = mesh_for(group, 1), .reshard_after_forward = reshard_degree});
           nn::initialize(model);
           Shards shards(4, &group, nn::leaves_of(model.named_parameters()));
           const auto forward = [&] { return sum(nn::call(model, full({2, 64}, 0.5))); };
@@ -60,8 +60,8 @@ TEST(FullyShard, BackwardGathersAmongThoseThatHaveKeptTheCopies) {
             Shard shard = shards.open(group.rank());
             const Tensor loss = forward();
             const int64_t between = rank.sent_bytes, held_between = held_bytes();
-            TUTTI_CHECK(sharded.is_unsharded() == (keepers == 1), "between forward and backward of {} keepers",
-                        keepers);
+            TUTTI_CHECK(sharded.is_unsharded() == (reshard_degree == 1),
+                        "between forward and backward, a reshard degree of {}", reshard_degree);
             backward(loss, ones(loss.sizes()), {.sink = shard.sink()});
             if (group.rank() == 3) {
               sent[i] = {between - before, rank.sent_bytes - between};
@@ -92,13 +92,13 @@ TEST(FullyShard, BackwardGathersAmongThoseThatHaveKeptTheCopies) {
 }
 
 TEST(FullyShardErrors, NameTheNumbersOfRanksThatCanKeepCopies) {
-  const auto refused = [](const std::string& transport, int64_t keepers) {
+  const auto refused = [](const std::string& transport, int64_t reshard_degree) {
     std::string message;
     comm::run_ranks(4,
                     [&](comm::ProcessGroup& group) {
                       Model model;
                       try {
-                        fully_shard(model, {.mesh = mesh_for(group, 1), .reshard_after_forward = keepers});
+                        fully_shard(model, {.mesh = mesh_for(group, 1), .reshard_after_forward = reshard_degree});
                       } catch (const UsageError& e) {
                         if (group.rank() == 1) message = e.what();
                       }
@@ -106,14 +106,14 @@ TEST(FullyShardErrors, NameTheNumbersOfRanksThatCanKeepCopies) {
                     {.transport = transport});
     return message;
   };
-  for (const int64_t keepers : {-1, 0, 3, 8}) {
-    EXPECT_EQ(refused("gloo", keepers),
+  for (const int64_t reshard_degree : {-1, 0, 3, 8}) {
+    EXPECT_EQ(refused("gloo", reshard_degree),
               fmt::format("fully_shard: reshard_after_forward = {}: groups of {} do not make up the 4 ranks that "
                           "divide the parameters; expected 1 (false), 2, 4 (true)",
-                          keepers, keepers));
+                          reshard_degree, reshard_degree));
   }
-  for (const int64_t keepers : {1, 2, 4}) EXPECT_EQ(refused("gloo", keepers), "");
-  for (const int64_t keepers : {1, 4}) EXPECT_EQ(refused("threads", keepers), "");
+  for (const int64_t reshard_degree : {1, 2, 4}) EXPECT_EQ(refused("gloo", reshard_degree), "");
+  for (const int64_t reshard_degree : {1, 4}) EXPECT_EQ(refused("threads", reshard_degree), "");
   EXPECT_NE(refused("threads", 2)
                 .find("the 4 ranks read one copy of the parameters in the memory of their host, gather nothing and "
                       "have nothing to give back"),

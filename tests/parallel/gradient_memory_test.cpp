@@ -130,7 +130,7 @@ TEST(GradientBuckets, CoverEachElementOnce) {
   };
   for (const UseLayout& layout : layouts) {
     std::vector<int64_t> next(layout.size(), 0);
-    for (const GradientBucket& bucket : buckets_of(layout, Keepers(layout.size(), 0, 1))) {
+    for (const GradientBucket& bucket : buckets_of(layout, GradientPlacements(layout.size(), 0, 1))) {
       int64_t numel = 0;
       for (const GradientBucket::Part& part : bucket.parts) {
         EXPECT_EQ(bucket.first, next[part.parameter]);

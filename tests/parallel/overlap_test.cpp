@@ -266,9 +266,9 @@ TEST(InputBuffers, AreAsManyAsAllowed) {
     std::atomic<bool> is_full = false;
     comm::run_ranks(2, [&](comm::ProcessGroup& group) {
       const comm::NodePlan plan = consecutive_shards(2, 2);
-      const Keepers keepers(1, group.rank(), 2);
+      const GradientPlacements placements(1, group.rank(), 2);
       std::vector<GradientNode> nodes{{.shards = {group.rank(), group.rank() + 1}, .uses = {{ones({600'000})}}}};
-      StepExchange exchange(group, plan, layout_of(nodes[0].uses), keepers, true, most);
+      StepExchange exchange(group, plan, layout_of(nodes[0].uses), placements, true, most);
       if (group.rank() == 0) {
         size_t started = 0;
         for (; exchange.next() != nullptr && exchange.has_room(); ++started) exchange.start(nodes);

@@ -29,14 +29,14 @@ bool counts_here(const Tensor& leaf) {
 
 // Each rank has a slice of each gradient in its part of the norm (numerics contract, N7).
 void add_slices(optim::GradNorm& norm, const std::vector<Tensor>& leaves, const std::vector<Tensor>& gradients,
-                const Keepers& keepers, int rank, int ranks) {
+                const GradientPlacements& placements, int rank, int ranks) {
   std::vector<Tensor> slices;
   for (size_t p = 0; p < gradients.size(); ++p) {
     if (!gradients[p].defined() || !counts_here(leaves[p])) continue;
-    const bool is_cut = keepers.of(p).is_cut();
+    const bool is_cut = placements.of(p).is_cut();
     const Tensor dense =
         to_contiguous(dist::is_dtensor(gradients[p]) ? dist::part_of(gradients[p], "Shards").local : gradients[p]);
-    const comm::NodeSlice own = is_cut ? comm::slice_of(dense.numel(), keepers.replica(), keepers.replicas())
+    const comm::NodeSlice own = is_cut ? comm::slice_of(dense.numel(), placements.replica(), placements.replicas())
                                        : comm::slice_of(dense.numel(), rank, ranks);
     slices.push_back(dense.view_as({own.end - own.begin}, {1}, dense.offset() + own.begin));
   }
@@ -87,12 +87,12 @@ ClassGradients::ClassGradients(const ParameterClass& parameters, std::vector<siz
       mine_(shards_of(count_, rank_in(group_), ranks_, schedule)),
       parameters_(parameters.parameters),
       numbers_(std::move(numbers)),
-      keepers_(parameters_, group_),
+      placements_(parameters_, group_),
       mesh_(mesh_of_leaves(parameters_)),
       overlap_(overlap),
       tree_(parameters_, numbers_),
       arrivals_(mine_.size()) {
-  if (schedule == Schedule::every_round && ranks_ > 1) rounds_.emplace(*group_, keepers_);
+  if (schedule == Schedule::every_round && ranks_ > 1) rounds_.emplace(*group_, placements_);
   else plan_ = consecutive_shards(count_, ranks_);
 }
 
@@ -127,7 +127,7 @@ void ClassGradients::begin_exchange() {
   layouts_ = Tensor::empty({ranks_}, DType::i64);
   std::fill_n(layouts_.data<int64_t>(), ranks_, 0);
   layouts_.data<int64_t>()[group_->rank()] = std::bit_cast<int64_t>(hash_of(layout));
-  exchange_.emplace(*group_, plan_, layout, keepers_, true, max_input_buffers_);
+  exchange_.emplace(*group_, plan_, layout, placements_, true, max_input_buffers_);
   early_ = {};
   is_taken_.assign(parameters_.size(), false);
   gate_ = group_->all_reduce(layouts_, {}, {.async = true});
@@ -274,7 +274,7 @@ std::vector<Tensor> ClassGradients::exchange() {
   }
   std::vector<GradientNode> nodes = tree_.take();
   if (nodes.empty()) return std::vector<Tensor>(parameters_.size());
-  return reduce_gradients(std::move(nodes), plan_, group_, keepers_, max_input_buffers_);
+  return reduce_gradients(std::move(nodes), plan_, group_, placements_, max_input_buffers_);
 }
 
 // As the parameter is placed, after its hooks.
@@ -309,7 +309,7 @@ std::vector<Tensor> ClassGradients::finish(ExactSum& loss, optim::GradNorm& norm
   is_closing_ = overlaps();
   meet(layout, [&] {
     for (size_t p = 0; p < parameters_.size(); ++p) gradients[p] = finished(p, std::move(gradients[p]));
-    add_slices(norm, parameters_, gradients, keepers_, rank_in(group_), ranks_);
+    add_slices(norm, parameters_, gradients, placements_, rank_in(group_), ranks_);
     is_closing_ = false;
     if (ranks_ > 1) add_over_ranks(*group_, loss, norm);
   });

@@ -68,7 +68,7 @@ class ClassGradients {
   const std::vector<int64_t> mine_;
   const std::vector<Tensor> parameters_;
   const std::vector<size_t> numbers_;
-  const Keepers keepers_;
+  const GradientPlacements placements_;
   // The mesh of the ranks that divide parameters which are distributed tensors (tensor_parallel.h); null: none do.
   const dist::Mesh mesh_;
   size_t max_input_buffers_ = kInputBuffers;

@@ -38,7 +38,7 @@ void add_large(std::vector<GradientBucket>& buckets, size_t p, int64_t numel, si
 // Each bucket has an equal share of what every shard keeps, so that all ranks send and add in each of them. The
 // gradient lies in the order of the shards, and nothing is copied together.
 void add_large_cut(std::vector<GradientBucket>& buckets, size_t p, const Extents& sizes, size_t uses, int64_t limit,
-                   const Keepers& keepers) {
+                   const GradientPlacements& placements) {
   const int64_t numel = numel_of(sizes), index = numel_of_index(sizes, 0), pieces = (numel + limit - 1) / limit;
   for (int64_t piece = 0; piece < pieces; ++piece) {
     GradientBucket bucket{.parts = {{.parameter = p, .numel = numel}},
@@ -46,7 +46,7 @@ void add_large_cut(std::vector<GradientBucket>& buckets, size_t p, const Extents
                           .numel = numel,
                           .is_large = true,
                           .is_last = piece + 1 == pieces};
-    for (const dist::Range& range : keepers.of(p).ranges) {
+    for (const dist::Range& range : placements.of(p).ranges) {
       const int64_t first = range.begin * index, all = range.size() * index;
       bucket.kept.push_back({first + all * piece / pieces, first + all * (piece + 1) / pieces});
     }
@@ -69,10 +69,10 @@ void order_by_shard(GradientBucket& bucket) {
 }
 
 // Replicas add equal shares of what they keep, and hand them to each other.
-void share_among_replicas(GradientBucket& bucket, const Keepers& keepers) {
-  for (int i = 0; i < keepers.replicas(); ++i) {
+void share_among_replicas(GradientBucket& bucket, const GradientPlacements& placements) {
+  for (int i = 0; i < placements.replicas(); ++i) {
     for (const comm::NodeSlice& kept : bucket.kept) {
-      const comm::NodeSlice share = comm::slice_of(kept.end - kept.begin, i, keepers.replicas());
+      const comm::NodeSlice share = comm::slice_of(kept.end - kept.begin, i, placements.replicas());
       bucket.slices.push_back({kept.begin + share.begin, kept.begin + share.end});
     }
   }
@@ -101,7 +101,7 @@ uint64_t hash_of(const UseLayout& layout) {
   return hash64(words.data(), words.size() * sizeof(int64_t), 0);
 }
 
-std::vector<GradientBucket> buckets_of(const UseLayout& layout, const Keepers& keepers) {
+std::vector<GradientBucket> buckets_of(const UseLayout& layout, const GradientPlacements& placements) {
   int64_t total = 0;
   for (size_t p = 0; p < layout.size(); ++p) {
     for (const Extents& sizes : layout[p])
@@ -117,10 +117,10 @@ std::vector<GradientBucket> buckets_of(const UseLayout& layout, const Keepers& k
   for (size_t p = layout.size(); p-- > 0;) {
     const size_t uses = layout[p].size();
     const int64_t numel = numel_of_parameter(layout[p]);
-    const Keepers::Cut& cut = keepers.of(p);
+    const GradientPlacements::Cut& cut = placements.of(p);
     if (uses == 0) continue;
     if (numel > limit && (!cut.is_cut() || cut.dim == 0)) {
-      if (cut.is_cut()) add_large_cut(buckets, p, layout[p][0], uses, limit, keepers);
+      if (cut.is_cut()) add_large_cut(buckets, p, layout[p][0], uses, limit, placements);
       else add_large(buckets, p, numel, uses, limit);
       continue;
     }
@@ -128,7 +128,7 @@ std::vector<GradientBucket> buckets_of(const UseLayout& layout, const Keepers& k
     if (found == open.end() || buckets[found->second].numel + numel > limit) {
       open[{uses, cut.is_cut()}] = buckets.size();
       buckets.push_back({.parts = {}, .uses = uses});
-      if (cut.is_cut()) buckets.back().kept.resize(static_cast<size_t>(keepers.shards()));
+      if (cut.is_cut()) buckets.back().kept.resize(static_cast<size_t>(placements.shards()));
     }
     GradientBucket& bucket = buckets[open[{uses, cut.is_cut()}]];
     bucket.numel += numel;
@@ -141,7 +141,7 @@ std::vector<GradientBucket> buckets_of(const UseLayout& layout, const Keepers& k
   for (GradientBucket& bucket : buckets) {
     if (bucket.kept.empty()) continue;
     if (!bucket.is_large) order_by_shard(bucket);
-    share_among_replicas(bucket, keepers);
+    share_among_replicas(bucket, placements);
   }
   // One that takes parameters with another number of uses may wait for an early parameter.
   const auto earliest = [](const GradientBucket& bucket) {
@@ -154,9 +154,10 @@ std::vector<GradientBucket> buckets_of(const UseLayout& layout, const Keepers& k
   return buckets;
 }
 
-void take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, const Keepers& keepers, const Tensor& out) {
+void take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, const GradientPlacements& placements,
+              const Tensor& out) {
   if (bucket.is_large) {
-    const Tensor view = take_use(uses, bucket, use, keepers);
+    const Tensor view = take_use(uses, bucket, use, placements);
     std::memcpy(out.data<float>(), view.data<float>(), static_cast<size_t>(bucket.numel) * sizeof(float));
     return;
   }
@@ -166,7 +167,7 @@ void take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, cons
     Extents sizes = g.extents();
     int64_t first = g.offset();
     if (part.shard >= 0) {
-      const Keepers::Cut& cut = keepers.of(part.parameter);
+      const GradientPlacements::Cut& cut = placements.of(part.parameter);
       const dist::Range range = cut.ranges[static_cast<size_t>(part.shard)];
       sizes[static_cast<size_t>(cut.dim)] = range.size();
       first += range.begin * g.strides()[static_cast<size_t>(cut.dim)];
@@ -178,10 +179,10 @@ void take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, cons
   for (const GradientBucket::Part& part : bucket.parts) uses[part.parameter][use] = {};
 }
 
-Tensor take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, const Keepers& keepers) {
+Tensor take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, const GradientPlacements& placements) {
   if (!bucket.is_large) {
     const Tensor flat = Tensor::empty({bucket.numel});
-    take_use(uses, bucket, use, keepers, flat);
+    take_use(uses, bucket, use, placements, flat);
     return flat;
   }
   Tensor& g = uses[bucket.parts[0].parameter][use];
@@ -192,21 +193,21 @@ Tensor take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, co
 }
 
 Tensor FinishedGradients::memory(const GradientBucket& bucket) {
-  const size_t mine = static_cast<size_t>(keepers_.shard());
-  const auto sizes_of = [&](size_t p) { return keepers_.part_sizes(p, layout_[p][0]); };
+  const size_t mine = static_cast<size_t>(placements_.shard());
+  const auto sizes_of = [&](size_t p) { return placements_.part_sizes(p, layout_[p][0]); };
   if (bucket.is_large) {
     const size_t p = bucket.parts[0].parameter;
     Tensor& whole = gradients_[p];
     if (!whole.defined()) whole = Tensor::empty(sizes_of(p));
     if (!bucket.is_cut()) return whole.view_as({bucket.numel}, {1}, bucket.first);
     const comm::NodeSlice kept = bucket.kept[mine];
-    const int64_t first = keepers_.of(p).ranges[mine].begin * numel_of_index(layout_[p][0], 0);
+    const int64_t first = placements_.of(p).ranges[mine].begin * numel_of_index(layout_[p][0], 0);
     return whole.view_as({kept.end - kept.begin}, {1}, kept.begin - first);
   }
   const Tensor flat = Tensor::empty({bucket.is_cut() ? bucket.kept[mine].end - bucket.kept[mine].begin : bucket.numel});
   int64_t at = 0;
   for (const GradientBucket::Part& part : bucket.parts) {
-    if (part.shard >= 0 && part.shard != keepers_.shard()) continue;
+    if (part.shard >= 0 && part.shard != placements_.shard()) continue;
     const Extents sizes = sizes_of(part.parameter);
     gradients_[part.parameter] = flat.view_as(sizes, contiguous_strides(sizes), at);
     at += part.numel;

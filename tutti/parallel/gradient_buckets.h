@@ -47,19 +47,20 @@ struct GradientBucket {
 // parameter to the first, since forward uses them in their order. A bucket has an eighth of them, but at least 256 KiB
 // and at most 32 MiB. Of a parameter that is cut along another dim than the first, one bucket has all. UsageError when
 // the uses of a parameter have different sizes.
-std::vector<GradientBucket> buckets_of(const UseLayout& layout, const Keepers& keepers);
+std::vector<GradientBucket> buckets_of(const UseLayout& layout, const GradientPlacements& placements);
 
 // Writes the elements of use `use` in a bucket to `out` (f32, [numel], contiguous), and releases gradients that no
 // further bucket needs.
-void take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, const Keepers& keepers, const Tensor& out);
+void take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, const GradientPlacements& placements,
+              const Tensor& out);
 // Returns the same as a tensor, which is a view of the gradient where that is possible.
-Tensor take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, const Keepers& keepers);
+Tensor take_use(UseGradients& uses, const GradientBucket& bucket, size_t use, const GradientPlacements& placements);
 
 // Memory of finished gradients, or this rank's parts of them, which is allocated bucket by bucket.
 class FinishedGradients {
  public:
-  FinishedGradients(const UseLayout& layout, const Keepers& keepers)
-      : layout_(layout), keepers_(keepers), gradients_(layout.size()) {}
+  FinishedGradients(const UseLayout& layout, const GradientPlacements& placements)
+      : layout_(layout), placements_(placements), gradients_(layout.size()) {}
   // Returns the memory for what this rank keeps of the sum of a bucket: f32, 1-d, contiguous. Buckets come in the order
   // of buckets_of().
   Tensor memory(const GradientBucket& bucket);
@@ -68,7 +69,7 @@ class FinishedGradients {
 
  private:
   const UseLayout& layout_;
-  const Keepers& keepers_;
+  const GradientPlacements& placements_;
   std::vector<Tensor> gradients_;
 };
 

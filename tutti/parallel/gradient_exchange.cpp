@@ -46,14 +46,15 @@ void gather_slices(comm::ProcessGroup& group, const Tensor& whole, const Tensor&
 }
 
 // The group whose ranks keep the same of a bucket, and share the adding; null: this rank adds all that it keeps.
-comm::ProcessGroup* keeper_group(const GradientBucket& bucket, comm::ProcessGroup& all, const Keepers& keepers) {
-  return bucket.is_cut() ? keepers.replica_group() : &all;
+comm::ProcessGroup* adding_group(const GradientBucket& bucket, comm::ProcessGroup& all,
+                                 const GradientPlacements& placements) {
+  return bucket.is_cut() ? placements.replica_group() : &all;
 }
 
 // Completes `kept`, the memory of what this rank keeps of a bucket, with the slices of those who keep the same.
-void hand_out(const GradientBucket& bucket, comm::ProcessGroup& all, const Keepers& keepers, const Tensor& kept,
-              const Tensor& slice, uint64_t agreement) {
-  if (comm::ProcessGroup* group = keeper_group(bucket, all, keepers)) gather_slices(*group, kept, slice, agreement);
+void hand_out(const GradientBucket& bucket, comm::ProcessGroup& all, const GradientPlacements& placements,
+              const Tensor& kept, const Tensor& slice, uint64_t agreement) {
+  if (comm::ProcessGroup* group = adding_group(bucket, all, placements)) gather_slices(*group, kept, slice, agreement);
   else if (kept.raw_data() != slice.raw_data()) copy_(kept, slice);
 }
 
@@ -89,7 +90,7 @@ NodePlan consecutive_shards(int64_t shards, int ranks) {
 }
 
 std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const NodePlan& plan, comm::ProcessGroup* group,
-                                     const Keepers& keepers, size_t max_input_buffers) {
+                                     const GradientPlacements& placements, size_t max_input_buffers) {
   const MemoryCategoryScope category(MemoryCategory::gradients);
   const std::vector<ShardNode>& mine = plan[group == nullptr ? 0 : static_cast<size_t>(group->rank())];
   const auto same = [](const GradientNode& node, const ShardNode& planned) { return node.shards == planned; };
@@ -107,24 +108,24 @@ std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const Node
               "reduce_gradients: one rank brings {} nodes; expected a number of shards that is a power of two",
               nodes.size());
   if (is_alone) return add_uses(nodes[0].uses);
-  return StepExchange(*group, plan, layout_of(nodes[0].uses), keepers, false, max_input_buffers).finish(nodes);
+  return StepExchange(*group, plan, layout_of(nodes[0].uses), placements, false, max_input_buffers).finish(nodes);
 }
 
-StepExchange::StepExchange(comm::ProcessGroup& group, const NodePlan& plan, UseLayout layout, const Keepers& keepers,
-                           bool starts_early, size_t max_input_buffers)
+StepExchange::StepExchange(comm::ProcessGroup& group, const NodePlan& plan, UseLayout layout,
+                           const GradientPlacements& placements, bool starts_early, size_t max_input_buffers)
     : group_(group),
       plan_(plan),
       layout_(std::move(layout)),
-      keepers_(keepers),
+      placements_(placements),
       agreement_(hash_of(layout_)),
-      buckets_(buckets_of(layout_, keepers)),
+      buckets_(buckets_of(layout_, placements)),
       is_tree_(is_tree_over_ranks(plan)),
       starts_early_(starts_early),
       max_input_buffers_(max_input_buffers),
-      finished_(layout_, keepers) {}
+      finished_(layout_, placements) {}
 
 bool StepExchange::gathers(const GradientBucket& bucket) const {
-  return bucket.is_cut() ? keepers_.replica_group() != nullptr : !is_tree_;
+  return bucket.is_cut() ? placements_.replica_group() != nullptr : !is_tree_;
 }
 
 bool StepExchange::has_room() {
@@ -160,11 +161,11 @@ void StepExchange::start(std::vector<GradientNode>& nodes) {
   for (size_t use = 0; use < bucket.uses; ++use) {
     if (is_tree_ && !bucket.is_cut()) {
       mine.sums.push_back(use == 0 ? wholes_.back() : Tensor::empty({bucket.numel}));
-      take_use(nodes[0].uses, bucket, use, keepers_, mine.sums.back());
+      take_use(nodes[0].uses, bucket, use, placements_, mine.sums.back());
       mine.works.push_back(group_.all_reduce(mine.sums.back(), {}, options));
     } else {
       std::vector<Tensor> flat;
-      for (GradientNode& node : nodes) flat.push_back(take_use(node.uses, bucket, use, keepers_));
+      for (GradientNode& node : nodes) flat.push_back(take_use(node.uses, bucket, use, placements_));
       const bool is_whole = use == 0 && bucket.is_cut() && !gathers(bucket);
       mine.sums.push_back(is_whole ? wholes_.back() : Tensor::empty({own.end - own.begin}));
       mine.reductions.emplace_back(group_, mine.sums.back(), flat, plan_, options, bucket.slices);
@@ -187,7 +188,7 @@ void StepExchange::finish_oldest() {
 void StepExchange::hand_out_next() {
   const size_t b = handed_out_++;
   if (const Tensor slice = std::exchange(slices_[b], {}); slice.defined())
-    hand_out(buckets_[b], group_, keepers_, wholes_[b], slice, agreement_);
+    hand_out(buckets_[b], group_, placements_, wholes_[b], slice, agreement_);
 }
 
 std::vector<Tensor> StepExchange::finish(std::vector<GradientNode>& nodes) {
@@ -215,7 +216,7 @@ std::vector<comm::ProcessGroup*> StepExchange::calls_left() const {
   for (size_t b = started_; b < buckets_.size(); ++b) calls += buckets_[b].uses * rounds;
   std::vector<comm::ProcessGroup*> left(calls, &group_);
   for (size_t b = handed_out_; b < buckets_.size(); ++b) {
-    if (gathers(buckets_[b])) left.push_back(keeper_group(buckets_[b], group_, keepers_));
+    if (gathers(buckets_[b])) left.push_back(adding_group(buckets_[b], group_, placements_));
   }
   return left;
 }
@@ -223,7 +224,7 @@ std::vector<comm::ProcessGroup*> StepExchange::calls_left() const {
 void RoundExchange::begin(const UseGradients& uses) {
   layout_ = layout_of(uses);
   agreement_ = hash_of(layout_);
-  buckets_ = buckets_of(layout_, keepers_);
+  buckets_ = buckets_of(layout_, placements_);
   for (const GradientBucket& bucket : buckets_) sums_.emplace_back(bucket.uses);
 }
 
@@ -241,7 +242,7 @@ void RoundExchange::take_round(const GradientBucket& bucket, UseGradients* uses,
                                NodeSums& sums) {
   const int ranks = group_.size();
   const NodeSlice own = bucket.slice_of(group_.rank(), ranks);
-  const Tensor flat = uses == nullptr ? Tensor::empty({0}) : take_use(*uses, bucket, use, keepers_);
+  const Tensor flat = uses == nullptr ? Tensor::empty({0}) : take_use(*uses, bucket, use, placements_);
   std::vector<Tensor> taken, given;
   for (int r = 0; r < ranks; ++r) {
     given.push_back(uses == nullptr ? flat : part_of(flat, bucket.slice_of(r, ranks)));
@@ -254,7 +255,7 @@ void RoundExchange::take_round(const GradientBucket& bucket, UseGradients* uses,
 
 std::vector<Tensor> RoundExchange::finish() {
   const MemoryCategoryScope category(MemoryCategory::gradients);
-  FinishedGradients finished(layout_, keepers_);
+  FinishedGradients finished(layout_, placements_);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Tensor sum;
     for (NodeSums& stack : sums_[b]) {
@@ -262,7 +263,7 @@ std::vector<Tensor> RoundExchange::finish() {
       TUTTI_ASSERT(roots.size() == 1, "the shards of a step make {} nodes", roots.size());
       add_use(sum, std::move(roots[0].values));
     }
-    hand_out(buckets_[b], group_, keepers_, finished.memory(buckets_[b]), sum, agreement_);
+    hand_out(buckets_[b], group_, placements_, finished.memory(buckets_[b]), sum, agreement_);
   }
   std::vector<Tensor> gradients = finished.take();
   clear();

@@ -32,20 +32,20 @@ comm::NodePlan consecutive_shards(int64_t shards, int ranks);
 // rank's part of it, undefined where it has no use. `group` may be null for one rank. UsageError when `nodes` are not
 // those of this rank in the plan, and on all ranks when the uses of parameters differ between them.
 std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const comm::NodePlan& plan,
-                                     comm::ProcessGroup* group, const Keepers& keepers,
+                                     comm::ProcessGroup* group, const GradientPlacements& placements,
                                      size_t max_input_buffers = kInputBuffers);
 
 // The exchange once a step, bucket by bucket in the order of buckets_of(). A bucket can be started as soon as backward
 // has finished its parameters; its bytes then move while the rank computes. Every member makes the same calls.
 class StepExchange {
  public:
-  // `layout` is that of the uses on every rank, and every rank brings a node. `group`, `plan` and `keepers` must
+  // `layout` is that of the uses on every rank, and every rank brings a node. `group`, `plan` and `placements` must
   // outlive this. With `starts_early`, sums are handed out after the last bucket has been started, so that the order of
   // calls does not depend on when a rank starts which bucket; that takes the memory of one more slice of the gradients.
   // At most `max_input_buffers`, at least 1, are under way: a queue, whose oldest ends before one more starts. Without
   // `starts_early` each ends before the next one.
-  StepExchange(comm::ProcessGroup& group, const comm::NodePlan& plan, UseLayout layout, const Keepers& keepers,
-               bool starts_early, size_t max_input_buffers);
+  StepExchange(comm::ProcessGroup& group, const comm::NodePlan& plan, UseLayout layout,
+               const GradientPlacements& placements, bool starts_early, size_t max_input_buffers);
 
   // The bucket that start() starts; null after the last one.
   const GradientBucket* next() const { return started_ < buckets_.size() ? &buckets_[started_] : nullptr; }
@@ -76,7 +76,7 @@ class StepExchange {
   comm::ProcessGroup& group_;
   const comm::NodePlan& plan_;
   const UseLayout layout_;
-  const Keepers& keepers_;
+  const GradientPlacements& placements_;
   const uint64_t agreement_;
   const std::vector<GradientBucket> buckets_;
   const bool is_tree_, starts_early_;
@@ -94,8 +94,9 @@ class StepExchange {
 // UsageError on all when the uses of parameters differ between ranks.
 class RoundExchange {
  public:
-  // `group` and `keepers` must outlive this.
-  RoundExchange(comm::ProcessGroup& group, const Keepers& keepers) : group_(group), keepers_(keepers) {}
+  // `group` and `placements` must outlive this.
+  RoundExchange(comm::ProcessGroup& group, const GradientPlacements& placements)
+      : group_(group), placements_(placements) {}
   // This rank's gradients of its shard of the round, which are released. Null: of the `shards` of the step none is left
   // for this rank.
   void add(UseGradients* uses, int64_t shards);
@@ -110,7 +111,7 @@ class RoundExchange {
   void take_round(const GradientBucket& bucket, UseGradients* uses, size_t use, int64_t shards, NodeSums& sums);
 
   comm::ProcessGroup& group_;
-  const Keepers& keepers_;
+  const GradientPlacements& placements_;
   int64_t next_shard_ = 0;
   UseLayout layout_;
   uint64_t agreement_ = 0;

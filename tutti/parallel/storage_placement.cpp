@@ -56,8 +56,8 @@ void check_is_current(const Tensor& leaf, std::string_view what) {
               what, replaced->parameter, what);
 }
 
-Keepers::Keepers(const std::vector<Tensor>& leaves, const comm::ProcessGroup* group)
-    : Keepers(leaves.size(), group == nullptr ? 0 : group->rank(), group == nullptr ? 1 : group->size()) {
+GradientPlacements::GradientPlacements(const std::vector<Tensor>& leaves, const comm::ProcessGroup* group)
+    : GradientPlacements(leaves.size(), group == nullptr ? 0 : group->rank(), group == nullptr ? 1 : group->size()) {
   const dist::DeviceMesh* first = nullptr;
   for (size_t p = 0; p < leaves.size(); ++p) {
     const StoragePlacement* placement = storage_placement_of(leaves[p]);
@@ -95,7 +95,7 @@ Keepers::Keepers(const std::vector<Tensor>& leaves, const comm::ProcessGroup* gr
   }
 }
 
-Extents Keepers::part_sizes(size_t parameter, Extents sizes) const {
+Extents GradientPlacements::part_sizes(size_t parameter, Extents sizes) const {
   const Cut& cut = cuts_[parameter];
   if (cut.is_cut()) sizes[static_cast<size_t>(cut.dim)] = cut.ranges[static_cast<size_t>(shard())].size();
   return sizes;

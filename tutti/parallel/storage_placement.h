@@ -52,7 +52,7 @@ void check_is_current(const Tensor& leaf, std::string_view what = "Shards");
 
 // Which part of each parameter the data ranks keep of its gradient. Rank r of the group is replica r / shards, and
 // keeps part r % shards. Where all ranks divide what they store, there are as many shards as ranks.
-class Keepers {
+class GradientPlacements {
  public:
   // The parts of one parameter: indices of `dim`, per part. No ranges: every rank keeps the whole.
   struct Cut {
@@ -61,10 +61,10 @@ class Keepers {
     bool is_cut() const { return !ranges.empty(); }
   };
   // Every rank keeps the whole of all.
-  Keepers(size_t parameters, int rank, int ranks) : cuts_(parameters), rank_(rank), ranks_(ranks) {}
+  GradientPlacements(size_t parameters, int rank, int ranks) : cuts_(parameters), rank_(rank), ranks_(ranks) {}
   // As the placements of the leaves say, for the ranks of `group`; null: one rank. UsageError, naming the parameter,
   // where a mesh does not have the group's ranks in its order, or not the dims of the other parameters' meshes.
-  Keepers(const std::vector<Tensor>& leaves, const comm::ProcessGroup* group);
+  GradientPlacements(const std::vector<Tensor>& leaves, const comm::ProcessGroup* group);
 
   const Cut& of(size_t parameter) const { return cuts_[parameter]; }
   int shards() const { return shards_; }

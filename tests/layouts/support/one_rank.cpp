@@ -77,7 +77,7 @@ class OneRank {
       }
       const std::vector<Tensor> grads =
           parallel::reduce_gradients(tree.take(), parallel::consecutive_shards(run_.shards, 1), nullptr,
-                                     parallel::Keepers(parameters.size(), 0, 1));
+                                     parallel::GradientPlacements(parameters.size(), 0, 1));
       StepRecord result;
       result.loss = static_cast<float>(loss.value() / static_cast<double>(batch.valid));
       result.norm = optim::norm_of(optim::square_sum(grads));

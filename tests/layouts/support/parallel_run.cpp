@@ -191,10 +191,10 @@ class RankRun {
     const bool is_over_ranks = place_.layout.rank_major;
     const comm::NodePlan plan = is_over_ranks ? parallel::consecutive_shards(run_.shards, static_cast<int>(ranks))
                                               : parallel::consecutive_shards(run_.shards / ranks, 1);
-    std::vector<Tensor> grads =
-        parallel::reduce_gradients(tree.take(), plan, is_over_ranks ? &world_ : nullptr,
-                                   is_over_ranks ? parallel::Keepers(held_.size(), world_.rank(), world_.size())
-                                                 : parallel::Keepers(held_.size(), 0, 1));
+    std::vector<Tensor> grads = parallel::reduce_gradients(
+        tree.take(), plan, is_over_ranks ? &world_ : nullptr,
+        is_over_ranks ? parallel::GradientPlacements(held_.size(), world_.rank(), world_.size())
+                      : parallel::GradientPlacements(held_.size(), 0, 1));
     // The two uses of a tied table lie on the first and the last stage; they are added last, in forward order.
     for (size_t p = 0; p < held_.size(); ++p) {
       if (held_[p].spec.layer >= 0 || place_.pp.size() == 1 || !c_.tied) continue;

@@ -43,7 +43,7 @@ int64_t& of(RankMemory& memory, MemoryCategory category) { return memory.by_cate
 bool is_every_round(const Config& config) { return config.parallelism.data_parallel_schedule == "every_round"; }
 
 // Whether masters, optimizer state and reduced gradients lie in memory that outlives a rank, once per host
-// (lasting_state.h).
+// (surviving_state.h).
 bool outlives_ranks(const Config& config, const StepPlan& plan) {
   return config.training.survive_rank_loss && plan.is_shared && plan.ranks > 1;
 }
@@ -385,7 +385,7 @@ int64_t StepPlanner::State::exchange_memory(const StepPlan& plan, int64_t rank) 
                      // a large parameter
   int64_t coming_in = 0;  // of one bucket
   for (const parallel::GradientBucket& bucket : parallel::buckets_of(
-           layout, parallel::Keepers(layout.size(), static_cast<int>(rank), static_cast<int>(ranks)))) {
+           layout, parallel::GradientPlacements(layout.size(), static_cast<int>(rank), static_cast<int>(ranks)))) {
     const int64_t bytes = kF32 * bucket.numel;
     const size_t first = bucket.parts[0].parameter;
     const int64_t finished =
@@ -464,10 +464,10 @@ double StepPlanner::State::sent_gradients(const StepPlan& plan) {
     if (layout[p].empty()) continue;
     const Division division = division_of(parameters[p], plan, 0);
     const auto adding = static_cast<double>(division.adders), parts = static_cast<double>(division.stored_parts()),
-               keepers = adding / parts;
+               placements = adding / parts;
     const double kept = static_cast<double>(kF32 * numel_of(layout[p][0])) / parts;
-    bytes +=
-        static_cast<double>(nodes * dense_bytes({layout[p]})) * (adding - 1) / adding + kept * (keepers - 1) / keepers;
+    bytes += static_cast<double>(nodes * dense_bytes({layout[p]})) * (adding - 1) / adding +
+             kept * (placements - 1) / placements;
   }
   return bytes;
 }

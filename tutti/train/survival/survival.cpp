@@ -1,8 +1,8 @@
 #include "tutti/train/survival/survival.h"
 
 #include "tutti/optim/optimizer.h"
-#include "tutti/train/survival/lasting_run.h"
 #include "tutti/train/survival/planted_loss.h"
+#include "tutti/train/survival/surviving_run.h"
 
 namespace tutti::train {
 
@@ -23,7 +23,7 @@ std::string state_left_in(const Survivors* survivors) { return survivors == null
 std::unique_ptr<Survival> make_survival(Survivors* survivors, comm::ProcessGroup* group, const Config& config,
                                         const nn::Module& model, size_t extra_bytes) {
   if (survivors == nullptr) return std::make_unique<Survival>();
-  return std::make_unique<LastingRun>(*survivors, *group, config, model, extra_bytes);
+  return std::make_unique<SurvivingRun>(*survivors, *group, config, model, extra_bytes);
 }
 
 }  // namespace tutti::train

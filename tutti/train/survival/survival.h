@@ -1,7 +1,7 @@
 // Survival: how a run takes its steps so that it outlives a rank (docs/surviving.md).
 //
 // Every run has one, and nobody asks which: Survival itself is that of a run that ends with its ranks. It keeps nothing
-// and steps the optimizer; LastingRun is the other one.
+// and steps the optimizer; SurvivingRun is the other one.
 #pragma once
 
 #include <cstddef>

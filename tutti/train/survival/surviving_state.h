@@ -1,4 +1,4 @@
-// LastingState: the memory of a run that outlives its ranks (docs/surviving.md): masters, optimizer state, reduced
+// SurvivingState: the memory of a run that outlives its ranks (docs/surviving.md): masters, optimizer state, reduced
 // gradients and the record of a step, in the job's memory file, which all ranks of the host map.
 //
 // The elements of each parameter are stepped in blocks of 256 KiB of the master. A block remembers the last step that
@@ -22,13 +22,13 @@
 
 namespace tutti::train {
 
-class LastingState {
+class SurvivingState {
  public:
   // The state of these parameters, each with `states` tensors of the optimizer, and `extra_bytes` of what else a step
   // changes. All ranks of the job give the same. EnvironmentError when the host has too little memory, UsageError when
   // ranks of an earlier team had other parameters.
-  LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states,
-               int64_t extra_bytes = 0);
+  SurvivingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters, size_t states,
+                 int64_t extra_bytes = 0);
 
   // The whole of a parameter's master, of one of its states, and of its reduced gradient, which a rank writes before it
   // has prepared a step.

@@ -1,4 +1,4 @@
-#include "tutti/train/survival/lasting_state.h"
+#include "tutti/train/survival/surviving_state.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -20,7 +20,7 @@ std::vector<nn::NamedParameter> parameters(int64_t rows = kRows) {
 }
 
 // An update that cannot be done twice: the master becomes 3 x master + gradient, the state counts.
-void update(const LastingState::Piece& piece) {
+void update(const SurvivingState::Piece& piece) {
   for (int64_t i = 0; i < piece.master.numel(); ++i) {
     float* const master = piece.master.data<float>();
     master[i] = 3 * master[i] + piece.gradient.data<float>()[i];
@@ -28,7 +28,7 @@ void update(const LastingState::Piece& piece) {
   }
 }
 
-void fill(const LastingState& state) {
+void fill(const SurvivingState& state) {
   for (size_t p = 0; p < 2; ++p) {
     for (int64_t i = 0; i < state.master(p).numel(); ++i) {
       state.master(p).data<float>()[i] = static_cast<float>(i % 97);
@@ -37,7 +37,7 @@ void fill(const LastingState& state) {
   }
 }
 
-void expect_stepped_once(const LastingState& state, const std::string& what) {
+void expect_stepped_once(const SurvivingState& state, const std::string& what) {
   int64_t wrong = 0;
   for (size_t p = 0; p < 2; ++p) {
     for (int64_t i = 0; i < state.master(p).numel(); ++i)
@@ -47,9 +47,9 @@ void expect_stepped_once(const LastingState& state, const std::string& what) {
   EXPECT_EQ(wrong, 0) << what;
 }
 
-TEST(LastingState, HasABlockOfEachPartOfAParameterAndSharesThemOut) {
+TEST(SurvivingState, HasABlockOfEachPartOfAParameterAndSharesThemOut) {
   const auto list = parameters();
-  const LastingState state(comm::JobFile::create(2), list, 2);
+  const SurvivingState state(comm::JobFile::create(2), list, 2);
   ASSERT_EQ(state.blocks().size(), 4u);
   EXPECT_EQ(state.blocks()[2].end, kRows * kColumns);
   EXPECT_EQ(state.blocks()[0].end, kSurvivalBlock);
@@ -60,26 +60,26 @@ TEST(LastingState, HasABlockOfEachPartOfAParameterAndSharesThemOut) {
   EXPECT_EQ(state.index_of(parameters()[0].parameter), -1);
 }
 
-TEST(LastingState, IsRefusedToRanksWithOtherParameters) {
+TEST(SurvivingState, IsRefusedToRanksWithOtherParameters) {
   const auto job = comm::JobFile::create(2);
-  const LastingState state(job, parameters(), 1);
-  EXPECT_NE(message_of([&] { LastingState(job, parameters(kRows - 1), 1); }).find("other parameters"),
+  const SurvivingState state(job, parameters(), 1);
+  EXPECT_NE(message_of([&] { SurvivingState(job, parameters(kRows - 1), 1); }).find("other parameters"),
             std::string::npos);
 }
 
 // A process is killed in the middle of a block, or between blocks; two others restore and finish, of which the first
 // one is killed too.
-TEST(LastingState, WhoeverComesFinishesAStepThatWasCommitted) {
+TEST(SurvivingState, WhoeverComesFinishesAStepThatWasCommitted) {
   for (int killed_in = 0; killed_in < 4; ++killed_in) {
     for (const bool half : {false, true}) {
       const auto job = comm::JobFile::create(3);
-      LastingState state(job, parameters(), 1);
+      SurvivingState state(job, parameters(), 1);
       fill(state);
       state.set_applied(4);
       const auto finish = [&](int slot, int killed_at) {
         for (int s = 0; s < 3; ++s) state.restore(s, 5);
         for (size_t b = 0; b < state.blocks().size(); ++b) {
-          state.apply(b, 5, slot, [&](const LastingState::Piece& piece) {
+          state.apply(b, 5, slot, [&](const SurvivingState::Piece& piece) {
             if (static_cast<int>(b) != killed_at) return update(piece);
             const int64_t some = half ? piece.master.numel() / 2 : 0;
             const auto part = [&](const Tensor& t) { return t.view_as({some}, {1}, t.offset()); };

@@ -1,4 +1,4 @@
-#include "tutti/train/survival/lasting_state.h"
+#include "tutti/train/survival/surviving_state.h"
 
 #include <algorithm>
 
@@ -16,10 +16,10 @@ constexpr int64_t rounded(int64_t n, int64_t unit) { return (n + unit - 1) / uni
 }  // namespace
 
 // [header | extra of two steps | applied step of each block | undo records | masters | states ... | gradients]
-LastingState::LastingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters,
-                           size_t states, int64_t extra_bytes)
+SurvivingState::SurvivingState(std::shared_ptr<comm::JobFile> job, const std::vector<nn::NamedParameter>& parameters,
+                               size_t states, int64_t extra_bytes)
     : job_(std::move(job)), states_(states), extra_bytes_(rounded(extra_bytes, 8)) {
-  uint64_t layout = hash64("lasting state") + states + static_cast<uint64_t>(extra_bytes_) * 131;
+  uint64_t layout = hash64("surviving state") + states + static_cast<uint64_t>(extra_bytes_) * 131;
   for (const nn::NamedParameter& p : parameters) {
     TUTTI_ASSERT(p.parameter.dtype() == DType::f32, "the master of '{}' is no f32", p.name);
     const int64_t numel = p.parameter.numel();
@@ -49,36 +49,36 @@ LastingState::LastingState(std::shared_ptr<comm::JobFile> job, const std::vector
               "job must have one configuration");
 }
 
-Tensor LastingState::tensor_at(int64_t array, size_t parameter) const {
+Tensor SurvivingState::tensor_at(int64_t array, size_t parameter) const {
   const Place& place = places_[parameter];
   return Tensor::from_memory(arrays_at_ + array * array_bytes_ + place.offset, place.sizes, DType::f32,
                              [job = job_] {});
 }
 
-Tensor LastingState::master(size_t parameter) const { return tensor_at(0, parameter); }
-Tensor LastingState::state(size_t parameter, size_t which) const {
+Tensor SurvivingState::master(size_t parameter) const { return tensor_at(0, parameter); }
+Tensor SurvivingState::state(size_t parameter, size_t which) const {
   return tensor_at(1 + static_cast<int64_t>(which), parameter);
 }
-Tensor LastingState::gradient(size_t parameter) const {
+Tensor SurvivingState::gradient(size_t parameter) const {
   return tensor_at(1 + static_cast<int64_t>(states_), parameter);
 }
 
-int64_t LastingState::index_of(const nn::Parameter& parameter) const {
+int64_t SurvivingState::index_of(const nn::Parameter& parameter) const {
   for (size_t i = 0; i < places_.size(); ++i) {
     if (places_[i].identity == parameter.identity()) return static_cast<int64_t>(i);
   }
   return -1;
 }
 
-bool LastingState::is_applied(size_t block, int64_t step) const {
+bool SurvivingState::is_applied(size_t block, int64_t step) const {
   return applied_[block].load(std::memory_order_acquire) == step;
 }
 
-void LastingState::set_applied(int64_t step) {
+void SurvivingState::set_applied(int64_t step) {
   for (size_t b = 0; b < blocks_.size(); ++b) applied_[b].store(step, std::memory_order_release);
 }
 
-LastingState::Piece LastingState::piece_of(size_t parameter, int64_t begin, int64_t end) const {
+SurvivingState::Piece SurvivingState::piece_of(size_t parameter, int64_t begin, int64_t end) const {
   const auto part = [&](const Tensor& whole) { return whole.view_as({end - begin}, {1}, whole.offset() + begin); };
   Piece piece{
       .parameter = parameter, .master = part(master(parameter)), .gradient = part(gradient(parameter)), .state = {}};
@@ -87,7 +87,7 @@ LastingState::Piece LastingState::piece_of(size_t parameter, int64_t begin, int6
 }
 
 // What a step changes: the master and the states.
-std::vector<std::span<std::byte>> LastingState::bytes_of(const Block& block) const {
+std::vector<std::span<std::byte>> SurvivingState::bytes_of(const Block& block) const {
   std::vector<std::span<std::byte>> pieces;
   for (size_t array = 0; array < 1 + states_; ++array) {
     pieces.emplace_back(
@@ -97,11 +97,11 @@ std::vector<std::span<std::byte>> LastingState::bytes_of(const Block& block) con
   return pieces;
 }
 
-comm::UndoRecord LastingState::undo(int slot) const {
+comm::UndoRecord SurvivingState::undo(int slot) const {
   return {undo_at_ + slot * undo_bytes_, static_cast<int64_t>(1 + states_) * kSurvivalBlock * 4};
 }
 
-void LastingState::apply(size_t block, int64_t step, int slot, const Update& update) {
+void SurvivingState::apply(size_t block, int64_t step, int slot, const Update& update) {
   if (is_applied(block, step)) return;
   const Block& b = blocks_[block];
   undo(slot).save({.block = static_cast<int64_t>(block), .step = step}, bytes_of(b));
@@ -113,7 +113,7 @@ void LastingState::apply(size_t block, int64_t step, int slot, const Update& upd
   applied_[block].store(step, std::memory_order_release);
 }
 
-void LastingState::restore(int slot, int64_t step) {
+void SurvivingState::restore(int slot, int64_t step) {
   const auto held = undo(slot).held();
   if (!held || held->step != step || is_applied(static_cast<size_t>(held->block), step)) return;
   undo(slot).restore(bytes_of(blocks_[static_cast<size_t>(held->block)]));

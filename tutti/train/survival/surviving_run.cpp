@@ -1,4 +1,4 @@
-#include "tutti/train/survival/lasting_run.h"
+#include "tutti/train/survival/surviving_run.h"
 
 #include <algorithm>
 #include <map>
@@ -32,8 +32,8 @@ std::vector<nn::NamedParameter> trained_parameters(const nn::Module& model) {
 
 }  // namespace
 
-LastingRun::LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model,
-                       size_t extra_bytes)
+SurvivingRun::SurvivingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config,
+                           const nn::Module& model, size_t extra_bytes)
     : survivors_(survivors),
       group_(group),
       state_(survivors.job, trained_parameters(model), config.optimizer.name == "sgd" ? 1 : 2,
@@ -41,7 +41,7 @@ LastingRun::LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Co
       is_begun_(!survivors.job->text().empty()),
       last_step_(config.training.steps) {}
 
-Survival::MasterMemory LastingRun::master_memory() const {
+Survival::MasterMemory SurvivingRun::master_memory() const {
   return [this](const nn::NamedParameter& p) {
     const int64_t i = state_.index_of(p.parameter);
     return i < 0 ? Tensor() : state_.master(static_cast<size_t>(i));
@@ -49,7 +49,7 @@ Survival::MasterMemory LastingRun::master_memory() const {
 }
 
 // An optimizer asks for the states of a parameter one after the other.
-Survival::StateMemory LastingRun::state_memory() const {
+Survival::StateMemory SurvivingRun::state_memory() const {
   return [this, asked = std::map<int64_t, size_t>()](const nn::NamedParameter& p, std::string_view what) mutable {
     const int64_t i = state_.index_of(p.parameter);
     const size_t which = asked[i]++;
@@ -58,14 +58,14 @@ Survival::StateMemory LastingRun::state_memory() const {
   };
 }
 
-void LastingRun::share_masters(const nn::Module& model) const {
+void SurvivingRun::share_masters(const nn::Module& model) const {
   for (const nn::NamedParameter& p : model.named_parameters()) {
     if (const int64_t i = state_.index_of(p.parameter); i >= 0)
       p.parameter.set_master(state_.master(static_cast<size_t>(i)));
   }
 }
 
-void LastingRun::begin(const TrainState& state, const optim::Optimizer& optimizer, std::span<const std::byte> extra) {
+void SurvivingRun::begin(const TrainState& state, const optim::Optimizer& optimizer, std::span<const std::byte> extra) {
   if (is_begun_) return;
   TrainState left = state;
   left.inputs.corpus.files.clear();  // which only the first rank has read
@@ -87,7 +87,7 @@ void LastingRun::begin(const TrainState& state, const optim::Optimizer& optimize
   committed_ = facts.step;
 }
 
-std::optional<Survival::Left> LastingRun::recover(optim::Optimizer& optimizer) {
+std::optional<Survival::Left> SurvivingRun::recover(optim::Optimizer& optimizer) {
   if (!is_begun_) return std::nullopt;
   const TraceSpan span(TraceCategory::annotation, "recover the step of another team");
   group_.barrier();  // nobody of the teams before votes any more
@@ -114,11 +114,11 @@ std::optional<Survival::Left> LastingRun::recover(optim::Optimizer& optimizer) {
 }
 
 // Each rank steps its blocks, those that a rank before has not.
-void LastingRun::apply(const StepFacts& facts, optim::Optimizer& optimizer) {
+void SurvivingRun::apply(const StepFacts& facts, optim::Optimizer& optimizer) {
   if (facts.optimizer_steps > 0) optimizer.begin_step(facts.optimizer_steps, facts.lr, facts.grad_scale);
-  const LastingState::Range mine = state_.blocks_of(survivors_.rank, group_.size());
+  const SurvivingState::Range mine = state_.blocks_of(survivors_.rank, group_.size());
   for (size_t b = mine.begin; b < mine.end; ++b) {
-    state_.apply(b, facts.step, survivors_.rank, [&](const LastingState::Piece& piece) {
+    state_.apply(b, facts.step, survivors_.rank, [&](const SurvivingState::Piece& piece) {
       optimizer.step_piece(piece.parameter, piece.master, piece.gradient, piece.state);
     });
   }
@@ -129,10 +129,10 @@ void LastingRun::apply(const StepFacts& facts, optim::Optimizer& optimizer) {
 
 // Where gradients are divided, a rank has its part and writes that; else all ranks have the whole, and each writes the
 // blocks that it will step.
-void LastingRun::write_gradients(std::span<const Tensor> stored) {
-  const LastingState::Range mine = state_.blocks_of(survivors_.rank, group_.size());
+void SurvivingRun::write_gradients(std::span<const Tensor> stored) {
+  const SurvivingState::Range mine = state_.blocks_of(survivors_.rank, group_.size());
   for (size_t b = mine.begin; b < mine.end; ++b) {
-    const LastingState::Block& block = state_.blocks()[b];
+    const SurvivingState::Block& block = state_.blocks()[b];
     const Tensor& gradient = stored[block.parameter];
     if (!gradient.defined() || dist::is_dtensor(gradient)) continue;
     const auto part = [&](const Tensor& whole) {
@@ -147,8 +147,8 @@ void LastingRun::write_gradients(std::span<const Tensor> stored) {
   }
 }
 
-void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer,
-                      std::span<const std::byte> extra) {
+void SurvivingRun::step(std::span<const Tensor> gradients, const StepFacts& facts, optim::Optimizer& optimizer,
+                        std::span<const std::byte> extra) {
   const NoGradScope no_grad;
   optimizer.check_step(gradients, facts.lr, facts.grad_scale);
   write_gradients(gradients);
@@ -184,7 +184,7 @@ void LastingRun::step(std::span<const Tensor> gradients, const StepFacts& facts,
   apply(facts, optimizer);
 }
 
-void LastingRun::add_memory(MemoryStatistics& memory) const {
+void SurvivingRun::add_memory(MemoryStatistics& memory) const {
   const auto add = [&](MemoryCategory category, int64_t bytes) {
     const int64_t mine = bytes / group_.size();
     memory.peak_bytes += mine;
@@ -197,20 +197,20 @@ void LastingRun::add_memory(MemoryStatistics& memory) const {
   add(MemoryCategory::workspace, state_.nbytes() - array * (2 + states));
 }
 
-void LastingRun::note_beginning() {
+void SurvivingRun::note_beginning() {
   int64_t none = 0;
   state_.step_began_ns().compare_exchange_strong(none, comm::monotonic_ns());
 }
 
-void LastingRun::note_finished(int64_t step) {
+void SurvivingRun::note_finished(int64_t step) {
   if (!is_first()) return;
   state_.told_deaths().store(static_cast<int64_t>(told_));
   state_.finished().store(step);
 }
 
-bool LastingRun::is_lost_at(std::string_view point, int64_t step) const { return train::is_lost_at(point, step); }
+bool SurvivingRun::is_lost_at(std::string_view point, int64_t step) const { return train::is_lost_at(point, step); }
 
-std::vector<LostRank> LastingRun::untold() const {
+std::vector<LostRank> SurvivingRun::untold() const {
   std::vector<LostRank> lost;
   const std::vector<comm::RankDeath> deaths = survivors_.job->deaths();
   const int64_t now = comm::monotonic_ns();

@@ -1,4 +1,4 @@
-// LastingRun: the steps of a run that outlives a rank (docs/surviving.md), as one rank of a team takes them.
+// SurvivingRun: the steps of a run that outlives a rank (docs/surviving.md), as one rank of a team takes them.
 #pragma once
 
 #include <functional>
@@ -9,18 +9,18 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/nn/module.h"
-#include "tutti/train/survival/lasting_state.h"
 #include "tutti/train/survival/survival.h"
+#include "tutti/train/survival/surviving_state.h"
 #include "tutti/train/survival/survivors.h"
 
 namespace tutti::train {
 
-class LastingRun final : public Survival {
+class SurvivingRun final : public Survival {
  public:
   // `model` has no values yet; `survivors` and `group` must outlive this. `extra_bytes`: of what a step changes beside
   // parameters and optimizer.
-  LastingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model,
-             size_t extra_bytes);
+  SurvivingRun(Survivors& survivors, comm::ProcessGroup& group, const Config& config, const nn::Module& model,
+               size_t extra_bytes);
 
   bool holds_state() const override { return true; }
   MasterMemory master_memory() const override;
@@ -59,7 +59,7 @@ class LastingRun final : public Survival {
 
   Survivors& survivors_;
   comm::ProcessGroup& group_;
-  LastingState state_;
+  SurvivingState state_;
   const bool is_begun_;
   const int64_t last_step_;   // of the run
   int64_t committed_ = 0;     // of the last recover() or step()
