@@ -41,7 +41,9 @@ TEST(ConfigFuzz, DamagedFilesAreUnderstoodOrRefused) {
       read_toml(config, text, "a.toml");
       EXPECT_NO_THROW(to_toml(config)) << "seed " << seed;
     } catch (const UsageError& error) {
-      EXPECT_EQ(std::string(error.what()).rfind("a.toml:", 0), 0u) << "seed " << seed << ": " << error.what();
+      std::string said = error.what();
+      if (said.find("things are wrong") < said.find('\n')) said.erase(0, said.find('\n') + 1);  // a line each follows
+      EXPECT_EQ(said.find_first_not_of(' '), said.find("a.toml:")) << "seed " << seed << ": " << error.what();
     }
   }
 }
