@@ -21,6 +21,7 @@
 #include "tutti/ops/tensor_operators.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/optim/optimizer.h"
+#include "tutti/parallel/fully_shard.h"
 #include "tutti/parallel/shards.h"
 #include "tutti/runtime/rank_context.h"
 
@@ -138,7 +139,12 @@ TEST(ShardOrders, TwoHundredRandomOrdersOfDeliveriesHaveTheSameBits) {
         const Overlap overlap = schedule == Schedule::once_a_step && turn % 2 == 1 ? Overlap::backward : Overlap::none;
         comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
           Numbers mine{seed + static_cast<uint32_t>(group.rank())};
-          Shards shards(8, &group, parameters(), schedule, overlap);
+          const std::vector<Tensor> leaves = parameters();
+          std::vector<ParameterClass> classes;  // whose exchanges follow each other on one group
+          if (turn % 3 == 2 && overlap == Overlap::none)
+            classes = {{.name = "a", .parameters = {leaves[3]}, .holders = &group, .nodes = 8},
+                       {.name = "b", .parameters = {leaves[0], leaves[2]}, .holders = &group, .nodes = 8}};
+          Shards shards(8, &group, leaves, schedule, overlap, classes);
           for (int step = 0; step < 2; ++step) {
             run_interleaved(shards, mine);
             const ShardSums sums = shards.finish();
@@ -236,6 +242,15 @@ TEST(ShardOrders, ALaterShardWithOtherUsesIsAnErrorOnAllRanks) {
   });
 }
 
+struct Regression final : nn::Module {
+  nn::Child<nn::Linear> first{this, "first", 6, 5}, second{this, "second", 5, 1};
+  Tensor losses(int64_t step, int64_t shard) const {
+    const Tensor x = uniform({4, 6}, random_key("x", 0, static_cast<uint32_t>(step), static_cast<uint32_t>(shard)));
+    const Tensor error = sub(sum(second(mul(first(x), first(x))), {.dims = {1}}), 1.0);
+    return mul(error, error);
+  }
+};
+
 TEST(ShardsOfAStep, AreRunByALoopThatAddsEachOfThem) {
   for (const int ranks : {1, 2, 3, 5}) {
     for (const Schedule schedule : {Schedule::once_a_step, Schedule::every_round}) {
@@ -277,6 +292,100 @@ TEST(ShardsOfAStep, ALoopThatIsLeftByAnExceptionAbandonsTheStep) {
   });
 }
 
+// What the first pass has brought must not be added to the second one.
+TEST(ShardsOfAStep, ALoopThatIsLeftByABreakAbandonsTheStep) {
+  for (const int64_t count : {1, 4}) {
+    Shards shards(count, nullptr, parameters());
+    for (Shard& shard : shards.step(1)) {
+      for (const auto& deliver : deliveries_of(shard.sink(), shard.index())) deliver();
+      if (shard.index() == count - 1) break;  // before it is added
+      shard.add(losses_of(shard.index()));
+    }
+    for (Shard& shard : shards.step(1)) {
+      for (const auto& deliver : deliveries_of(shard.sink(), shard.index())) deliver();
+      shard.add(losses_of(shard.index()));
+      if (shard.index() == count - 1) break;  // after all were added
+    }
+    expect_the_plain_tree(shards.finish(), count, "after a break");
+  }
+}
+
+// A step that one thread abandons is over for the shards of the others, too.
+TEST(ShardsOfAStep, AShardOfAnAbandonedStepIsRefused) {
+  Shards shards(2, nullptr, parameters());
+  {
+    Shard late = shards.open(1);
+    late.sink()->use(0, 0, gradient_of(1, 0, 0));
+    shards.abandon();
+    for (UseSink* const sink : {late.sink(), shards.sink()})
+      EXPECT_EQ(message([&] { sink->use(0, 0, gradient_of(1, 0, 0)); }),
+                "Shards: the step of shard 1 was abandoned; open the shard again");
+    EXPECT_EQ(message([&] { late.add(losses_of(1)); }),
+              "Shards: the step of shard 1 was abandoned; open the shard again");
+  }
+  for (Shard& shard : shards.step(1)) {
+    for (const auto& deliver : deliveries_of(shard.sink(), shard.index())) deliver();
+    shard.add(losses_of(shard.index()));
+  }
+  expect_the_plain_tree(shards.finish(), 2, "after an abandoned step");
+}
+
+TEST(ShardsOfAStep, RandomNumbersOfAShardDoNotComeTwice) {
+  Shards shards(2, nullptr, parameters());
+  std::vector<float> drawn;
+  {
+    const Shard shard = shards.open(1, 7);
+    for (int i = 0; i < 2; ++i) drawn.push_back(uniform({1}).data<float>()[0]);
+  }
+  EXPECT_NE(drawn[0], drawn[1]);
+  EXPECT_EQ(message([&] { shards.open(1, 7); }),
+            "Shards::open: shard 1 was opened before in this step, and its random numbers would come again; draw in "
+            "the first opening, and give no step to the others");
+  EXPECT_EQ(message([&] { shards.open(1); }), "nothing was thrown");
+}
+
+TEST(ShardsOfAStep, OneThreadRunsShardsOfDividedParameters) {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    nn::Linear model(4, 3);
+    fully_shard(model);
+    nn::initialize(model);
+    Shards shards(4, &group, nn::leaves_of(model.named_parameters()));
+    const std::vector<int64_t>& local = shards.local_shards();
+    const Shard shard = shards.open(local[0]);
+    RankContext& rank = RankContext::current();
+    std::string said;
+    std::thread other([&] {
+      const RankContext::Scope scope(rank);
+      said = message([&] { shards.open(local[1]); });
+    });
+    other.join();
+    EXPECT_NE(said.find("is open on another thread, and fully_shard() has divided the parameters"), std::string::npos)
+        << said;
+    EXPECT_NE(message([&] { shards.add(ones({1}, DType::f64)); }).find("expected f32"), std::string::npos);
+  });
+}
+
+// A model whose last call of fully_shard() takes no parameter joins the groups of its blocks all the same.
+TEST(ShardsOfAStep, RoundsAreThoseOfAModelThatWasPutTogetherLater) {
+  for (const int ranks : {1, 2, 3}) {
+    comm::run_ranks(ranks,
+                    [&](comm::ProcessGroup& group) {
+                      seed_all(3);
+                      Regression model;
+                      fully_shard(*model.first);
+                      fully_shard(*model.second);
+                      Shards shards(4, &group, nn::leaves_of(model.named_parameters()));
+                      fully_shard(model);
+                      nn::initialize(model);
+                      for (int64_t step = 1; step <= 2; ++step) {
+                        for (Shard& shard : shards.step(step)) shard.backward(model.losses(step, shard.index()), 0.25);
+                        EXPECT_TRUE(std::isfinite(shards.finish().norm));
+                      }
+                    },
+                    {.transport = "gloo"});
+  }
+}
+
 TEST(ShardsOfAStep, ABodyThatForgetsItsShardIsAnErrorOnAllRanksThatMeetInRounds) {
   comm::run_ranks(2, [](comm::ProcessGroup& group) {
     Shards shards(4, &group, parameters(), Schedule::every_round);
@@ -314,7 +423,7 @@ TEST(ShardsOfAStep, WrongUseIsRefused) {
   EXPECT_EQ(message([&] { two.sink()->use(0, 0, gradient_of(2, 0, 0)); }),
             "Shards: a gradient of parameter 0 arrives from shard 2, which was added before");
   EXPECT_EQ(message([&] { shards.step(2); }),
-            "Shards::step: 1 of this rank's 4 shards were added to a step that has not ended; call finish(), or "
+            "Shards::step: 2 of this rank's 4 shards were begun in a step that has not ended; call finish(), or "
             "abandon()");
   EXPECT_EQ(message([&] { shards.set_reduce_scatter_max_input_buffers(3); }),
             "set_reduce_scatter_max_input_buffers: 1 shards of the step were added; call it between steps");
@@ -333,6 +442,13 @@ TEST(ParameterClasses, ThatDoNotFitAreRefused) {
             "Shards: parameter 1 is in two classes, one of them 'b'");
   EXPECT_EQ(make({{.name = "late", .parameters = {leaves[1]}, .nodes = 2}}),
             "Shards: this rank has 4 shards and 2 nodes of the class 'late'; expected as many");
+  EXPECT_EQ(
+      message([&] {
+        Shards(4, nullptr, leaves, Schedule::once_a_step, Overlap::backward,
+               {{.name = "late", .parameters = {leaves[1]}, .nodes = 4}});
+      }),
+      "Shards: gradients of 2 classes cannot move under backward, since ranks would not begin to exchange them in "
+      "one order; expected the overlap none");
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     EXPECT_EQ(message([&] {
                 Shards(4, &group, leaves, Schedule::once_a_step, Overlap::none,
@@ -361,15 +477,6 @@ TEST(ParameterClasses, HaveTheBitsOfOneClass) {
     }
   }
 }
-
-struct Regression final : nn::Module {
-  nn::Child<nn::Linear> first{this, "first", 6, 5}, second{this, "second", 5, 1};
-  Tensor losses(int64_t step, int64_t shard) const {
-    const Tensor x = uniform({4, 6}, random_key("x", 0, static_cast<uint32_t>(step), static_cast<uint32_t>(shard)));
-    const Tensor error = sub(sum(second(mul(first(x), first(x))), {.dims = {1}}), 1.0);
-    return mul(error, error);
-  }
-};
 
 // What finish_step() does is what its parts do, for every kind of norm and on every number of ranks.
 TEST(FinishStep, StepsTheOptimizerWithClippedGradients) {

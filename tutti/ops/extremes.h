@@ -28,21 +28,21 @@ Tensor argmax(const Tensor& x, const ArgOptions& options = {});
 Tensor argmin(const Tensor& x, const ArgOptions& options = {});
 
 // Over one dim: amax(x, 1), argmax(x, -1, true).
-#define TUTTI_OVER_ONE_DIM(op, Options)                                             \
-  template <Integer Dim>                                                            \
-  Tensor op(const Tensor& x, Dim dim, bool keepdim = false) {                       \
-    return op(x, Options{.dims = {static_cast<int64_t>(dim)}, .keepdim = keepdim}); \
+#define TUTTI_OVER_ONE_DIM(op, Options)                                 \
+  template <Integer Dim>                                                \
+  Tensor op(const Tensor& x, Dim dim, bool keepdim = false) {           \
+    return op(x, Options{.dims = {to_int64(dim)}, .keepdim = keepdim}); \
   }
 TUTTI_OVER_ONE_DIM(amax, ExtremeOptions)
 TUTTI_OVER_ONE_DIM(amin, ExtremeOptions)
 #undef TUTTI_OVER_ONE_DIM
 template <Integer Dim>
 Tensor argmax(const Tensor& x, Dim dim, bool keepdim = false) {
-  return argmax(x, ArgOptions{.dim = static_cast<int64_t>(dim), .keepdim = keepdim});
+  return argmax(x, ArgOptions{.dim = to_int64(dim), .keepdim = keepdim});
 }
 template <Integer Dim>
 Tensor argmin(const Tensor& x, Dim dim, bool keepdim = false) {
-  return argmin(x, ArgOptions{.dim = static_cast<int64_t>(dim), .keepdim = keepdim});
+  return argmin(x, ArgOptions{.dim = to_int64(dim), .keepdim = keepdim});
 }
 
 }  // namespace tutti

@@ -30,10 +30,10 @@ Tensor any(const Tensor& x, const ReduceOptions& options = {});
 Tensor all(const Tensor& x, const ReduceOptions& options = {});
 
 // Over one dim, as in PyTorch: sum(x, 1), sum(x, -1, true).
-#define TUTTI_OVER_ONE_DIM(op, Options)                                             \
-  template <Integer Dim>                                                            \
-  Tensor op(const Tensor& x, Dim dim, bool keepdim = false) {                       \
-    return op(x, Options{.dims = {static_cast<int64_t>(dim)}, .keepdim = keepdim}); \
+#define TUTTI_OVER_ONE_DIM(op, Options)                                 \
+  template <Integer Dim>                                                \
+  Tensor op(const Tensor& x, Dim dim, bool keepdim = false) {           \
+    return op(x, Options{.dims = {to_int64(dim)}, .keepdim = keepdim}); \
   }
 TUTTI_OVER_ONE_DIM(sum, ReduceOptions)
 TUTTI_OVER_ONE_DIM(prod, ReduceOptions)

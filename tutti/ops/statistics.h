@@ -27,15 +27,15 @@ Tensor stddev(const Tensor& x, const VarOptions& options = {});
 // place of PyTorch's functions stands `unbiased`: use the options.
 template <Integer Dim>
 Tensor mean(const Tensor& x, Dim dim, bool keepdim = false) {
-  return mean(x, MeanOptions{.dims = {static_cast<int64_t>(dim)}, .keepdim = keepdim});
+  return mean(x, MeanOptions{.dims = {to_int64(dim)}, .keepdim = keepdim});
 }
 template <Integer Dim>
 Tensor var(const Tensor& x, Dim dim) {
-  return var(x, VarOptions{.dims = {static_cast<int64_t>(dim)}});
+  return var(x, VarOptions{.dims = {to_int64(dim)}});
 }
 template <Integer Dim>
 Tensor stddev(const Tensor& x, Dim dim) {
-  return stddev(x, VarOptions{.dims = {static_cast<int64_t>(dim)}});
+  return stddev(x, VarOptions{.dims = {to_int64(dim)}});
 }
 
 }  // namespace tutti

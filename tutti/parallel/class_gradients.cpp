@@ -105,15 +105,18 @@ void ClassGradients::add(size_t local, const ShardArrivals& arrivals) {
   if (!rounds_) tree_.end(arrivals);
   arrivals_[local] = arrivals;
   ++added_;
-  while (rounds_ && next_round_ < mine_.size() && arrivals_[next_round_]) {
-    meet(hash_of(tree_.layout()), [&] {
-      tree_.end(*arrivals_[next_round_]);  // an error of one shard is told to all ranks
-      UseGradients gradients = tree_.take_shard(mine_[next_round_]);
-      rounds_->add(&gradients, count_);
-    });
-    ++next_round_;
-  }
   if (overlaps() && added_ + 1 == mine_.size()) begin_exchange();
+}
+
+void ClassGradients::meet_round() {
+  if (!rounds_) return;
+  const NoGradScope no_grad;
+  meet(hash_of(tree_.layout()), [&] {
+    tree_.end(*arrivals_[next_round_]);  // an error of one shard is told to all ranks
+    UseGradients gradients = tree_.take_shard(mine_[next_round_]);
+    rounds_->add(&gradients, count_);
+  });
+  ++next_round_;
 }
 
 void ClassGradients::refuse(const std::string& why) {

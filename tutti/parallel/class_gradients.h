@@ -32,9 +32,11 @@ class ClassGradients {
   const EarlyBuckets& early_buckets() const { return early_; }
   void set_max_input_buffers(size_t count) { max_input_buffers_ = count; }
 
-  // Shard `local` of this rank has brought what `arrivals` says; shards come in any order. With every_round, exchanges
-  // the rounds whose shards, and those of all rounds before, have come; those calls are collective.
+  // Shard `local` of this rank has brought what `arrivals` says; shards come in any order. Local, but that with
+  // Overlap::backward ranks begin their exchange when only one shard is missing.
   void add(size_t local, const ShardArrivals& arrivals);
+  // With every_round, exchanges the next round, whose shard was added. Collective; elsewhere it does nothing.
+  void meet_round();
   // With every_round, makes this rank's collectives of a last round in which it has no shard.
   void skip();
   // Throws a UsageError with that text, in the place of the next round where ranks meet in rounds, so that all have it.

@@ -165,7 +165,10 @@ std::vector<GradientNode> GradientTree::take() {
 UseGradients GradientTree::take_shard(int64_t shard) {
   UseGradients gradients(of_leaf_.size());
   for (size_t p = 0; p < of_leaf_.size(); ++p) {
-    for (const size_t use : of_leaf_[p].forward) gradients[p].push_back(of_leaf_[p].uses[use].sums.take(shard));
+    // A shard that has not ended may have brought more, which its end will refuse.
+    for (const size_t use : of_leaf_[p].forward) {
+      if (use < of_leaf_[p].expected) gradients[p].push_back(of_leaf_[p].uses[use].sums.take(shard));
+    }
   }
   return gradients;
 }

@@ -40,15 +40,16 @@ std::unordered_map<const TensorImpl*, int32_t> index_of_each(const std::vector<T
   return places;
 }
 
-// The models whose groups of parameters ranks gather together, in rounds.
-std::vector<std::shared_ptr<ShardGroups>> gathered_models(const std::vector<Tensor>& parameters) {
-  std::vector<std::shared_ptr<ShardGroups>> models;
+std::vector<std::weak_ptr<ShardGroup>> groups_of(const std::vector<Tensor>& parameters) {
+  std::vector<std::weak_ptr<ShardGroup>> groups;
+  const ShardGroup* last = nullptr;  // a group's parameters stand together
   for (const Tensor& p : parameters) {
     const StoragePlacement* placement = storage_placement_of(p);
     const auto group = placement == nullptr ? nullptr : placement->group.lock();
-    if (group != nullptr && std::ranges::find(models, group->all) == models.end()) models.push_back(group->all);
+    if (group != nullptr && group.get() != last) groups.push_back(group);
+    last = group.get();
   }
-  return models;
+  return groups;
 }
 
 }  // namespace
@@ -58,14 +59,19 @@ class Shards::Sink final : public UseSink {
  public:
   Sink(Shards& owner, size_t local) : owner_(owner), local_(local) { begin(); }
   void begin() {
-    is_added_ = is_opened_ = false;
+    is_added_ = is_opened_ = is_begun_ = false;
     arrivals_.clear();
     for (const auto& c : owner_.classes_) arrivals_.push_back(c->tree().begin_shard(c->nodes()[local_]));
   }
   bool is_added() const { return is_added_; }
   void set_added() { is_added_ = true; }
   // Whether it is opened for the first time in this step.
-  bool open() { return !std::exchange(is_opened_, true); }
+  bool open() {
+    is_begun_ = true;
+    return !std::exchange(is_opened_, true);
+  }
+  bool is_opened() const { return is_opened_; }
+  bool is_begun() const { return is_begun_; }
   size_t local() const { return local_; }
   const ShardArrivals& arrivals(size_t of_class) const { return arrivals_[of_class]; }
 
@@ -75,6 +81,7 @@ class Shards::Sink final : public UseSink {
   }
   void use(int32_t leaf, int32_t position, Tensor grad) override {
     const std::lock_guard lock(owner_.mutex_);
+    check_is_opened();
     take(leaf, position, std::move(grad));
   }
   void finished(int32_t leaf) override {
@@ -84,8 +91,13 @@ class Shards::Sink final : public UseSink {
   void take(int32_t leaf, int32_t position, Tensor grad) {
     TUTTI_CHECK(!is_added_, "Shards: a gradient of parameter {} arrives from shard {}, which was added before", leaf,
                 owner_.local_[local_]);
+    is_begun_ = true;
     const Place place = owner_.places_[static_cast<size_t>(leaf)];
     owner_.classes_[place.of_class]->tree().use(arrivals_[place.of_class], place.index, position, std::move(grad));
+  }
+  // Another thread may have abandoned the step while this shard ran.
+  void check_is_opened() const {
+    TUTTI_CHECK(is_opened_, "Shards: the step of shard {} was abandoned; open the shard again", owner_.local_[local_]);
   }
   void finish(int32_t leaf) {
     const Place place = owner_.places_[static_cast<size_t>(leaf)];
@@ -98,7 +110,8 @@ class Shards::Sink final : public UseSink {
   Shards& owner_;
   const size_t local_;
   std::vector<ShardArrivals> arrivals_;  // by class
-  bool is_added_ = false, is_opened_ = false;
+  // is_begun_: something of it has come, or it was opened.
+  bool is_added_ = false, is_opened_ = false, is_begun_ = false;
 };
 
 class Shards::BoundSink final : public UseSink {
@@ -131,11 +144,16 @@ Shards::Shards(int64_t count, comm::ProcessGroup* group, const std::vector<Tenso
       parameters_(parameters),
       index_(index_of_each(parameters_)),
       places_(parameters_.size(), {0, -1}),
-      gathered_(gathered_models(parameters_)),
+      groups_(groups_of(parameters_)),
       sink_(std::make_unique<BoundSink>(*this)) {
   TUTTI_CHECK(overlap == Overlap::none || schedule == Schedule::once_a_step,
               "Shards: gradients that are exchanged every round cannot move under backward; expected the overlap none, "
               "or the schedule once_a_step");
+  TUTTI_CHECK(
+      overlap == Overlap::none || classes.empty(),
+      "Shards: gradients of {} classes cannot move under backward, since ranks would not begin to exchange them "
+      "in one order; expected the overlap none",
+      classes.size() + 1);
   for (size_t c = 0; c < classes.size(); ++c) {
     const ParameterClass& some = classes[c];
     TUTTI_CHECK(schedule == Schedule::every_round || ranks_ == 1 || some.nodes == count_,
@@ -215,13 +233,20 @@ UseSink* Shards::sink() { return sink_.get(); }
 // The shard of this thread; null when all were added.
 Shards::Sink* Shards::bound() {
   const auto mine = std::ranges::find(open_, std::this_thread::get_id(), &std::pair<std::thread::id, size_t>::first);
-  if (mine != open_.end()) return sinks_[mine->second].get();
+  if (mine != open_.end()) {
+    sinks_[mine->second]->check_is_opened();
+    return sinks_[mine->second].get();
+  }
   const auto next = std::ranges::find_if(sinks_, [](const auto& shard) { return !shard->is_added(); });
   return next == sinks_.end() ? nullptr : next->get();
 }
 
 size_t Shards::added() const {
   return static_cast<size_t>(std::ranges::count_if(sinks_, [](const auto& shard) { return shard->is_added(); }));
+}
+
+size_t Shards::begun() const {
+  return static_cast<size_t>(std::ranges::count_if(sinks_, [](const auto& shard) { return shard->is_begun(); }));
 }
 
 // What throws in one class ends the step of all.
@@ -242,6 +267,7 @@ auto Shards::or_abandon(const Call& call) {
 
 void Shards::reset() {
   for (const auto& shard : sinks_) shard->begin();
+  next_round_ = 0;
   loss_ = ExactSum(ExactTerm::value);
 }
 
@@ -251,7 +277,7 @@ void Shards::add(const Tensor& losses) {
   TUTTI_CHECK(shard != nullptr && !shard->is_added(),
               "Shards::add: this rank has {} shards, {} to {}, and all were added; call finish()", local_.size(),
               local_.front(), local_.back());
-  TUTTI_CHECK(gathered_.empty() || !open_.empty(),
+  TUTTI_CHECK(groups_.empty() || !open_.empty(),
               "Shards::add: fully_shard() has divided the parameters, so that ranks must run the same rounds; run each "
               "shard in the body of `for (Shard& shard : shards.step(number))`");
   add(*shard, losses);
@@ -264,14 +290,27 @@ void Shards::add(Sink& shard, const Tensor& losses) {
     TUTTI_CHECK(losses.dtype() == DType::f32, "Shards::add: the losses are {}; expected f32", describe(losses));
     dense = to_contiguous(dist::is_dtensor(losses) ? dist::full_tensor(losses) : losses);
     for (size_t c = 0; c < classes_.size(); ++c) classes_[c]->add(shard.local(), shard.arrivals(c));
+    loss_.add({dense.data<float>(), static_cast<size_t>(dense.numel())});
+    shard.set_added();
+    // All ranks exchange the classes of a round before the next round, in whatever order their shards come.
+    for (; next_round_ < sinks_.size() && sinks_[next_round_]->is_added(); ++next_round_) {
+      for (const auto& c : classes_) c->meet_round();
+    }
   });
-  loss_.add({dense.data<float>(), static_cast<size_t>(dense.numel())});
-  shard.set_added();
 }
 
 void Shards::refuse(const std::string& why) {
   const std::lock_guard lock(mutex_);
-  or_abandon([&] { classes_.front()->refuse(why); });
+  or_abandon([&] {
+    for (const auto& c : classes_) {
+      try {
+        c->refuse(why);
+      } catch (const UsageError&) {
+        // The ranks of this class have it; those of the others get it, too.
+      }
+    }
+    throw UsageError(why);
+  });
 }
 
 void Shards::abandon() {
@@ -327,12 +366,22 @@ size_t Shards::place_of(int64_t shard) const {
 
 Shard Shards::open(int64_t shard, std::optional<int64_t> step) { return Shard(*this, place_of(shard), step); }
 
+// The models whose groups of parameters ranks gather together. A group may have come into another model since.
+std::vector<std::shared_ptr<ShardGroups>> Shards::models() const {
+  std::vector<std::shared_ptr<ShardGroups>> models;
+  for (const auto& weak : groups_) {
+    const auto group = weak.lock();
+    if (group != nullptr && std::ranges::find(models, group->all) == models.end()) models.push_back(group->all);
+  }
+  return models;
+}
+
 void Shards::begin_round() const {
-  for (const auto& model : gathered_) model->begin_round();
+  for (const auto& model : models()) model->begin_round();
 }
 
 void Shards::replay_round() const {
-  for (const auto& model : gathered_) model->replay_round();
+  for (const auto& model : models()) model->replay_round();
 }
 
 // fully_shard() may have given the model other leaves since this was made.
@@ -342,21 +391,30 @@ void Shards::check_parameters() const {
 
 ShardsOfStep Shards::step(int64_t step) { return ShardsOfStep(*this, step); }
 
-Shard::Shard(Shards& shards, size_t local, std::optional<int64_t> step) : shards_(shards), local_(local) {
+Shard::Shard(Shards& shards, size_t local, std::optional<int64_t> step)
+    : shards_(shards), local_(local), thread_(std::this_thread::get_id()) {
   const std::lock_guard lock(shards_.mutex_);
   TUTTI_CHECK(!shards_.sinks_[local]->is_added(), "Shards::open: shard {} was added before", shards_.local_[local]);
-  const auto id = std::this_thread::get_id();
-  for (const auto& [thread, other] : shards_.open_)
-    TUTTI_CHECK(thread != id, "Shards::open: shard {} is open on this thread; end it before shard {} begins",
+  for (const auto& [thread, other] : shards_.open_) {
+    TUTTI_CHECK(thread != thread_, "Shards::open: shard {} is open on this thread; end it before shard {} begins",
                 shards_.local_[other], shards_.local_[local]);
+    TUTTI_CHECK(shards_.groups_.empty(),
+                "Shards::open: shard {} is open on another thread, and fully_shard() has divided the parameters, which "
+                "one thread of a rank uses; end it before shard {} begins",
+                shards_.local_[other], shards_.local_[local]);
+  }
+  TUTTI_CHECK(!step || !shards_.sinks_[local]->is_opened(),
+              "Shards::open: shard {} was opened before in this step, and its random numbers would come again; draw in "
+              "the first opening, and give no step to the others",
+              shards_.local_[local]);
   if (step) draws_ = std::make_unique<DrawScope>(*step, shards_.local_[local]);
   if (shards_.sinks_[local]->open()) shards_.begin_round();
-  shards_.open_.emplace_back(id, local);
+  shards_.open_.emplace_back(thread_, local);
 }
 
 Shard::~Shard() {
   const std::lock_guard lock(shards_.mutex_);
-  std::erase(shards_.open_, std::pair(std::this_thread::get_id(), local_));
+  std::erase(shards_.open_, std::pair(thread_, local_));
 }
 
 int64_t Shard::index() const { return shards_.local_[local_]; }
@@ -374,6 +432,7 @@ void Shard::add(const Tensor& losses) {
   const std::lock_guard lock(shards_.mutex_);
   Shards::Sink& shard = *shards_.sinks_[local_];
   TUTTI_CHECK(!shard.is_added(), "Shard::add: shard {} was added before", index());
+  shard.check_is_opened();
   shards_.add(shard, losses);
 }
 
@@ -381,19 +440,20 @@ ShardsOfStep::ShardsOfStep(Shards& shards, int64_t step)
     : shards_(shards), step_(step), exceptions_(std::uncaught_exceptions()) {
   shards.check_parameters();
   TUTTI_CHECK(step >= 0 && step < (int64_t{1} << 32), "Shards::step: step {}; expected 0 to 2^32 - 1", step);
-  TUTTI_CHECK(shards.added() == 0,
-              "Shards::step: {} of this rank's {} shards were added to a step that has not ended; call finish(), or "
+  TUTTI_CHECK(shards.begun() == 0,
+              "Shards::step: {} of this rank's {} shards were begun in a step that has not ended; call finish(), or "
               "abandon()",
-              shards.added(), shards.local_.size());
+              shards.begun(), shards.local_.size());
 }
 
 ShardsOfStep::~ShardsOfStep() {
+  const bool is_left = current_ != nullptr && shards_.added() < shards_.local_.size();  // by break or return
   current_.reset();
-  if (std::uncaught_exceptions() > exceptions_) {
+  if (is_left || std::uncaught_exceptions() > exceptions_) {
     try {
       shards_.abandon();
     } catch (const Error&) {
-      // The exception that leaves the loop says what happened.
+      // What leaves the loop says what happened.
     }
   }
 }

@@ -64,6 +64,7 @@ class Optimizer;
 namespace tutti::parallel {
 
 class ClassGradients;
+class ShardGroup;
 class ShardGroups;
 class Shards;
 class ShardsOfStep;
@@ -113,6 +114,7 @@ class Shard {
   Shard(Shards& shards, size_t local, std::optional<int64_t> step);
   Shards& shards_;
   const size_t local_;
+  const std::thread::id thread_;
   std::unique_ptr<DrawScope> draws_;
 };
 
@@ -155,14 +157,15 @@ class Shards {
   // The shards of this rank in step number `step`, 0 to 2^32 - 1, for a range-based loop whose body adds each: with
   // Shard::backward() or Shard::add(). With every_round, and where ranks gather parameters, every round is collective.
   // The end of the loop takes part in a round in which only others have a shard. A loop that is left by an exception
-  // abandons the step. UsageError when shards of another step were added and not finished, and naming a parameter that
-  // fully_shard() has sharded since this was made; from the loop, when its body
-  // has not added its shard.
+  // abandons the step, and so does one that is left before its last shard was added. UsageError when a shard of another
+  // step was begun and the step not finished, and naming a parameter that fully_shard() has sharded since this was
+  // made; from the loop, when its body has not added its shard.
   ShardsOfStep step(int64_t step);
   // One shard of this rank, 0 to V - 1, for programs that run several at once or in an order of their own: opened on
-  // the thread that runs it, once or several times before it is added. Random numbers are those of `step`, if given.
-  // Parameters that ranks gather need the order of step(). UsageError for a shard of another rank, and for one that was
-  // added.
+  // the thread that runs it, once or several times before it is added. Random numbers are those of `step`, if given,
+  // which only the first opening may do, since they would come again. Parameters that fully_shard() has divided need
+  // one thread, and the order of step(). UsageError for a shard of another rank, for one that was added, and for one
+  // that breaks these rules.
   Shard open(int64_t shard, std::optional<int64_t> step = {});
   // The sink for functions that run for many shards, such as compiled ones: it gets the uses of the shard that is open
   // on the calling thread, or else of the first that was not added. It is the same object in every step.
@@ -182,9 +185,10 @@ class Shards {
   EarlyBuckets early_buckets() const;
   // Drops what the shards of this step have brought, also uses of a backward that has thrown in the middle: the next
   // shard is the first of the step again. Not collective, but all ranks must begin the same step again. An add() or
-  // finish() that throws does this. With Overlap::backward other ranks may have begun to send by then: their backward
-  // or finish() throws a UsageError that says which rank has abandoned the step, and they must abandon it, too. So they
-  // do until the last call of finish(), also when a hook of a parameter throws there.
+  // finish() that fails in the middle does this; what they refuse at once changes nothing. With Overlap::backward other
+  // ranks may have begun to send by then: their backward or finish() throws a UsageError that says which rank has
+  // abandoned the step, and they must abandon it, too. So they do until the last call of finish(), also when a hook of
+  // a parameter throws there.
   void abandon();
 
  private:
@@ -195,6 +199,8 @@ class Shards {
 
   Sink* bound();
   size_t added() const;  // shards of the step
+  size_t begun() const;  // those of which something has come, or that were opened
+  std::vector<std::shared_ptr<ShardGroups>> models() const;
   void add(Sink& shard, const Tensor& losses);
   void refuse(const std::string& why);
   void check_parameters() const;
@@ -217,10 +223,11 @@ class Shards {
   };
   std::vector<Place> places_;                             // of each parameter
   std::vector<std::unique_ptr<ClassGradients>> classes_;  // the first has the loss
-  std::vector<std::shared_ptr<ShardGroups>> gathered_;    // what fully_shard() has made of the parameters
+  std::vector<std::weak_ptr<ShardGroup>> groups_;         // into which fully_shard() has divided the parameters
 
   std::mutex mutex_;  // guards what shards on several threads share: all that follows, and the classes
   std::vector<std::unique_ptr<Sink>> sinks_;              // of each shard of this rank
+  size_t next_round_ = 0;                                 // that no class has exchanged
   std::vector<std::pair<std::thread::id, size_t>> open_;  // which shard each thread has open
   std::unique_ptr<BoundSink> sink_;
   ExactSum loss_{ExactTerm::value};
