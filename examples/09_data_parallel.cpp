@@ -43,7 +43,7 @@ Tensor labels_of(const Tensor& points) {
 }
 
 // Trains on the ranks of `group`; what came out, as text.
-std::string train(comm::ProcessGroup& group) {
+std::string result_of(comm::ProcessGroup& group) {
   seed_all(1);
   Classifier model;
   nn::initialize(model);
@@ -67,7 +67,7 @@ int main() {
   if (std::getenv("RANK") != nullptr) {  // set by tutti launch, as by torchrun
     try {
       const auto group = comm::init_process_group();
-      const std::string result = train(*group);
+      const std::string result = result_of(*group);
       if (group->rank() == 0) std::printf("%d ranks: %s\n", group->size(), result.c_str());
     } catch (const Error& error) {
       std::fprintf(stderr, "%s\n", error.what());
@@ -79,7 +79,7 @@ int main() {
   std::mutex mutex;
   for (const int ranks : {1, 2, 3, 4, 6}) {
     comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
-      const std::string result = train(group);
+      const std::string result = result_of(group);
       const std::lock_guard lock(mutex);
       results.insert(result);
     });

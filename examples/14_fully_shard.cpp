@@ -23,7 +23,7 @@ struct Model final : nn::Module {
   nn::Child<nn::ModuleList<nn::Linear>> blocks{this, "blocks"};
 };
 
-std::string train(comm::ProcessGroup& group) {
+std::string result_of(comm::ProcessGroup& group) {
   seed_all(1);
   Model model;  // has no memory yet
   for (auto& block : *model.blocks) parallel::fully_shard(*block);
@@ -52,7 +52,7 @@ int main() {
   std::set<std::string> results;
   for (const int ranks : {1, 2, 3, 4, 6}) {
     comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
-      const std::string result = train(group);
+      const std::string result = result_of(group);
       if (group.rank() == 0) results.insert(result);
     });
   }

@@ -54,6 +54,7 @@
 #include "tutti/nn/loss.h"
 #include "tutti/nn/module.h"
 #include "tutti/nn/moe.h"
+#include "tutti/nn/multi_linear.h"
 #include "tutti/nn/norm.h"
 #include "tutti/nn/state_dict.h"
 #include "tutti/optim/expert_balance.h"
@@ -66,7 +67,7 @@
 #include "tutti/parallel/shards.h"
 #include "tutti/parallel/tensor_parallel.h"
 
-// Files: weights, tokenizers, corpora.
+// Files: weights, tokenizers, corpora, checkpoints.
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/bpe_trainer.h"
 #include "tutti/io/npy.h"
@@ -74,4 +75,6 @@
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/io/token_dataset.h"
 #include "tutti/io/tokenizer.h"
+#include "tutti/train/checkpoint/background_saver.h"
+#include "tutti/train/checkpoint/checkpoint.h"
 // IWYU pragma: end_exports

@@ -44,7 +44,8 @@ class ClassGradients {
   // Starts the buckets whose parameters are finished, without waiting for anybody.
   void start_ready();
   // Call after all shards of this rank were added; collective. Returns the sum of those of all ranks: one gradient per
-  // parameter, after its hooks. Adds the terms of their norm to `norm`, which is empty before, and `loss` over ranks.
+  // parameter, or this rank's part of it, placed as its master, after its hooks. Adds the terms of their norm to
+  // `norm`, which is empty before, and `loss` over ranks.
   std::vector<Tensor> finish(ExactSum& loss, optim::GradNorm& norm);
   // Drops the step, and tells the ranks that expect calls of this one; see Shards::abandon().
   void abandon(std::string_view why = "");

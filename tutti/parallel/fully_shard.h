@@ -1,6 +1,6 @@
 // fully_shard: parameters, gradients and optimizer state divided over data-parallel ranks (FSDP), docs/fsdp.md.
 //
-//   for (auto& block : model.layers) fully_shard(block, {.mesh = mesh});
+//   for (auto& block : *model.layers) fully_shard(*block, {.mesh = mesh});
 //   const ShardedModule sharded = fully_shard(model, {.mesh = mesh});   // the parameters that no block has taken
 //   nn::initialize(model);                                              // each rank draws what it stores
 //   const auto optimizer = optim::make_adamw(model.named_parameters());
@@ -126,10 +126,11 @@ class ShardedModule {
 // (expert_parallel.h).
 //
 // The calls of all ranks are compared before anything changes: modules, options, and what becomes of each parameter.
-// UsageError on every rank, naming parameter or module, when they differ, and when one rank refuses its own call: for a
-// mesh of more than two dims or of two without names, a rank outside of it, a scalar, a reshard_after_forward that has
-// no meaning, a parameter that is distributed over the same dims or over a mesh that has another origin, a dim that it
-// does not have, and when the module, or one that it lies in, was sharded before.
+// UsageError for a mesh of more than two dims or of two without names, and a rank outside of it, which each rank finds
+// by itself; on every rank of the mesh, naming parameter or module, when the calls differ, and when one rank refuses
+// its own: for a scalar, a reshard_after_forward that has no meaning, a parameter that is distributed over the same
+// dims or over a mesh that has another origin, a dim that it does not have, and when the module, or one that it lies
+// in, was sharded before.
 //
 // Parameters that had no values have none afterwards, and reads of them are refused, until nn::initialize() or loading
 // weights has written them. Forward runs what ranks do around it, such as giving copies back, when the module is called

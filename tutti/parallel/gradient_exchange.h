@@ -64,7 +64,8 @@ class StepExchange {
 
  private:
   struct UnderWay {
-    std::vector<Tensor> sums;  // of each use; this rank's slice unless the ranks are a tree
+    std::vector<Tensor>
+        sums;  // of each use; this rank's slice, or the whole of an uncut bucket of ranks that are a tree
     std::vector<comm::Work> works;
     std::vector<comm::NodeReduction> reductions;
   };

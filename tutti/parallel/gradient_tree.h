@@ -62,11 +62,12 @@ class GradientTree final : public UseSink {
 
   // A shard of which nothing has arrived.
   ShardArrivals begin_shard(int64_t shard) const;
-  // A use from that shard, as UseSink::use().
+  // A use from that shard, as UseSink::use(). UsageError naming parameter and shard when its size or its place in
+  // forward order is not that of the same use of another shard: the terms of a sum must be gradients of the same use.
   void use(ShardArrivals& shard, int32_t leaf, int32_t position, Tensor grad);
   void finished(ShardArrivals& shard, int32_t leaf);
-  // Call when every use of the shard has arrived. UsageError naming parameter and shard when its uses differ from those
-  // of another shard of the step in number, size or order: the terms of a sum must be gradients of the same use.
+  // Call when every use of the shard has arrived. UsageError naming parameter and shard when it has not as many
+  // uses as another shard of the step.
   void end(const ShardArrivals& shard);
 
   // The same for shards that come one after another: the uses that this sink gets from now on belong to `shard`.
@@ -83,7 +84,7 @@ class GradientTree final : public UseSink {
   // Whether every use of a parameter has arrived from as many shards. False until the first shard of the step has
   // ended, which says how many uses there are.
   bool is_complete(size_t parameter, size_t shards) const;
-  // Moves the sums of one parameter to `nodes`, the maximal nodes of this step, which get them if they are empty.
+  // Moves the sums of one parameter to `nodes`, the maximal nodes of this step, and makes the nodes if there are none.
   void take(size_t parameter, std::vector<GradientNode>& nodes);
   // Removes and returns the maximal nodes, in ascending order, with their uses in forward order. The shards that follow
   // must have the same uses.

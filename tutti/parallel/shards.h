@@ -180,7 +180,8 @@ class Shards {
   // ranks. UsageError when some were not added, and on all ranks when the uses of a rank differ from those of rank 0.
   ShardSums finish(double norm_type = 2.0);
   // finish(), and a step of the optimizer with the gradients, clipped if asked. UsageError when the optimizer's
-  // parameters are not those of this, in their order. Collective.
+  // parameters are not those of this, in their order, and, after the exchange, when a trained parameter had no use in
+  // the step. Collective.
   StepResult finish_step(optim::Optimizer& optimizer, const FinishOptions& options = {});
   EarlyBuckets early_buckets() const;
   // Drops what the shards of this step have brought, also uses of a backward that has thrown in the middle: the next

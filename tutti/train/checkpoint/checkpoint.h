@@ -23,7 +23,7 @@ class LanguageModel;
 
 namespace tutti::train {
 
-// Writes step-<state.step> and deletes all but the `keep_latest` newest checkpoints (0 keeps all). The ranks of
+// Writes step-<state.step> and deletes all but the `keep_latest` newest checkpoints (0 or less keeps all). The ranks of
 // `group`, all of which must call it, write the files together, each what it stores; null: one rank. The bytes do not
 // depend on how parameters are divided. EnvironmentError on all ranks when the disk is full; the folder is then
 // unchanged.
@@ -33,9 +33,9 @@ void save_checkpoint(const std::filesystem::path& folder, const nn::Module& mode
 void save_tensors(const std::filesystem::path& folder, const NamedTensors& model, const NamedTensors& optimizer,
                   const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group);
 
-// Loads a checkpoint, of any number of ranks and layout, into model and optimizer; each rank of `group` reads what it
-// stores. UsageError when names or shapes differ from the model's, and EnvironmentError when a tensor is not the one
-// that was saved; model and optimizer are then unchanged.
+// Loads a checkpoint, of any number of ranks and layout, into model and optimizer, its count of steps included; each
+// rank of `group` reads what it stores. UsageError when names or shapes differ from the model's, and EnvironmentError
+// when a tensor is not the one that was saved; model and optimizer are then unchanged.
 TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::Module& model,
                            optim::Optimizer& optimizer, comm::ProcessGroup* group = nullptr);
 // Loads only the parameters, from a step folder or a .safetensors file, whose dtypes may be others than f32. Errors as
