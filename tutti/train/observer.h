@@ -42,7 +42,7 @@ class Observer {
   Run& run_;
 };
 
-// Whose turn is when: each of these may rely on those above it.
+// The turn of an observer: it may rely on what those of earlier turns have done.
 enum class Turn {
   trace,      // as close to the step as possible
   measure,    // adds to the record
