@@ -64,6 +64,11 @@ TEST_F(RankLoss, OfTheRankThatSamplesChangesNothing) {
   for (const std::string& layout : {std::string(), kShards}) expect_survived("0:sampling:6", layout, 1);
 }
 
+// The log is complete by then, so that it does not tell of it.
+TEST_F(RankLoss, OfARankThatHasNothingLeftToDoChangesNothing) {
+  for (const char* planted : {"0:done:6", "3:done:6", "1:done:6,2:done:6"}) expect_survived(planted, "", 0);
+}
+
 TEST_F(RankLoss, OfTwoAtOnceAndOfAllButOneChangesNothing) {
   for (const std::string& layout : {std::string(), kShards}) {
     expect_survived("0:block:3,2:block:3", layout, 2);

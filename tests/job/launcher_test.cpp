@@ -15,6 +15,7 @@
 #include <fstream>
 #include <functional>
 #include <set>
+#include <tuple>
 
 #include "tests/job/support/temporary_folder.h"
 #include "tests/support/file_size_limit.h"
@@ -431,6 +432,24 @@ TEST(Launcher, FailsWhenNoRankIsLeft) {
   const Outcome outcome = launch_and_capture(surviving(2, "test $RANK = 1 && sleep 0.2; kill -KILL $$"));
   EXPECT_EQ(outcome.status, 137);
   EXPECT_NE(outcome.err.find("rank 1"), std::string::npos) << outcome.err;
+}
+
+// The rank may not have done what is its own, unless the job says that all is done.
+TEST(Launcher, ARankThatIsKilledWhenTheOthersHaveEndedIsMissedUnlessTheJobIsDone) {
+  for (const auto& [program, status, text] :
+       {std::tuple{"lost when done", 0, "was killed by SIGKILL; the others have done the work"},
+        std::tuple{"lost when left", 137, "was killed by SIGKILL"}}) {
+    for (const int restarts : {0, 1}) {
+      if (restarts > 0 && status != 0) continue;  // it is started again
+      LaunchOptions options = surviving(
+          3, fmt::format("TUTTI_TEST_RANK_PROGRAM='{}' exec {}/job_test", program, std::string(TUTTI_BINARY_DIR)));
+      options.max_restarts = restarts;
+      const Outcome outcome = launch_and_capture(options);
+      EXPECT_EQ(outcome.status, status) << program << ": " << outcome.err;
+      EXPECT_NE(outcome.err.find(text), std::string::npos) << program << ": " << outcome.err;
+      EXPECT_EQ(outcome.err.find("starting rank"), std::string::npos) << program << ": " << outcome.err;
+    }
+  }
 }
 
 TEST(Launcher, AnErrorOfARankEndsTheOthersAlsoWhereRanksAreSurvived) {

@@ -35,7 +35,10 @@ class Trainer {
 
   TrainerResult train() {
     load();
-    if (run_.survival->is_over()) return {.step = run_.state.step};
+    if (run_.survival->is_over()) {
+      run_.survival->note_done();
+      return {.step = run_.state.step};
+    }
     const StopSignals signals;
     open_log(run_, step_.advice());
     run_.result.step = run_.state.step;
@@ -51,6 +54,8 @@ class Trainer {
     }
     for (const auto& o : observers_) o->on_end();
     if (run_.ranks > 1) run_.group->barrier();
+    run_.survival->note_done();
+    run_.survival->may_be_lost_at("done", run_.state.step);
     return run_.result;
   }
 

@@ -11,6 +11,7 @@
 #include "tests/comm/support/forked_ranks.h"
 #include "tutti/comm/groups.h"
 #include "tutti/core/error.h"
+#include "tutti/job/host/job_file.h"
 #include "tutti/job/launch/launched.h"
 
 namespace tutti::comm {
@@ -27,6 +28,13 @@ void run_program(std::string_view name) {
     group->barrier();
     if (group->rank() == 1) raise(SIGKILL);
     group->barrier();
+  } else if (name == "lost when done" || name == "lost when left") {
+    // The last rank is killed when the others have ended well.
+    const auto job = JobFile::inherited();
+    if (name == "lost when done") job->note_done();
+    const bool is_last = group->rank() + 1 == group->size();
+    while (is_last && (job->team() == 0 || job->members(job->team()).size() != 1)) usleep(10'000);
+    if (is_last) raise(SIGKILL);
   } else if (name == "stray") {
     // Rank 0 joins the launcher's process group, and rank 1 fails.
     if (group->rank() == 0) TUTTI_CHECK(setpgid(0, getpgid(getppid())) == 0, "cannot leave the group");

@@ -17,7 +17,7 @@
 namespace tutti::comm {
 namespace {
 
-constexpr uint64_t kJobMagic = 0x316c6c61626f6a74;  // also the version: a change of layout changes it
+constexpr uint64_t kJobMagic = 0x326c6c61626f6a74;  // also the version: a change of layout changes it
 constexpr uint64_t kTeams = 32, kDeaths = 256;
 constexpr int64_t kJobTextAt = 64 << 10;
 constexpr int64_t kJobHeaderBytes = kJobTextAt + static_cast<int64_t>(JobFile::kMaxText);
@@ -34,6 +34,7 @@ struct JobFile::Header {
   std::atomic<uint64_t> magic;  // written last
   int32_t seats;
   std::atomic<uint32_t> has_ended;
+  std::atomic<uint32_t> is_done;
   std::atomic<uint64_t> team;             // the newest; its record is written before
   std::atomic<uint64_t> deaths;           // how many; the record is written before
   std::atomic<uint64_t> text_bytes;       // the text is written before
@@ -136,6 +137,8 @@ std::vector<RankDeath> JobFile::deaths() const {
 }
 
 bool JobFile::has_ended() const { return header_->has_ended.load(std::memory_order_acquire) != 0; }
+void JobFile::note_done() { header_->is_done.store(1, std::memory_order_release); }
+bool JobFile::is_done() const { return header_->is_done.load(std::memory_order_acquire) != 0; }
 void JobFile::set_ready(int seat, pid_t pid) { header_->ready[seat].store(pid, std::memory_order_release); }
 bool JobFile::is_ready(int seat) const { return header_->ready[seat].load(std::memory_order_acquire) != 0; }
 void JobFile::expect_replacement(int seat) { header_->ready[seat].store(0, std::memory_order_release); }

@@ -78,6 +78,10 @@ class JobFile {
   void set_ready(int seat, pid_t pid);
   bool is_ready(int seat) const;
 
+  // Every rank has done all that the job asks of it: one that is lost from now on is missed by nobody.
+  void note_done();
+  bool is_done() const;
+
   // A text that the ranks leave for whoever joins them later, at most kMaxText bytes; "" at first. One rank writes it,
   // once or over an equal one.
   static constexpr size_t kMaxText = 1 << 20;

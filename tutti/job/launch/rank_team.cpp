@@ -132,20 +132,24 @@ std::vector<LaunchFailure> RankTeam::look() {
   return failures;
 }
 
-// Whether the others can go on without a rank that has failed: one that a signal has ended, or a replacement that has
-// not joined them yet, which nobody waits for.
+// Whether nothing is lost with a rank that has failed: the others go on without one that a signal has ended, and
+// without a replacement that has not joined them yet, which nobody waits for; and when all have done their work, none
+// is missed.
 bool RankTeam::is_survived(const RankProcess& process) {
   const int status = process.wait_status();
   if (!job_ || end_signals_ > 0 || ending_ != Ending::none) return false;
   const bool is_lost = WIFSIGNALED(status) && WTERMSIG(status) != SIGABRT;
   const int left = static_cast<int>(
       std::count_if(processes_.begin(), processes_.end(), [](const RankProcess& p) { return p.is_running(); }));
-  if (is_lost ? left == 0 && restarts_left_ <= static_cast<int>(lost_.size())
+  const bool is_missed_by_none = has_finished_ && job_->is_done();
+  if (is_lost ? left == 0 && !is_missed_by_none && restarts_left_ <= static_cast<int>(lost_.size())
               : is_ready(process) || (left == 0 && !has_finished_))
     return false;
-  std::fprintf(stderr, "tutti: %s%s; %d rank%s on without it\n",
-               describe_exit(process.rank(), process.pid(), status, where_).c_str(),
-               is_lost ? "" : " before it had joined the others", left, left == 1 ? " goes" : "s go");
+  const std::string others = left > 0 ? fmt::format("{} rank{} on without it", left, left == 1 ? " goes" : "s go")
+                             : has_finished_ ? "the others have done the work"
+                                             : "no other rank is left";
+  std::fprintf(stderr, "tutti: %s%s; %s\n", describe_exit(process.rank(), process.pid(), status, where_).c_str(),
+               is_lost ? "" : " before it had joined the others", others.c_str());
   for (const std::string& line : process.last_lines()) std::fprintf(stderr, "    %s\n", line.c_str());
   if (!is_lost) return true;
   const int local = process.rank() - first_.rank;
@@ -190,7 +194,7 @@ void RankTeam::regroup(std::vector<LaunchFailure>& failures) {
   bool is_other = std::exchange(has_left_, false) || !lost_.empty(), works = false;
   const std::vector<int> lost = std::exchange(lost_, {});
   for (const int local : lost) {
-    if (restarts_left_ == 0) break;
+    if (restarts_left_ == 0 || job_->is_done()) break;
     start_replacement(local);
   }
   for (const RankProcess& process : processes_) {

@@ -4,7 +4,7 @@
 // when it has said that it has prepared it. Points, in the order of a step: casting (with half of the copies that
 // forward reads cast, if there are some), computed, prepared, block (with half of its first block written), applied,
 // validating, logged, saving, writing (with checkpoint.async, when its state is copied), and at the end of the run
-// sampling. A replacement does not lose itself.
+// sampling and done. A replacement does not lose itself.
 #pragma once
 
 #include <cstdint>

@@ -83,6 +83,8 @@ class Survival {
   // All steps are taken, and what follows them is done.
   virtual void note_over() {}
   virtual bool is_over() const { return false; }
+  // The same is true of every rank, so that none is missed any more.
+  virtual void note_done() {}
 
   // Adds the pages that the ranks give in equal parts to what this rank has.
   virtual void add_memory(MemoryStatistics&) const {}

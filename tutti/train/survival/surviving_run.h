@@ -46,6 +46,7 @@ class SurvivingRun final : public Survival {
     if (is_first()) state_.is_over().store(1);
   }
   bool is_over() const override { return state_.is_over().load() != 0; }
+  void note_done() override { survivors_.job->note_done(); }
 
   void add_memory(MemoryStatistics& memory) const override;
   bool is_lost_at(std::string_view point, int64_t step) const override;
