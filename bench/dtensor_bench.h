@@ -1,4 +1,4 @@
-// What ops on distributed tensors cost beyond the ops on their parts.
+// The cost of ops on distributed tensors beyond that of the ops on their parts.
 #pragma once
 
 #include <functional>

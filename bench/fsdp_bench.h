@@ -1,4 +1,4 @@
-// What divided parameters cost: making their copies whole, reducing gradients to the ranks that store them, and
+// The costs of divided parameters: making their copies whole, reducing gradients to the ranks that store them, and
 // checkpoints.
 #pragma once
 

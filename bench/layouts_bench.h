@@ -43,8 +43,8 @@ struct LayoutResult {
   std::string loss_hex, grad_norm_hex;  // of the last step
   std::string digest;                   // of the last checkpoint: parameters and optimizer state
   double step_ms = 0;                   // median
-  // What rank 0 did and held in the last step, beside what the plan (step_plan.h) says of its memory and of the rank
-  // that sends the most.
+  // The work and memory of rank 0 in the last step, beside what the plan (step_plan.h) says of its memory and of the
+  // rank that sends the most.
   int64_t product_flops = 0, peak_bytes = 0, planned_peak_bytes = 0, sent_bytes = 0, planned_sent_bytes = 0;
   std::filesystem::path run;
   train::RunDiff diff;          // from the reference

@@ -1,4 +1,4 @@
-// What a process occupies, counted as the comparisons with other programs count it for both sides: resident pages,
+// The memory of a process, counted as the comparisons with other programs count it for both sides: resident pages,
 // whoever allocated them.
 #pragma once
 

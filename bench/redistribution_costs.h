@@ -1,4 +1,4 @@
-// What redistributions cost here: `tutti bench comm --costs FILE`.
+// Measures the costs of redistributions on this machine: `tutti bench comm --costs FILE`.
 #pragma once
 
 #include "tutti/comm/process_group.h"

@@ -1,4 +1,4 @@
-// What programs that use Tutti call, in one header: tensors and ops, autograd, compile(), collectives, distributed
+// One header for programs that use Tutti: tensors and ops, autograd, compile(), collectives, distributed
 // tensors, modules, optimizers, parallel training, models, and files.
 //
 // It is for programs and first steps. Nothing in the library or its tests includes it (tests/include_graph_test.py),

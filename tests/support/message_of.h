@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-// What the UsageError of fn() says; "no error" when it throws none.
+// The message of the UsageError of fn(); "no error" when it throws none.
 template <class Fn>
 std::string message_of(Fn fn) {
   try {

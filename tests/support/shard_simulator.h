@@ -25,7 +25,7 @@ class ShardSimulator {
     for (const Tensor& t : sample.inputs) inputs_.push_back(t.extents());
   }
 
-  // What is wrong with `text` as the rule of this call; empty when nothing is.
+  // The fault of `text` as the rule of this call; empty when it has none.
   std::string check(const std::string& text, bool ignore_even = false) {
     const ShardingRule rule = ShardingRule::parse(text);
     for (const ShardingRow& row : rule.rows(inputs_, outputs_)) {

@@ -48,7 +48,7 @@ enum class Evenness : uint8_t {
   listed,    // those in the list, which is the same on all ranks; such a call has the kind `uneven`
   pairwise,  // all, as long as what a rank sends is what the other takes
 };
-// What the tensor that describes a call in records is to its elements.
+// How the tensor that describes a call in records relates to the elements that move.
 enum class Flow : uint8_t {
   keeps,     // as many go in as come out
   gathers,   // W times as many come out
@@ -93,7 +93,7 @@ struct CollectiveDef {
   // A `listed` collective names here the row of its uneven calls, which names it in turn.
   const CollectiveDef* uneven = nullptr;
   const CollectiveDef* uneven_of = nullptr;
-  // What a coalesced collective does with each tensor, or pair of tensors.
+  // The collective that a coalesced one does with each tensor, or pair of tensors.
   const CollectiveDef* each = nullptr;
   // Throws UsageError, beginning with `op`, where the sizes do not fit. The other checks have been made.
   void (*sizes)(const char* op, const CallPart& part) = nullptr;
@@ -142,7 +142,7 @@ size_t parts_of(const CollectiveDef& def, const CollectiveCall& call);
 CollectiveCall part_of(const CollectiveDef& def, const CollectiveCall& call, size_t i);
 // The tensor that describes a call in records; null when it has none.
 const Tensor* described_tensor(const CollectiveDef& def, const CollectiveCall& call, const Seat& seat);
-// What all ranks must agree on.
+// The part of a call that all ranks must agree on.
 CallRecord record_of(const CollectiveDef& def, const CollectiveCall& call, const Seat& seat);
 // All tensors that the call writes.
 std::vector<Tensor> results_of(const CollectiveCall& call);

@@ -25,8 +25,8 @@ class RankContext;
 
 namespace tutti::comm {
 
-// What a driver has no use for any more. It may hold the last reference to the driver, and is therefore released by the
-// caller.
+// Objects that a driver needs no more. They may hold the last reference to the driver, and are therefore released by
+// the caller.
 using Released = std::vector<std::shared_ptr<const void>>;
 
 // An object with outstanding calls.

@@ -41,7 +41,7 @@ struct TransportInfo {
 
 // All transports of this version of Tutti, including those that are not part of this build.
 std::vector<TransportInfo> known_transports();
-// What the transport of that name does on this machine in particular, found out by trying; "" when there is nothing to
+// A note on how the transport of that name works on this machine, found out by trying; "" when there is nothing to
 // say.
 std::string note_on_transport(std::string_view name);
 

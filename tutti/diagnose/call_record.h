@@ -17,7 +17,7 @@
 
 namespace tutti::comm {
 
-// What records say of the collectives, whose definitions are in tutti/comm.
+// The words of records for a collective, whose definition is in tutti/comm.
 inline const CollectiveWords& words_of(CollectiveKind kind) { return kCollectiveWords[static_cast<size_t>(kind)]; }
 std::string_view name_of(CollectiveKind kind);
 

@@ -13,7 +13,7 @@ namespace tutti {
 // The largest size that one compressed file may expand to; it protects against small files that expand to enormous
 // ones.
 inline constexpr int64_t kGunzipLimitNbytes = int64_t{1} << 34;
-// What has expanded to more than kGunzipFreeNbytes may be at most kGunzipMostRatio times as large as what was read of
+// Data that expands to more than kGunzipFreeNbytes may be at most kGunzipMostRatio times as large as was read of
 // the file. Prose shrinks to a third, repetitive logs to a hundredth; the format itself allows 1032.
 inline constexpr int64_t kGunzipFreeNbytes = int64_t{64} << 20;
 inline constexpr int64_t kGunzipMostRatio = 256;

@@ -17,7 +17,7 @@ class TextWindow {
   // Gzip is detected from the contents, and expected where `is_named_gzip`. Errors of MappedFile and GzipReader.
   TextWindow(const std::string& file, bool is_named_gzip);
 
-  // What is there, from the position on; valid until the next call of another function.
+  // The text from the position on, as far as it is read; valid until the next call of another function.
   std::string_view text() const {
     return reader_ ? std::string_view(expanded_).substr(begin_) : mapped_.text().substr(begin_);
   }

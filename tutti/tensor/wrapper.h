@@ -31,7 +31,7 @@ class WrapperForm {
   virtual std::string description() const = 0;
 };
 
-// What is attached to a wrapper.
+// The extension that makes a tensor a wrapper.
 class WrapperExtension : public TensorExtension {
  public:
   virtual const Tensor& inside() const = 0;
@@ -48,7 +48,7 @@ class WrapperExtension : public TensorExtension {
   virtual bool is_copy_of(const WrapperExtension& other) const = 0;
 };
 
-// What is attached to `t`, or null: it is no wrapper.
+// The extension of the wrapper `t`; null where `t` is none.
 const WrapperExtension* wrapper_of(const Tensor& t);
 
 // The inside of a wrapper; other tensors, undefined ones too, themselves.

@@ -13,7 +13,7 @@ namespace tutti::test {
 // and 6.
 void write_tiny_run(const Workplace& work);
 
-// What is left of a run as text that can be compared: hashes of all tensors, what was measured at each step, the
+// The results of a run as text that can be compared: hashes of all tensors, what was measured at each step, the
 // sample.
 std::string outcome_of(const Workplace& work, const std::string& run = "runs/run");
 

@@ -1,4 +1,4 @@
-// What the emitted math functions are measured against: libm in long double, and the distance in ULP.
+// The reference for the emitted math functions: libm in long double, and the distance in ULP.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the fake libraries share: a stream is a thread that does one thing after another.
+// Shared by the fake libraries: a stream is a thread that does one thing after another.
 #pragma once
 
 #include <condition_variable>

@@ -30,7 +30,7 @@ class FaultRank {
 // UsageError lists the scenarios there are.
 void play(const std::string& scenario, FaultRank& rank);
 
-// What one rank has said.
+// The lines that one rank has said.
 class Told {
  public:
   explicit Told(std::map<std::string, std::string> said) : said_(std::move(said)) {}
@@ -54,7 +54,7 @@ Played play_over(const std::string& transport, const std::string& scenario, cons
 // The same by an mpirun that is not told to go on when a rank dies.
 Played play_under_plain_mpirun(const std::string& scenario, const std::string& argument);
 
-// What the program of a rank does: joins the world whose store is served at `port`, and plays.
+// The program of a rank: joins the world whose store is served at `port`, and plays.
 void play_as_process(const std::string& transport, const std::string& scenario, const std::string& argument,
                      const std::string& folder, int port, int rank);
 

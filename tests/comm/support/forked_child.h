@@ -1,4 +1,4 @@
-// What a fork()ed child of a rank may do with what it inherits, for the tests of every transport.
+// The rights of a fork()ed child of a rank over what it inherits, for the tests of every transport.
 #pragma once
 
 #include "tutti/comm/process_group.h"

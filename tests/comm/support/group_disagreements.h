@@ -11,7 +11,7 @@
 
 namespace tutti::comm {
 
-// What each rank does to make a group, and the parts of what all of them must be told.
+// A way in which each rank makes a group, and the parts of the message that all of them must get.
 struct Disagreement {
   const char* name;
   std::function<std::shared_ptr<ProcessGroup>(ProcessGroup& world)> make;

@@ -12,7 +12,7 @@ std::vector<float> plain_tree_sums(int64_t shards, int64_t numel);
 // The values of a node, added as a rank that runs its shards one after another adds them: by the same tree.
 Tensor node_values(ShardNode node, int64_t numel);
 NodePlan consecutive_nodes(int64_t shards, int ranks);
-// What all_reduce_nodes() makes of the nodes of all ranks.
+// The result of all_reduce_nodes() over the nodes of all ranks.
 std::vector<float> reduced(ProcessGroup& group, const NodePlan& plan, int64_t numel);
 
 // Collective over 3 ranks: the bits of the tree, and plans that differ between ranks. Throws what goes wrong.

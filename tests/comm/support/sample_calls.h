@@ -11,7 +11,7 @@
 
 namespace tutti::comm {
 
-// What a call refers to.
+// The tensors that a call refers to.
 struct SampleArguments {
   std::vector<Tensor> outputs, inputs;
   std::vector<std::vector<Tensor>> output_lists;
@@ -22,7 +22,7 @@ struct SampleCall {
   std::vector<Tensor> inputs;   // this rank's, which the call must leave alone
   std::vector<Tensor> outputs;  // this rank's, which it writes
   std::function<void()> make;   // blocks
-  // What `make` passes, which a test may change; this is null for messages and for what is made of other collectives.
+  // The arguments that `make` passes, which a test may change; null for messages and calls made of other collectives.
   std::shared_ptr<SampleArguments> arguments;
 };
 

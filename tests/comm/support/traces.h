@@ -1,4 +1,4 @@
-// What a job may leave behind on this host.
+// The traces that a job may leave behind on this host.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Traces {
   bool children = false;             // this process has any
 };
 Traces look_for_traces();
-// What is there now, was not before, and stays for two seconds (other jobs of this host come and go); "" when nothing
+// Traces that were not there before and stay for two seconds (other jobs of this host come and go); "" when nothing
 // is.
 std::string left_behind(const Traces& before);
 

@@ -53,7 +53,7 @@ std::vector<std::string> on_ranks(int ranks, const MakeTransport& make, const st
 // The same, and fails the test when any throws.
 void expect_on_ranks(int ranks, const MakeTransport& make, const std::function<void(Transport&)>& fn);
 
-// What every transport must get right, with up to `ranks` ranks; called by the test of each.
+// Checks that every transport must pass, with up to `ranks` ranks; called by the test of each.
 void check_rounds(Transport& transport, uint64_t seed, int rounds, int64_t largest);
 void check_messages(Transport& transport, uint64_t seed);
 

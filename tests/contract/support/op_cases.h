@@ -1,4 +1,4 @@
-// What the contract tests share: the ops and their samples, copies of tensors, comparisons and hashes.
+// Shared by the contract tests: the ops and their samples, copies of tensors, comparisons and hashes.
 //
 // Every test is one loop over the samples of one op; a new op is tested by being in the table.
 #pragma once

@@ -40,7 +40,7 @@ inline bool agreed(const Mesh& mesh, bool mine, const std::string& about) {
   return mine;
 }
 
-// What is different between this rank's part of `t` and what the rank should hold of `whole`: "" where nothing is.
+// The difference between this rank's part of `t` and the part of `whole` that it should hold; "" where there is none.
 inline std::string difference_of_part(const Tensor& t, const Tensor& whole) {
   const DTensorSpec& spec = spec_of(t);
   const Tensor wanted = distribute_tensor(whole, mesh_of(t), spec.placements(),

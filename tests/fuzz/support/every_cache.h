@@ -14,8 +14,8 @@ struct AnyCache {
   std::string mark;
   // Whether its files carry a keyed hash.
   bool is_sealed;
-  // What a new process gets that uses `folder`: what is kept there, else what it makes itself, which depends on `fresh`
-  // and is kept. An empty folder means no cache.
+  // The value that a new process gets from `folder`: the kept one, else one that it makes itself, which depends on
+  // `fresh` and is kept. An empty folder means no cache.
   std::function<std::string(const std::filesystem::path& folder, const std::string& fresh)> get;
 
   std::string made(const std::string& fresh) const { return get({}, fresh); }

@@ -18,7 +18,7 @@ struct JsonReader {
   std::function<void(const TemporaryFolder& folder, const std::string& text)> read;
   // Reads what stands at `file` in the folder; empty where no file is read.
   std::function<void(const TemporaryFolder& folder)> read_file = nullptr;
-  // What errors name instead when a text is understood and does not fit what else is there.
+  // The subject that errors name instead when a text is understood and does not fit what else is there.
   std::string subject = "";
 };
 

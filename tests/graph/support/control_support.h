@@ -11,7 +11,7 @@ using Span = std::span<const Tensor>;
 
 inline Tensor scalar(bool value) { return Tensor::scalar(value); }
 
-// What fn() throws; a failure of the test when it does not.
+// The message of the error that fn() throws; a failure of the test when it throws none.
 template <class Error, class Fn>
 std::string error_of(Fn fn) {
   try {

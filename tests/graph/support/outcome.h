@@ -1,4 +1,4 @@
-// What a run of a random program came to, and whether two runs came to the same.
+// The outcome of a run of a random program, and whether two runs have the same.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@
 
 namespace tutti::graph_test {
 
-// What to do with earlier tensors; the numbers choose among them and among ops, whatever there is.
+// An operation on earlier tensors; the numbers choose among them and among ops, whatever there is.
 struct Instruction {
   enum class Kind : uint8_t {
     unary,

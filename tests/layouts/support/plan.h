@@ -1,4 +1,4 @@
-// What a layout should cost a rank, from sizes alone.
+// The cost of a layout for a rank, from sizes alone.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What a run leaves behind, to be compared bit by bit.
+// The results of a run, to be compared bit by bit.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ struct StepRecord {
   std::map<std::string, Tensor> grads;
 };
 
-// What a rank did, beside what the layout should cost.
+// The work of a rank, beside what the layout should cost.
 struct Usage {
   double flops = 0, planned_flops = 0;
   double wire_bytes = 0, planned_wire_bytes = 0;

@@ -71,7 +71,7 @@ struct ShardedChain {
   std::optional<Shards> shards;
 };
 
-// What a trace shows of gathers, by time: "start NAME" and "end".
+// The gathers in a trace, by time: "start NAME" and "end".
 inline std::vector<std::string> gathers_in(const Trace& trace) {
   std::vector<std::pair<int64_t, std::string>> events;
   constexpr std::string_view kStart = "FSDP::all_gather_copy_in ", kEnd = "FSDP::all_gather";

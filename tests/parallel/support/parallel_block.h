@@ -149,7 +149,7 @@ inline void run_on_ranks(const std::string& transport, int ranks, const std::fun
     EXPECT_TRUE(rank.succeeded()) << rank.error;
 }
 
-// What one rank computes, in a thread of its own: processes are forked from one without others.
+// The values that one rank computes, in a thread of its own: processes are forked from one without others.
 inline Values of_one_rank(DType dtype, bool fused_loss = false) {
   Values expected;
   comm::run_ranks(1, [&](comm::ProcessGroup&) { expected = losses_and_gradients(nullptr, {}, dtype, fused_loss); });

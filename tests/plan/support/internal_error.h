@@ -1,4 +1,4 @@
-// What an InternalError says.
+// The message of an InternalError.
 #pragma once
 
 #include <string>

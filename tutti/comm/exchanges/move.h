@@ -25,7 +25,7 @@ class Move final : public Collective {
 
   void begin(const CallRecord& call, int rank, int ranks);
 
-  // What has been set for rank `p`, for engines that have no exchanges.
+  // The blocks that have been set for rank `p`, for engines that have no exchanges.
   ConstBlock offered_to(size_t p) const { return offers_.size() == 1 ? offers_[0] : offers_[p]; }
   std::span<std::byte> taken_from(size_t p) const {
     const int64_t bytes = targets_[p] == nullptr ? 0 : takes_.size() == 1 ? takes_[0] : takes_[p];

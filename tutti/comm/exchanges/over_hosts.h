@@ -26,7 +26,7 @@ std::unique_ptr<Collective> reduce_scatter_over_hosts(const CallRecord& record, 
 std::unique_ptr<Collective> all_gather_over_hosts(const CallRecord& record, const Seat& seat, const HostLayout& layout,
                                                   const Tensor& output, const Tensor& input);
 
-// What the three have in common: exchanges in which a rank meets some of the others only.
+// The base of all three: exchanges in which a rank meets some of the others only.
 class OverHosts : public Collective {
  protected:
   OverHosts(const CallRecord& call, const Seat& seat, const HostLayout& layout)

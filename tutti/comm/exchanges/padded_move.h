@@ -27,7 +27,7 @@ class PaddedMove final : public Collective {
  private:
   enum class Phase : uint8_t { tell, move, finish };
 
-  // What rank `p` has told: its room in front, then its splits.
+  // The numbers that rank `p` has sent: its room in front, then its splits.
   int64_t* told_by(size_t p) { return table_.data() + p * (ranks_ + 1); }
   int64_t room_of(size_t p) { return told_by(p)[0]; }
   int64_t rows(size_t from, size_t to) { return told_by(from)[1 + to]; }

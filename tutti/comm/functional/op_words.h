@@ -157,7 +157,7 @@ std::vector<Sample> samples_of() {
   return row_samples(op, reduce);
 }
 
-// What the row says of the source of each element, as a reference; on all ranks at once.
+// Computes by the row's source of each element, as a reference; for all ranks at once.
 void source_reference(const OpCall& call, std::span<const Tensor> outputs);
 
 // The op for a collective of one tensor, of which only the gradient does not follow from the row.

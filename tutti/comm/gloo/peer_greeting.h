@@ -35,7 +35,7 @@ class PeerGreeting {
   // Sends and reads what can be sent and read now.
   State advance();
   int fd() const { return fd_.get(); }
-  // What to poll() for.
+  // The events to poll() for.
   short events() const;
   // The rank that the connecting end says it is, or -1. Nothing is proven before State::kProven.
   int rank() const { return rank_; }

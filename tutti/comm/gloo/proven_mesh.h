@@ -38,7 +38,7 @@ class ProvenMesh {
   ProvenMesh(const ProvenMesh&) = delete;
   ProvenMesh& operator=(const ProvenMesh&) = delete;
 
-  // What the other ranks need to connect to this one, for the store: its address and a secret.
+  // The text by which the other ranks connect to this one, for the store: its address and a secret.
   const std::string& card() const { return card_; }
   // cards[p] is that of rank p; connects. EnvironmentError when one is none.
   void connect(const std::vector<std::string>& cards);
@@ -50,7 +50,7 @@ class ProvenMesh {
   int missing() const;
   // "10.0.0.7:4711": where the missing connection of `rank` is to be made.
   std::string meeting_point(int rank) const;
-  // What went wrong meanwhile, as the end of a sentence; "" when nothing did.
+  // The troubles met meanwhile, as the end of a sentence; "" when there were none.
   std::string troubles() const;
   // The proven connections, by rank; the own one is invalid.
   std::vector<UniqueFd> take() { return std::move(proven_); }
