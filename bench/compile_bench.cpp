@@ -7,6 +7,7 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/graph/compile.h"
+#include "tutti/models/family.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/comparison.h"
@@ -116,7 +117,7 @@ void add_adamw(std::vector<CompileRow>& rows) {
 void add_adamw_of_a_model(std::vector<CompileRow>& rows) {
   std::vector<Tensor> expected;
   for (const char* mode : {"eager", "compiled", "batched"}) {
-    models::Qwen3 model(models::qwen3_config("quickstart"), 256);
+    models::Decoder model(models::flavor_named("qwen3", "quickstart"), 256);
     seed_all(1);
     nn::initialize(model);
     const std::vector<nn::NamedParameter> parameters = model.named_parameters();

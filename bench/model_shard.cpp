@@ -1,5 +1,6 @@
 #include "bench/model_shard.h"
 
+#include "tutti/models/family.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
@@ -9,7 +10,7 @@
 namespace tutti::bench {
 
 ModelShard::ModelShard(const std::string& flavor, int64_t rows, int64_t sequence_length, DType dtype)
-    : model(models::qwen3_config(flavor), sequence_length) {
+    : model(models::flavor_named("qwen3", flavor), sequence_length) {
   if (dtype != DType::f32) model.to(dtype);
   nn::initialize(model);
   parameters = nn::leaves_of(model.named_parameters());

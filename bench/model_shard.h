@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/models/qwen3.h"
+#include "tutti/models/decoder.h"
 
 namespace tutti::bench {
 
@@ -13,7 +13,7 @@ struct ModelShard {
   // f32.
   ModelShard(const std::string& flavor, int64_t rows, int64_t sequence_length, DType dtype = DType::f32);
 
-  models::Qwen3 model;
+  models::Decoder model;
   std::vector<Tensor> parameters;
   models::TokenBatch batch;
   Tensor labels, scale;  // of each token; its loss counts 1 / tokens

@@ -33,9 +33,12 @@ double mean_of(const Tensor& losses) {
 }
 
 // A causal query sees half of the keys, and what it does not see is no work.
-double flops_per_token(const models::Qwen3Config& c, int64_t sequence_length) {
-  return models::training_flops_per_token(c, sequence_length) -
-         6.0 * static_cast<double>(c.layers * c.heads * c.head_dim) * static_cast<double>(sequence_length);
+double flops_per_token(const models::DecoderConfig& c, int64_t sequence_length) {
+  double flops = models::training_flops_per_token(c, sequence_length);
+  for (const models::LayerConfig& layer : c.layers)
+    flops -= 6.0 * static_cast<double>(layer.attention.heads * layer.attention.head_dim) *
+             static_cast<double>(sequence_length);
+  return flops;
 }
 
 // A model, its optimizer, and how long the parts of its steps took.

@@ -9,7 +9,8 @@
 
 #include "tutti/autograd/tape.h"
 #include "tutti/io/safetensors.h"
-#include "tutti/models/qwen3.h"
+#include "tutti/models/decoder.h"
+#include "tutti/models/families/qwen3.h"
 #include "tutti/nn/published_experts.h"
 #include "tutti/runtime/rank_context.h"
 
@@ -18,13 +19,13 @@ namespace {
 
 struct Checkpoint {
   const char *name, *folder;
-  Qwen3Config config;
+  DecoderSizes config;
   double bf16;  // the difference that is accepted in bf16, where a token may take another expert
   std::string path(const char* file) const { return std::string(folder) + file; }
 };
 void PrintTo(const Checkpoint& c, std::ostream* out) { *out << c.name; }
 
-Qwen3Config tiny() {
+DecoderSizes tiny() {
   return {.flavor = "tiny",
           .dim = 24,
           .layers = 2,
@@ -37,8 +38,8 @@ Qwen3Config tiny() {
           .init_std = 0.3};
 }
 
-Qwen3Config tiny_moe() {
-  Qwen3Config config = tiny();
+DecoderSizes tiny_moe() {
+  DecoderSizes config = tiny();
   config.ffn_dim = 10, config.experts = 6, config.active_experts = 2;
   return config;
 }
@@ -53,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Weights are large enough that attention is not flat, and no norm has weight 1.
 void make_checkpoint(const Checkpoint& at) {
   seed_all(2026);
-  Qwen3 model(at.config, 16);
+  Decoder model(qwen3(at.config), 16);
   nn::initialize(model);
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (const nn::NamedParameter& p : model.named_parameters()) {
@@ -64,7 +65,7 @@ void make_checkpoint(const Checkpoint& at) {
     }
     tensors.emplace_back(p.name, detach(master));
   }
-  const Qwen3Config& c = at.config;
+  const DecoderSizes& c = at.config;
   std::map<std::string, std::string> metadata{{"layers", std::to_string(c.layers)},
                                               {"heads", std::to_string(c.heads)},
                                               {"kv_heads", std::to_string(c.kv_heads)},
@@ -101,7 +102,7 @@ Golden read_golden(const Checkpoint& at) {
 
 // The largest |difference| of a token's logits over its largest |logit|.
 double worst_difference(const Checkpoint& at, DType compute_dtype) {
-  Qwen3 model(at.config, 16);
+  Decoder model(qwen3(at.config), 16);
   model.to(compute_dtype);
   nn::load(model, at.path("model.safetensors"));
   NoGradScope no_grad;

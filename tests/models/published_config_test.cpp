@@ -13,7 +13,8 @@
 #include "tests/support/same_bits.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/io/safetensors_shards.h"
-#include "tutti/models/qwen3.h"
+#include "tutti/models/decoder.h"
+#include "tutti/models/families/qwen3.h"
 #include "tutti/nn/published_experts.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
@@ -25,7 +26,7 @@ namespace {
 using Json = std::map<std::string, std::string>;  // key -> JSON
 
 // The keys of Qwen3-0.6B's file that are compared, with the sizes of `c`.
-Json published_json(const Qwen3Config& c) {
+Json published_json(const DecoderSizes& c) {
   Json json{{"model_type", "\"qwen3\""},
             {"architectures", "[\"Qwen3ForCausalLM\"]"},
             {"hidden_size", std::to_string(c.dim)},
@@ -91,7 +92,7 @@ struct Class {
 void PrintTo(const Class& c, std::ostream* out) { *out << c.flavor; }
 
 // What files of either class may say otherwise, each with what the error says.
-std::vector<Change> changes(const Class& of_class, const Qwen3Config& c) {
+std::vector<Change> changes(const Class& of_class, const DecoderSizes& c) {
   const auto other = [](const std::string& key, const std::string& value, const auto& of_model) {
     return Change{{{key, value}}, fmt::format("{}: {}, the model has {}", key, value, of_model)};
   };
@@ -201,7 +202,7 @@ std::vector<Change> changes_of_experts() {
 
 class PublishedConfigs : public ::testing::TestWithParam<Class> {
  protected:
-  PublishedConfigs() : config(qwen3_config(GetParam().flavor)), original(config, 8) {
+  PublishedConfigs() : config(qwen3_sizes(GetParam().flavor)), original(qwen3(config), 8) {
     seed_all(7);
     nn::initialize(original);
     nn::save_published(original.state_dict(), folder / "model.safetensors");
@@ -211,7 +212,7 @@ class PublishedConfigs : public ::testing::TestWithParam<Class> {
   std::string load(const Json& json) const { return load_text(text_of(json)); }
   std::string load_text(const std::string& text) const {
     folder.write("config.json", text);
-    Qwen3 model(config, 8);
+    Decoder model(qwen3(config), 8);
     const std::string message = message_of([&] { EXPECT_TRUE(load_published(model, folder.path())); });
     const bool is_loaded = message == "no error";
     for (const nn::NamedParameter& p : model.named_parameters())
@@ -219,7 +220,7 @@ class PublishedConfigs : public ::testing::TestWithParam<Class> {
     if (is_loaded) expect_loaded(model);
     return message;
   }
-  void expect_loaded(const Qwen3& model) const {
+  void expect_loaded(const Decoder& model) const {
     const nn::StateDict got = model.state_dict(), expected = original.state_dict();
     ASSERT_EQ(got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i) expect_same_bits(got[i].second, expected[i].second, got[i].first);
@@ -231,8 +232,8 @@ class PublishedConfigs : public ::testing::TestWithParam<Class> {
   }
 
   const tutti::testing::TemporaryFolder folder;
-  const Qwen3Config config;
-  Qwen3 original;
+  const DecoderSizes config;
+  Decoder original;
 };
 INSTANTIATE_TEST_SUITE_P(Of, PublishedConfigs,
                          ::testing::Values(Class{"tiny", 4096, 32, 32}, Class{"tiny_moe", 2048, 24, 4}),
@@ -363,7 +364,7 @@ TEST_P(PublishedConfigs, AreReadBesideAFileAnIndexAndInAFolder) {
   for (const auto& [path, home] : places) {
     const std::string file = home + "/config.json";
     std::filesystem::remove(file);
-    Qwen3 model(config, 8), with(config, 8), without(config, 8);
+    Decoder model(qwen3(config), 8), with(qwen3(config), 8), without(qwen3(config), 8);
     EXPECT_FALSE(load_published(without, path)) << path;
     expect_loaded(without);
     std::ofstream(file) << text_of(published_json(config));
@@ -385,7 +386,7 @@ TEST_P(PublishedConfigs, ATiedHeadInTheFileMustBeTheEmbedding) {
     state.insert(state.end(), more.begin(), more.end());
     std::filesystem::remove(file);
     write_safetensors(file, state);
-    Qwen3 model(config, 8);
+    Decoder model(qwen3(config), 8);
     const std::string message = message_of([&] { load_published(model, folder.path()); });
     if (message == "no error") expect_loaded(model);
     else

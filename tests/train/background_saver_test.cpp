@@ -123,7 +123,7 @@ struct Trained {
     }
     optimizer->step(grads, 0.01);
   }
-  models::Qwen3 model;
+  models::Decoder model;
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 

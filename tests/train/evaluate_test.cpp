@@ -14,7 +14,7 @@ namespace tutti::train {
 namespace {
 
 // All logits 0: every token has the probability 1 / 258.
-void flatten(models::Qwen3& model) {
+void flatten(models::Decoder& model) {
   for (const nn::NamedParameter& p : model.named_parameters()) p.parameter.assign(zeros(to_shape(p.parameter.sizes())));
 }
 

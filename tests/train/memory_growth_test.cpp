@@ -83,7 +83,7 @@ TEST(Memory, DoesNotGrowOverAThousandSteps) {
 // The highest memory of forward and backward of 512 tokens through the quickstart's model, beyond what was there
 // before.
 int64_t peak_of_a_shard(bool compiled) {
-  models::Qwen3 model(models::qwen3_config("quickstart"), 256);
+  models::Decoder model(models::flavor_named("qwen3", "quickstart"), 256);
   nn::initialize(model);
   parallel::Shards shards(1, nullptr, nn::leaves_of(model.named_parameters()));
   const ShardStep step(model, *shards.sink(), {}, compiled);

@@ -39,7 +39,7 @@ struct Trained {
       grads.push_back(full(to_shape(p.parameter.sizes()), 0.25));
     optimizer->step(grads, 0.01);
   }
-  models::Qwen3 model;
+  models::Decoder model;
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 

@@ -10,7 +10,8 @@
 
 #include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/comm/run_ranks.h"
-#include "tutti/models/qwen3_plan.h"
+#include "tutti/models/decoder_plan.h"
+#include "tutti/models/families/qwen3.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/engine/facets.h"
@@ -28,18 +29,18 @@ struct ShardGradients {
 
 struct SmallModel {
   explicit SmallModel(DType compute = DType::f32, bool checkpoint = false)
-      : SmallModel(config(), compute, checkpoint, nullptr) {}
-  SmallModel(const models::Qwen3Config& config, DType compute, bool checkpoint, const dist::Mesh& mesh)
-      : model(config, 16), mesh(mesh) {
+      : SmallModel(sizes(), compute, checkpoint, nullptr) {}
+  SmallModel(const models::DecoderSizes& sizes, DType compute, bool checkpoint, const dist::Mesh& mesh)
+      : model(models::qwen3(sizes), 16), mesh(mesh) {
     model.to(compute);
-    if (mesh != nullptr) parallel::parallelize_module(model, mesh, models::qwen3_plan(config, true));
+    if (mesh != nullptr) parallel::parallelize_module(model, mesh, models::decoder_plan(model.config(), true));
     nn::initialize(model);
     parameters = nn::leaves_of(model.named_parameters());
     tree.emplace(parameters);
     forward = {.checkpoint_blocks = checkpoint};
   }
-  static models::Qwen3Config config() {
-    models::Qwen3Config c = models::qwen3_config("quickstart");
+  static models::DecoderSizes sizes() {
+    models::DecoderSizes c = models::qwen3_sizes("quickstart");
     c.layers = 2, c.dim = 48, c.heads = 2, c.kv_heads = 1, c.head_dim = 24, c.ffn_dim = 80, c.vocab = 131;
     return c;
   }
@@ -62,7 +63,7 @@ struct SmallModel {
     tree->clear();
     return result;
   }
-  models::Qwen3 model;
+  models::Decoder model;
   dist::Mesh mesh;  // null: one rank has all of it
   std::vector<Tensor> parameters;
   std::optional<parallel::GradientTree> tree;
@@ -132,12 +133,12 @@ TEST(ShardStep, CompiledHasTheBitsOfEagerWhereRanksDivideTheModel) {
   const codegen::ContractionLeafForTests contraction(4);
   const ClassLeafScope classes(8);
   const TokenGrainScope grain(4);
-  models::Qwen3Config config = SmallModel::config();
-  config.heads = 4, config.kv_heads = 2, config.vocab = 136;
+  models::DecoderSizes sizes = SmallModel::sizes();
+  sizes.heads = 4, sizes.kv_heads = 2, sizes.vocab = 136;
   for (const DType compute : {DType::f32, DType::bf16}) {
     comm::run_ranks(2, [&](comm::ProcessGroup&) {
       seed_all(5);
-      SmallModel setup(config, compute, compute == DType::bf16, dist::init_device_mesh("cpu", {2}, {.names = {"tp"}}));
+      SmallModel setup(sizes, compute, compute == DType::bf16, dist::init_device_mesh("cpu", {2}, {.names = {"tp"}}));
       const ShardStep eager = setup.step(false), compiled = setup.step(true);
       for (int seed = 1; seed < 4; ++seed) {
         const ShardGradients a = setup.run(eager, seed), b = setup.run(compiled, seed);

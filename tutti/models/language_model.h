@@ -1,6 +1,6 @@
-// LanguageModel: what training, evaluation and sampling need of a model over tokens.
+// LanguageModel: a model over tokens, as training, evaluation and sampling see it.
 //
-// A model registers itself by a row of model_families() and is built from its family and flavor.
+// It is built from the description that its family (family.h) gives of a flavor.
 #pragma once
 
 #include <cstdint>
@@ -50,13 +50,6 @@ struct ModelOptions {
       0;  // the probability with which training drops an element of a block's attention or feed-forward output
 };
 
-// One architecture with its sizes.
-struct ModelFamily {
-  const char* name;
-  std::vector<std::string> (*flavors)();
-  std::unique_ptr<LanguageModel> (*make)(std::string_view flavor, const ModelOptions& options);
-};
-std::span<const ModelFamily> model_families();
 // Builds a model, whose parameters have no memory yet (nn/parameter.h). UsageError, suggesting the nearest name, for an
 // unknown family or flavor.
 std::unique_ptr<LanguageModel> make_model(std::string_view family, std::string_view flavor,

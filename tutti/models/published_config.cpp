@@ -24,15 +24,14 @@ std::string text_of(const PublishedConfig::Value& value) {
       value);
 }
 
-// The JSON value as one of the kind that is expected. UsageError, naming the key, when it is none.
-PublishedConfig::Value value_as(const JsonValue& json, const PublishedConfig::Value& kind) {
+}  // namespace
+
+PublishedConfig::Value PublishedConfig::value_as(const JsonValue& json, const Value& kind) {
   if (std::holds_alternative<bool>(kind)) return json.boolean();
   if (std::holds_alternative<int64_t>(kind)) return json.whole();
   if (std::holds_alternative<double>(kind)) return json.number();
   return json.string();
 }
-
-}  // namespace
 
 PublishedConfig::PublishedConfig(const fs::path& file)
     : path_(file.string()), document_(JsonDocument::read(path_)), text_(document_.top().find_set("text_config")) {
@@ -43,6 +42,11 @@ std::optional<JsonValue> PublishedConfig::find(std::string_view key) {
   keys_.emplace(key);
   const std::optional<JsonValue> in_text = text_ ? text_->find_set(key) : std::nullopt;
   return in_text ? in_text : document_.top().find_set(key);
+}
+
+std::optional<JsonValue> PublishedConfig::find_beside_sizes(std::string_view key) {
+  keys_.emplace(key);
+  return text_ ? text_->find_set(key) : document_.top().find_set(key);
 }
 
 bool PublishedConfig::is_null(std::string_view key) const {
@@ -72,6 +76,11 @@ void PublishedConfig::check(std::string_view model) const {
               "{} describes another model than {}, which is unchanged:\n  {}\nload the weights into a flavor that "
               "computes what the file says (model.flavor)",
               path_, model, fmt::join(differences_, "\n  "));
+}
+
+void PublishedConfig::check_supported() const {
+  TUTTI_CHECK(differences_.empty(), "{} describes a model that is not computed here:\n  {}", path_,
+              fmt::join(differences_, "\n  "));
 }
 
 std::string shown_list(const JsonValue& array) {

@@ -124,13 +124,21 @@ const OpDef kRotate{.name = "rope_half_",
 
 RopeTable rope_table(int64_t positions, int64_t head_dim, double theta) {
   TUTTI_CHECK(head_dim > 0 && head_dim % 2 == 0, "rope_table: head_dim is {}; it must be even and positive", head_dim);
-  RopeTable table{Tensor::empty({positions, head_dim / 2}), Tensor::empty({positions, head_dim / 2})};
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < head_dim / 2; ++i)
+    frequencies.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
+  return rope_table(positions, frequencies);
+}
+
+RopeTable rope_table(int64_t positions, std::span<const double> frequencies, double factor) {
+  TUTTI_CHECK(positions >= 0, "rope_table: {} positions; expected 0 or more", positions);
+  const int64_t half = std::ssize(frequencies);
+  RopeTable table{Tensor::empty({positions, half}), Tensor::empty({positions, half})};
   for (int64_t p = 0; p < positions; ++p) {
-    for (int64_t i = 0; i < head_dim / 2; ++i) {
-      const double angle =
-          static_cast<double>(p) * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
-      table.cos.data<float>()[p * (head_dim / 2) + i] = static_cast<float>(std::cos(angle));
-      table.sin.data<float>()[p * (head_dim / 2) + i] = static_cast<float>(std::sin(angle));
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(p) * frequencies[static_cast<size_t>(i)];
+      table.cos.data<float>()[p * half + i] = static_cast<float>(std::cos(angle) * factor);
+      table.sin.data<float>()[p * half + i] = static_cast<float>(std::sin(angle) * factor);
     }
   }
   return table;

@@ -6,21 +6,22 @@
 
 #include "tutti/io/byte_tokenizer.h"
 #include "tutti/io/token_dataset.h"
-#include "tutti/models/qwen3.h"
+#include "tutti/models/decoder.h"
+#include "tutti/models/families/qwen3.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::train {
 
-inline models::Qwen3Config tiny_config(int64_t layers = 1) {
-  return {.flavor = "tiny",
-          .dim = 16,
-          .layers = layers,
-          .heads = 2,
-          .kv_heads = 1,
-          .ffn_dim = 24,
-          .vocab = 258,
-          .tied_embeddings = true,
-          .head_dim = 8};
+inline models::DecoderConfig tiny_config(int64_t layers = 1) {
+  return models::qwen3({.flavor = "tiny",
+                        .dim = 16,
+                        .layers = layers,
+                        .heads = 2,
+                        .kv_heads = 1,
+                        .ffn_dim = 24,
+                        .vocab = 258,
+                        .tied_embeddings = true,
+                        .head_dim = 8});
 }
 
 struct TinyModel {
@@ -28,7 +29,7 @@ struct TinyModel {
     seed_all(seed);
     nn::initialize(model);
   }
-  mutable models::Qwen3 model;  // sampling and evaluation switch its mode
+  mutable models::Decoder model;  // sampling and evaluation switch its mode
 };
 
 inline std::vector<std::string> tiny_documents(int count) {

@@ -1,20 +1,14 @@
 // [model]: the keys with their defaults.
-#include "tutti/models/language_model.h"
+#include "tutti/models/family.h"
 #include "tutti/train/config/section.h"
 
 namespace tutti::train {
 namespace {
 
-std::vector<std::string> families() {
-  std::vector<std::string> names;
-  for (const models::ModelFamily& family : models::model_families()) names.push_back(family.name);
-  return names;
-}
-
 std::vector<Field> model_keys() {
   return {
-      {TUTTI_KEY(model, std::string, name, "qwen3"), .doc = "model family", .unit = "", .rule = one_of(families()),
-       .resuming = Resuming::fixed},
+      {TUTTI_KEY(model, std::string, name, "qwen3"), .doc = "model family", .unit = "",
+       .rule = one_of(models::family_names()), .resuming = Resuming::fixed},
       {TUTTI_KEY(model, std::string, flavor, "quickstart"),
        .doc = "named size of the model, such as quickstart or 0.6B", .unit = "", .resuming = Resuming::fixed},
       {TUTTI_KEY(model, double, dropout, 0.0),

@@ -1,4 +1,5 @@
-#include "tutti/models/qwen3.h"
+#include "tutti/models/decoder.h"
+#include "tutti/models/families/qwen3.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 namespace tutti::models {
 namespace {
 
-Qwen3Config tiny() {
+DecoderSizes tiny() {
   return {.flavor = "tiny",
           .dim = 24,
           .layers = 2,
@@ -47,9 +48,9 @@ struct Published {
 class Qwen3Sizes : public testing::TestWithParam<Published> {};
 
 TEST_P(Qwen3Sizes, MatchThePublishedTable) {
-  const Qwen3Config config = qwen3_config(GetParam().flavor);
-  EXPECT_EQ(parameter_count(config), GetParam().parameters);
-  EXPECT_NEAR(training_flops_per_token(config, 4096) / 1e9, GetParam().gflop_per_token, 0.0006);
+  const DecoderSizes config = qwen3_sizes(GetParam().flavor);
+  EXPECT_EQ(parameter_count(qwen3(config)), GetParam().parameters);
+  EXPECT_NEAR(training_flops_per_token(qwen3(config), 4096) / 1e9, GetParam().gflop_per_token, 0.0006);
 }
 INSTANTIATE_TEST_SUITE_P(
     , Qwen3Sizes,
@@ -66,13 +67,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Qwen3, CountsTheParametersItHas) {
   for (const bool tied : {true, false}) {
-    Qwen3Config config = tiny();
+    DecoderSizes config = tiny();
     config.tied_embeddings = tied;
-    EXPECT_EQ(Qwen3(config, 8).parameter_count(), parameter_count(config));
-    EXPECT_EQ(active_parameter_count(config), parameter_count(config));
+    EXPECT_EQ(Decoder(qwen3(config), 8).parameter_count(), parameter_count(qwen3(config)));
+    EXPECT_EQ(active_parameter_count(qwen3(config)), parameter_count(qwen3(config)));
     config.experts = 5, config.active_experts = 2;
-    EXPECT_EQ(Qwen3(config, 8).parameter_count(), parameter_count(config));
-    EXPECT_EQ(parameter_count(config) - active_parameter_count(config),
+    EXPECT_EQ(Decoder(qwen3(config), 8).parameter_count(), parameter_count(qwen3(config)));
+    EXPECT_EQ(parameter_count(qwen3(config)) - active_parameter_count(qwen3(config)),
               config.layers * 3 * 3 * config.dim * config.ffn_dim)
         << "3 experts that a token does not take";
   }
@@ -80,12 +81,12 @@ TEST(Qwen3, CountsTheParametersItHas) {
 
 // 30.5 billion parameters, of which a token meets 3.3 billion.
 TEST(Qwen3, HasThePublishedActiveParameters) {
-  EXPECT_EQ(active_parameter_count(qwen3_config("30B-A3B")), 3'353'032'704);
+  EXPECT_EQ(active_parameter_count(qwen3(qwen3_sizes("30B-A3B"))), 3'353'032'704);
 }
 
 TEST(Qwen3, NamesParametersAsPublishedWeightsDo) {
   std::vector<std::string> names;
-  for (const auto& p : Qwen3(tiny(), 8).named_parameters()) names.push_back(p.name);
+  for (const auto& p : Decoder(qwen3(tiny()), 8).named_parameters()) names.push_back(p.name);
   for (const char* name :
        {"model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.k_norm.weight",
         "model.layers.0.mlp.gate_proj.weight", "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"})
@@ -100,7 +101,7 @@ TEST(Qwen3, OfAnySizeIsBuiltWithoutMemory) {
   allocator.reset_peak();
   const auto model = make_model("qwen3", "32B", {.max_positions = 40960});
   const auto parameters = model->named_parameters();
-  EXPECT_EQ(model->parameter_count(), parameter_count(qwen3_config("32B")));
+  EXPECT_EQ(model->parameter_count(), parameter_count(qwen3(qwen3_sizes("32B"))));
   EXPECT_LT(allocator.statistics().peak_bytes - before, 1 << 20);
   for (const nn::NamedParameter& p : parameters) {
     if (p.name != "model.layers.63.self_attn.k_proj.weight") continue;
@@ -119,10 +120,10 @@ TEST(Models, UnknownFamilyNamesTheOnesThereAre) {
 
 TEST(Qwen3, DropoutActsInTrainingOnly) {
   seed_all(1);
-  Qwen3 model(tiny(), ModelOptions{.max_positions = 32, .dropout = 0.5}), plain(tiny(), 32);
+  Decoder model(qwen3(tiny()), ModelOptions{.max_positions = 32, .dropout = 0.5}), plain(qwen3(tiny()), 32);
   nn::initialize(model), nn::initialize(plain);
   NoGradScope no_grad;
-  const auto logits = [](const Qwen3& m) { return values(m.forward(batch_of(some_tokens(20), 1))); };
+  const auto logits = [](const Decoder& m) { return values(m.forward(batch_of(some_tokens(20), 1))); };
   EXPECT_NE(logits(model), logits(plain));
   const nn::EvalScope evaluating(model);
   EXPECT_EQ(logits(model), logits(plain));
@@ -130,7 +131,7 @@ TEST(Qwen3, DropoutActsInTrainingOnly) {
 
 TEST(Qwen3, UnknownFlavorNamesTheNearest) {
   try {
-    qwen3_config("debugmodl");
+    qwen3_sizes("debugmodl");
     FAIL();
   } catch (const UsageError& e) {
     EXPECT_NE(std::string(e.what()).find("did you mean 'debugmodel'"), std::string::npos) << e.what();
@@ -139,7 +140,7 @@ TEST(Qwen3, UnknownFlavorNamesTheNearest) {
 
 TEST(Qwen3, LaterTokensDoNotChangeEarlierLogits) {
   seed_all(1);
-  Qwen3 model(tiny(), 32);
+  Decoder model(qwen3(tiny()), 32);
   nn::initialize(model);
   NoGradScope no_grad;
   std::vector<int32_t> tokens = some_tokens(20);
@@ -152,7 +153,7 @@ TEST(Qwen3, LaterTokensDoNotChangeEarlierLogits) {
 
 TEST(Qwen3, ARowsLogitsDoNotDependOnTheBatch) {
   seed_all(1);
-  Qwen3 model(tiny(), 32);
+  Decoder model(qwen3(tiny()), 32);
   nn::initialize(model);
   NoGradScope no_grad;
   const std::vector<int32_t> tokens = some_tokens(24);
@@ -164,7 +165,7 @@ TEST(Qwen3, ARowsLogitsDoNotDependOnTheBatch) {
 TEST(Qwen3, InitialisesByNameAndSeedOnly) {
   const auto first_values = [](uint64_t seed) {
     seed_all(seed);
-    Qwen3 model(tiny(), 8);
+    Decoder model(qwen3(tiny()), 8);
     nn::initialize(model);
     return values(model.named_parameters()[3].parameter.master());
   };
@@ -177,9 +178,9 @@ INSTANTIATE_TEST_SUITE_P(WithExperts, Qwen3Blocks, testing::Values(0, 5));
 
 TEST_P(Qwen3Blocks, CheckpointedGiveTheSameGradients) {
   seed_all(1);
-  Qwen3Config config = tiny();
+  DecoderSizes config = tiny();
   config.experts = GetParam(), config.active_experts = 2;
-  Qwen3 model(config, 32);
+  Decoder model(qwen3(config), 32);
   nn::initialize(model);
   const auto gradients = [&](bool checkpointed) {
     const Tensor logits = model.forward(batch_of(some_tokens(20), 2), {.checkpoint_blocks = checkpointed});
@@ -196,9 +197,9 @@ TEST_P(Qwen3Blocks, CheckpointedGiveTheSameGradients) {
 
 TEST_P(Qwen3Blocks, ComputeInBf16WithF32Gradients) {
   seed_all(1);
-  Qwen3Config config = tiny();
+  DecoderSizes config = tiny();
   config.experts = GetParam(), config.active_experts = 2;
-  Qwen3 model(config, 32);
+  Decoder model(qwen3(config), 32);
   model.to(DType::bf16);
   nn::initialize(model);
   const Tensor losses = cross_entropy(model.forward(batch_of(some_tokens(12), 1)), Tensor::of(some_tokens(12)));

@@ -1,5 +1,7 @@
 // Qwen3 under its plan: losses and all gradients have the bits of one rank.
-#include "tutti/models/qwen3_plan.h"
+#include "tutti/models/decoder_plan.h"
+
+#include "tutti/models/families/qwen3.h"
 
 #include <gtest/gtest.h>
 
@@ -29,7 +31,7 @@ struct SmallLeaves {
   TokenGrainScope grain{2};
 };
 
-Qwen3Config small(bool tied) {
+DecoderSizes small(bool tied) {
   return {.flavor = "small",
           .dim = 20,
           .layers = 2,
@@ -42,7 +44,7 @@ Qwen3Config small(bool tied) {
 }
 
 struct Run {
-  Qwen3Config config;
+  DecoderSizes config;
   int ranks;
   bool sequence = false;
   DType dtype = DType::f32;
@@ -62,9 +64,9 @@ std::vector<float> values(const Tensor& t) {
 // Two rows, the second of which holds two documents.
 Values losses_and_gradients(const Run& run, const dist::Mesh& mesh) {
   seed_all(3);
-  Qwen3 model(run.config, ModelOptions{.max_positions = run.length, .dropout = run.dropout});
+  Decoder model(qwen3(run.config), ModelOptions{.max_positions = run.length, .dropout = run.dropout});
   if (run.dtype != DType::f32) model.to(run.dtype);
-  if (mesh != nullptr) parallel::parallelize_module(model, mesh, qwen3_plan(run.config, run.sequence));
+  if (mesh != nullptr) parallel::parallelize_module(model, mesh, decoder_plan(qwen3(run.config), run.sequence));
   nn::initialize(model);
   const int32_t vocab = static_cast<int32_t>(run.config.vocab), second = run.length + run.length / 2;
   std::vector<int32_t> tokens, labels, positions, first;
@@ -126,7 +128,7 @@ TEST(Qwen3Plan, HasThemWithCheckpointsDropoutAndTheLossInChunks) {
 TEST(Qwen3Plan, HasThemInAFlavorThatIsLegalForFourRanks) {
   const TokenGrainScope grain(16);
   for (const bool sequence : {false, true})
-    expect_the_bits_of_one_rank({qwen3_config("tiny-tp4"), 4, sequence, DType::f32, {}, 0, 32});
+    expect_the_bits_of_one_rank({qwen3_sizes("tiny-tp4"), 4, sequence, DType::f32, {}, 0, 32});
 }
 
 TEST(Qwen3Plan, KnowsTheLargestDegreeOfEveryFlavor) {
@@ -134,18 +136,18 @@ TEST(Qwen3Plan, KnowsTheLargestDegreeOfEveryFlavor) {
       {"tiny", 1},       {"tiny-tp4", 4}, {"quickstart", 1}, {"quickstart-tp4", 4},
       {"debugmodel", 4}, {"0.6B", 8},     {"32B", 8}};
   for (const auto& [flavor, largest] : rows) {
-    EXPECT_EQ(largest_tensor_parallel_degree(qwen3_config(flavor)), largest) << flavor;
-    EXPECT_NO_THROW(check_tensor_parallel(qwen3_config(flavor), largest));
-    EXPECT_THROW(check_tensor_parallel(qwen3_config(flavor), 2 * largest), UsageError) << flavor;
-    Qwen3 model(qwen3_config(flavor), 8);
-    EXPECT_GE(parallel::largest_parallel_degree(model, qwen3_plan(qwen3_config(flavor))), largest) << flavor;
+    EXPECT_EQ(largest_tensor_parallel_degree(qwen3(qwen3_sizes(flavor))), largest) << flavor;
+    EXPECT_NO_THROW(check_tensor_parallel(qwen3(qwen3_sizes(flavor)), largest));
+    EXPECT_THROW(check_tensor_parallel(qwen3(qwen3_sizes(flavor)), 2 * largest), UsageError) << flavor;
+    Decoder model(qwen3(qwen3_sizes(flavor)), 8);
+    EXPECT_GE(parallel::largest_parallel_degree(model, decoder_plan(qwen3(qwen3_sizes(flavor)))), largest) << flavor;
   }
-  EXPECT_LT(parameter_count(qwen3_config("quickstart-tp4")), 3'000'000);
+  EXPECT_LT(parameter_count(qwen3(qwen3_sizes("quickstart-tp4"))), 3'000'000);
 }
 
 TEST(Qwen3Plan, RefusesDegreesThatWouldHaveOtherBits) {
   const auto says = [](const char* flavor, int64_t degree, int64_t tokens) {
-    return message_of([&] { check_tensor_parallel(qwen3_config(flavor), degree, tokens); });
+    return message_of([&] { check_tensor_parallel(qwen3(qwen3_sizes(flavor)), degree, tokens); });
   };
   EXPECT_EQ(says("debugmodel", 8, 0),
             "qwen3 debugmodel: tensor parallelism over 8 ranks would not have the bits of one rank; expected a power "
@@ -164,7 +166,7 @@ TEST(Qwen3Plan, RefusesDegreesThatWouldHaveOtherBits) {
 }
 
 TEST(Qwen3Plan, DividesTheTokensOfExpertsNotTheirFeatures) {
-  const Qwen3 model(qwen3_config("tiny_moe-tp4"), 8);
+  const Decoder model(qwen3(qwen3_sizes("tiny_moe-tp4")), 8);
   EXPECT_EQ(message_of([&] { model.check_tensor_parallel(4, 512, 128); }), "no error");
   EXPECT_EQ(message_of([&] { model.check_tensor_parallel(4, 256, 128); }),
             "qwen3 tiny_moe-tp4: tensor parallelism over 4 ranks would not have the bits of one rank; expected a power "

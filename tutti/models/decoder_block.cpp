@@ -1,0 +1,99 @@
+#include "tutti/models/decoder_block.h"
+
+#include "tutti/nn/multi_linear.h"
+#include "tutti/ops/activation.h"
+#include "tutti/ops/attention.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/expand.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/rms_norm.h"
+#include "tutti/ops/rope.h"
+
+namespace tutti::models {
+namespace {
+
+nn::LinearOptions projection(const DecoderConfig& c, bool bias) {
+  return {.bias = bias, .init = nn::Init::normal(c.init_std)};
+}
+
+nn::MoEOptions experts_of(const DecoderConfig& c, const FeedForwardConfig& f) {
+  const nn::Init init = nn::Init::normal(c.init_std);
+  return {.dim = c.dim,
+          .hidden_dim = f.hidden_dim,
+          .router = {.num_experts = f.experts,
+                     .top_k = f.active_experts,
+                     .score_func = nn::ScoreFunction::softmax,
+                     .route_norm = f.route_norm,
+                     .init = init},
+          .init = init};
+}
+
+}  // namespace
+
+DecoderAttention::DecoderAttention(const DecoderConfig& c, const AttentionConfig& a, double dropout_p)
+    : q_proj(this, "q_proj", c.dim, a.heads * a.head_dim, projection(c, a.qkv_bias)),
+      k_proj(this, "k_proj", c.dim, a.kv_heads * a.head_dim, projection(c, a.qkv_bias)),
+      v_proj(this, "v_proj", c.dim, a.kv_heads * a.head_dim, projection(c, a.qkv_bias)),
+      o_proj(this, "o_proj", a.heads * a.head_dim, c.dim, projection(c, a.output_bias)),
+      q_norm(a.query_key_norms ? std::make_unique<nn::Child<nn::RMSNorm>>(this, "q_norm", a.head_dim,
+                                                                          nn::RMSNormOptions{.eps = c.norm_eps})
+                               : nullptr),
+      k_norm(a.query_key_norms ? std::make_unique<nn::Child<nn::RMSNorm>>(this, "k_norm", a.head_dim,
+                                                                          nn::RMSNormOptions{.eps = c.norm_eps})
+                               : nullptr),
+      dropout(this, "dropout", dropout_p),
+      config_(a) {}
+
+Tensor DecoderAttention::forward(const Tensor& x_TD, const TokenPlaces& at) const {
+  const auto& [heads, kv_heads, head_dim] = std::tie(config_.heads, config_.kv_heads, config_.head_dim);
+  const SymInt T = x_TD.size(0), B = at.first_key_BS.size(0), S = at.first_key_BS.size(1);
+  const auto [q_TQ, k_TK, v_TK] = nn::multi_linear(x_TD, q_proj, k_proj, v_proj);
+  const Tensor q_BSHE = reshape(rotated(q_TQ, heads, q_norm.get(), at), {B, S, heads, head_dim});
+  const Tensor k_BSKE = reshape(rotated(k_TK, kv_heads, k_norm.get(), at), {B, S, kv_heads, head_dim});
+  const Tensor v_BSKE = reshape(v_TK, {B, S, kv_heads, head_dim});
+  SdpaOptions options{.causal = true, .first_key = at.first_key_BS};
+  if (config_.window > 0) options.window = config_.window - 1;  // sdpa counts the keys before the query's own
+  const Tensor attended = sdpa(q_BSHE, k_BSKE, v_BSKE, options);
+  return dropout(o_proj(reshape(attended, {T, heads * head_dim})));
+}
+
+// The shared weight of the norm is expanded over heads: its gradient sums tokens per head first, heads last.
+Tensor DecoderAttention::rotated(const Tensor& projected, int64_t heads, const nn::Child<nn::RMSNorm>* norm,
+                                 const TokenPlaces& at) const {
+  const int64_t head_dim = config_.head_dim;
+  const Tensor x_THE = reshape(projected, {projected.size(0), heads, head_dim});
+  if (norm == nullptr) return rope(x_THE, at.cos_TE, at.sin_TE);
+  return rope(rms_norm(x_THE, expand((*norm)->weight, {heads, head_dim}), (*norm)->eps()), at.cos_TE, at.sin_TE);
+}
+
+DecoderFeedForward::DecoderFeedForward(const DecoderConfig& c, const FeedForwardConfig& f, double dropout_p)
+    : gate_proj(this, "gate_proj", c.dim, f.hidden_dim, projection(c, f.bias)),
+      up_proj(this, "up_proj", c.dim, f.hidden_dim, projection(c, f.bias)),
+      down_proj(this, "down_proj", f.hidden_dim, c.dim, projection(c, f.bias)),
+      dropout(this, "dropout", dropout_p) {}
+
+Tensor DecoderFeedForward::forward(const Tensor& x_TD) const {
+  const auto [gate_TF, up_TF] = nn::multi_linear(x_TD, gate_proj, up_proj);
+  return dropout(down_proj(swiglu(gate_TF, up_TF)));
+}
+
+DecoderExperts::DecoderExperts(const DecoderConfig& c, const FeedForwardConfig& f, double dropout_p)
+    : MoE(experts_of(c, f)), dropout(this, "dropout", dropout_p) {}
+
+DecoderMlp::DecoderMlp(nn::Module* block, const DecoderConfig& c, const FeedForwardConfig& f, double dropout) {
+  if (f.experts > 0) experts = std::make_unique<nn::Child<DecoderExperts>>(block, "mlp", c, f, dropout);
+  else dense = std::make_unique<nn::Child<DecoderFeedForward>>(block, "mlp", c, f, dropout);
+}
+
+DecoderBlock::DecoderBlock(const DecoderConfig& c, const LayerConfig& layer, double dropout)
+    : self_attn(this, "self_attn", c, layer.attention, dropout),
+      mlp(this, c, layer.feed_forward, dropout),
+      input_layernorm(this, "input_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}),
+      post_attention_layernorm(this, "post_attention_layernorm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}) {}
+
+Tensor DecoderBlock::forward(const Tensor& x_TD, const TokenPlaces& at) const {
+  const Tensor h_TD = add(x_TD, self_attn(input_layernorm(x_TD), at));
+  return add(h_TD, mlp(post_attention_layernorm(h_TD)));
+}
+
+}  // namespace tutti::models

@@ -1,0 +1,91 @@
+#include "tutti/models/decoder_config.h"
+
+#include <algorithm>
+
+#include "tutti/core/error.h"
+
+namespace tutti::models {
+namespace {
+
+int64_t norms_of(const LayerConfig& layer, int64_t dim) {
+  return 2 * dim + (layer.attention.query_key_norms ? 2 * layer.attention.head_dim : 0);
+}
+
+int64_t attention_of(const AttentionConfig& a, int64_t dim) {
+  const int64_t queries = a.heads * a.head_dim, keys = a.kv_heads * a.head_dim;
+  return dim * (2 * queries + 2 * keys) + (a.qkv_bias ? queries + 2 * keys : 0) + (a.output_bias ? dim : 0);
+}
+
+// Of `feed_forwards` layers or experts, and the router.
+int64_t feed_forward_of(const FeedForwardConfig& f, int64_t dim, int64_t feed_forwards) {
+  return feed_forwards * (3 * dim * f.hidden_dim + (f.bias ? 2 * f.hidden_dim + dim : 0)) + f.experts * dim;
+}
+
+int64_t count_with(const DecoderConfig& c, int64_t FeedForwardConfig::* experts) {
+  int64_t count = c.dim + c.vocab * c.dim * (c.tied_embeddings ? 1 : 2);
+  for (const LayerConfig& layer : c.layers) {
+    const FeedForwardConfig& f = layer.feed_forward;
+    count += attention_of(layer.attention, c.dim) + norms_of(layer, c.dim) +
+             feed_forward_of(f, c.dim, f.experts > 0 ? f.*experts : 1);
+  }
+  return count;
+}
+
+}  // namespace
+
+bool DecoderConfig::has_experts() const {
+  return std::any_of(layers.begin(), layers.end(), [](const LayerConfig& l) { return l.feed_forward.experts > 0; });
+}
+
+DecoderConfig decoder_of(const std::string& family, const DecoderSizes& s) {
+  const LayerConfig layer{
+      .attention = {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim, .rope = {.theta = s.rope_theta}},
+      .feed_forward = {.hidden_dim = s.ffn_dim, .experts = s.experts, .active_experts = s.active_experts}};
+  return {.family = family,
+          .flavor = s.flavor,
+          .dim = s.dim,
+          .vocab = s.vocab,
+          .layers = std::vector<LayerConfig>(static_cast<size_t>(std::max<int64_t>(s.layers, 0)), layer),
+          .tied_embeddings = s.tied_embeddings,
+          .norm_eps = s.norm_eps,
+          .init_std = s.init_std};
+}
+
+void validate(const DecoderConfig& c) {
+  TUTTI_CHECK(c.dim > 0 && c.vocab > 0 && !c.layers.empty(),
+              "{}: model dim {}, vocabulary {}, {} layers; expected at least 1 of each", c.name(), c.dim, c.vocab,
+              c.layers.size());
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    const AttentionConfig& a = c.layers[i].attention;
+    const FeedForwardConfig& f = c.layers[i].feed_forward;
+    TUTTI_CHECK(a.heads > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0,
+                "{}, layer {}: {} query heads cannot share {} key/value heads evenly", c.name(), i, a.heads,
+                a.kv_heads);
+    TUTTI_CHECK(a.head_dim > 0 && a.head_dim % 2 == 0,
+                "{}, layer {}: heads of {} elements cannot be rotated in pairs; expected an even number", c.name(), i,
+                a.head_dim);
+    TUTTI_CHECK(a.window >= 0, "{}, layer {}: a window of {} keys; expected at least 1, or 0 for all", c.name(), i,
+                a.window);
+    TUTTI_CHECK(f.hidden_dim > 0, "{}, layer {}: {} hidden features; expected at least 1", c.name(), i, f.hidden_dim);
+    TUTTI_CHECK(f.experts >= 0 && (f.experts == 0 || (f.active_experts > 0 && f.active_experts <= f.experts)),
+                "{}, layer {}: {} of {} experts for each token; expected 1 to {}", c.name(), i, f.active_experts,
+                f.experts, f.experts);
+    TUTTI_CHECK(f.experts == 0 || !f.bias, "{}, layer {}: experts with biases are not supported", c.name(), i);
+  }
+}
+
+int64_t parameter_count(const DecoderConfig& c) { return count_with(c, &FeedForwardConfig::experts); }
+int64_t active_parameter_count(const DecoderConfig& c) { return count_with(c, &FeedForwardConfig::active_experts); }
+
+double training_flops_per_token(const DecoderConfig& c, int64_t sequence_length) {
+  const int64_t looked_up = c.tied_embeddings ? 0 : c.vocab * c.dim;
+  double attention = 0;
+  for (const LayerConfig& layer : c.layers) {
+    const AttentionConfig& a = layer.attention;
+    const int64_t keys = a.window > 0 ? std::min(a.window, sequence_length) : sequence_length;
+    attention += 12.0 * static_cast<double>(a.heads * a.head_dim) * static_cast<double>(keys);
+  }
+  return 6.0 * static_cast<double>(active_parameter_count(c) - looked_up) + attention;
+}
+
+}  // namespace tutti::models

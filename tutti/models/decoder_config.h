@@ -1,0 +1,84 @@
+// DecoderConfig: a decoder as data, layer by layer. The one implementation (decoder.h), the plans of its ranks, counts
+// of parameters and files of published models all read this description; a family (family.h) makes it.
+//
+// Parts have the names of Qwen3's published weights, whatever the family:
+//
+//   model.embed_tokens, model.layers.N.{input_layernorm, post_attention_layernorm}, model.norm, lm_head
+//   model.layers.N.self_attn.{q_proj, k_proj, v_proj, o_proj, q_norm, k_norm}
+//   model.layers.N.mlp.{gate_proj, up_proj, down_proj}, or with experts mlp.gate and mlp.experts.{w1, w2, w3}
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tutti/models/rope_angles.h"
+
+namespace tutti::models {
+
+struct AttentionConfig {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  // So many keys are visible to a query, with its own one; 0: all that are not later.
+  int64_t window = 0;
+  RopeConfig rope;
+  bool qkv_bias = false, output_bias = false;  // of the projections
+  bool query_key_norms = false;                // an RMS norm of each head of queries and keys, before their rotation
+  bool operator==(const AttentionConfig&) const = default;
+};
+
+struct FeedForwardConfig {
+  int64_t hidden_dim = 0;  // of the layer, or of each expert
+  bool bias = false;
+  // A mixture of so many experts, of which each token takes active_experts; 0: one feed-forward layer for all tokens.
+  int64_t experts = 0, active_experts = 0;
+  bool route_norm = true;  // the weights of a token's experts add up to 1
+  bool operator==(const FeedForwardConfig&) const = default;
+};
+
+//   h = x + Attention(RmsNorm(x));  y = h + FeedForward(RmsNorm(h))
+struct LayerConfig {
+  AttentionConfig attention;
+  FeedForwardConfig feed_forward;
+  bool operator==(const LayerConfig&) const = default;
+};
+
+struct DecoderConfig {
+  std::string family, flavor;  // for messages: "qwen3", "0.6B"
+  int64_t dim = 0, vocab = 0;
+  std::vector<LayerConfig> layers;
+  bool tied_embeddings = false;  // the head is the embedding
+  double norm_eps = 1e-6;
+  double init_std = 0.02;  // of all weights but norms
+
+  std::string name() const { return family + " " + flavor; }
+  bool has_experts() const;  // in some layer
+};
+
+// The sizes of a decoder whose layers are alike, as tables of published models give them.
+struct DecoderSizes {
+  std::string flavor;
+  int64_t dim, layers, heads, kv_heads, ffn_dim, vocab;
+  bool tied_embeddings;
+  int64_t head_dim = 128;
+  double rope_theta = 1e6;
+  double norm_eps = 1e-6;
+  double init_std = 0.02;
+  int64_t experts = 0, active_experts = 0;  // of ffn_dim hidden features
+};
+// A decoder of these sizes in which nothing has a bias and heads have no norms.
+DecoderConfig decoder_of(const std::string& family, const DecoderSizes& sizes);
+
+// UsageError, naming model and layer, for sizes that are not positive, heads that key/value heads cannot share evenly,
+// odd head dims, and experts that do not fit.
+void validate(const DecoderConfig& config);
+
+// The number of parameters, computed without building the model.
+int64_t parameter_count(const DecoderConfig& config);
+// Those that one token meets: all of a dense model, and of a mixture of experts those of active_experts experts.
+int64_t active_parameter_count(const DecoderConfig& config);
+// Training FLOPs per token: 6 per active parameter, not counting an embedding that is only looked up, plus 12 * heads *
+// head_dim * (keys that a query can see in rows of `sequence_length`) in each layer for attention, as if it were not
+// causal.
+double training_flops_per_token(const DecoderConfig& config, int64_t sequence_length);
+
+}  // namespace tutti::models

@@ -1,0 +1,55 @@
+#include "tutti/models/family.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tutti/core/error.h"
+#include "tutti/models/published_config.h"
+#include "tutti/models/published_decoder.h"
+
+namespace tutti::models {
+
+const ModelFamily& family_named(std::string_view name) {
+  for (const NamedFamily& family : family_table()) {
+    if (family.name == name) return *family.row;
+  }
+  throw UsageError(unknown_name_message("model", name, family_names()));
+}
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const NamedFamily& family : family_table()) names.emplace_back(family.name);
+  return names;
+}
+
+DecoderConfig flavor_named(std::string_view family, std::string_view flavor) {
+  std::vector<std::string> names;
+  for (DecoderConfig& config : family_named(family).flavors()) {
+    if (config.flavor == flavor) return std::move(config);
+    names.push_back(config.flavor);
+  }
+  throw UsageError(unknown_name_message(fmt::format("{} flavor", family), flavor, names));
+}
+
+DecoderConfig read_published_config(const std::string& path) {
+  PublishedConfig file(path);
+  const std::optional<std::string> type = model_type_of(file);
+  std::vector<std::string_view> known;
+  for (const auto& [name, family] : family_table()) {
+    for (const std::string_view of_family : family->model_types) {
+      known.push_back(of_family);
+      if (type != of_family) continue;
+      DecoderConfig config = family->read(file, nullptr);
+      file.check_supported();
+      config.family = name, config.flavor = *type;
+      validate(config);
+      return config;
+    }
+  }
+  throw UsageError(fmt::format("{}: model_type: {}; expected one of: {}", path,
+                               type ? fmt::format("\"{}\"", *type) : "not given, nor are architectures",
+                               fmt::join(known, ", ")));
+}
+
+}  // namespace tutti::models

@@ -1,0 +1,51 @@
+// ModelFamily: the row of a family of published decoders: its flavors, and how its files describe it.
+//
+// A family is one file in tutti/models/families with one row, and nothing else lists it: the table is made from the
+// folder.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/models/decoder_config.h"
+
+namespace tutti::models {
+
+class PublishedConfig;
+
+struct ModelFamily {
+  // Named sizes: published ones, and where a family has them small ones for tests.
+  std::vector<DecoderConfig> (*flavors)();
+  // The values of `model_type` in config.json that the family reads.
+  std::vector<std::string_view> model_types;
+  // The decoder that a config.json describes. Notes what is not computed here, and with `model` every difference from
+  // it; keys that change no logit (dtypes, token ids, caches, the spread of first weights) are not read.
+  DecoderConfig (*read)(PublishedConfig& file, const DecoderConfig* model);
+};
+
+// TUTTI_FAMILY(name) = {...}; at the end of tutti/models/families/<name>.cpp, in this namespace.
+#define TUTTI_FAMILY(name)                \
+  extern const ModelFamily name##_family; \
+  const ModelFamily name##_family
+
+struct NamedFamily {
+  const char* name;
+  const ModelFamily* row;
+};
+// By name. Made from the folder.
+std::span<const NamedFamily> family_table();
+
+// UsageError, suggesting the nearest name, for an unknown family.
+const ModelFamily& family_named(std::string_view name);
+std::vector<std::string> family_names();
+// The configuration of a flavor. UsageError, listing the flavors, for any other name.
+DecoderConfig flavor_named(std::string_view family, std::string_view flavor);
+
+// The decoder that a config.json describes, by the family that its `model_type` or `architectures` name, with the
+// flavor of that name. UsageError, naming the file and the key, for a family that is unknown here and for what is not
+// computed here; errors as PublishedConfig().
+DecoderConfig read_published_config(const std::string& file);
+
+}  // namespace tutti::models

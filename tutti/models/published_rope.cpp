@@ -1,0 +1,126 @@
+#include "tutti/models/published_rope.h"
+
+#include <cmath>
+
+namespace tutti::models {
+namespace {
+
+constexpr const char* kKinds[] = {"full_attention", "sliding_attention"};
+
+// The object, or the first of its objects for kinds of layers.
+JsonValue inner(const JsonValue& angles) {
+  for (const char* kind : kKinds) {
+    if (const std::optional<JsonValue> of_kind = angles.find_set(kind)) return *of_kind;
+  }
+  return angles;
+}
+
+std::optional<JsonValue> type_in(const JsonValue& angles) {
+  const std::optional<JsonValue> type = angles.find_set("rope_type");
+  return type ? type : angles.find_set("type");
+}
+
+double number_in(const JsonValue& angles, const char* key, double by_default) {
+  const std::optional<JsonValue> found = angles.find_set(key);
+  return found ? found->number() : by_default;
+}
+
+// YaRN's factor of cosines and sines, given itself or by the two scales whose ratio it is.
+std::optional<double> attention_factor_in(const JsonValue& angles, double factor) {
+  if (const std::optional<JsonValue> found = angles.find_set("attention_factor")) return found->number();
+  const double mscale = number_in(angles, "mscale", 0), all = number_in(angles, "mscale_all_dim", 0);
+  if (mscale == 0 || all == 0) return std::nullopt;
+  const auto scale = [&](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1; };
+  return scale(mscale) / scale(all);
+}
+
+bool is_stretched(const JsonValue& angles) {
+  const std::optional<JsonValue> type = type_in(angles);
+  return type && type->text() != name_of(RopeType::plain);
+}
+
+// The scaling that an object asks for; `positions` are those that the model was made for.
+RopeConfig scaling_in(const JsonValue& angles, int64_t positions) {
+  const std::optional<JsonValue> type = type_in(angles);
+  RopeConfig rope;
+  rope.type = (type ? rope_type_named(type->text()) : std::nullopt).value_or(RopeType::plain);
+  if (rope.type == RopeType::plain) return rope;
+  rope.factor = number_in(angles, "factor", 1);
+  if (rope.type == RopeType::linear) return rope;
+  const std::optional<JsonValue> original = angles.find_set("original_max_position_embeddings");
+  rope.original_positions = original ? original->whole() : positions;
+  if (rope.type == RopeType::llama3) {
+    rope.low_freq_factor = number_in(angles, "low_freq_factor", rope.low_freq_factor);
+    rope.high_freq_factor = number_in(angles, "high_freq_factor", rope.high_freq_factor);
+    return rope;
+  }
+  rope.beta_fast = number_in(angles, "beta_fast", rope.beta_fast);
+  rope.beta_slow = number_in(angles, "beta_slow", rope.beta_slow);
+  if (const std::optional<JsonValue> truncate = angles.find_set("truncate")) rope.truncate = truncate->boolean();
+  rope.attention_factor = attention_factor_in(angles, rope.factor);
+  return rope;
+}
+
+// Notes each key of an object, or of one for each kind of layer, that says otherwise than `rope`.
+void compare_angles(const std::string& key, const JsonValue& angles, const RopeConfig& rope, double theta,
+                    int64_t positions, PublishedConfig& file) {
+  for (const char* kind : kKinds) {
+    const std::optional<JsonValue> of_kind = angles.find_set(kind);
+    if (of_kind) compare_angles(fmt::format("{}.{}", key, kind), *of_kind, rope, theta, positions, file);
+  }
+  const auto name = [&](const char* of_key) { return fmt::format("{}.{}", key, of_key); };
+  for (const char* type : {"rope_type", "type"}) {
+    const std::optional<JsonValue> found = angles.find_set(type);
+    file.expect_found(name(type), found, name_of(rope.type), name_of(rope.type));
+  }
+  if (const auto found = angles.find_set("rope_theta")) file.expect_found(name("rope_theta"), found, rope.theta, theta);
+  if (const auto found = angles.find_set("partial_rotary_factor"))
+    file.expect_found(name("partial_rotary_factor"), found, 1.0, 1.0);
+  const RopeConfig of_file = scaling_in(angles, positions);
+  if (!type_in(angles) || of_file.type != rope.type || rope.type == RopeType::plain) return;
+  const auto number = [&](const char* of_key, double of_object, double of_model) {
+    if (of_object != of_model) file.refuse(name(of_key), fmt::format("{}", of_object), fmt::format("{}", of_model));
+  };
+  number("factor", of_file.factor, rope.factor);
+  number("original_max_position_embeddings", static_cast<double>(of_file.original_positions),
+         static_cast<double>(rope.original_positions));
+  number("low_freq_factor", of_file.low_freq_factor, rope.low_freq_factor);
+  number("high_freq_factor", of_file.high_freq_factor, rope.high_freq_factor);
+  number("beta_fast", of_file.beta_fast, rope.beta_fast);
+  number("beta_slow", of_file.beta_slow, rope.beta_slow);
+  number("truncate", of_file.truncate, rope.truncate);
+  number("attention_factor", rope_attention_factor(of_file), rope_attention_factor(rope));
+}
+
+// Whether an object, or one of a kind of layer in it, says the base.
+bool says_theta(const std::optional<JsonValue>& angles) {
+  return angles && (angles->find_set("rope_theta") || says_theta(angles->find_set("full_attention")));
+}
+
+}  // namespace
+
+RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* model) {
+  const std::optional<JsonValue> parameters = file.find("rope_parameters"), scaling = file.find("rope_scaling"),
+                                 base = file.find("rope_theta");
+  for (const auto& angles : {parameters, scaling}) {
+    if (angles && !angles->is_object()) angles->fail("is {}, expected an object", angles->shown());
+  }
+  // An object under the older key is read in the place of one under the newer.
+  const std::optional<JsonValue>& read = scaling && scaling->size() > 0 ? scaling : parameters;
+  const std::optional<JsonValue> length =
+      read && is_stretched(inner(*read)) ? file.find("max_position_embeddings") : std::nullopt;
+  const int64_t positions = length ? length->whole() : 0;
+  RopeConfig rope = read ? scaling_in(inner(*read), positions) : RopeConfig{};
+  rope.theta = base ? base->number() : theta;
+  if (says_theta(read)) rope.theta = number_in(inner(*read), "rope_theta", number_in(*read, "rope_theta", theta));
+  const RopeConfig& expected = model != nullptr ? *model : rope;
+  if (base || !says_theta(read)) file.expect_found("rope_theta", base, expected.theta, theta);
+  if (parameters) compare_angles("rope_parameters", *parameters, expected, theta, positions, file);
+  if (scaling) compare_angles("rope_scaling", *scaling, expected, theta, positions, file);
+  if (model != nullptr && model->type != RopeType::plain && !(read && type_in(inner(*read))))
+    file.refuse("rope_scaling", "not given", name_of(model->type));
+  file.expect("partial_rotary_factor", 1.0, 1.0);
+  return rope;
+}
+
+}  // namespace tutti::models
