@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Makes the folders beside this file: tiny models of published families as transformers saves them, with their results.
+
+  make_families.py [CASE...]     (Python 3.11, torch 2.15.0, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6)
+
+A folder has config.json, generation_config.json and model.safetensors as save_pretrained() writes them;
+config_old.json, the same model in the spelling of transformers 4; and expected.safetensors:
+
+  tokens, positions       I32 [rows, T]; positions are missing where they are 0, 1, 2, ...
+  logits                  F32, transformers in float32 with eager attention
+  logits_float64          F32, decoder_float64.py, which transformers in float64 agrees with to 1e-9
+  logits_float32_tables   F32, the same from the float32 cos and sin of transformers, where positions are given: the
+                          rounding of an angle of 9,000 is larger than that of everything else
+  loss                    F64 [1], mean cross entropy of the next tokens; as the gradients from float32 tables
+  gradient.NAME           F32, of that loss by transformers' autograd in float64, under the names of model.safetensors
+
+The file of bert has tokens, types and mask (I32), hidden, embeddings, both again in float64, and the loss, which is the
+sum of embeddings * probe, with its gradients.
+
+The float64 runs rename float64 to torch.float32 meanwhile, because norms and softmax cast to that by name.
+"""
+import contextlib
+import json
+import pathlib
+import sys
+import zlib
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+import decoder_float64 as formulas
+import encoder_float64
+from cases import DECODERS
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOKENS, ROWS = 37, 2
+FAR = [list(range(9000, 9000 + TOKENS)), [251 * t for t in range(TOKENS)]]
+FLOAT32 = torch.float32
+LARGE = ("q_proj", "k_proj", "query", "key", "gate.weight", "lm_head")
+METADATA = {"format": "pt", "transformers": transformers.__version__}
+
+
+@contextlib.contextmanager
+def float64_for_float32():
+    names = ("float32", "float")
+    for name in names:
+        setattr(torch, name, torch.float64)
+    try:
+        yield
+    finally:
+        for name in names:
+            setattr(torch, name, FLOAT32)
+
+
+class Tables(torch.nn.Module):
+    """Stands in for a module of rotary embeddings: cos and sin that were computed before."""
+
+    def __init__(self, tables):
+        super().__init__()
+        self.tables = tables
+
+    def forward(self, x, position_ids):
+        return self.tables
+
+
+def randomise(model, name):
+    """Weights that make attention uneven, norms whose weights are not 1, biases that are not 0; all exact in bf16."""
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    with torch.no_grad():
+        for key, parameter in sorted(model.named_parameters()):
+            values = random.standard_normal(tuple(parameter.shape))
+            if parameter.ndim == 1:
+                values = 0.3 * values + (1 if key.endswith("weight") else 0)
+            elif "embed" in key:
+                values = values * (0.4 if getattr(model.config, "tie_word_embeddings", False) else 0.05)
+            else:
+                values = values * (2.0 if any(part in key for part in LARGE) else 1.0) / np.sqrt(parameter.shape[-1])
+            parameter.copy_(torch.from_numpy(values))
+
+
+def published(tensors):
+    """Experts, which transformers 5 holds stacked, under the names that it saves."""
+    out = {}
+    for key, value in tensors.items():
+        if not key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            out[key] = value
+            continue
+        stem, kind = key.rsplit(".", 1)
+        for expert, matrix in enumerate(value):
+            if kind == "down_proj":
+                out[f"{stem}.{expert}.down_proj.weight"] = matrix
+            else:
+                for part, half in zip(("gate_proj", "up_proj"), matrix.chunk(2)):
+                    out[f"{stem}.{expert}.{part}.weight"] = half
+    return out
+
+
+def old_spelling(keys):
+    """config.json as transformers 4 wrote it."""
+    keys = dict(keys)
+    keys["transformers_version"], keys["torch_dtype"] = "4.43.0", keys.pop("dtype")
+    rope = dict(keys.pop("rope_parameters"))
+    kind, keys["rope_theta"] = rope.pop("rope_type"), rope.pop("rope_theta")
+    keys["rope_scaling"] = None if kind == "default" else {"type": kind, **rope}
+    keys.pop("layer_types", None)
+    if "num_local_experts" in keys:
+        keys["num_experts"] = keys.pop("num_local_experts")
+    return keys
+
+
+def write_json(path, keys):
+    path.write_text(json.dumps(keys, indent=2, sort_keys=True) + "\n")
+
+
+def relative(a, b):
+    return float(np.abs(np.asarray(a) - np.asarray(b)).max() / np.abs(np.asarray(b)).max())
+
+
+def load(folder, config=None):
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, config=config, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
+
+
+def run(model, tokens, positions):
+    # Without a mask, positions that do not follow each other would mean several documents in a row.
+    mask = torch.ones_like(tokens)
+    return model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False).logits
+
+
+def save_model(name, model):
+    folder = HERE / name
+    folder.mkdir(exist_ok=True)
+    randomise(model, name)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    return folder
+
+
+def check_spellings(name, folder, model, tokens, positions, logits):
+    keys = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config_old.json", old_spelling(keys))
+    old = load(folder, transformers.AutoConfig.from_pretrained(folder / "config_old.json"))
+    assert torch.equal(run(old, tokens, positions), logits), "the older spelling means another model"
+    if name != "llama":
+        return
+    write_json(folder / "config_nested.json", {
+        "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "image_token_index": 30,
+        "text_config": keys, "torch_dtype": "bfloat16"})
+    nested = transformers.AutoConfig.from_pretrained(folder / "config_nested.json").get_text_config()
+    assert torch.equal(run(load(folder, nested), tokens, positions), logits), "the nested text model is another"
+
+
+def formulas_of(config, weights, tokens, positions):
+    """(logits, the smallest distance between the shares of an expert that is taken and one that is not)."""
+    margins = []
+    rows = zip(tokens.numpy(), positions.numpy())
+    logits = np.stack([formulas.forward(config, weights, row, at, margins=margins) for row, at in rows])
+    return logits, min(margins, default=1)
+
+
+def make_decoder(name, config_class, keys, far):
+    folder = save_model(name, transformers.AutoModelForCausalLM.from_config(config_class(**keys)))
+    positions = torch.tensor(FAR if far else [list(range(TOKENS))] * ROWS)
+    config = formulas.Config.read(folder / "config.json")
+    weights = formulas.read_safetensors(folder / "model.safetensors")
+    random = np.random.default_rng(zlib.crc32(("tokens " + name).encode()))
+    margin = 0
+    while margin < 1e-3:  # no token may stand so near between two experts that float32 takes the other one
+        tokens = torch.from_numpy(random.integers(0, config["vocab_size"], (ROWS, TOKENS)))
+        exact, margin = formulas_of(config, weights, tokens, positions)
+    model = load(folder)
+    with torch.no_grad():
+        logits = run(model, tokens, positions)
+    check_spellings(name, folder, model, tokens, positions, logits)
+
+    assert config.rope().items() <= formulas.Config.read(folder / "config_old.json").rope().items()
+
+    rotary = model.model.rotary_emb
+    tables = [table.double() for table in rotary(torch.empty(0), positions)]
+    double = load(folder).double()
+    with float64_for_float32():
+        double.model.rotary_emb = type(rotary)(double.config)
+        with torch.no_grad():
+            worst = relative(run(double, tokens, positions), exact)
+        assert worst < 1e-9, f"{name}: the formulas differ by {worst}"
+        double.model.rotary_emb = Tables(tables)
+        double_logits = run(double, tokens, positions)
+        loss = torch.nn.functional.cross_entropy(double_logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+    halves = list(zip(*(table.numpy()[..., :config.head_dim // 2] for table in tables)))
+    from_tables = lambda weights: np.stack([formulas.forward(config, weights, row, tables=of_row)
+                                            for row, of_row in zip(tokens.numpy(), halves)])
+    assert relative(double_logits.detach(), from_tables(weights)) < 1e-9
+
+    gradients = published({key: p.grad for key, p in double.named_parameters()})
+    assert set(gradients) == set(weights), set(gradients) ^ set(weights)
+    slope, finite = directional(from_tables, weights, gradients, tokens.numpy(), random)
+    assert abs(slope - finite) < 1e-6 * abs(slope) + 1e-9, f"{name}: slope {slope}, finite differences {finite}"
+
+    expected = {"tokens": tokens.int(), "logits": logits, "logits_float64": torch.from_numpy(exact).float(),
+                "loss": loss.detach()[None]}
+    if far:
+        expected |= {"positions": positions.int(), "logits_float32_tables": double_logits.detach().float()}
+    expected |= {"gradient." + key: g.float().contiguous() for key, g in gradients.items()}
+    save_file(expected, folder / "expected.safetensors", METADATA)
+    print(f"{name:24} loss {loss.item():.4f}  float32 differs by {relative(logits, exact):.1e}, from float32 tables by "
+          f"{relative(logits, double_logits.detach()):.1e}  margin {margin:.1e}  {size_of(folder):,} bytes")
+
+
+def directional(logits_of, weights, gradients, tokens, random):
+    """The loss's slope along a random direction, by the gradients and by finite differences of the formulas."""
+    direction = {key: random.standard_normal(value.shape) for key, value in weights.items()}
+    step = 1e-7
+
+    def moved(by):
+        return formulas.loss(logits_of({key: value + by * direction[key] for key, value in weights.items()}), tokens)
+
+    slope = sum(float((gradients[key].numpy() * direction[key]).sum()) for key in weights)
+    return slope, (moved(step) - moved(-step)) / (2 * step)
+
+
+def size_of(folder):
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def make_encoder(name):
+    """Three rows of 17, 11 and 5 tokens. Row 1 has two parts. The loss is the sum of embeddings * probe."""
+    config = transformers.BertConfig(vocab_size=31, hidden_size=18, num_hidden_layers=3, num_attention_heads=3,
+                                     intermediate_size=29, max_position_embeddings=24, type_vocab_size=2)
+    model = transformers.BertModel(config)
+    folder = HERE / name
+    folder.mkdir(exist_ok=True)
+    randomise(model, name)
+    model.to(torch.bfloat16).float().save_pretrained(folder)
+    random = np.random.default_rng(zlib.crc32(("tokens " + name).encode()))
+    mask = torch.tensor([[int(t < length) for t in range(17)] for length in (17, 11, 5)])
+    tokens = torch.from_numpy(random.integers(1, 31, (3, 17))) * mask
+    types = torch.tensor([[int(row == 1 and 6 <= t < 11) for t in range(17)] for row in range(3)])
+    probe = torch.from_numpy(random.standard_normal((3, 18))).float()
+
+    def outputs(dtype):
+        module = transformers.BertModel.from_pretrained(folder, attn_implementation="eager").eval().to(dtype)
+        hidden = module(input_ids=tokens, token_type_ids=types, attention_mask=mask).last_hidden_state
+        mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        return module, hidden, torch.nn.functional.normalize(mean, dim=1)
+
+    with torch.no_grad():
+        _, hidden, embeddings = outputs(torch.float32)
+    module, hidden64, embeddings64 = outputs(torch.float64)
+    loss = (embeddings64 * probe).sum()
+    loss.backward()
+    keys = json.loads((folder / "config.json").read_text())
+    weights = formulas.read_safetensors(folder / "model.safetensors")
+    rows = zip(tokens.numpy(), types.numpy(), mask.numpy())
+    exact = np.stack([encoder_float64.hidden_states(keys, weights, *row) for row in rows])
+    means = np.stack([encoder_float64.embedding(*row) for row in zip(exact, mask.numpy())])
+    assert relative(hidden64.detach(), exact) < 1e-9 and relative(embeddings64.detach(), means) < 1e-9
+    expected = {"tokens": tokens.int(), "types": types.int(), "mask": mask.int(), "hidden": hidden,
+                "hidden_float64": torch.from_numpy(exact).float(), "embeddings": embeddings,
+                "embeddings_float64": torch.from_numpy(means).float(), "probe": probe, "loss": loss.detach()[None]}
+    expected |= {"gradient." + key: p.grad.float() for key, p in module.named_parameters() if p.grad is not None}
+    save_file(expected, folder / "expected.safetensors", METADATA)
+    print(f"{name:24} float32 differs by {relative(hidden, exact):.1e}, embeddings by {relative(embeddings, means):.1e}  "
+          f"{size_of(folder):,} bytes")
+
+
+def main():
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    chosen = sys.argv[1:] or [*DECODERS, "bert"]
+    for name in chosen:
+        if name == "bert":
+            make_encoder(name)
+        else:
+            make_decoder(name, *DECODERS[name])
+    print(f"{sum(size_of(HERE / name) for name in chosen):,} bytes in all")
+
+
+if __name__ == "__main__":
+    main()
