@@ -10,19 +10,21 @@ WIDE = dict(vocab_size=31, hidden_size=18, intermediate_size=19, num_hidden_laye
 NARROW = dict(vocab_size=23, hidden_size=15, intermediate_size=13, num_hidden_layers=3, num_attention_heads=3,
               num_key_value_heads=1, head_dim=8)
 ANGLES = {**NARROW, "head_dim": 12, "max_position_embeddings": 16384}
+SIX_HEADS = {**ANGLES, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "hidden_size": 18}
 QWEN2 = dict(vocab_size=29, hidden_size=24, intermediate_size=17, num_hidden_layers=3, num_attention_heads=6,
              num_key_value_heads=2)  # the class has no head_dim
 QWEN2_TIED = {**QWEN2, "hidden_size": 18, "num_attention_heads": 3, "num_key_value_heads": 1,
               "tie_word_embeddings": True}
-MIXTURE = dict(vocab_size=23, hidden_size=17, intermediate_size=13, num_hidden_layers=3, num_attention_heads=6,
+MIXTURE = dict(vocab_size=19, hidden_size=17, intermediate_size=13, num_hidden_layers=3, num_attention_heads=6,
                num_key_value_heads=2, head_dim=4, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=7)
+MIXED = {**MIXTURE, "num_hidden_layers": 4, "decoder_sparse_step": 2, "mlp_only_layers": [3]}  # experts in layer 1 only
 
 
 def angles(kind, theta=10000.0, **more):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
 
 
-LLAMA3 = angles("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+LLAMA3 = angles("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128)
 YARN = angles("yarn", factor=4.0, original_max_position_embeddings=32)
 YARN_MSCALE = angles("yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=4.0, beta_slow=0.5, mscale=0.7,
                      mscale_all_dim=1.3, truncate=False)
@@ -30,9 +32,9 @@ YARN_MSCALE = angles("yarn", factor=4.0, original_max_position_embeddings=32, be
 DECODERS = {
     "llama": (LlamaConfig, WIDE, False),
     "llama-bias": (LlamaConfig, NARROW | {"attention_bias": True, "mlp_bias": True, "rms_norm_eps": 1e-5}, False),
-    "llama-tied": (LlamaConfig, WIDE | {"tie_word_embeddings": True, "rms_norm_eps": 1e-5}
+    "llama-tied": (LlamaConfig, WIDE | {"num_hidden_layers": 2, "tie_word_embeddings": True, "rms_norm_eps": 1e-5}
                    | angles("default", 100000.0), False),
-    "llama-llama3": (LlamaConfig, ANGLES | {"eos_token_id": [2, 5, 7]} | LLAMA3, True),
+    "llama-llama3": (LlamaConfig, SIX_HEADS | {"eos_token_id": [2, 5, 7]} | LLAMA3, True),
     "llama-linear": (LlamaConfig, ANGLES | angles("linear", factor=4.0), True),
     "llama-yarn-mscale": (LlamaConfig, ANGLES | YARN_MSCALE, True),
     "mistral": (MistralConfig, NARROW | {"sliding_window": None, "rms_norm_eps": 1e-5}, False),
@@ -44,6 +46,6 @@ DECODERS = {
     "qwen3-window": (Qwen3Config, NARROW | {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 2},
                      False),
     "qwen3-yarn": (Qwen3Config, ANGLES | YARN, True),
-    "qwen3_moe": (Qwen3MoeConfig, MIXTURE | {"norm_topk_prob": True, "mlp_only_layers": [1]}, False),
-    "qwen3_moe-unnormalised": (Qwen3MoeConfig, MIXTURE | {"norm_topk_prob": False, "decoder_sparse_step": 2}, False),
+    "qwen3_moe": (Qwen3MoeConfig, MIXTURE | {"norm_topk_prob": True}, False),
+    "qwen3_moe-mixed": (Qwen3MoeConfig, MIXED | {"norm_topk_prob": False}, False),
 }

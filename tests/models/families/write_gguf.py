@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Writes model.gguf into some of the folders, as llama.cpp's converter makes it of model.safetensors, in float32.
+
+  write_gguf.py LLAMA_CPP      (the folder vendor/llama.cpp in the source of llama_cpp_python 0.3.36; torch, transformers)
+
+In files of `llama` the rows of q and k are in pair layout, and rope_freqs.weight holds what the angles are divided by. The
+folders have no tokenizer, so tokenizer.ggml.model is "none". What the file's tensors say is compared with the safetensors.
+"""
+import pathlib
+import sys
+
+import numpy as np
+import torch
+
+import decoder_float64 as formulas
+
+HERE = pathlib.Path(__file__).resolve().parent
+FOLDERS = ("llama-llama3", "qwen2", "qwen3", "qwen3_moe")
+NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+         "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+         "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+         "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+         "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp"}
+
+
+def convert(base, get_model_class, folder):
+    keys = base.ModelBase.load_hparams(folder, False)
+    model_class = get_model_class(keys["architectures"][0])
+    model_class.set_vocab = lambda self: self._set_vocab_none()
+    with torch.inference_mode():
+        model_class(folder, base.gguf.LlamaFileType.ALL_F32, folder / "model.gguf", model_name=folder.name).write()
+
+
+def pair_layout(matrix, heads):
+    """Row 2i + j of a head is row j * D/2 + i of the half layout."""
+    return matrix.reshape(heads, 2, -1, matrix.shape[-1]).swapaxes(1, 2).reshape(matrix.shape)
+
+
+def expected_tensors(folder):
+    """{name in GGUF: values}, written from the description of the format."""
+    config, tensors = formulas.Config.read(folder / "config.json"), {}
+    for name, value in formulas.read_safetensors(folder / "model.safetensors").items():
+        stem, kind = name.rsplit(".", 1)
+        prefix = ""
+        if stem.startswith("model.layers."):
+            _, _, layer, stem = stem.split(".", 3)
+            prefix = f"blk.{layer}."
+        if stem.startswith("mlp.experts."):
+            _, _, _, part = stem.split(".")
+            tensors.setdefault(f"{prefix}ffn_{part.removesuffix('_proj')}_exps.weight", []).append(value)
+            continue
+        if config.family == "llama" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
+            value = pair_layout(value, config.heads if "q_proj" in stem else config.kv_heads)
+        tensors[f"{prefix}{NAMES[stem]}.{kind}"] = value
+    tensors = {name: np.stack(value) if isinstance(value, list) else value for name, value in tensors.items()}
+    rope = config.rope()
+    if rope["rope_type"] == "llama3":
+        plain, _ = formulas.inverse_frequencies(rope | {"rope_type": "default"}, config.head_dim)
+        tensors["rope_freqs.weight"] = plain / formulas.inverse_frequencies(rope, config.head_dim)[0]
+    return tensors
+
+
+def check(gguf, folder):
+    reader = gguf.GGUFReader(folder / "model.gguf")
+    written, expected = {t.name: t.data for t in reader.tensors}, expected_tensors(folder)
+    assert set(written) == set(expected), set(written) ^ set(expected)
+    for name, value in expected.items():
+        assert written[name].dtype == np.float32 and written[name].shape == value.shape, name
+        np.testing.assert_allclose(written[name], value, rtol=1e-6 if name == "rope_freqs.weight" else 0, err_msg=name)
+    print(folder.name, len(written), "tensors", (folder / "model.gguf").stat().st_size, "bytes")
+    for key, field in reader.fields.items():
+        print("  ", key, field.contents())
+
+
+def main():
+    sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
+    from conversion import base, get_model_class
+    for name in FOLDERS:
+        convert(base, get_model_class, HERE / name)
+        check(base.gguf, HERE / name)
+
+
+if __name__ == "__main__":
+    main()
