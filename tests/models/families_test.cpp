@@ -81,7 +81,9 @@ TEST_P(PublishedFamilies, HaveTheLogitsOfTheFormulasAndOfTransformers) {
     const Tensor logits = loaded(config)->forward(batch);
     EXPECT_LT(difference(logits, file.tensor("logits_float64")), 2e-5) << config;
     // Where positions are far, its angles are rounded to 0.0005.
-    if (!file.contains("positions")) EXPECT_LT(difference(logits, file.tensor("logits")), 2e-5) << config;
+    if (!file.contains("positions")) {
+      EXPECT_LT(difference(logits, file.tensor("logits")), 2e-5) << config;
+    }
   }
 }
 
