@@ -161,6 +161,16 @@ const std::vector<DecoderSizes>& sizes() {
        .tied_embeddings = false,
        .experts = 128,
        .active_experts = 8},
+      {.flavor = "235B-A22B",
+       .dim = 4096,
+       .layers = 94,
+       .heads = 64,
+       .kv_heads = 4,
+       .ffn_dim = 1536,
+       .vocab = 151936,
+       .tied_embeddings = false,
+       .experts = 128,
+       .active_experts = 8},
   };
   return table;
 }

@@ -1,0 +1,70 @@
+// The keys of published models give the numbers of parameters that transformers counts, and the flavors of that name.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/support/temporary_folder.h"
+#include "tutti/models/decoder.h"
+#include "tutti/models/family.h"
+#include "tutti/runtime/json_document.h"
+
+namespace tutti::models {
+namespace {
+
+struct PublishedSize {
+  std::string name, keys;
+  int64_t parameters, active_parameters;
+};
+
+// A line of the file is one model.
+std::vector<PublishedSize> published_sizes() {
+  std::ifstream file(TUTTI_SOURCE_DIR "/tests/models/families/parameter_counts.json");
+  std::vector<PublishedSize> sizes;
+  for (std::string line; std::getline(file, line);) {
+    const size_t keys = line.find("\"config\": ");
+    if (keys == std::string::npos || line.find("\"bert\"") != std::string::npos) continue;
+    const JsonDocument document(line.substr(0, line.rfind('}') + 1), {"parameter_counts.json"});
+    const JsonValue top = document.top();
+    sizes.push_back({top.find("name")->string(), line.substr(keys + 10, line.rfind("}}") + 1 - keys - 10),
+                     top.find("parameters")->whole(), top.find("active_parameters")->whole()});
+  }
+  return sizes;
+}
+
+// "Qwen2.5-7B" is the flavor "2.5-7B" of qwen2.
+std::string flavor_of(const std::string& name) {
+  for (const std::string prefix : {"Llama-", "Mistral-", "Qwen3-", "Qwen"})
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  return name;
+}
+
+TEST(PublishedSizes, AreThoseOfTransformersAndOfTheFlavors) {
+  const tutti::testing::TemporaryFolder folder;
+  const std::vector<PublishedSize> sizes = published_sizes();
+  EXPECT_EQ(sizes.size(), 25u);
+  for (const PublishedSize& size : sizes) {
+    const DecoderConfig config = read_published_config(folder.write("config.json", size.keys));
+    EXPECT_EQ(parameter_count(config), size.parameters) << size.name;
+    EXPECT_EQ(active_parameter_count(config), size.active_parameters) << size.name;
+    const DecoderConfig flavor = flavor_named(config.family, flavor_of(size.name));
+    EXPECT_TRUE(flavor.layers == config.layers) << size.name;
+    EXPECT_EQ(flavor.dim, config.dim) << size.name;
+    EXPECT_EQ(flavor.vocab, config.vocab) << size.name;
+    EXPECT_EQ(flavor.tied_embeddings, config.tied_embeddings) << size.name;
+    EXPECT_EQ(flavor.norm_eps, config.norm_eps) << size.name;
+  }
+}
+
+// Small flavors, for counting is not building.
+TEST(PublishedSizes, AreThoseOfTheModelThatIsBuilt) {
+  for (const NamedFamily& family : family_table()) {
+    for (const DecoderConfig& config : family.row->flavors()) {
+      if (config.layers.size() > 40) continue;
+      EXPECT_EQ(Decoder(config, 8).parameter_count(), parameter_count(config)) << config.name();
+      EXPECT_EQ(config.family, family.name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::models
