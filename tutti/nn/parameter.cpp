@@ -66,6 +66,7 @@ struct Parameter::State {
       : name(std::move(name)),
         sizes(sizes),
         init(init),
+        own_dtype(dtype),
         dtype(dtype),
         use_dtype(dtype),
         use_face(*this, Kind::use),
@@ -121,6 +122,12 @@ struct Parameter::State {
     copied_version.store(version, std::memory_order_release);
     return copy;
   }
+  void thaw() {
+    if (!std::exchange(is_frozen, false)) return;
+    master = copy = Tensor();
+    dtype = own_dtype;
+    copied_version = -1;
+  }
   // Makes autograd see what `requires_grad` and `use_dtype` say.
   void mark_leaf() {
     if (master.defined()) tutti::requires_grad_(master, requires_grad && !is_copied() && !is_apart);
@@ -130,11 +137,13 @@ struct Parameter::State {
   const std::string name;
   const Extents sizes;
   const Init init;
-  const DType dtype;
+  const DType own_dtype;
+  DType dtype;  // of the master: that of the file where the parameter is frozen
   DType use_dtype;
   bool requires_grad = true;
   Tensor master;
   Tensor copy;  // in use_dtype, when that is not the dtype of the master, or the master is stored apart
+  bool is_frozen = false;
   bool is_apart = false;
   std::string full_name;           // of a parameter that is stored apart
   int64_t unwritten_version = -1;  // of what this rank stores of a master without values; -1: it has some
@@ -176,6 +185,9 @@ void Parameter::set_grad(Tensor grad) const {
 }
 bool Parameter::requires_grad() const { return state().requires_grad; }
 void Parameter::requires_grad_(bool on) const {
+  TUTTI_CHECK(!on || !state().is_frozen,
+              "parameter '{}' is frozen: its values are not its own; load the model, or assign() values, to train it",
+              name());
   state().requires_grad = on;
   state().mark_leaf();
 }
@@ -211,6 +223,7 @@ void Parameter::materialize() const {
 }
 
 void Parameter::initialize(std::string_view full_name) const {
+  state().thaw();
   materialize();
   will_change();
   const State& s = state();
@@ -242,6 +255,7 @@ void Parameter::initialize(std::string_view full_name) const {
 void Parameter::assign(const Tensor& values) const {
   TUTTI_CHECK(values.extents() == sizes(), "parameter '{}' is {}; it cannot take {}", name(), sizes(),
               describe(values));
+  state().thaw();
   materialize();
   will_change();
   const Upkeep now;
@@ -256,6 +270,21 @@ void Parameter::assign(const Tensor& values) const {
                                                 {.layout = {spec.order(), spec.cut()}, .src_data_rank = -1});
   copy_(state().stored(), dist::part_of(placed, "parameter").local);
 }
+
+void Parameter::freeze(const Tensor& values) const {
+  State& s = state();
+  TUTTI_CHECK(values.defined() && values.extents() == s.sizes && is_floating(values.dtype()),
+              "parameter '{}' is {}; it cannot be frozen to {}", s.name, s.sizes, describe(values));
+  TUTTI_CHECK(!s.is_apart && !(s.master.defined() && dist::is_dtensor(s.master)),
+              "parameter '{}' is divided over ranks; freeze it before", s.name);
+  s.dtype = values.dtype();
+  s.master = autograd::detached(values);
+  s.copy = Tensor();
+  s.copied_version = -1;
+  s.is_frozen = true, s.requires_grad = false;
+  s.mark_leaf();
+}
+bool Parameter::is_frozen() const { return state().is_frozen; }
 
 void Parameter::set_master(Tensor master) const {
   State& s = state();

@@ -52,7 +52,8 @@ class Parameter {
   // The gradient (f32, or f64 for f64 masters) that backward has accumulated; undefined before.
   Tensor grad() const;
   void set_grad(Tensor grad) const;
-  // A parameter that does not require grad is frozen: backward computes no gradient for it, and optimizers skip it.
+  // For a parameter that does not require grad backward computes no gradient, and optimizers skip it. UsageError for
+  // true where the parameter is frozen.
   bool requires_grad() const;
   void requires_grad_(bool on) const;
 
@@ -78,6 +79,12 @@ class Parameter {
   // distributed tensor. The leaf becomes another tensor, without gradient and hooks. UsageError for other sizes or
   // another dtype.
   void set_master(Tensor master) const;
+  // From now on the parameter is frozen, and `values`, floats of any dtype, are its values as they are, without a copy:
+  // they may lie in the pages of a file that nobody can write. Forward reads them in use_dtype(), by a copy where that is
+  // another dtype. assign() and initialize() give the parameter memory of its own again. UsageError for other sizes, for
+  // integers, and for a parameter that ranks divide.
+  void freeze(const Tensor& values) const;
+  bool is_frozen() const;
   // How a parameter is stored whose master and copy are somebody else's care.
   struct StoredApart {
     std::string full_name;               // for errors

@@ -16,6 +16,8 @@ using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
 struct LoadOptions {
   bool strict = true;  // missing and unexpected names are an error
+  // Parameters are frozen to the values of the source as they are (Parameter::freeze): those of a file stay in its pages.
+  bool freeze = false;
 };
 
 // The names of a module and of a source of values that do not agree.
