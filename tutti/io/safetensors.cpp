@@ -1,8 +1,8 @@
 #include "tutti/io/safetensors.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "tutti/io/mapped_tensor.h"
 #include "tutti/runtime/atomic_file.h"
 
 namespace tutti {
@@ -27,23 +27,20 @@ const io::SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const 
                                nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
 }
 
+std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
+  const io::SafetensorsEntry& entry = this->entry(name);
+  return file_->bytes().subspan(static_cast<size_t>(header_->data_start + entry.begin),
+                                static_cast<size_t>(entry.end - entry.begin));
+}
+
 Tensor SafetensorsFile::tensor(std::string_view name) const {
   const io::SafetensorsEntry& entry = this->entry(name);
-  const int64_t nbytes = entry.end - entry.begin;
-  const std::byte* data = file_->bytes().data() + header_->data_start + entry.begin;
+  const std::span<const std::byte> data = bytes(name);
   if (entry.dtype == DType::boolean) {
-    const bool valid = std::all_of(data, data + nbytes, [](std::byte b) { return b <= std::byte{1}; });
+    const bool valid = std::all_of(data.begin(), data.end(), [](std::byte b) { return b <= std::byte{1}; });
     TUTTI_CHECK_ENV(valid, "'{}': tensor '{}' is BOOL and holds bytes other than 0 and 1", path(), name);
   }
-  if (nbytes == 0 || reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(itemsize(entry.dtype)) != 0) {
-    const Tensor copy = Tensor::empty(entry.shape, entry.dtype);
-    if (nbytes > 0) std::memcpy(copy.raw_data(), data, static_cast<size_t>(nbytes));
-    return copy;
-  }
-  // The release function holds the mapping; the storage refuses writes before the pages would.
-  StorageRef storage = StorageRef::adopt(Storage::wrap(const_cast<std::byte*>(data), nbytes, kCpu, [file = file_] {}));
-  storage->set_read_only();
-  return Tensor::over(std::move(storage), entry.shape, contiguous_strides(entry.shape), 0, entry.dtype);
+  return io::mapped_tensor(file_, data, entry.shape, entry.dtype);
 }
 
 void write_safetensors(const std::string& path, std::span<const std::pair<std::string, Tensor>> tensors,

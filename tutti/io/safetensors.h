@@ -32,6 +32,8 @@ class SafetensorsFile {
   // UsageError, suggesting the nearest name, when there is no such tensor.
   const io::SafetensorsEntry& entry(std::string_view name) const;
 
+  // The tensor's bytes in the mapped file.
+  std::span<const std::byte> bytes(std::string_view name) const;
   // The tensor as a read-only view of the file's pages, which stay mapped as long as a view exists. A tensor whose data
   // is not aligned to its item size (as in files by old writers) is a copy in new memory instead.
   Tensor tensor(std::string_view name) const;

@@ -35,9 +35,9 @@ std::optional<DType> dtype_of_name(std::string_view name) {
   return std::nullopt;
 }
 
-class Reader {
+class SafetensorsHeaderReader {
  public:
-  Reader(std::span<const std::byte> file, std::string_view path) : file_(file), path_(path) {}
+  SafetensorsHeaderReader(std::span<const std::byte> file, std::string_view path) : file_(file), path_(path) {}
 
   SafetensorsHeader read() {
     const JsonDocument json(header_text(), {.name = fmt::format("'{}', header", path_)},
@@ -139,7 +139,7 @@ void check_utf8(std::string_view text) {
 }  // namespace
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path) {
-  return Reader(file, path).read();
+  return SafetensorsHeaderReader(file, path).read();
 }
 
 SafetensorsHeader safetensors_layout(std::vector<SafetensorsEntry> entries,

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kBpePrefix = "bpe:";
-constexpr const char* kPrefix = "tokenizer-";
+constexpr const char* kTokenizerPrefix = "tokenizer-";
 constexpr uint64_t kLargestFile = uint64_t{1} << 30;
 // Part of the names of cached tokenizers: raise it when the trainer learns something else from the same text.
 constexpr int kTrainerVersion = 1;
@@ -43,7 +43,7 @@ std::unique_ptr<Tokenizer> open_bpe(int64_t vocab_size, std::span<const std::str
   if (!cache.is_usable()) return learn(vocab_size, paths, options);
   const std::string label = fmt::format("tokenizer {} of {} tokens from\n{}", kTrainerVersion, vocab_size,
                                         io::data_label(expand_text_paths(paths), options));
-  const std::string name = io::data_file_name(kPrefix, label);
+  const std::string name = io::data_file_name(kTokenizerPrefix, label);
   const auto kept = [&]() -> std::unique_ptr<Tokenizer> {
     try {
       const std::optional<std::string> json = cache.read(name, label, kLargestFile);
@@ -58,7 +58,7 @@ std::unique_ptr<Tokenizer> open_bpe(int64_t vocab_size, std::span<const std::str
   if (auto tokenizer = kept()) return tokenizer;
   std::unique_ptr<BpeTokenizer> learned = learn(vocab_size, paths, options);
   cache.write(name, label, learned->to_json());
-  cache.folder().evict(kPrefix, {.files = io::kKeptFiles});
+  cache.folder().evict(kTokenizerPrefix, {.files = io::kKeptFiles});
   return learned;
 }
 
