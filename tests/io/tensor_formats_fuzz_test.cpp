@@ -4,6 +4,7 @@
 #include "tests/io/support/sample_text.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
+#include "tutti/io/gguf.h"
 #include "tutti/io/npy.h"
 #include "tutti/io/safetensors.h"
 
@@ -93,6 +94,53 @@ TEST(TensorFormatsFuzz, NpyReadsOrRaises) {
   }
   EXPECT_GT(accepted, 0);
   EXPECT_LT(accepted, 4000);
+}
+
+// A copy of `bytes` in which one to three numbers of 8 or 4 bytes are others, such as counts and types at their limits.
+std::string with_other_numbers(std::string bytes, std::mt19937& random) {
+  static constexpr uint64_t kNumbers[] = {0,        1,   2,          8,          9,          32,    255,       1U << 24,
+                                          1U << 31, ~0U, 1ULL << 32, 1ULL << 62, 1ULL << 63, ~0ULL, ~0ULL - 31};
+  for (size_t edits = 1 + random() % 3; edits > 0; --edits) {
+    const size_t nbytes = random() % 2 == 0 ? 4 : 8, at = random() % (bytes.size() - nbytes);
+    const uint64_t number = kNumbers[random() % std::size(kNumbers)];
+    std::memcpy(bytes.data() + at, &number, nbytes);
+  }
+  return bytes;
+}
+
+// Reads everything in the file.
+int64_t sum_of(const GgufFile& file) {
+  int64_t sum = 0;
+  for (const auto& [key, value] : file.metadata().entries()) {
+    sum += std::ssize(file.metadata().at(key).shown());
+    for (size_t i = 0; i < value.size(); ++i) sum += value.whole(i).has_value() + value.number(i).has_value();
+  }
+  for (const io::GgufEntry& entry : file.entries()) {
+    for (const std::byte b : file.bytes(entry.name)) sum += std::to_integer<int64_t>(b);
+    accepts([&] { sum += sum_of(file.tensor(entry.name)); });
+  }
+  return sum;
+}
+
+TEST(TensorFormatsFuzz, GgufReadsOrRaises) {
+  testing::TemporaryFolder folder;
+  const std::string whole = read_whole_file(TUTTI_SOURCE_DIR "/tests/golden/gguf/every_type.gguf");
+  const std::string header = whole.substr(0, 2048);
+  std::mt19937 random(kSeed);
+  int accepted = 0;
+  for (int i = 0; i < 20000; ++i) {
+    // Most damage is done to the header, whose data may then be missing.
+    std::string damaged = i % 4 == 0   ? mutated(whole, random)
+                          : i % 4 == 1 ? mutated(header, random) + whole.substr(header.size())
+                                       : with_other_numbers(header, random) + whole.substr(header.size());
+    if (i % 8 == 7) damaged.resize(random() % damaged.size());
+    accepted += accepts([&] {
+      io::parse_gguf_header(std::as_bytes(std::span(damaged)), "damaged");
+      EXPECT_GE(sum_of(GgufFile(folder.write("damaged", damaged))), 0);
+    });
+  }
+  EXPECT_GT(accepted, 100);
+  EXPECT_LT(accepted, 15000);
 }
 
 TEST(TensorFormatsFuzz, ShapesWithAZeroAndHugeSizesReadOrRaise) {
