@@ -33,6 +33,7 @@ class SafetensorsShards {
   bool contains(std::string_view name) const;
   // See SafetensorsFile. UsageError, suggesting the nearest name, when there is no such tensor.
   const io::SafetensorsEntry& entry(std::string_view name) const { return file_with(name).entry(name); }
+  std::span<const std::byte> bytes(std::string_view name) const { return file_with(name).bytes(name); }
   Tensor tensor(std::string_view name) const { return file_with(name).tensor(name); }
 
  private:
@@ -46,9 +47,6 @@ class SafetensorsShards {
 
 // The file that stands for the set: `path`, or its index where there is no such file; one of them need not exist.
 std::filesystem::path safetensors_place(const std::filesystem::path& path);
-// The set that a user means by `path`: in a folder, as published models are, the set of its model.safetensors.
-// UsageError for a folder with neither that nor an index of it.
-std::filesystem::path safetensors_in(const std::filesystem::path& path);
 
 // Writes the tensors to `count` files beside an index, "model-00001-of-00003.safetensors" and so on for the path
 // "model.safetensors"; for 1 to the path itself. Each has consecutive tensors, by name, of about equally many bytes.
