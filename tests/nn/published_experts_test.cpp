@@ -93,14 +93,14 @@ TEST(PublishedExperts, ThatAreNotWholeAreRefused) {
   const std::string fewer = refusal([](StateDict& to, const std::string& name, const Tensor& t) {
     if (name != "mlp.experts.11.up_proj.weight") to.emplace_back(name, t);
   });
-  EXPECT_NE(fewer.find("mlp.experts.w3: the source holds 11 tensors such as mlp.experts.0.up_proj.weight [3, 4] f32 "
-                       "cpu, the module needs [12, 3, 4] of floats"),
+  EXPECT_NE(fewer.find("mlp.experts.w3: the source holds 11 tensors such as mlp.experts.0.up_proj.weight [3, 4] "
+                       "f32, the module needs [12, 3, 4] of floats"),
             std::string::npos)
       << fewer;
   const std::string odd = refusal([](StateDict& to, const std::string& name, const Tensor& t) {
     to.emplace_back(name, name == "mlp.experts.4.up_proj.weight" ? Tensor::of<float>({1}) : t);
   });
-  EXPECT_NE(odd.find("mlp.experts.4.up_proj.weight is [1] f32 cpu, mlp.experts.0.up_proj.weight is [3, 4] f32 cpu; "
+  EXPECT_NE(odd.find("mlp.experts.4.up_proj.weight is [1] f32, mlp.experts.0.up_proj.weight is [3, 4] f32; "
                      "expected equal sizes and dtypes"),
             std::string::npos)
       << odd;

@@ -5,6 +5,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
+#include "tutti/io/model_file.h"
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/nn/containers.h"
 #include "tutti/nn/linear.h"
@@ -167,13 +168,50 @@ TEST(StateDict, FoldersAndIndexesAreLoaded) {
   const tutti::testing::TemporaryFolder empty;
   Net net;
   EXPECT_EQ(message_of([&] { load(net, empty.path()); }),
-            "the folder " + empty.path() + " holds neither model.safetensors nor model.safetensors.index.json");
+            "the folder " + empty.path() +
+                " holds no model; expected one of: model.safetensors, model.safetensors.index.json, one .gguf file");
   save(from, empty / "model.safetensors");
   EXPECT_TRUE(load(net, empty.path()).empty());
   Linear other(3, 4);
   const std::string message = message_of([&] { load(other, folder.path()); });
   EXPECT_NE(message.find(folder / "model.safetensors.index.json" + " does not fit the module"), std::string::npos)
       << message;
+}
+
+TEST(StateDict, GgufFilesAreLoadedAndTheirBlocksDecoded) {
+  const tutti::testing::TemporaryFolder folder;
+  Linear from(64, 3), to(64, 3);
+  initialize(from);
+  const std::vector<ModelTensor> entries = {{.name = "weight", .sizes = {3, 64}, .blocks = BlockFormat::q8_0},
+                                            {.name = "bias", .sizes = {3}, .dtype = DType::f16}};
+  const auto writer = create_model_file(folder / "model.gguf", "gguf", entries);
+  writer->write("weight", detach(from.weight.master()));
+  writer->write("bias", detach(from.bias.master()));
+  writer->commit();
+  EXPECT_TRUE(load(to, folder.path()).empty());
+  EXPECT_EQ(values(to.weight), values(ModelFile(folder / "model.gguf").tensor("weight")));
+  for (int64_t i = 0; i < 3 * 64; ++i) EXPECT_NEAR(values(to.weight)[i], values(from.weight)[i], 1e-3);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(values(to.bias)[i], to_float(to_float16(values(from.bias)[i])));
+}
+
+TEST(StateDict, BlocksThatAreNotDecodedAreToldBeforeAnythingIsCopied) {
+  const tutti::testing::TemporaryFolder folder;
+  Linear from(32, 1), to(32, 1);
+  initialize(from);
+  initialize(to);
+  const std::vector<float> before = values(to.bias);
+  const auto writer = create_model_file(
+      folder / "a.gguf", "gguf",
+      {{.name = "bias", .sizes = {1}}, {.name = "weight", .sizes = {1, 32}, .blocks = BlockFormat::iq4_nl}});
+  writer->write("bias", Tensor::of<float>({100}));
+  writer->write_bytes("weight", std::vector<std::byte>(18));
+  writer->commit();
+  EXPECT_EQ(
+      message_of([&] { load(to, folder / "a.gguf"); }),
+      folder / "a.gguf" +
+          " does not fit the module, which is unchanged:\n  weight: the source holds [1, 32] IQ4_NL, which is not "
+          "decoded");
+  EXPECT_EQ(values(to.bias), before);
 }
 
 TEST(StateDict, SafetensorsAreWrittenAndLoadedAgainInAnyFloat) {

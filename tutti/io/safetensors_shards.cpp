@@ -15,7 +15,6 @@ namespace fs = std::filesystem;
 constexpr size_t kLargestIndex = size_t{1} << 28;
 constexpr int64_t kMostFiles = 99'999;
 
-constexpr const char* kFileInFolder = "model.safetensors";
 constexpr const char* kIndex = ".index.json";
 
 fs::path index_of(const fs::path& path) { return path.string() + kIndex; }
@@ -29,14 +28,6 @@ std::string file_name(const fs::path& path, int64_t i, int64_t count) {
 
 fs::path safetensors_place(const fs::path& path) {
   return fs::exists(path) || !fs::exists(index_of(path)) ? path : index_of(path);
-}
-
-fs::path safetensors_in(const fs::path& path) {
-  if (!fs::is_directory(path)) return path;
-  const fs::path file = path / kFileInFolder;
-  TUTTI_CHECK(fs::exists(safetensors_place(file)), "the folder {} holds neither {} nor {}{}", path.string(),
-              kFileInFolder, kFileInFolder, kIndex);
-  return file;
 }
 
 SafetensorsShards::SafetensorsShards(const fs::path& path) {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
-#include "tutti/io/safetensors_shards.h"
+#include "tutti/io/model_file.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/slice.h"
@@ -57,29 +57,32 @@ StateDict published(const StateDict& state) {
   return list;
 }
 
-GroupedTensors::GroupedTensors(const SafetensorsShards& file, const std::function<bool(const std::string& name)>& wants)
+GroupedTensors::GroupedTensors(const ModelFile& file, const std::function<bool(const std::string& name)>& wants)
     : file_(file) {
-  for (const io::SafetensorsEntry& entry : file.entries()) {
+  for (const ModelTensor& entry : file.entries()) {
     const std::optional<ExpertName> place = expert_name_in(entry.name);
     const bool is_part = place && place->expert < std::ssize(file.entries()) && wants(place->grouped);
     if (is_part) groups_[place->grouped][place->expert] = entry.name;
-    else entries_.push_back({entry.name, entry.shape, entry.dtype, describe(file.tensor(entry.name))});
+    else entries_.push_back({entry.name, entry.sizes, entry.dtype, describe(entry), entry.is_decoded()});
   }
   for (const auto& [name, of_expert] : groups_) {
-    const Tensor first = file.tensor(of_expert.begin()->second);
+    const ModelTensor& first = file.entry(of_expert.begin()->second);
     Extents sizes{of_expert.rbegin()->first + 1};
-    for (const int64_t size : first.extents()) sizes.push_back(size);
+    for (const int64_t size : first.sizes) sizes.push_back(size);
+    bool is_decoded = true;
     for (const auto& [expert, published] : of_expert) {
-      TUTTI_CHECK(file.entry(published).shape == first.extents() && file.entry(published).dtype == first.dtype(),
-                  "{}: {} is {}, {} is {}; expected equal sizes and dtypes", file.path(), published,
-                  describe(file.tensor(published)), of_expert.begin()->second, describe(first));
+      const ModelTensor& one = file.entry(published);
+      TUTTI_CHECK(one.sizes == first.sizes && one.dtype == first.dtype,
+                  "{}: {} is {}, {} is {}; expected equal sizes and dtypes", file.path(), published, describe(one),
+                  first.name, describe(first));
+      is_decoded = is_decoded && one.is_decoded();
     }
     TUTTI_CHECK(std::ssize(of_expert) == sizes[0],
                 "{}: {} has tensors of {} experts, and the last is that of expert {}; expected all from 0", file.path(),
                 name, of_expert.size(), sizes[0] - 1);
-    entries_.push_back(
-        {name, sizes, first.dtype(),
-         fmt::format("{} tensors such as {} {}", of_expert.size(), of_expert.begin()->second, describe(first))});
+    entries_.push_back({name, sizes, first.dtype,
+                        fmt::format("{} tensors such as {} {}", of_expert.size(), first.name, describe(first)),
+                        is_decoded});
     const std::string bias = fmt::format("{}{}", std::string_view(name).substr(0, name.rfind(kExperts)), kBias);
     if (!file.contains(bias) && biases_.emplace(bias, sizes[0]).second)
       entries_.push_back({bias, {sizes[0]}, DType::f32, fmt::format("[{}] zeros", sizes[0])});

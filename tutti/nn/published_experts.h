@@ -16,7 +16,7 @@
 #include "tutti/nn/state_dict.h"
 
 namespace tutti {
-class SafetensorsShards;
+class ModelFile;
 }
 
 namespace tutti::nn {
@@ -40,11 +40,12 @@ class GroupedTensors {
     std::string name;
     Extents sizes;
     DType dtype;
-    std::string text;  // for messages
+    std::string text;        // for messages
+    bool is_decoded = true;  // whether tensor() gives its values
   };
   // `file` must outlive this. Put together are those tensors that somebody `wants` under their common name; a list of
   // modules may be named "experts", too.
-  GroupedTensors(const SafetensorsShards& file, const std::function<bool(const std::string& name)>& wants);
+  GroupedTensors(const ModelFile& file, const std::function<bool(const std::string& name)>& wants);
   const std::vector<Entry>& entries() const { return entries_; }
   bool contains(const std::string& name) const { return groups_.contains(name) || is_whole(name); }
   // The values: a view of the file's pages, or in new memory where they were put together.
@@ -53,7 +54,7 @@ class GroupedTensors {
  private:
   bool is_whole(const std::string& name) const;
 
-  const SafetensorsShards& file_;
+  const ModelFile& file_;
   std::vector<Entry> entries_;
   std::map<std::string, std::map<int64_t, std::string>> groups_;  // grouped name -> published name by expert
   std::map<std::string, int64_t> biases_;                         // those of zeros, of how many experts

@@ -9,7 +9,8 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
-#include "tutti/io/safetensors_shards.h"
+#include "tutti/io/model_file.h"
+#include "tutti/io/safetensors.h"
 #include "tutti/nn/module.h"
 #include "tutti/nn/published_experts.h"
 #include "tutti/ops/cast.h"
@@ -50,6 +51,7 @@ struct Offer {
   Extents sizes;
   DType dtype;
   std::string text;  // for messages
+  bool is_decoded = true;
 };
 
 // The value of a name that is offered.
@@ -85,6 +87,9 @@ LoadReport compare(const Module& module, const std::vector<Target>& targets, con
         report.mismatched.push_back(fmt::format("{}: the source holds {}, the module needs {} {}", name,
                                                 it->second->text, target.sizes,
                                                 target.holds_floats ? "of floats" : "of integers"));
+      } else if (!it->second->is_decoded) {
+        report.mismatched.push_back(
+            fmt::format("{}: the source holds {}, which is not decoded", name, it->second->text));
       } else if (first != nullptr && !give_same_bits(value_of(*first), value_of(name), target.parameter.dtype())) {
         report.mismatched.push_back(fmt::format(
             "{}: the source holds other values than for {}, and the module has one tensor for both", name, *first));
@@ -173,7 +178,7 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
 }
 
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options) {
-  const SafetensorsShards file(safetensors_in(path));
+  const ModelFile file(path);
   const std::vector<Target> targets = targets_of(module);
   const GroupedTensors tensors(file, [&](const std::string& name) {
     return std::any_of(targets.begin(), targets.end(), [&](const Target& t) {
@@ -182,7 +187,7 @@ LoadReport load(Module& module, const std::string& path, const LoadOptions& opti
   });
   std::vector<Offer> offers;
   for (const GroupedTensors::Entry& entry : tensors.entries())
-    offers.push_back({entry.name, entry.sizes, entry.dtype, entry.text});
+    offers.push_back({entry.name, entry.sizes, entry.dtype, entry.text, entry.is_decoded});
   LoadReport report = compare(
       module, targets, offers, [&](const std::string& name) { return tensors.tensor(name); }, options, file.path());
   NoGradScope no_grad;

@@ -31,10 +31,10 @@ struct LoadReport {
   std::string to_string() const;
 };
 
-// Loads the tensors of a .safetensors file, of an index and its files, or of a folder with either (model.safetensors,
-// model.safetensors.index.json) by name, one at a time straight from the files' pages, and converts them to the dtypes
-// of the masters. Experts may stand under the names of published models (nn/published_experts.h). Errors as
-// Module::load_state_dict(), and those of SafetensorsShards. A module that failed to load is unchanged.
+// Loads the tensors of a model file or folder (io/model_file.h) by name, one at a time straight from the files' pages,
+// and converts them to the dtypes of the masters; blocks are decoded. Experts may stand under the names of published
+// models (nn/published_experts.h). Errors as Module::load_state_dict(), and those of ModelFile. A module that failed to
+// load is unchanged.
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options = {});
 // Writes the state dict of `module` as a .safetensors file, atomically.
 void save(const Module& module, const std::string& path);
