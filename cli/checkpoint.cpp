@@ -6,21 +6,21 @@
 #include "cli/command.h"
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/checkpoint/reshard.h"
+#include "tutti/train/checkpoint/tensor_list.h"
 
 namespace tutti::cli {
 namespace {
 
 int run_ls(const std::string& path, bool digest, bool json) {
-  for (const train::DigestedTensor& t : train::digest_checkpoint(path)) {
+  for (const train::ListedTensor& t : train::list_tensors(path, digest)) {
     if (json) {
-      nlohmann::json line = {{"name", t.name},
-                             {"dtype", name_of(t.dtype)},
-                             {"shape", std::vector<int64_t>(t.sizes.begin(), t.sizes.end())}};
+      nlohmann::json line = {
+          {"name", t.name}, {"dtype", t.type}, {"shape", std::vector<int64_t>(t.sizes.begin(), t.sizes.end())}};
       if (digest) line["hash"] = t.digest;
       std::printf("%s\n", line.dump().c_str());
     } else {
-      std::printf("%s %s %s%s%s\n", t.name.c_str(), std::string(name_of(t.dtype)).c_str(), to_string(t.sizes).c_str(),
-                  digest ? " " : "", digest ? t.digest.c_str() : "");
+      std::printf("%s %s %s%s%s\n", t.name.c_str(), t.type.c_str(), to_string(t.sizes).c_str(), digest ? " " : "",
+                  t.digest.c_str());
     }
   }
   return 0;
@@ -38,8 +38,12 @@ void add_checkpoint(CLI::App& app, Action& action) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* ls = verb->add_subcommand("ls", "List the tensors: NAME DTYPE SHAPE [HASH]");
-  ls->add_option("path", flags->path, "Run folder (its newest checkpoint) or step folder")->required();
-  ls->add_flag("--digest", flags->digest, "Add a hash of each whole tensor, equal for every layout that wrote it");
+  ls->add_option("path", flags->path,
+                 "Run folder (its newest checkpoint), step folder, or model: a .safetensors or .gguf file, or a folder "
+                 "with one")
+      ->required();
+  ls->add_flag("--digest", flags->digest,
+               "Add a hash of each whole tensor, equal for every layout that wrote it; of blocks, of their bytes");
   ls->add_flag("--json", flags->json, "One object per line: name, dtype, shape, hash");
   ls->callback([flags, &action] { action = [flags] { return run_ls(flags->path, flags->digest, flags->json); }; });
   CLI::App* check = verb->add_subcommand(

@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
               "bench ops --cpu-time --threads 2",
               2,
               {"--cpu-time is that of one thread", "use --threads 1"}},
-        Wrong{"NoCheckpoint", "checkpoint ls empty.txt", 2, {"no checkpoint"}}),
+        Wrong{"NoCheckpoint", "checkpoint verify empty.txt", 2, {"no checkpoint"}},
+        Wrong{"NoModelFile", "checkpoint ls empty.txt", 2, {"'empty.txt' is no model file"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Program, SaysItsVersion) {

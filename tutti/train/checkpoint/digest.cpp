@@ -43,6 +43,10 @@ std::string tensor_digest(const Tensor& tensor) {
   return tensor_digest(tensor.dtype(), tensor.extents(), block_digests(tensor));
 }
 
+std::string blocks_digest(BlockFormat format, const Extents& sizes, std::span<const std::byte> blocks) {
+  return hex(hash64(blocks.data(), blocks.size(), hash64(fmt::format("{} {}", name_of(format), sizes))));
+}
+
 std::string digest_of(const Digests& tensors) {
   std::string text;
   for (const auto& [name, digest] : tensors) text += fmt::format("{} {}\n", name, digest);

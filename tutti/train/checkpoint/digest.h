@@ -4,12 +4,14 @@
 // together.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tutti/core/block_format.h"
 #include "tutti/core/dtype.h"
 #include "tutti/core/shape.h"
 
@@ -27,6 +29,8 @@ std::vector<uint64_t> block_digests(const Tensor& tensor);
 // order. UsageError when the number of blocks does not match the sizes.
 std::string tensor_digest(DType dtype, const Extents& sizes, std::span<const uint64_t> blocks);
 std::string tensor_digest(const Tensor& tensor);
+// The digest of a tensor that is stored as blocks, computed from their bytes.
+std::string blocks_digest(BlockFormat format, const Extents& sizes, std::span<const std::byte> blocks);
 
 using Digests = std::map<std::string, std::string>;  // digests of tensors by name
 
