@@ -69,8 +69,12 @@
 #include "tutti/parallel/tensor_parallel.h"
 
 // Files: weights, tokenizers, corpora, checkpoints.
+#include "tutti/core/block_codec.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/bpe_trainer.h"
+#include "tutti/io/gguf.h"
+#include "tutti/io/gguf_writer.h"
+#include "tutti/io/model_file.h"
 #include "tutti/io/npy.h"
 #include "tutti/io/safetensors.h"
 #include "tutti/io/safetensors_shards.h"
