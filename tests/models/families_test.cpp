@@ -5,73 +5,30 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
+#include "tests/models/support/family_cases.h"
 #include "tutti/autograd/backward.h"
-#include "tutti/io/safetensors.h"
 #include "tutti/models/decoder.h"
 #include "tutti/nn/published_experts.h"
 #include "tutti/ops.h"
-#include "tutti/runtime/json_document.h"
 
 namespace tutti::models {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFolder = TUTTI_SOURCE_DIR "/tests/models/families";
-constexpr int64_t kPositions = 9100;
-
-std::vector<std::string> cases() {
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(kFolder)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.is_directory() && name != "bert") names.push_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-TokenBatch batch_in(const SafetensorsFile& expected) {
-  const Tensor tokens = expected.tensor("tokens");
-  const int64_t rows = tokens.extent(0), length = tokens.extent(1), count = rows * length;
-  std::vector<int32_t> positions;
-  for (int64_t i = 0; i < count; ++i) positions.push_back(static_cast<int32_t>(i % length));
-  const bool has_positions = expected.contains("positions");
-  return {reshape(tokens, {count}),
-          has_positions ? reshape(expected.tensor("positions"), {count}) : Tensor::of(positions),
-          Tensor::of(std::vector<int32_t>(static_cast<size_t>(count), 0)), rows};
-}
-
-// The largest difference, relative to the largest magnitude of `expected`.
-double difference(const Tensor& got, const Tensor& expected) {
-  const Tensor a = to_contiguous(cast(got, DType::f64)), b = to_contiguous(cast(expected, DType::f64));
-  EXPECT_EQ(a.numel(), b.numel());
-  double worst = 0, largest = 0;
-  for (int64_t i = 0; i < a.numel(); ++i) {
-    const double difference = std::abs(a.data<double>()[i] - b.data<double>()[i]);
-    worst = std::max(worst, std::isnan(difference) ? HUGE_VAL : difference);
-    largest = std::max(largest, std::abs(b.data<double>()[i]));
-  }
-  return largest == 0 ? worst : worst / largest;
-}
-
 class PublishedFamilies : public ::testing::TestWithParam<std::string> {
  protected:
-  fs::path folder() const { return kFolder / GetParam(); }
+  fs::path folder() const { return kFamilies / GetParam(); }
   SafetensorsFile expected() const { return SafetensorsFile((folder() / "expected.safetensors").string()); }
   std::unique_ptr<Decoder> loaded(const char* config) const {
-    auto model = std::make_unique<Decoder>(read_published_config((folder() / config).string()), kPositions);
+    auto model = std::make_unique<Decoder>(read_published_config((folder() / config).string()), kFamilyPositions);
     nn::load(*model, folder().string());
     return model;
   }
 };
-INSTANTIATE_TEST_SUITE_P(, PublishedFamilies, ::testing::ValuesIn(cases()), [](const auto& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(, PublishedFamilies, ::testing::ValuesIn(family_cases("config.json")), name_of_case);
 
 TEST_P(PublishedFamilies, HaveTheLogitsOfTheFormulasAndOfTransformers) {
   const SafetensorsFile file = expected();

@@ -58,10 +58,14 @@ bool holds_model(const fs::path& path) {
 ModelFile::ModelFile(const fs::path& path) {
   const fs::path file = file_at(path);
   const io::ModelFileFormat& format = format_of(file);
+  *this = ModelFile(file.string(), format.name, format.open(file));
+}
+
+ModelFile::ModelFile(std::string path, std::string_view format, std::unique_ptr<const ModelFileReader> reader) {
   auto contents = std::make_shared<Contents>();
-  contents->path = file.string();
-  contents->format = format.name;
-  contents->reader = format.open(file);
+  contents->path = std::move(path);
+  contents->format = format;
+  contents->reader = std::move(reader);
   const std::vector<ModelTensor>& entries = contents->reader->entries();
   for (size_t i = 0; i < entries.size(); ++i) contents->by_name.emplace(entries[i].name, i);
   contents_ = std::move(contents);

@@ -52,6 +52,8 @@ class ModelFile {
   // decides which format it has, not its name. Errors of the format's reader; UsageError when no format knows the
   // content, and for a folder without a model.
   explicit ModelFile(const std::filesystem::path& path);
+  // What `reader` reads, as the contents of `path`.
+  ModelFile(std::string path, std::string_view format, std::unique_ptr<const ModelFileReader> reader);
 
   const std::string& path() const { return contents_->path; }
   // The name of the format, which says what the keys of metadata() mean: "safetensors", "gguf".

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "tutti/core/error.h"
 #include "tutti/models/published_config.h"
@@ -42,8 +43,13 @@ DecoderConfig read_published_config(const std::string& path) {
       if (type != of_family) continue;
       DecoderConfig config = family->read(file, nullptr);
       file.check_supported();
-      config.family = name, config.flavor = *type;
-      validate(config);
+      config.family = name;
+      config.flavor = std::filesystem::absolute(path).parent_path().filename().string();
+      try {
+        validate(config);
+      } catch (const UsageError& error) {
+        throw UsageError(fmt::format("{}: {}", path, error.what()));
+      }
       return config;
     }
   }

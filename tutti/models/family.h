@@ -15,6 +15,13 @@ namespace tutti::models {
 
 class PublishedConfig;
 
+// How GGUF files hold a family.
+struct GgufArchitecture {
+  std::string_view name;        // the value of general.architecture
+  bool is_pair_layout = false;  // rows of queries and keys are in pair layout (io/rotary_rows.h)
+  bool has_experts = false;
+};
+
 struct ModelFamily {
   // Named sizes: published ones, and where a family has them small ones for tests.
   std::vector<DecoderConfig> (*flavors)();
@@ -23,6 +30,8 @@ struct ModelFamily {
   // The decoder that a config.json describes. Notes what is not computed here, and with `model` every difference from
   // it; keys that change no logit (dtypes, token ids, caches, the spread of first weights) are not read.
   DecoderConfig (*read)(PublishedConfig& file, const DecoderConfig* model);
+  // The architectures of GGUF files that the family reads.
+  std::vector<GgufArchitecture> gguf = {};
 };
 
 // TUTTI_FAMILY(name) = {...}; at the end of tutti/models/families/<name>.cpp, in this namespace.
@@ -44,8 +53,8 @@ std::vector<std::string> family_names();
 DecoderConfig flavor_named(std::string_view family, std::string_view flavor);
 
 // The decoder that a config.json describes, by the family that its `model_type` or `architectures` name, with the
-// flavor of that name. UsageError, naming the file and the key, for a family that is unknown here and for what is not
-// computed here; errors as PublishedConfig().
+// name of its folder as its flavor. UsageError, naming the file and the key, for a family that is unknown here and for
+// what is not computed here; errors as PublishedConfig().
 DecoderConfig read_published_config(const std::string& file);
 
 }  // namespace tutti::models

@@ -39,16 +39,25 @@ bool is_stretched(const JsonValue& angles) {
   return type && type->text() != name_of(RopeType::plain);
 }
 
-// The scaling that an object asks for; `positions` are those that the model was made for.
-RopeConfig scaling_in(const JsonValue& angles, int64_t positions) {
+// What stands beside the object: the positions that the model was made for, and those before they were stretched.
+struct Lengths {
+  std::optional<int64_t> positions, original;
+};
+
+// The scaling that an object asks for.
+RopeConfig scaling_in(const JsonValue& angles, const Lengths& lengths) {
   const std::optional<JsonValue> type = type_in(angles);
   RopeConfig rope;
   rope.type = (type ? rope_type_named(type->text()) : std::nullopt).value_or(RopeType::plain);
   if (rope.type == RopeType::plain) return rope;
-  rope.factor = number_in(angles, "factor", 1);
-  if (rope.type == RopeType::linear) return rope;
   const std::optional<JsonValue> original = angles.find_set("original_max_position_embeddings");
-  rope.original_positions = original ? original->whole() : positions;
+  const int64_t positions = lengths.positions.value_or(0);
+  rope.original_positions = lengths.original ? *lengths.original : original ? original->whole() : positions;
+  // YaRN without a factor stretches to the positions that the model was made for.
+  const bool is_ratio = rope.type == RopeType::yarn && rope.original_positions > 0;
+  rope.factor = number_in(angles, "factor",
+                          is_ratio ? static_cast<double>(positions) / static_cast<double>(rope.original_positions) : 1);
+  if (rope.type == RopeType::linear) return rope.original_positions = 0, rope;
   if (rope.type == RopeType::llama3) {
     rope.low_freq_factor = number_in(angles, "low_freq_factor", rope.low_freq_factor);
     rope.high_freq_factor = number_in(angles, "high_freq_factor", rope.high_freq_factor);
@@ -63,10 +72,10 @@ RopeConfig scaling_in(const JsonValue& angles, int64_t positions) {
 
 // Notes each key of an object, or of one for each kind of layer, that says otherwise than `rope`.
 void compare_angles(const std::string& key, const JsonValue& angles, const RopeConfig& rope, double theta,
-                    int64_t positions, PublishedConfig& file) {
+                    const Lengths& lengths, PublishedConfig& file) {
   for (const char* kind : kKinds) {
     const std::optional<JsonValue> of_kind = angles.find_set(kind);
-    if (of_kind) compare_angles(fmt::format("{}.{}", key, kind), *of_kind, rope, theta, positions, file);
+    if (of_kind) compare_angles(fmt::format("{}.{}", key, kind), *of_kind, rope, theta, lengths, file);
   }
   const auto name = [&](const char* of_key) { return fmt::format("{}.{}", key, of_key); };
   for (const char* type : {"rope_type", "type"}) {
@@ -76,7 +85,7 @@ void compare_angles(const std::string& key, const JsonValue& angles, const RopeC
   if (const auto found = angles.find_set("rope_theta")) file.expect_found(name("rope_theta"), found, rope.theta, theta);
   if (const auto found = angles.find_set("partial_rotary_factor"))
     file.expect_found(name("partial_rotary_factor"), found, 1.0, 1.0);
-  const RopeConfig of_file = scaling_in(angles, positions);
+  const RopeConfig of_file = scaling_in(angles, lengths);
   if (!type_in(angles) || of_file.type != rope.type || rope.type == RopeType::plain) return;
   const auto number = [&](const char* of_key, double of_object, double of_model) {
     if (of_object != of_model) file.refuse(name(of_key), fmt::format("{}", of_object), fmt::format("{}", of_model));
@@ -107,16 +116,18 @@ RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* mode
   }
   // An object under the older key is read in the place of one under the newer.
   const std::optional<JsonValue>& read = scaling && scaling->size() > 0 ? scaling : parameters;
-  const std::optional<JsonValue> length =
-      read && is_stretched(inner(*read)) ? file.find("max_position_embeddings") : std::nullopt;
-  const int64_t positions = length ? length->whole() : 0;
-  RopeConfig rope = read ? scaling_in(inner(*read), positions) : RopeConfig{};
+  Lengths lengths;
+  if (read && is_stretched(inner(*read))) {
+    if (const auto found = file.find("max_position_embeddings")) lengths.positions = found->whole();
+    if (const auto found = file.find("original_max_position_embeddings")) lengths.original = found->whole();
+  }
+  RopeConfig rope = read ? scaling_in(inner(*read), lengths) : RopeConfig{};
   rope.theta = base ? base->number() : theta;
   if (says_theta(read)) rope.theta = number_in(inner(*read), "rope_theta", number_in(*read, "rope_theta", theta));
   const RopeConfig& expected = model != nullptr ? *model : rope;
   if (base || !says_theta(read)) file.expect_found("rope_theta", base, expected.theta, theta);
-  if (parameters) compare_angles("rope_parameters", *parameters, expected, theta, positions, file);
-  if (scaling) compare_angles("rope_scaling", *scaling, expected, theta, positions, file);
+  if (parameters) compare_angles("rope_parameters", *parameters, expected, theta, lengths, file);
+  if (scaling) compare_angles("rope_scaling", *scaling, expected, theta, lengths, file);
   if (model != nullptr && model->type != RopeType::plain && !(read && type_in(inner(*read))))
     file.refuse("rope_scaling", "not given", name_of(model->type));
   file.expect("partial_rotary_factor", 1.0, 1.0);

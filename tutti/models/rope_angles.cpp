@@ -88,6 +88,9 @@ std::vector<double> rope_frequencies(const RopeConfig& c, int64_t head_dim) {
         break;
     }
   }
+  TUTTI_CHECK(c.divisors.empty() || c.divisors.size() == frequencies.size(),
+              "rotary positions with {} divisors for {} pairs", c.divisors.size(), frequencies.size());
+  for (size_t i = 0; i < c.divisors.size(); ++i) frequencies[i] /= c.divisors[i];
   return frequencies;
 }
 

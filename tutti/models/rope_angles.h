@@ -26,6 +26,8 @@ struct RopeConfig {
   bool truncate = true;                              // yarn: the borders of the blend are whole dims
   // yarn: cosines and sines are multiplied by it; without it by 0.1 ln(factor) + 1.
   std::optional<double> attention_factor = {};
+  // The frequencies are divided by them, one for each pair; empty: by nothing. GGUF files describe llama3 so.
+  std::vector<double> divisors = {};
   bool operator==(const RopeConfig&) const = default;
 };
 

@@ -173,12 +173,18 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
     const bool is_shared = written.contains(value.storage().get());
     taken.emplace_back(&target, is_shared ? clone(detach(value)) : value);
   }
-  for (const auto& [target, value] : taken) take(*target, value);
+  for (const auto& [target, value] : taken) {
+    if (options.freeze && target->parameter.defined()) target->parameter.freeze(value);
+    else take(*target, value);
+  }
   return report;
 }
 
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options) {
-  const ModelFile file(path);
+  return load(module, ModelFile(path), options);
+}
+
+LoadReport load(Module& module, const ModelFile& file, const LoadOptions& options) {
   const std::vector<Target> targets = targets_of(module);
   const GroupedTensors tensors(file, [&](const std::string& name) {
     return std::any_of(targets.begin(), targets.end(), [&](const Target& t) {
@@ -193,7 +199,9 @@ LoadReport load(Module& module, const std::string& path, const LoadOptions& opti
   NoGradScope no_grad;
   for (const Target& target : targets) {
     const std::string* name = name_among(target, [&](const std::string& n) { return tensors.contains(n); });
-    if (name != nullptr) take(target, tensors.tensor(*name));
+    if (name == nullptr) continue;
+    if (options.freeze && target.parameter.defined()) target.parameter.freeze(tensors.tensor(*name));
+    else take(target, tensors.tensor(*name));
   }
   return report;
 }

@@ -7,6 +7,10 @@
 
 #include "tutti/tensor/tensor.h"
 
+namespace tutti {
+class ModelFile;
+}
+
 namespace tutti::nn {
 
 class Module;
@@ -16,7 +20,8 @@ using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
 struct LoadOptions {
   bool strict = true;  // missing and unexpected names are an error
-  // Parameters are frozen to the values of the source as they are (Parameter::freeze): those of a file stay in its pages.
+  // Parameters are frozen to the values of the source as they are (Parameter::freeze): those of a file stay in its
+  // pages.
   bool freeze = false;
 };
 
@@ -36,6 +41,7 @@ struct LoadReport {
 // models (nn/published_experts.h). Errors as Module::load_state_dict(), and those of ModelFile. A module that failed to
 // load is unchanged.
 LoadReport load(Module& module, const std::string& path, const LoadOptions& options = {});
+LoadReport load(Module& module, const ModelFile& file, const LoadOptions& options = {});
 // Writes the state dict of `module` as a .safetensors file, atomically.
 void save(const Module& module, const std::string& path);
 // The same of a state dict, with experts under the names of published models (nn/published_experts.h).

@@ -107,6 +107,7 @@ DecoderConfig read(PublishedConfig& file, const DecoderConfig* model) {
 
 }  // namespace
 
-TUTTI_FAMILY(llama) = {.flavors = flavors, .model_types = {"llama"}, .read = read};
+TUTTI_FAMILY(llama) = {
+    .flavors = flavors, .model_types = {"llama"}, .read = read, .gguf = {{.name = "llama", .is_pair_layout = true}}};
 
 }  // namespace tutti::models

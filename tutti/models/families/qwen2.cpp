@@ -78,6 +78,6 @@ DecoderConfig read(PublishedConfig& file, const DecoderConfig* model) {
 
 }  // namespace
 
-TUTTI_FAMILY(qwen2) = {.flavors = flavors, .model_types = {"qwen2"}, .read = read};
+TUTTI_FAMILY(qwen2) = {.flavors = flavors, .model_types = {"qwen2"}, .read = read, .gguf = {{.name = "qwen2"}}};
 
 }  // namespace tutti::models

@@ -291,6 +291,9 @@ DecoderSizes qwen3_sizes(std::string_view flavor) {
   throw UsageError(unknown_name_message("qwen3 flavor", flavor, names));
 }
 
-TUTTI_FAMILY(qwen3) = {.flavors = flavors, .model_types = {"qwen3", "qwen3_moe"}, .read = read};
+TUTTI_FAMILY(qwen3) = {.flavors = flavors,
+                       .model_types = {"qwen3", "qwen3_moe"},
+                       .read = read,
+                       .gguf = {{.name = "qwen3"}, {.name = "qwen3moe", .has_experts = true}}};
 
 }  // namespace tutti::models

@@ -1,0 +1,125 @@
+#include "tutti/models/gguf_decoder.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tutti/core/error.h"
+
+namespace tutti::models {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 31;
+constexpr const char* kFrequencies = "rope_freqs.weight";
+
+// The keys "<architecture>.<name>".
+class Keys {
+ public:
+  Keys(const ModelFile& file, std::string_view architecture) : metadata_(file.metadata()), prefix_(architecture) {}
+
+  std::optional<MetadataField> find(std::string_view name) const { return metadata_.find(full(name)); }
+  int64_t whole(std::string_view name) const { return metadata_.at(full(name)).whole(1, kMost); }
+  int64_t whole(std::string_view name, int64_t by_default) const {
+    const std::optional<MetadataField> field = find(name);
+    return field ? field->whole(0, kMost) : by_default;
+  }
+  double number(std::string_view name) const { return metadata_.at(full(name)).number(); }
+  double number(std::string_view name, double by_default) const {
+    const std::optional<MetadataField> field = find(name);
+    return field ? field->number() : by_default;
+  }
+  // Fails unless the key is missing or has this value.
+  void expect(std::string_view name, double value) const {
+    const std::optional<MetadataField> field = find(name);
+    if (field && field->number() != value)
+      field->fail("is {}, which is not computed here; expected {}", field->shown(), value);
+  }
+
+ private:
+  std::string full(std::string_view name) const { return fmt::format("{}.{}", prefix_, name); }
+
+  const ModelMetadata& metadata_;
+  std::string prefix_;
+};
+
+// llama.cpp divides the frequency of each pair by a number that the file may hold.
+std::vector<double> divisors_in(const ModelFile& file, int64_t head_dim) {
+  if (!file.contains(kFrequencies)) return {};
+  const ModelTensor& entry = file.entry(kFrequencies);
+  TUTTI_CHECK(entry.sizes == Extents{head_dim / 2} && entry.dtype == DType::f32 && !entry.blocks,
+              "{}: {} is {}; expected [{}] f32, a divisor for each pair of a head", file.path(), kFrequencies,
+              describe(entry), head_dim / 2);
+  const Tensor divisors = file.tensor(kFrequencies);
+  return {divisors.data<float>(), divisors.data<float>() + divisors.numel()};
+}
+
+RopeConfig rope_in(const Keys& keys, const ModelFile& file, int64_t head_dim) {
+  RopeConfig rope{.theta = keys.number("rope.freq_base", 10000)};
+  keys.expect("rope.dimension_count", static_cast<double>(head_dim));
+  rope.divisors = divisors_in(file, head_dim);
+  const std::optional<MetadataField> type = keys.find("rope.scaling.type");
+  if (!type || type->text() == "none") {
+    keys.expect("rope.scale_linear", 1);  // the older spelling of linear scaling
+    return rope;
+  }
+  if (type->text() != "linear" && type->text() != "yarn")
+    type->fail("is {}, which is not computed here; expected none, linear or yarn", type->shown());
+  rope.type = type->text() == "linear" ? RopeType::linear : RopeType::yarn;
+  rope.factor = keys.number("rope.scaling.factor");
+  if (rope.type == RopeType::linear) return rope;
+  rope.original_positions = keys.whole("rope.scaling.original_context_length");
+  rope.beta_fast = keys.number("rope.scaling.yarn_beta_fast", rope.beta_fast);
+  rope.beta_slow = keys.number("rope.scaling.yarn_beta_slow", rope.beta_slow);
+  for (const char* key : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_ext_factor"})
+    keys.expect(key, 1);
+  keys.expect("rope.scaling.yarn_log_multiplier", 0);
+  return rope;
+}
+
+FeedForwardConfig feed_forward_in(const Keys& keys, const GgufArchitecture& architecture, const ModelFile& file) {
+  const int64_t experts = keys.whole("expert_count", 0);
+  if (experts == 0)
+    return {.hidden_dim = keys.whole("feed_forward_length"), .bias = file.contains("blk.0.ffn_gate.bias")};
+  if (!architecture.has_experts)
+    keys.find("expert_count")
+        ->fail("is {}, and mixtures of experts of the architecture {} are not read here", experts, architecture.name);
+  keys.expect("expert_shared_count", 0);
+  keys.expect("expert_shared_feed_forward_length", 0);
+  return {.hidden_dim = keys.whole("expert_feed_forward_length"),
+          .experts = experts,
+          .active_experts = keys.whole("expert_used_count"),
+          .route_norm = true};
+}
+
+}  // namespace
+
+std::string gguf_architecture(const ModelFile& file) { return file.metadata().at("general.architecture").text(); }
+
+DecoderConfig read_gguf_decoder(const ModelFile& file, std::string_view family, const GgufArchitecture& architecture) {
+  const Keys keys(file, architecture.name);
+  DecoderConfig config{.family = std::string(family), .flavor = std::filesystem::path(file.path()).filename().string()};
+  config.dim = keys.whole("embedding_length");
+  const ModelTensor& embedding = file.entry("token_embd.weight");
+  config.vocab = embedding.sizes.empty() ? 0 : embedding.sizes[0];
+  config.tied_embeddings = !file.contains("output.weight");
+  config.norm_eps = keys.number("attention.layer_norm_rms_epsilon");
+  LayerConfig layer;
+  AttentionConfig& a = layer.attention;
+  a.heads = keys.whole("attention.head_count");
+  a.kv_heads = keys.whole("attention.head_count_kv", a.heads);
+  a.head_dim = keys.whole("attention.key_length", config.dim / a.heads);
+  keys.expect("attention.value_length", static_cast<double>(a.head_dim));
+  keys.expect("attention.sliding_window", 0);
+  a.qkv_bias = file.contains("blk.0.attn_q.bias"), a.output_bias = file.contains("blk.0.attn_output.bias");
+  a.query_key_norms = file.contains("blk.0.attn_q_norm.weight");
+  a.rope = rope_in(keys, file, a.head_dim);
+  layer.feed_forward = feed_forward_in(keys, architecture, file);
+  const int64_t layers = keys.whole("block_count");
+  // Each layer has tensors, so that a number that the file cannot mean takes no memory.
+  TUTTI_CHECK(layers <= std::ssize(file.entries()), "{}: {}.block_count is {}, and the file has {} tensors",
+              file.path(), architecture.name, layers, file.entries().size());
+  config.layers.assign(static_cast<size_t>(layers), layer);
+  validate(config);
+  return config;
+}
+
+}  // namespace tutti::models

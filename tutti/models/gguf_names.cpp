@@ -1,0 +1,146 @@
+#include "tutti/models/gguf_names.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tutti/core/error.h"
+#include "tutti/io/rotary_rows.h"
+#include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
+
+namespace tutti::models {
+namespace {
+
+struct Pair {
+  std::string_view gguf, name;
+};
+constexpr std::array kWhole{Pair{"token_embd.weight", "model.embed_tokens.weight"},
+                            Pair{"output_norm.weight", "model.norm.weight"}, Pair{"output.weight", "lm_head.weight"}};
+// Of a layer, before ".weight" or ".bias".
+constexpr std::array kParts{Pair{"attn_norm", "input_layernorm"},    Pair{"attn_q", "self_attn.q_proj"},
+                            Pair{"attn_k", "self_attn.k_proj"},      Pair{"attn_v", "self_attn.v_proj"},
+                            Pair{"attn_output", "self_attn.o_proj"}, Pair{"attn_q_norm", "self_attn.q_norm"},
+                            Pair{"attn_k_norm", "self_attn.k_norm"}, Pair{"ffn_norm", "post_attention_layernorm"},
+                            Pair{"ffn_gate", "mlp.gate_proj"},       Pair{"ffn_up", "mlp.up_proj"},
+                            Pair{"ffn_down", "mlp.down_proj"},       Pair{"ffn_gate_inp", "mlp.gate"}};
+// Of a layer, whole: the weights of all experts.
+constexpr std::array kExperts{Pair{"ffn_gate_exps.weight", "mlp.experts.w1"},
+                              Pair{"ffn_down_exps.weight", "mlp.experts.w2"},
+                              Pair{"ffn_up_exps.weight", "mlp.experts.w3"}};
+constexpr std::string_view kBlock = "blk.", kLayer = "model.layers.", kRouterBias = "mlp.gate.expert_bias";
+constexpr std::string_view kFirstExpertWeight = "mlp.experts.w1";
+// The divisors of rotary angles are part of the description.
+constexpr std::string_view kDescribed = "rope_freqs.weight";
+
+struct InLayer {
+  int64_t layer;
+  std::string_view rest;
+};
+// "blk.3.attn_q.weight" -> {3, "attn_q.weight"}.
+std::optional<InLayer> in_layer(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  int64_t layer = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  const size_t digits = static_cast<size_t>(end - name.data());
+  if (error != std::errc() || layer < 0 || digits == name.size() || name[digits] != '.') return std::nullopt;
+  return InLayer{layer, name.substr(digits + 1)};
+}
+
+std::optional<std::string> renamed(std::string_view name, std::string_view Pair::* from, std::string_view Pair::* to,
+                                   std::string_view from_layer, std::string_view to_layer) {
+  for (const Pair& pair : kWhole) {
+    if (pair.*from == name) return std::string(pair.*to);
+  }
+  const std::optional<InLayer> at = in_layer(name, from_layer);
+  if (!at) return std::nullopt;
+  const auto in = [&](std::string_view rest) { return fmt::format("{}{}.{}", to_layer, at->layer, rest); };
+  for (const Pair& pair : kExperts) {
+    if (pair.*from == at->rest) return in(pair.*to);
+  }
+  const size_t dot = at->rest.rfind('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  const std::string_view part = at->rest.substr(0, dot), kind = at->rest.substr(dot + 1);
+  if (kind != "weight" && kind != "bias") return std::nullopt;
+  for (const Pair& pair : kParts) {
+    if (pair.*from == part) return in(fmt::format("{}.{}", pair.*to, kind));
+  }
+  return std::nullopt;
+}
+
+class DecoderTensors final : public ModelFileReader {
+ public:
+  DecoderTensors(const ModelFile& gguf, const DecoderConfig& config, bool is_pair_layout) : gguf_(gguf) {
+    for (ModelTensor entry : gguf.entries()) {
+      if (entry.name == kDescribed) continue;
+      const std::string name = name_of_gguf(entry.name).value_or(entry.name);
+      add({.name_in_file = entry.name, .heads = is_pair_layout ? heads_of(name, config) : 0}, entry, name);
+      const std::optional<InLayer> at = in_layer(name, kLayer);
+      if (!at || at->rest != kFirstExpertWeight || entry.sizes.empty()) continue;
+      ModelTensor bias{.name = "", .sizes = {entry.sizes[0]}, .dtype = DType::f32};
+      add({}, bias, fmt::format("{}{}.{}", kLayer, at->layer, kRouterBias));
+    }
+  }
+
+  const std::vector<ModelTensor>& entries() const override { return entries_; }
+  const ModelMetadata& metadata() const override { return gguf_.metadata(); }
+
+  Tensor tensor(std::string_view name) const override {
+    const Source& source = sources_.at(std::string(name));
+    if (source.name_in_file.empty()) return zeros({entries_[source.entry].sizes[0]});
+    const Tensor stored = gguf_.tensor(source.name_in_file);
+    if (source.heads == 0) return stored;
+    const Tensor rows = to_contiguous(stored), turned = Tensor::empty(rows.extents(), rows.dtype());
+    const int64_t row_nbytes = rows.numel() / rows.extent(0) * itemsize(rows.dtype());
+    const size_t nbytes = static_cast<size_t>(rows.extent(0) * row_nbytes);
+    io::rotary_rows_to_half_layout({static_cast<const std::byte*>(rows.raw_data()), nbytes},
+                                   {static_cast<std::byte*>(turned.raw_data()), nbytes}, source.heads, row_nbytes);
+    return turned;
+  }
+
+ private:
+  struct Source {
+    std::string name_in_file = "";  // "": zeros
+    int64_t heads = 0;              // whose rows are in pair layout; 0: none
+    size_t entry = 0;
+  };
+
+  static int64_t heads_of(std::string_view name, const DecoderConfig& config) {
+    const std::optional<InLayer> at = in_layer(name, kLayer);
+    if (!at || at->layer >= std::ssize(config.layers)) return 0;
+    const AttentionConfig& a = config.layers[static_cast<size_t>(at->layer)].attention;
+    if (at->rest.starts_with("self_attn.q_proj.")) return a.heads;
+    return at->rest.starts_with("self_attn.k_proj.") ? a.kv_heads : 0;
+  }
+
+  void add(Source source, ModelTensor entry, const std::string& name) {
+    entry.name = name;
+    if (source.heads > 0) entry.bytes = {};  // those of the file have other rows
+    source.entry = entries_.size();
+    sources_.emplace(name, std::move(source));
+    entries_.push_back(std::move(entry));
+  }
+
+  const ModelFile gguf_;
+  std::vector<ModelTensor> entries_;
+  std::map<std::string, Source> sources_;
+};
+
+}  // namespace
+
+std::optional<std::string> name_of_gguf(std::string_view gguf) {
+  return renamed(gguf, &Pair::gguf, &Pair::name, kBlock, kLayer);
+}
+std::optional<std::string> gguf_name_of(std::string_view name) {
+  return renamed(name, &Pair::name, &Pair::gguf, kLayer, kBlock);
+}
+
+ModelFile decoder_tensors_of_gguf(const ModelFile& gguf, const DecoderConfig& config, bool is_pair_layout) {
+  return {gguf.path(), gguf.format(), std::make_unique<DecoderTensors>(gguf, config, is_pair_layout)};
+}
+
+}  // namespace tutti::models

@@ -1,0 +1,37 @@
+// A published model in a folder or file, whatever its format: its description and its tensors under the names of this
+// library.
+//
+//   const PublishedModel published("SmolLM2-135M");        // a Hugging Face folder, or a GGUF file
+//   Decoder model(published.config(), {.max_positions = 2048});
+//   published.load(model);
+#pragma once
+
+#include <filesystem>
+
+#include "tutti/io/model_file.h"
+#include "tutti/models/decoder_config.h"
+#include "tutti/nn/module.h"
+#include "tutti/nn/state_dict.h"
+
+namespace tutti::models {
+
+class PublishedModel {
+ public:
+  // A folder of Hugging Face's with config.json and weights, an index or a weight file beside its config.json, or a
+  // GGUF file, which describes itself. UsageError for a path without description, an architecture that no family reads,
+  // and what is not computed here; errors of ModelFile.
+  explicit PublishedModel(const std::filesystem::path& path);
+
+  const std::string& path() const { return file_.path(); }
+  const DecoderConfig& config() const { return config_; }
+  // The tensors under the names of this library.
+  const ModelFile& file() const { return file_; }
+  // Loads all weights. Errors as nn::load(); the model is then unchanged.
+  void load(nn::Module& model, const nn::LoadOptions& options = {}) const;
+
+ private:
+  ModelFile file_;
+  DecoderConfig config_;
+};
+
+}  // namespace tutti::models
