@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/job/launch/launcher.h"
 #include "tutti/train/generate.h"
+#include "tutti/train/ready_model.h"
 
 namespace tutti::cli {
 namespace {
@@ -27,6 +28,8 @@ int run_generate(GenerateFlags flags) {
   TUTTI_CHECK(!place || flags.ranks == 1 || flags.ranks == place->world_size,
               "{} has started {} rank{} already; leave out -n", place->launcher, place->world_size,
               place->world_size == 1 ? "" : "s");
+  TUTTI_CHECK(flags.ranks == 1 || !train::is_published(flags.run),
+              "generate: {} is a published model, which one rank runs; leave out -n", flags.run);
   if (!place && flags.ranks > 1) train::check_generate(flags.run, flags.ranks, flags.options);
   if (!place && flags.ranks > 1) return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line});
   std::optional<StartedRank> rank;
@@ -34,7 +37,9 @@ int run_generate(GenerateFlags flags) {
     rank.emplace(*place, "auto");
     flags.options.group = &rank->group();
   }
-  const std::string text = train::generate_text(flags.run, flags.options) + "\n";
+  const std::string text = (train::is_published(flags.run) ? train::generate_with_published(flags.run, flags.options)
+                                                           : train::generate_text(flags.run, flags.options)) +
+                           "\n";
   if (!place || place->rank == 0) std::fwrite(text.data(), 1, text.size(), stdout);  // it may hold any byte
   return 0;
 }
@@ -45,8 +50,11 @@ void add_generate(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<GenerateFlags>();
   flags->command_line.assign(argv, argv + argc);
   CLI::App* verb = app.add_subcommand(
-      "generate", "Write text with the newest checkpoint of a run; without flags, that of its sample.txt");
-  verb->add_option("run", flags->run, "Run folder, e.g. runs/quickstart")->required();
+      "generate",
+      "Write text with the newest checkpoint of a run, without flags that of its sample.txt, or with a published model");
+  verb->add_option("run", flags->run,
+                   "Run folder, e.g. runs/quickstart, or a published model: a folder with config.json, a GGUF file")
+      ->required();
   verb->add_option("--prompt", flags->options.prompt, "Text to continue; else validation.sample_prompt of the run");
   verb->add_option("--max-tokens", flags->options.max_tokens, "Tokens to write at most; else validation.sample_tokens")
       ->check(CLI::NonNegativeNumber);

@@ -105,7 +105,7 @@ endfunction()
 # every checkout, so that a compiler cache serves all of them.
 function(tutti_define_places)
   foreach(file IN LISTS ARGN)
-    file(STRINGS ${file} places REGEX "TUTTI_(SOURCE|BINARY)_DIR|number_cases.h|family_cases.h" LIMIT_COUNT 1)
+    file(STRINGS ${file} places REGEX "TUTTI_(SOURCE|BINARY)_DIR|number_cases.h" LIMIT_COUNT 1)
     if(places)
       set_property(SOURCE ${file} APPEND PROPERTY COMPILE_DEFINITIONS
         TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${PROJECT_BINARY_DIR}")

@@ -24,7 +24,7 @@ BELOW = {
     "nn": {"core", "runtime", "tensor", "codegen", "ops", "io", "plan", "autograd", "graph", "dist"},
     "optim": {"core", "runtime", "tensor", "codegen", "ops", "plan", "autograd", "graph", "dist", "nn"},
     "parallel": {"core", "runtime", "tensor", "codegen", "ops", "plan", "autograd", "graph", "symm", "comm", "dist", "nn", "optim"},
-    "models": {"core", "runtime", "tensor", "codegen", "ops", "plan", "autograd", "graph", "dist", "nn", "parallel"},
+    "models": {"core", "runtime", "tensor", "codegen", "ops", "io", "plan", "autograd", "graph", "dist", "nn", "parallel"},
     "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "plan", "autograd", "graph", "job", "diagnose", "comm", "dist", "nn", "optim", "parallel", "models"},
 }
 # Floors inside rooms, lowest first. A floor is a list of sub-folders and of files of the room's own folder, these without their endings;

@@ -16,12 +16,12 @@ namespace {
 class BertCase : public ::testing::Test {
  protected:
   BertCase()
-      : file((kFamilies / "bert" / "expected.safetensors").string()),
-        model(read_bert_config((kFamilies / "bert" / "config.json").string())),
+      : file((families_folder() / "bert" / "expected.safetensors").string()),
+        model(read_bert_config((families_folder() / "bert" / "config.json").string())),
         tokens(file.tensor("tokens")),
         types(file.tensor("types")),
         lengths(cast(sum(file.tensor("mask"), 1), DType::i32)) {
-    load_published_bert(model, kFamilies / "bert");
+    load_published_bert(model, families_folder() / "bert");
   }
   const SafetensorsFile file;
   Bert model;

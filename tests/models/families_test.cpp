@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 class PublishedFamilies : public ::testing::TestWithParam<std::string> {
  protected:
-  fs::path folder() const { return kFamilies / GetParam(); }
+  fs::path folder() const { return families_folder() / GetParam(); }
   SafetensorsFile expected() const { return SafetensorsFile((folder() / "expected.safetensors").string()); }
   std::unique_ptr<Decoder> loaded(const char* config) const {
     auto model = std::make_unique<Decoder>(read_published_config((folder() / config).string()), kFamilyPositions);

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 class GgufModels : public ::testing::TestWithParam<std::string> {
  protected:
-  fs::path folder() const { return kFamilies / GetParam(); }
+  fs::path folder() const { return families_folder() / GetParam(); }
 };
 INSTANTIATE_TEST_SUITE_P(, GgufModels, ::testing::ValuesIn(family_cases("model.gguf")), name_of_case);
 
@@ -90,7 +90,7 @@ TEST(GgufNames, AreThoseOfThisLibraryAndBack) {
 // A small file whose keys a test changes.
 class ChangedGguf {
  public:
-  explicit ChangedGguf(const std::string& from) : file_((kFamilies / from / "model.gguf").string()) {}
+  explicit ChangedGguf(const std::string& from) : file_((families_folder() / from / "model.gguf").string()) {}
   std::string message(const std::string& key, std::optional<MetadataValue> value,
                       const std::string& without = "") const {
     ModelMetadata metadata;
@@ -141,7 +141,7 @@ TEST(GgufDecoder, RefusesWhatIsNotComputedHere) {
 
 TEST(PublishedModels, NeedADescription) {
   const tutti::testing::TemporaryFolder folder;
-  fs::copy_file(kFamilies / "llama" / "model.safetensors", folder / "model.safetensors");
+  fs::copy_file(families_folder() / "llama" / "model.safetensors", folder / "model.safetensors");
   EXPECT_NE(message_of([&] { PublishedModel published(folder.path()); }).find("has no config.json beside its weights"),
             std::string::npos);
   for (const auto& [text, message] : std::initializer_list<std::pair<std::string, std::string>>{

@@ -6,7 +6,6 @@
 #include "tutti/autograd/checkpoint.h"
 #include "tutti/core/error.h"
 #include "tutti/models/decoder_block.h"
-#include "tutti/models/family.h"
 #include "tutti/nn/containers.h"
 #include "tutti/nn/embedding.h"
 #include "tutti/ops/cross_entropy.h"
@@ -106,11 +105,6 @@ Decoder::Decoder(const DecoderConfig& config, const ModelOptions& options) : con
 }
 
 Decoder::~Decoder() = default;
-
-std::string Decoder::compare_published(PublishedConfig& published) const {
-  family_named(config_.family).read(published, &config_);
-  return config_.name();
-}
 
 Tensor Decoder::forward(const TokenBatch& batch, const ForwardOptions& options) const {
   return logits_of((*stack_)(batch, options));

@@ -38,13 +38,11 @@ class Decoder final : public LanguageModel {
   Tensor head_logits(const Tensor& x_TD) const;
   Tensor head_losses(const Tensor& x_TD, const Tensor& labels, const ForwardOptions& options = {}) const;
 
-  std::string compare_published(PublishedConfig& published) const override;
-
   // As decoder_plan.h says.
   std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const override;
   void check_tensor_parallel(int64_t degree, int64_t tokens, int64_t grain) const override;
 
-  const DecoderConfig& config() const { return config_; }
+  const DecoderConfig& config() const override { return config_; }
 
  private:
   struct Stack;

@@ -16,7 +16,7 @@ int64_t attention_of(const AttentionConfig& a, int64_t dim) {
   return dim * (2 * queries + 2 * keys) + (a.qkv_bias ? queries + 2 * keys : 0) + (a.output_bias ? dim : 0);
 }
 
-// Of `feed_forwards` layers or experts, and the router.
+// Counts those of `feed_forwards` layers or experts, and of the router.
 int64_t feed_forward_of(const FeedForwardConfig& f, int64_t dim, int64_t feed_forwards) {
   return feed_forwards * (3 * dim * f.hidden_dim + (f.bias ? 2 * f.hidden_dim + dim : 0)) + f.experts * dim;
 }

@@ -1,7 +1,5 @@
 #include "tutti/models/family.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <filesystem>
 
@@ -36,10 +34,10 @@ DecoderConfig flavor_named(std::string_view family, std::string_view flavor) {
 DecoderConfig read_published_config(const std::string& path) {
   PublishedConfig file(path);
   const std::optional<std::string> type = model_type_of(file);
-  std::vector<std::string_view> known;
+  std::vector<std::string> known;
   for (const auto& [name, family] : family_table()) {
     for (const std::string_view of_family : family->model_types) {
-      known.push_back(of_family);
+      known.emplace_back(of_family);
       if (type != of_family) continue;
       DecoderConfig config = family->read(file, nullptr);
       file.check_supported();
@@ -55,7 +53,7 @@ DecoderConfig read_published_config(const std::string& path) {
   }
   throw UsageError(fmt::format("{}: model_type: {}; expected one of: {}", path,
                                type ? fmt::format("\"{}\"", *type) : "not given, nor are architectures",
-                               fmt::join(known, ", ")));
+                               joined(known, ", ")));
 }
 
 }  // namespace tutti::models

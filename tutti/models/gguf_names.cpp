@@ -20,14 +20,14 @@ struct Pair {
 };
 constexpr std::array kWhole{Pair{"token_embd.weight", "model.embed_tokens.weight"},
                             Pair{"output_norm.weight", "model.norm.weight"}, Pair{"output.weight", "lm_head.weight"}};
-// Of a layer, before ".weight" or ".bias".
+// These parts of a layer have a ".weight", and some a ".bias".
 constexpr std::array kParts{Pair{"attn_norm", "input_layernorm"},    Pair{"attn_q", "self_attn.q_proj"},
                             Pair{"attn_k", "self_attn.k_proj"},      Pair{"attn_v", "self_attn.v_proj"},
                             Pair{"attn_output", "self_attn.o_proj"}, Pair{"attn_q_norm", "self_attn.q_norm"},
                             Pair{"attn_k_norm", "self_attn.k_norm"}, Pair{"ffn_norm", "post_attention_layernorm"},
                             Pair{"ffn_gate", "mlp.gate_proj"},       Pair{"ffn_up", "mlp.up_proj"},
                             Pair{"ffn_down", "mlp.down_proj"},       Pair{"ffn_gate_inp", "mlp.gate"}};
-// Of a layer, whole: the weights of all experts.
+// These tensors of a layer hold the weights of all experts.
 constexpr std::array kExperts{Pair{"ffn_gate_exps.weight", "mlp.experts.w1"},
                               Pair{"ffn_down_exps.weight", "mlp.experts.w2"},
                               Pair{"ffn_up_exps.weight", "mlp.experts.w3"}};

@@ -19,7 +19,7 @@ struct PlanEntry;
 
 namespace tutti::models {
 
-class PublishedConfig;
+struct DecoderConfig;
 
 class LanguageModel : public nn::Module {
  public:
@@ -33,9 +33,8 @@ class LanguageModel : public nn::Module {
   // Training FLOPs per token: 6 per parameter that is multiplied with it, plus those of attention.
   virtual double training_flops_per_token(int64_t sequence_length) const = 0;
 
-  // Compares what the model computes with the config.json of a published one (models/published_config.h), and returns
-  // the name of the model for messages.
-  virtual std::string compare_published(PublishedConfig& published) const = 0;
+  // The description that it is built from.
+  virtual const DecoderConfig& config() const = 0;
 
   // How ranks divide the model (parallel/tensor_parallel.h), and UsageError where that many could not with the bits of
   // one; `tokens` of a batch, of which `grain` form a leaf, are cut by sequence parallelism and by mixtures of experts,

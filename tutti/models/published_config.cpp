@@ -3,15 +3,11 @@
 #include <fmt/ranges.h>
 
 #include "tutti/core/error.h"
-#include "tutti/models/language_model.h"
-#include "tutti/nn/state_dict.h"
 
 namespace tutti::models {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kConfigFile = "config.json";
 
 std::string text_of(const PublishedConfig::Value& value) {
   return std::visit(
@@ -78,6 +74,10 @@ void PublishedConfig::check(std::string_view model) const {
               path_, model, fmt::join(differences_, "\n  "));
 }
 
+std::string joined(std::span<const std::string> texts, std::string_view between) {
+  return fmt::format("{}", fmt::join(texts, between));
+}
+
 void PublishedConfig::check_supported() const {
   TUTTI_CHECK(differences_.empty(), "{} describes a model that is not computed here:\n  {}", path_,
               fmt::join(differences_, "\n  "));
@@ -92,17 +92,6 @@ std::string shown_list(const JsonValue& array) {
   }
   return fmt::format("[{}{}]", fmt::join(entries, ", "),
                      count > most ? fmt::format(", and {} more", count - most) : "");
-}
-
-bool load_published(LanguageModel& model, const fs::path& path) {
-  const fs::path config = (fs::is_directory(path) ? path : path.parent_path()) / kConfigFile;
-  const bool is_compared = fs::exists(config);
-  if (is_compared) {
-    PublishedConfig published(config);
-    published.check(model.compare_published(published));
-  }
-  nn::load(model, path.string());
-  return is_compared;
 }
 
 }  // namespace tutti::models

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,8 +20,6 @@
 #include "tutti/runtime/json_document.h"
 
 namespace tutti::models {
-
-class LanguageModel;
 
 class PublishedConfig {
  public:
@@ -76,10 +75,7 @@ class PublishedConfig {
 
 // How a list of texts or numbers looks in a message: ["a", "b"].
 std::string shown_list(const JsonValue& array);
-
-// Loads the weights of a published model: a folder with model.safetensors or its index, such an index, or a file. The
-// config.json beside them is compared with the model first; false when there is none, and nothing was compared.
-// UsageError, listing what differs, and errors as nn::load(); the model is then unchanged.
-bool load_published(LanguageModel& model, const std::filesystem::path& path);
+// The texts with `between` between them.
+std::string joined(std::span<const std::string> texts, std::string_view between);
 
 }  // namespace tutti::models

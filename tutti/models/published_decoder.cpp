@@ -1,7 +1,5 @@
 #include "tutti/models/published_decoder.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "tutti/models/published_rope.h"
@@ -36,14 +34,14 @@ std::string type_of_architecture(std::string_view architecture) {
 }
 
 std::string windows_text(const DecoderConfig& config) {
-  std::vector<size_t> layers;
+  std::vector<std::string> layers;
   int64_t window = 0;
   for (size_t i = 0; i < config.layers.size(); ++i) {
     if (config.layers[i].attention.window == 0) continue;
-    layers.push_back(i), window = config.layers[i].attention.window;
+    layers.push_back(std::to_string(i)), window = config.layers[i].attention.window;
   }
   if (layers.empty()) return "full attention in every layer";
-  return fmt::format("a window of {} keys in layers {}", window, fmt::join(layers, ", "));
+  return fmt::format("a window of {} keys in layers {}", window, joined(layers, ", "));
 }
 
 bool has_windows_of(const DecoderConfig& a, const DecoderConfig& b) {

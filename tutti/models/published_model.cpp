@@ -1,11 +1,13 @@
 #include "tutti/models/published_model.h"
 
-#include <fmt/ranges.h>
-
 #include "tutti/core/error.h"
+#include "tutti/models/decoder_difference.h"
 #include "tutti/models/family.h"
 #include "tutti/models/gguf_decoder.h"
 #include "tutti/models/gguf_names.h"
+#include "tutti/models/language_model.h"
+#include "tutti/models/published_config.h"
+#include "tutti/models/renamed_tensors.h"
 
 namespace tutti::models {
 namespace {
@@ -20,15 +22,34 @@ struct OfArchitecture {
 };
 OfArchitecture family_of(const ModelFile& gguf) {
   const std::string architecture = gguf_architecture(gguf);
-  std::vector<std::string_view> known;
+  std::vector<std::string> known;
   for (const auto& [name, family] : family_table()) {
     for (const GgufArchitecture& row : family->gguf) {
       if (row.name == architecture) return {name, &row};
-      known.push_back(row.name);
+      known.emplace_back(row.name);
     }
   }
   throw UsageError(fmt::format("{}: general.architecture is \"{}\"; expected one of: {}", gguf.path(), architecture,
-                               fmt::join(known, ", ")));
+                               joined(known, ", ")));
+}
+
+fs::path config_beside(const fs::path& path) {
+  return (fs::is_directory(path) ? path : path.parent_path()) / "config.json";
+}
+
+// Files of models with several parts nest the text model, and hold others beside it.
+std::optional<std::string> name_in_text_model(std::string_view name) {
+  for (const std::string_view other : {"model.vision_tower.", "vision_tower.", "model.visual.", "visual.",
+                                       "model.multi_modal_projector.", "multi_modal_projector."}) {
+    if (name.starts_with(other)) return std::nullopt;
+  }
+  for (const auto& [nested, plain] :
+       std::initializer_list<std::pair<std::string_view, std::string_view>>{{"model.language_model.", "model."},
+                                                                            {"language_model.model.", "model."},
+                                                                            {"language_model.lm_head.", "lm_head."}}) {
+    if (name.starts_with(nested)) return fmt::format("{}{}", plain, name.substr(nested.size()));
+  }
+  return std::string(name);
 }
 
 DecoderConfig description(const ModelFile& file, const fs::path& path) {
@@ -36,7 +57,7 @@ DecoderConfig description(const ModelFile& file, const fs::path& path) {
     const auto [family, row] = family_of(file);
     return read_gguf_decoder(file, family, *row);
   }
-  const fs::path config = (fs::is_directory(path) ? path : path.parent_path()) / "config.json";
+  const fs::path config = config_beside(path);
   TUTTI_CHECK(fs::exists(config), "{} has no config.json beside its weights, which says what is computed with them",
               path.string());
   return read_published_config(config.string());
@@ -45,9 +66,29 @@ DecoderConfig description(const ModelFile& file, const fs::path& path) {
 }  // namespace
 
 PublishedModel::PublishedModel(const fs::path& path) : file_(path), config_(description(file_, path)) {
-  if (file_.format() == kGguf) file_ = decoder_tensors_of_gguf(file_, config_, family_of(file_).row->is_pair_layout);
+  file_ = file_.format() == kGguf ? decoder_tensors_of_gguf(file_, config_, family_of(file_).row->is_pair_layout)
+                                  : renamed_tensors(file_, name_in_text_model);
 }
 
 void PublishedModel::load(nn::Module& model, const nn::LoadOptions& options) const { nn::load(model, file_, options); }
+
+bool load_published(LanguageModel& model, const fs::path& path) {
+  const ModelFile file(path);
+  const DecoderConfig& own = model.config();
+  if (file.format() == kGguf) {
+    const PublishedModel published(path);
+    check_same_decoder(published.config(), own, path.string());
+    published.load(model);
+    return true;
+  }
+  const bool is_compared = fs::exists(config_beside(path));
+  if (is_compared) {
+    PublishedConfig published(config_beside(path).string());
+    family_named(own.family).read(published, &own);
+    published.check(own.name());
+  }
+  nn::load(model, renamed_tensors(file, name_in_text_model));
+  return is_compared;
+}
 
 }  // namespace tutti::models

@@ -15,6 +15,8 @@
 
 namespace tutti::models {
 
+class LanguageModel;
+
 class PublishedModel {
  public:
   // A folder of Hugging Face's with config.json and weights, an index or a weight file beside its config.json, or a
@@ -33,5 +35,11 @@ class PublishedModel {
   ModelFile file_;
   DecoderConfig config_;
 };
+
+// Loads the weights of a published model into one that was built from another description: a folder with
+// model.safetensors or its index, such an index, a file, or a GGUF file. The config.json beside them, or the metadata
+// of the GGUF file, are compared with the model first; false when there is neither, and nothing was compared.
+// UsageError, listing what differs, and errors as nn::load(); the model is then unchanged.
+bool load_published(LanguageModel& model, const std::filesystem::path& path);
 
 }  // namespace tutti::models

@@ -4,12 +4,15 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/core/error.h"
+#include "tutti/io/token_stream.h"
+#include "tutti/models/decoder_config.h"
 #include "tutti/nn/moe.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/data/run_tokenizer.h"
+#include "tutti/train/ready_model.h"
 #include "tutti/train/sample.h"
 #include "tutti/train/step/run_model.h"
 #include "tutti/train/step/tensor_ranks.h"
@@ -28,8 +31,8 @@ void check(models::LanguageModel& model, const Config& config, int64_t ranks, co
     model.check_tensor_parallel(ranks, 0, config.numerics.token_grain);
   if (!options.divides_experts) return;
   const std::vector<nn::NamedMoE> layers = nn::moe_layers(model);
-  TUTTI_CHECK(!layers.empty(), "generate: the model {} {} has no experts for {} ranks to divide", config.model.name,
-              config.model.flavor, ranks);
+  TUTTI_CHECK(!layers.empty(), "generate: the model {} has no experts for {} ranks to divide", model.config().name(),
+              ranks);
   for (const nn::NamedMoE& layer : layers) {
     const int64_t experts = layer.layer->options().router.num_experts;
     TUTTI_CHECK(experts % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(ranks)),
@@ -76,6 +79,25 @@ std::string generate_text(const std::filesystem::path& run, const GenerateOption
   sample.top_k = options.top_k.value_or(sample.top_k);
   sample.seed = options.seed.value_or(sample.seed);
   return sample_text(*model, *tokenizer, options.prompt.value_or(config.validation.sample_prompt), sample);
+}
+
+std::string generate_with_published(const std::filesystem::path& path, const GenerateOptions& options) {
+  TUTTI_CHECK(options.group == nullptr || options.group->size() == 1,
+              "generate: {} is a published model, which one rank runs; leave out -n", path.string());
+  TUTTI_CHECK(options.prompt.has_value(), "generate: {} is a published model; give it a text to continue by --prompt",
+              path.string());
+  SampleOptions sample{.max_tokens = options.max_tokens.value_or(SampleOptions{}.max_tokens)};
+  sample.temperature = options.temperature.value_or(sample.temperature);
+  sample.top_k = options.top_k.value_or(sample.top_k);
+  sample.seed = options.seed.value_or(sample.seed);
+  // A text has at most as many tokens as bytes, and its frame.
+  constexpr int64_t frame = 8;
+  sample.context = std::ssize(*options.prompt) + sample.max_tokens + frame;
+  const ReadyModel ready = open_published(path, sample.context);
+  std::vector<int32_t> tokens = ready.tokenizer->encode(*options.prompt, {.add_special_tokens = true});
+  if (tokens.empty()) tokens.push_back(document_frame(*ready.tokenizer).start);
+  continue_tokens(*ready.model, tokens, ready.tokenizer->vocab_size(), ready.tokenizer->eos_id(), sample);
+  return ready.tokenizer->decode(tokens, true);
 }
 
 }  // namespace tutti::train

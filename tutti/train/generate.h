@@ -1,4 +1,4 @@
-// Text generation from a run folder, which contains configuration, weights and tokenizer.
+// Text generation from a run folder, which contains configuration, weights and tokenizer, or from a published model.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,11 @@ struct GenerateOptions {
   comm::ProcessGroup* group = nullptr;  // null: one rank
   bool divides_products = true, divides_experts = false;
 };
+
+// Continues the prompt with a published model, a folder of Hugging Face's or a GGUF file (ready_model.h); the values that
+// are not set are those of SampleOptions. UsageError without a prompt, for ranks that would divide the model, and for
+// files that are no such model.
+std::string generate_with_published(const std::filesystem::path& path, const GenerateOptions& options);
 
 // UsageError when so many ranks cannot divide the model, before any is started.
 void check_generate(const std::filesystem::path& run, int64_t ranks, const GenerateOptions& options);

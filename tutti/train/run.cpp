@@ -5,6 +5,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/io/token_dataset.h"
+#include "tutti/models/decoder_config.h"
 #include "tutti/nn/module.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/runtime/rank_context.h"
@@ -53,8 +54,8 @@ Run::Run(const Config& given, const TrainerOptions& given_options, RunStart give
   if (auto divided = shard_model(*model, config.parallelism, group, tensor, survival->master_memory()))
     sharded = std::make_unique<const parallel::ShardedModule>(std::move(*divided));
   TUTTI_CHECK(tokenizer->vocab_size() <= model->vocab_size(),
-              "model.flavor '{}' has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
-              config.model.flavor, model->vocab_size(), tokenizer->name(), tokenizer->vocab_size());
+              "the model {} has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
+              model->config().name(), model->vocab_size(), tokenizer->name(), tokenizer->vocab_size());
   state.seed = static_cast<uint64_t>(config.training.seed);
   seed_all(state.seed);
   if (!sharded) survival->share_masters(*model);

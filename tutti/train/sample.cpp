@@ -49,26 +49,32 @@ SampleOptions sample_options(const Config& config) {
           .forward = forward_options(config)};
 }
 
-std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt,
-                        const SampleOptions& options) {
+void continue_tokens(models::LanguageModel& model, std::vector<int32_t>& tokens, int64_t vocab,
+                     std::optional<int32_t> end, const SampleOptions& options) {
+  TUTTI_CHECK(!tokens.empty(), "there is no token to continue; give a prompt");
   TUTTI_CHECK(options.temperature >= 0 && std::isfinite(options.temperature), "temperature is {}; expected 0 or more",
               options.temperature);
   NoGradScope no_grad;
   const nn::EvalScope evaluating(model);
-  const DocumentFrame frame = document_frame(tokenizer);
-  std::vector<int32_t> tokens = {frame.start};
-  tokenizer.encode_into(prompt, tokens);
   const PhiloxKey key = philox_key(hash64("sample", options.seed));
   for (int64_t t = 0; t < options.max_tokens; ++t) {
     const size_t seen = std::min(tokens.size(), static_cast<size_t>(options.context));
     const Tensor logits = logits_of(model, context_of(std::span(tokens).last(seen)), options.forward, options.mesh);
-    const int64_t vocab = logits.extent(1);
+    const int64_t columns = logits.extent(1);
     const auto block = philox4x32({static_cast<uint32_t>(t), 0, 0, 0}, key);
-    const int32_t next = draw(logits.data<float>() + (logits.extent(0) - 1) * vocab,
-                              std::min(vocab, tokenizer.vocab_size()), options, block[0] * 0x1p-32);
-    if (next == frame.end) break;
+    const int32_t next = draw(logits.data<float>() + (logits.extent(0) - 1) * columns,
+                              std::min(columns, vocab), options, block[0] * 0x1p-32);
+    if (next == end) break;
     tokens.push_back(next);
   }
+}
+
+std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt,
+                        const SampleOptions& options) {
+  const DocumentFrame frame = document_frame(tokenizer);
+  std::vector<int32_t> tokens = {frame.start};
+  tokenizer.encode_into(prompt, tokens);
+  continue_tokens(model, tokens, tokenizer.vocab_size(), frame.end, options);
   return tokenizer.decode(std::span(tokens).subspan(1), true);
 }
 

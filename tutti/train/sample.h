@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/token_batch.h"
@@ -27,6 +29,11 @@ struct SampleOptions {
 
 // The options with which a run samples its sample.txt.
 SampleOptions sample_options(const Config& config);
+
+// Continues `tokens` until `end` is drawn, which is not appended, or for options.max_tokens. Only ids below `vocab` are
+// drawn. Token t depends only on the model, the first tokens and (seed, t). The model is in evaluation mode meanwhile.
+void continue_tokens(models::LanguageModel& model, std::vector<int32_t>& tokens, int64_t vocab,
+                     std::optional<int32_t> end, const SampleOptions& options);
 
 // Continues `prompt` token by token until the end of the document or max_tokens. Token t depends only on the model, the
 // prompt and (seed, t). The model is in evaluation mode meanwhile. Returns the prompt followed by its continuation.

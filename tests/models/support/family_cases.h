@@ -17,13 +17,13 @@
 
 namespace tutti::models {
 
-inline const std::filesystem::path kFamilies = TUTTI_SOURCE_DIR "/tests/models/families";
+const std::filesystem::path& families_folder();
 inline constexpr int64_t kFamilyPositions = 9100;  // those of the tokens are below it
 
 // The decoders whose folders hold the file.
 inline std::vector<std::string> family_cases(const std::string& file) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(kFamilies)) {
+  for (const auto& entry : std::filesystem::directory_iterator(families_folder())) {
     const std::string name = entry.path().filename().string();
     if (name != "bert" && std::filesystem::exists(entry.path() / file)) names.push_back(name);
   }

@@ -6,7 +6,7 @@
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/job/errors.h"
 #include "tutti/models/language_model.h"
-#include "tutti/models/published_config.h"
+#include "tutti/models/published_model.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"

@@ -42,7 +42,7 @@ TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::M
 // nn::load().
 void load_model(const std::filesystem::path& path, nn::Module& model);
 // Loads the weights that a run starts from: those of a run's newest checkpoint or of a step folder, or those of a
-// published model (models/published_config.h), whose config.json must describe `model`. Returns what the user should
+// published model (models/published_model.h), whose config.json must describe `model`. Returns what the user should
 // know of it, "" when there is nothing. Errors as nn::load(), and UsageError listing what config.json says otherwise;
 // the model is then unchanged.
 std::string load_first_weights(const std::filesystem::path& path, models::LanguageModel& model);

@@ -159,6 +159,11 @@ std::string facts(const std::string& title, const Rows& rows) {
   return rows.empty() ? "" : fmt::format("<section><h2>{}</h2>{}</section>", title, table(rows));
 }
 
+std::string model_in(const Config& config) {
+  const ModelConfig& m = config.model;
+  return m.path.empty() ? fmt::format("{} {}", m.name, m.flavor) : m.path;
+}
+
 }  // namespace
 
 std::string render_report(const Report& report) {
@@ -166,11 +171,11 @@ std::string render_report(const Report& report) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><title>{} - Tutti</title><style>{}</style></head>\n<body><header><h1>{}</h1>"
-      "<p>{} {}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n{}{}\n{}\n<div "
+      "<p>{}, trained with Tutti</p></header>\n<main>{}\n{}\n{}\n{}{}\n{}\n<div "
       "class=\"facts\">{}{}{}{}</div>\n{}</main></body>"
       "</html>\n",
-      title, kReportStyle, title, escape_html(report.config.model.name), escape_html(report.config.model.flavor),
-      tiles(report), plots(report), render_expert_loads(report.records), render_rank_memory(report.facts.ranks),
+      title, kReportStyle, title, escape_html(model_in(report.config)), tiles(report), plots(report),
+      render_expert_loads(report.records), render_rank_memory(report.facts.ranks),
       report.facts.timeline ? render_timeline(*report.facts.timeline) : "", samples(report.facts.samples),
       facts("Model", report.model), facts("Machine", report.machine),
       facts("Peak memory of a step, rank 0", report.facts.memory),

@@ -1,6 +1,7 @@
 #include "tutti/train/report/run_beginning.h"
 
 #include "tutti/io/token_dataset.h"
+#include "tutti/models/decoder_config.h"
 #include "tutti/models/language_model.h"
 #include "tutti/parallel/fully_shard.h"
 #include "tutti/train/report/run_log.h"
@@ -45,7 +46,7 @@ void open_log(Run& run, const std::string& advice) {
   if (run.sharded || run.tensor.mesh != nullptr || run.tensor.experts != nullptr)
     log.note(describe_mesh(*run.model, run.sharded.get(), config, run.ranks));
   run.note(advice);
-  log.set_facts({{"model", fmt::format("{} {}", config.model.name, config.model.flavor)},
+  log.set_facts({{"model", run.model->config().name()},
                  {"parameters", std::to_string(run.model->parameter_count())},
                  {"tokenizer", run.tokenizer->name()},
                  {"ranks", std::to_string(run.ranks)},

@@ -1,10 +1,16 @@
 #include "tutti/train/step/run_model.h"
 
+#include "tutti/models/decoder.h"
+#include "tutti/models/family.h"
+#include "tutti/models/published_model.h"
+
 namespace tutti::train {
 
 std::unique_ptr<models::LanguageModel> build_model(const Config& config) {
-  auto model = models::make_model(config.model.name, config.model.flavor,
-                                  {.max_positions = config.data.sequence_length, .dropout = config.model.dropout});
+  const ModelConfig& m = config.model;
+  std::unique_ptr<models::LanguageModel> model = std::make_unique<models::Decoder>(
+      m.path.empty() ? models::flavor_named(m.name, m.flavor) : models::PublishedModel(m.path).config(),
+      models::ModelOptions{.max_positions = config.data.sequence_length, .dropout = m.dropout});
   if (config.training.mixed_precision_param == "bfloat16") model->to(DType::bf16);
   return model;
 }

@@ -4,6 +4,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
+#include "tutti/models/decoder_config.h"
 #include "tutti/nn/moe.h"
 #include "tutti/parallel/expert_parallel.h"
 #include "tutti/parallel/tensor_parallel.h"
@@ -83,7 +84,7 @@ void check_expert_parallel(const Config& config) {
   if (degree == 1 && layers.empty()) return;
   const std::string key = degree > 1 ? fmt::format("parallelism.expert_parallel_degree = {}", degree)
                                      : fmt::format("parallelism.tensor_parallel_degree = {} with experts", tensor);
-  TUTTI_CHECK(!layers.empty(), "{}: the model {} {} has no experts", key, config.model.name, config.model.flavor);
+  TUTTI_CHECK(!layers.empty(), "{}: the model {} has no experts", key, model->config().name());
   Faults faults;
   const auto check = [&](bool is_so, const std::string& why) { faults.check(is_so, "{}: {}", key, why); };
   if (degree > 1) faults.collect([&] { check_expert_exchange(config); });

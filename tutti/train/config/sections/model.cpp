@@ -11,6 +11,11 @@ std::vector<Field> model_keys() {
        .rule = one_of(models::family_names()), .resuming = Resuming::fixed},
       {TUTTI_KEY(model, std::string, flavor, "quickstart"),
        .doc = "named size of the model, such as quickstart or 0.6B", .unit = "", .resuming = Resuming::fixed},
+      {TUTTI_KEY(model, std::string, path, ""),
+       .doc =
+           "a published model, a folder with config.json or a GGUF file, whose description the run takes in the place "
+           "of name and flavor; checkpoint.initial_load_path loads its weights",
+       .unit = "", .resuming = Resuming::fixed},
       {TUTTI_KEY(model, double, dropout, 0.0),
        .doc = "probability with which training drops an element of what an attention or feed-forward layer adds. The "
               "masks depend "
