@@ -76,8 +76,72 @@ TEST(BpeTokenizer, ReadsMergesAsPairs) {
 
 TEST(BpeTokenizer, FindsTheLongestAddedTokenFirst) {
   const auto tokenizer = parsed(small_tokenizer());
-  EXPECT_EQ(tokenizer->encode("a<|endoftext|>b<|endoftext|>>"), (Ids{'a', kEndOfText, 'b', 261}));
-  EXPECT_EQ(tokenizer->encode("<|endoftext|"), (Ids{'<', '|', 'e', 'n', 'd', 'o', 'f', 't', 'e', 'x', 't', '|'}));
+  EXPECT_EQ(tokenizer->encode("a<|endoftext|>b<|endoftext|>>", {.parse_special = true}),
+            (Ids{'a', kEndOfText, 'b', 261}));
+  EXPECT_EQ(tokenizer->encode("<|endoftext|", {.parse_special = true}), tokenizer->encode("<|endoftext|"));
+}
+
+TEST(BpeTokenizer, MakesNoSpecialTokensUnlessAsked) {
+  const auto tokenizer = parsed(small_tokenizer());
+  EXPECT_EQ(tokenizer->encode("<|endoftext|>"), (Ids{'<', '|', 'e', 'n', 'd', 'o', 'f', 't', 'e', 'x', 't', '|', '>'}));
+  EXPECT_EQ(tokenizer->encode("<|endoftext|>>"), Ids{261}) << "an added token that is not special is text";
+}
+
+TEST(BpeTokenizer, FramesTextWhenAsked) {
+  Json json = small_tokenizer();
+  const uint64_t fingerprint = parsed(json)->fingerprint();
+  const Json end = {{"id", "<|endoftext|>"}, {"ids", {kEndOfText}}, {"tokens", {"<|endoftext|>"}}};
+  json["post_processor"] = {{"type", "Sequence"},
+                            {"processors",
+                             {{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}},
+                              {{"type", "TemplateProcessing"},
+                               {"single",
+                                {{{"SpecialToken", {{"id", "<|endoftext|>"}, {"type_id", 0}}}},
+                                 {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+                               {"pair", Json::array()},
+                               {"special_tokens", {{"<|endoftext|>", end}}}}}}};
+  const auto tokenizer = parsed(json);
+  EXPECT_EQ(tokenizer->encode("in"), Ids{259});
+  EXPECT_EQ(tokenizer->encode("in", {.add_special_tokens = true}), (Ids{kEndOfText, 259}));
+  EXPECT_EQ(tokenizer->fingerprint(), fingerprint) << "the ids of the text itself are the same";
+  const auto again = BpeTokenizer::parse(tokenizer->to_json(), "again");
+  EXPECT_EQ(again->encode("in", {.add_special_tokens = true}), (Ids{kEndOfText, 259}));
+}
+
+TEST(BpeTokenizer, ReadsTheStepsOfPublishedFiles) {
+  Json json = small_tokenizer();
+  json["model"]["unk_token"] = "the";  // of no use where all bytes have tokens
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}}}};
+  json["decoder"] = {{"type", "Sequence"}, {"decoders", {{{"type", "ByteLevel"}}}}};
+  json["pre_tokenizer"]["pretokenizers"][0] = {{"type", "Digits"}, {"individual_digits", true}};
+  json["pre_tokenizer"]["pretokenizers"][1] = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
+  const auto tokenizer = parsed(json);
+  EXPECT_EQ(tokenizer->encode("the1"), (Ids{258, ' ', '1'}));
+  EXPECT_EQ(tokenizer->encode("e\u0301"), (Ids{' ', 0xC3, 0xA9}));
+  const auto again = BpeTokenizer::parse(tokenizer->to_json(), "again");
+  EXPECT_EQ(again->fingerprint(), tokenizer->fingerprint());
+  EXPECT_EQ(again->encode("the12the"), tokenizer->encode("the12the"));
+}
+
+TEST(BpeTokenizer, LeavesOutBytesWithoutATokenOrMakesThemUnknown) {
+  Json json = small_tokenizer();
+  for (const char* byte : {"\u00c3", "\u00a9"}) json["model"]["vocab"].erase(byte);  // the bytes of U+00E9
+  EXPECT_EQ(parsed(json)->encode("t\u00e9he"), (Ids{257})) << "what is left is merged";
+  json["model"]["unk_token"] = "in";
+  EXPECT_EQ(parsed(json)->encode("t\u00e9he"), (Ids{'t', 259, 259, 'h', 'e'}));
+  json["model"]["fuse_unk"] = true;
+  EXPECT_EQ(parsed(json)->encode("t\u00e9he\u00e9"), (Ids{'t', 259, 'h', 'e', 259}));
+  const auto again = BpeTokenizer::parse(parsed(json)->to_json(), "again");
+  EXPECT_EQ(again->encode("t\u00e9he\u00e9"), (Ids{'t', 259, 'h', 'e', 259}));
+}
+
+TEST(BpeTokenizer, FingerprintsAsBeforeWhereAFlagMakesNoDifference) {
+  Json json = small_tokenizer();
+  const uint64_t fingerprint = parsed(json)->fingerprint();
+  for (Json& token : json["added_tokens"]) token["normalized"] = true;
+  EXPECT_EQ(parsed(json)->fingerprint(), fingerprint);
+  json["added_tokens"][0]["normalized"] = false;
+  EXPECT_NE(parsed(json)->fingerprint(), fingerprint) << "one kind is matched before the other";
 }
 
 TEST(BpeTokenizer, RoundTripsTextAndRandomBytes) {
@@ -86,7 +150,9 @@ TEST(BpeTokenizer, RoundTripsTextAndRandomBytes) {
   std::vector<std::string> texts = testing::sample_documents(20);
   for (int i = 0; i < 200; ++i) texts.push_back(testing::random_bytes(random, random() % 100));
   texts.push_back(std::string(100000, 't') + "\u00e9\u4e2d\U0001F600<|endoftext|>");
-  for (const std::string& text : texts) EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  int i = 0;
+  for (const std::string& text : texts)
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, {.parse_special = i++ % 2 == 0})), text);
 }
 
 TEST(BpeTokenizer, TakesAWholePieceWhenItIgnoresMerges) {
@@ -137,7 +203,8 @@ TEST(BpeTokenizer, SavesWhatItLoads) {
   tokenizer->save(folder / "tokenizer.json");
   const auto again = BpeTokenizer::load(folder / "tokenizer.json");
   EXPECT_EQ(again->fingerprint(), tokenizer->fingerprint());
-  EXPECT_EQ(again->encode("in the thin<|endoftext|>"), tokenizer->encode("in the thin<|endoftext|>"));
+  const EncodeOptions special{.parse_special = true};
+  EXPECT_EQ(again->encode("in the thin<|endoftext|>", special), tokenizer->encode("in the thin<|endoftext|>", special));
 }
 
 TEST(BpeTokenizer, FingerprintsTheVocabulary) {
@@ -182,12 +249,19 @@ TEST(BpeTokenizer, SaysWhichPartItDoesNotSupport) {
   expect_refused(with("/model/unk_token", "<unk>"), "model.unk_token: is \"<unk>\"");
   expect_refused(with("/model/byte_fallback", true), "byte_fallback");
   expect_refused(with("/normalizer", {{"type", "Lowercase"}}), "normalizer: is 'Lowercase'");
+  const Json lowercase = Json::array({Json{{"type", "NFC"}}, Json{{"type", "Lowercase"}}});
+  expect_refused(with("/normalizer", {{"type", "Sequence"}, {"normalizers", lowercase}}),
+                 "normalizer.normalizers[1]: is 'Lowercase'");
+  expect_refused(with("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Sequence"}}}}}),
+                 "is a Sequence inside another");
+  expect_refused(with("/normalizer", {{"type", "Sequence"}, {"normalizers", 1}}), "normalizers: is 1");
+  expect_refused(with("/pre_tokenizer/pretokenizers/0", {{"type", "ByteLevel"}}), "must be the last step");
+  expect_refused(with("/decoder", {{"type", "Sequence"}, {"decoders", Json::array()}}), "expected only ByteLevel");
   expect_refused(with("/pre_tokenizer", {{"type", "Metaspace"}}), "pre_tokenizer is 'Metaspace'");
   expect_refused(with("/pre_tokenizer", nullptr), "pre_tokenizer is 'none'");
   expect_refused(with("/pre_tokenizer/pretokenizers/0/behavior", "Removed"), "behavior \"Removed\"");
-  expect_refused(with("/pre_tokenizer/pretokenizers/1/add_prefix_space", true), "prefix space");
   expect_refused(with("/decoder", {{"type", "WordPiece"}}), "decoder is 'WordPiece'");
-  expect_refused(with("/added_tokens/0/lstrip", true), "lstrip");
+  expect_refused(with("/post_processor", {{"type", "Other"}}), "post_processor: is 'Other'");
 }
 
 TEST(BpeTokenizer, SaysWhatIsWrongWithVocabularyAndMerges) {

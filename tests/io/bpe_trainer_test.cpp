@@ -35,7 +35,7 @@ std::vector<std::string> slow_merges(const Documents& documents, size_t count) {
     size_t begin = 0;
     for (const size_t end : ends) {
       words.emplace_back();
-      for (; begin < end; ++begin) words.back().push_back(bytes.byte_ids[static_cast<unsigned char>(document[begin])]);
+      for (; begin < end; ++begin) words.back().push_back(bytes.bytes.ids[static_cast<unsigned char>(document[begin])]);
     }
   }
   std::vector<std::string> tokens;

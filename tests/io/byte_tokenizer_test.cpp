@@ -28,7 +28,7 @@ TEST(ByteTokenizer, EarlierDocumentsAreNotCopiedForEachOne) {
   int copies = 0;
   for (int i = 0; i < 10'000; ++i) {
     const int32_t* before = ids.data();
-    ByteTokenizer().encode_into("a document", ids);
+    ByteTokenizer().encode_into("a document", ids, {});
     copies += ids.data() != before;
   }
   EXPECT_LT(copies, 64);

@@ -23,6 +23,13 @@ Pieces pieces_of(const RegexSplitter& splitter, std::string_view text) {
   return pieces;
 }
 
+TEST(RegexSplit, TellsWhetherAPatternMatches) {
+  const RegexSplitter splitter("^\\p{L}");
+  EXPECT_TRUE(splitter.matches("\u00e9"));
+  EXPECT_FALSE(splitter.matches("1\u00e9"));
+  EXPECT_FALSE(splitter.matches(""));
+}
+
 TEST(RegexSplit, CutsEnglishAsQwenDoes) {
   const RegexSplitter splitter(kQwenSplitPattern);
   EXPECT_EQ(pieces_of(splitter, "It's 12  larks,\n\n then"),

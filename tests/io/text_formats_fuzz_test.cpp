@@ -39,7 +39,8 @@ TEST(TextFormatsFuzz, TokenizerJsonLoadsOrRaises) {
     refused += !accepts([&] {
       const auto tokenizer = BpeTokenizer::parse(damaged, "damaged.json");
       const std::string text = "the lark \xff sings<|endoftext|>";
-      EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text) << i;
+      if (tokenizer->model().prefix_space_after) return;
+      EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, {.parse_special = i % 2 == 0})), text) << i;
     });
   }
   EXPECT_GT(refused, 500);

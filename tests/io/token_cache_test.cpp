@@ -26,9 +26,9 @@ using testing::TemporaryFolder;
 class CountingTokenizer final : public Tokenizer {
  public:
   explicit CountingTokenizer(uint64_t fingerprint = 1) : fingerprint_(fingerprint) {}
-  void encode_into(std::string_view text, std::vector<int32_t>& ids) const override {
+  void encode_into(std::string_view text, std::vector<int32_t>& ids, const EncodeOptions& options) const override {
     ++calls;
-    bytes_.encode_into(text, ids);
+    bytes_.encode_into(text, ids, options);
   }
   std::string_view token_bytes(int32_t id) const override { return bytes_.token_bytes(id); }
   bool is_special(int32_t id) const override { return bytes_.is_special(id); }

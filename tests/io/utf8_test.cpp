@@ -29,5 +29,13 @@ TEST(Utf8, FindsTheLongestValidPrefix) {
   EXPECT_EQ(utf8_valid_prefix_nbytes("cut \xe2\x82"), 4u);
 }
 
+TEST(Utf8, FindsTheLastCharacter) {
+  EXPECT_EQ(utf8_last_sequence("ab"), "b");
+  EXPECT_EQ(utf8_last_sequence("a\u20ac"), "\u20ac");
+  EXPECT_EQ(utf8_last_sequence("\U0001F600"), "\U0001F600");
+  for (const char* none : {"", "a\xff", "a\x80", "\x80\x80\x80\x80\x80", "a\xe2\x82", "\u20ac\x80"})
+    EXPECT_EQ(utf8_last_sequence(none), "") << none;
+}
+
 }  // namespace
 }  // namespace tutti::io

@@ -13,6 +13,13 @@ struct AddedToken {
   int32_t id = 0;
   std::string content;
   bool special = false;
+  // Whether the white space before or behind a match is part of it.
+  bool lstrip = false;
+  bool rstrip = false;
+  // Whether a match counts only where no letter, mark, digit or underscore touches it.
+  bool single_word = false;
+  // Whether it is looked for in the normalized text, behind those that are looked for in the text as given.
+  bool normalized = false;
 };
 
 namespace io {
@@ -21,18 +28,22 @@ namespace io {
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
-  explicit AddedTokenFinder(const std::vector<AddedToken>& tokens);
+  // Refers to `tokens`, which have different contents, none of them empty.
+  explicit AddedTokenFinder(std::vector<const AddedToken*> tokens);
 
   struct Match {
     size_t begin;
     size_t end;
-    int32_t id;
+    const AddedToken* token;  // nullptr when there is none
   };
-  // The first match at or after `from`; begin == text.size() when there is none.
+  // The first match at or after `from`.
   Match find(std::string_view text, size_t from) const;
+  bool is_empty() const { return sorted_.empty(); }
 
  private:
-  std::vector<AddedToken> longest_first_;
+  const AddedToken* longest_at_start(std::string_view text) const;
+
+  std::vector<const AddedToken*> sorted_;  // by content
   std::array<bool, 256> begins_token_{};
 };
 

@@ -27,18 +27,28 @@ struct Candidate {
 
 }  // namespace
 
-BpeMerger::BpeMerger(const std::array<int32_t, 256>& byte_ids, std::span<const BpeMerge> merges) : byte_ids_(byte_ids) {
+BpeMerger::BpeMerger(const ByteTokens& bytes, std::span<const BpeMerge> merges) : bytes_(bytes) {
   rules_.reserve(merges.size());
   int32_t rank = 0;
   for (const BpeMerge& merge : merges) rules_.emplace(pair_key(merge.left, merge.right), Rule{rank++, merge.result});
 }
 
 void BpeMerger::encode(std::string_view piece, std::vector<int32_t>& ids) const {
-  const int64_t count = static_cast<int64_t>(piece.size());
-  std::vector<Link> links(piece.size());
-  for (int64_t i = 0; i < count; ++i) {
-    links[i] = {byte_ids_[static_cast<unsigned char>(piece[i])], i - 1, i + 1 < count ? i + 1 : kNone};
+  std::vector<Link> links;
+  links.reserve(piece.size());
+  bool was_unknown = false;
+  for (const char byte : piece) {
+    int32_t token = bytes_.ids[static_cast<unsigned char>(byte)];
+    const bool is_unknown = token == ByteTokens::kNoToken;
+    if (is_unknown && (!bytes_.unknown || (was_unknown && bytes_.fuses_unknown))) continue;
+    was_unknown = is_unknown;
+    if (is_unknown) token = *bytes_.unknown;
+    const int64_t i = static_cast<int64_t>(links.size());
+    links.push_back({token, i - 1, i + 1});
   }
+  const int64_t count = static_cast<int64_t>(links.size());
+  if (count == 0) return;
+  links.back().next = kNone;
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
   const auto consider = [&](int64_t position) {
     if (position == kNone || links[position].next == kNone) return;
@@ -62,7 +72,6 @@ void BpeMerger::encode(std::string_view piece, std::vector<int32_t>& ids) const 
     consider(left.previous);
     consider(best.position);
   }
-  if (count == 0) return;
   for (int64_t i = 0; i != kNone; i = links[i].next) ids.push_back(links[i].id);
 }
 

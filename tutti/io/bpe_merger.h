@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -32,11 +33,20 @@ struct PairKeyHash {
   }
 };
 
+// The tokens that merging starts from.
+struct ByteTokens {
+  // The token of each byte; kNoToken: the byte becomes the unknown token, or is left out where there is none.
+  std::array<int32_t, 256> ids{};
+  std::optional<int32_t> unknown;
+  bool fuses_unknown = false;  // whether unknown bytes in a row become one token
+
+  static constexpr int32_t kNoToken = -1;
+};
+
 // Immutable; any thread may call.
 class BpeMerger {
  public:
-  // `byte_ids[b]` is the token of byte b.
-  BpeMerger(const std::array<int32_t, 256>& byte_ids, std::span<const BpeMerge> merges);
+  BpeMerger(const ByteTokens& bytes, std::span<const BpeMerge> merges);
 
   // Appends the tokens of one piece to `ids`. The pair with the lowest rank is merged first, the leftmost of equals,
   // until no pair is left. Takes O(n log n) time in the length of the piece, whatever its content.
@@ -47,7 +57,7 @@ class BpeMerger {
     int32_t rank;
     int32_t result;
   };
-  std::array<int32_t, 256> byte_ids_;
+  ByteTokens bytes_;
   std::unordered_map<uint64_t, Rule, PairKeyHash> rules_;
 };
 

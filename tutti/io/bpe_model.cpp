@@ -1,5 +1,6 @@
 #include "tutti/io/bpe_model.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -8,6 +9,7 @@
 #include "tutti/core/error.h"
 #include "tutti/io/byte_alphabet.h"
 #include "tutti/io/regex_split.h"
+#include "tutti/io/tokenizer_json.h"
 #include "tutti/runtime/json_document.h"
 
 namespace tutti::io {
@@ -16,62 +18,72 @@ const char* const kGpt2SplitPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N
 const char* const kQwenSplitPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+const char* const kLlama3SplitPattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const char* const kDigitPattern = R"(\p{N})";
+
 namespace {
 
-// Room for every published vocabulary many times over; a larger id in a file is damage, not a vocabulary.
-constexpr int64_t kMaxTokenId = (1 << 22) - 1;
-
 constexpr const char* kConfigFile = "tokenizer_config.json";
-constexpr const char* kEosNames[] = {"<|endoftext|>", "<|end_of_text|>", "<|eos|>", "</s>"};
-constexpr const char* kBosNames[] = {"<|begin_of_text|>", "<|bos|>", "<s>"};
 
 class Reader {
  public:
   BpeModel read(const JsonDocument& tokenizer, const JsonDocument* config) {
     const JsonValue top = tokenizer.top(), model = top.at("model");
-    read_options(model);
     read_vocab(model.at("vocab"));
+    read_options(model);
     read_merges(model.at("merges"));
-    if (const auto tokens = top.find("added_tokens")) read_added(*tokens);
-    read_normalizer(top);
+    const auto in_vocab = [this](int32_t id) {
+      return id < static_cast<int32_t>(model_.vocab.size()) && model_.vocab[static_cast<size_t>(id)].has_value();
+    };
+    model_.added_tokens = read_added_tokens(top, {.ids = ids_, .has_token = in_vocab});
+    read_normalizer(top.find_set("normalizer"));
+    if (!model_.normalizes_nfc) forget_needless_normalized(model_.added_tokens);
     read_pre_tokenizer(top, top.find_set("pre_tokenizer"));
-    if (type_of(top.find_set("decoder")) != "ByteLevel")
-      top.fail("decoder is '{}', expected ByteLevel", type_of(top.find_set("decoder")));
-    read_markers(config);
+    check_decoder(top);
+    model_.frame = read_post_processor(top, [&](int32_t id) { return in_vocab(id) || is_added(id); });
+    const DocumentMarkers markers = read_document_markers(config, model_.added_tokens);
+    model_.bos_id = markers.bos;
+    model_.eos_id = markers.eos;
     return std::move(model_);
   }
 
  private:
-  static std::string type_of(const std::optional<JsonValue>& step) {
-    if (!step) return "none";
-    const auto type = step->find_set("type");
-    return type ? type->string() : "none";
+  bool is_added(int32_t id) const {
+    return std::any_of(model_.added_tokens.begin(), model_.added_tokens.end(),
+                       [&](const AddedToken& token) { return token.id == id; });
   }
-
-  static bool flag(const JsonValue& object, const char* key) {
-    const auto value = object.find_set(key);
-    return value && value->boolean();
-  }
-
-  static int32_t id_of(const JsonValue& value) { return static_cast<int32_t>(value.whole(0, kMaxTokenId)); }
 
   void read_options(const JsonValue& model) {
     const auto type = model.find_set("type");
     if (type && type->text() != "BPE") type->fail("is {}, only BPE is supported", type->shown());
-    for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
+    read_unknown(model);
+    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
       const auto value = model.find_set(key);
       const bool is_none =
           !value || (value->is_text() && value->text().empty()) || (value->is_number() && value->number() == 0);
       if (!is_none) value->fail("is {}; byte-level BPE has none", value->shown());
     }
-    if (flag(model, "byte_fallback")) model.at("byte_fallback").fail("is true; only byte-level BPE is supported");
-    model_.ignores_merges = flag(model, "ignore_merges");
+    if (flag_of(model, "byte_fallback")) model.at("byte_fallback").fail("is true; only byte-level BPE is supported");
+    model_.ignores_merges = flag_of(model, "ignore_merges");
+  }
+
+  // The token is of no use where every byte has one.
+  void read_unknown(const JsonValue& model) {
+    const auto unknown = model.find_set("unk_token");
+    if (!unknown || unknown->text().empty()) return;
+    const auto found = ids_.find(unknown->string());
+    if (found == ids_.end()) unknown->fail("is {}, which is not in model.vocab", unknown->shown());
+    const auto& bytes = model_.bytes.ids;
+    if (std::find(bytes.begin(), bytes.end(), ByteTokens::kNoToken) == bytes.end()) return;
+    model_.bytes.unknown = found->second;
+    model_.bytes.fuses_unknown = flag_of(model, "fuse_unk");
   }
 
   void read_vocab(const JsonValue& vocab) {
     if (!vocab.is_object()) vocab.fail("is {}, expected an object", vocab.shown());
     for (const auto& [key, value] : vocab) {
-      const int32_t id = id_of(value);
+      const int32_t id = token_id_of(value);
       const std::string characters(key);
       if (id >= static_cast<int32_t>(model_.vocab.size())) model_.vocab.resize(static_cast<size_t>(id) + 1);
       if (model_.vocab[id].has_value()) value.fail("is {}, and another token has this id", id);
@@ -81,8 +93,9 @@ class Reader {
     }
     for (int byte = 0; byte < 256; ++byte) {
       const auto found = ids_.find(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
-      if (found == ids_.end()) vocab.fail("has no token for byte {}; all 256 are needed", byte);
-      model_.byte_ids[static_cast<size_t>(byte)] = found->second;
+      if (found == ids_.end() && is_needed(static_cast<unsigned char>(byte)))
+        vocab.fail("has no token for byte {}; printable ASCII, tab and line feed need one each", byte);
+      model_.bytes.ids[static_cast<size_t>(byte)] = found == ids_.end() ? ByteTokens::kNoToken : found->second;
     }
   }
 
@@ -118,41 +131,37 @@ class Reader {
     }
   }
 
-  void read_added(const JsonValue& tokens) {
-    if (!tokens.is_array()) tokens.fail("is {}, expected an array", tokens.shown());
-    std::unordered_set<std::string> contents;
-    std::unordered_set<int32_t> ids;
-    for (const auto& [none, token] : tokens) {
-      const JsonValue content = token.at("content");
-      AddedToken added{id_of(token.at("id")), content.string(), flag(token, "special")};
-      if (added.content.empty()) content.fail("is empty");
-      for (const char* key : {"lstrip", "rstrip", "single_word"}) {
-        if (flag(token, key)) token.at(key).fail("is true, which is not supported");
+  void read_normalizer(const std::optional<JsonValue>& step) {
+    const std::string type = step_type(step);
+    if (type == "Sequence") {
+      const JsonValue steps = step->at("normalizers");
+      if (!steps.is_array()) steps.fail("is {}, expected an array", steps.shown());
+      for (const auto& [none, inner] : steps) {
+        if (step_type(inner) == "Sequence") inner.fail("is a Sequence inside another");
+        read_normalizer(inner);
       }
-      if (!contents.insert(added.content).second || !ids.insert(added.id).second)
-        token.fail("'{}' (id {}) clashes with another added token", added.content, added.id);
-      const auto in_vocab = ids_.find(added.content);
-      const bool agrees = in_vocab != ids_.end() ? in_vocab->second == added.id
-                                                 : added.id >= static_cast<int32_t>(model_.vocab.size()) ||
-                                                       !model_.vocab[static_cast<size_t>(added.id)].has_value();
-      if (!agrees) token.fail("'{}' and model.vocab disagree about id {}", added.content, added.id);
-      model_.added_tokens.push_back(std::move(added));
+      return;
     }
+    if (step && type != "NFC") step->fail("is '{}'; supported are none, NFC and a Sequence of NFC", type);
+    model_.normalizes_nfc = model_.normalizes_nfc || type == "NFC";
   }
 
-  void read_normalizer(const JsonValue& top) {
-    const auto normalizer = top.find_set("normalizer");
-    const std::string type = type_of(normalizer);
-    if (normalizer && type != "NFC") normalizer->fail("is '{}'; supported are none and NFC", type);
-    model_.normalizes_nfc = type == "NFC";
+  static void check_decoder(const JsonValue& top) {
+    auto decoder = top.find_set("decoder");
+    if (step_type(decoder) == "Sequence") {
+      const JsonValue steps = decoder->at("decoders");
+      if (!steps.is_array() || steps.size() != 1) steps.fail("is {}, expected only ByteLevel", steps.shown());
+      decoder = (*steps.begin()).value;
+    }
+    if (step_type(decoder) != "ByteLevel") top.fail("decoder is '{}', expected ByteLevel", step_type(decoder));
   }
 
   void read_split(const JsonValue& split) {
     const JsonValue pattern = split.at("pattern");
     const auto behavior = split.find_set("behavior");
-    if (!behavior || behavior->text() != "Isolated" || flag(split, "invert"))
+    if (!behavior || behavior->text() != "Isolated" || flag_of(split, "invert"))
       split.fail("has behavior {} and invert {}; only Isolated without invert is supported",
-                 behavior ? behavior->shown() : "none", flag(split, "invert"));
+                 behavior ? behavior->shown() : "none", flag_of(split, "invert"));
     if (const auto regex = pattern.find_set("Regex")) {
       model_.split_patterns.push_back(regex->string());
       try {
@@ -173,57 +182,29 @@ class Reader {
   }
 
   void read_pre_tokenizer(const JsonValue& holder, const std::optional<JsonValue>& step) {
-    const std::string type = type_of(step);
+    const std::string type = step_type(step);
     if (type == "Sequence") {
       const JsonValue steps = step->at("pretokenizers");
       if (!steps.is_array() || steps.size() == 0) steps.fail("is {}, expected steps", steps.shown());
-      std::string last;
+      size_t left = steps.size();
       for (const auto& [none, inner] : steps) {
-        last = type_of(inner);
-        if (last == "Sequence") inner.fail("is a Sequence inside another");
+        const std::string inner_type = step_type(inner);
+        if (inner_type == "Sequence") inner.fail("is a Sequence inside another");
+        if (--left == 0 && inner_type != "ByteLevel") steps.fail("ends with '{}', expected ByteLevel", inner_type);
+        if (left > 0 && inner_type == "ByteLevel") inner.fail("is ByteLevel, which must be the last step");
         read_pre_tokenizer(steps, inner);
       }
-      if (last != "ByteLevel") steps.fail("ends with '{}', expected ByteLevel", last);
     } else if (type == "Split") {
       read_split(*step);
+    } else if (type == "Digits") {
+      model_.split_patterns.push_back(flag_of(*step, "individual_digits") ? kDigitPattern : R"(\p{N}+)");
+    } else if (type == "ByteLevel") {
+      if (flag_of(*step, "add_prefix_space")) model_.prefix_space_after = model_.split_patterns.size();
+      if (flag_of(*step, "use_regex", true)) model_.split_patterns.push_back(kGpt2SplitPattern);
     } else {
-      if (type != "ByteLevel")
-        (step ? *step : holder)
-            .fail("pre_tokenizer is '{}'; supported are ByteLevel, Split and a Sequence of them", type);
-      if (flag(*step, "add_prefix_space"))
-        step->at("add_prefix_space").fail("is true; a prefix space is not supported");
-      // use_regex is on when absent.
-      if (!step->find_set("use_regex") || flag(*step, "use_regex")) model_.split_patterns.push_back(kGpt2SplitPattern);
+      (step ? *step : holder)
+          .fail("pre_tokenizer is '{}'; supported are ByteLevel, Split, Digits and a Sequence of them", type);
     }
-  }
-
-  std::optional<int32_t> added_id(std::string_view content) const {
-    for (const AddedToken& token : model_.added_tokens) {
-      if (token.content == content) return token.id;
-    }
-    return std::nullopt;
-  }
-
-  std::optional<int32_t> configured_marker(const JsonValue& config, const char* key) const {
-    const auto value = config.find_set(key);
-    if (!value) return std::nullopt;
-    const JsonValue content = value->is_object() ? value->at("content") : *value;
-    const std::optional<int32_t> id = added_id(content.text());
-    if (!id) content.fail("is {}, which is not an added token", content.shown());
-    return id;
-  }
-
-  template <size_t kCount>
-  std::optional<int32_t> first_known(const char* const (&names)[kCount]) const {
-    for (const char* known : names) {
-      if (const std::optional<int32_t> id = added_id(known)) return id;
-    }
-    return std::nullopt;
-  }
-
-  void read_markers(const JsonDocument* config) {
-    model_.bos_id = config ? configured_marker(config->top(), "bos_token") : first_known(kBosNames);
-    model_.eos_id = config ? configured_marker(config->top(), "eos_token") : first_known(kEosNames);
   }
 
   BpeModel model_;

@@ -2,6 +2,7 @@
 
 #include "tutti/io/bpe_model.h"
 #include "tutti/io/byte_alphabet.h"
+#include "tutti/io/tokenizer_json.h"
 #include "tutti/runtime/json_writer.h"
 
 namespace tutti::io {
@@ -17,41 +18,23 @@ std::string vocab_key(const BpeModel& model, size_t id) {
   return as_found ? bytes : to_byte_alphabet(bytes);
 }
 
-const AddedToken* added_token(const BpeModel& model, std::optional<int32_t> id) {
-  const auto found = std::find_if(model.added_tokens.begin(), model.added_tokens.end(),
-                                  [&](const AddedToken& token) { return token.id == id; });
-  return found == model.added_tokens.end() ? nullptr : &*found;
-}
-
-void byte_level(JsonWriter& json) {
+void byte_level(JsonWriter& json, bool adds_prefix_space = false, bool uses_regex = false) {
   json.object()
       .member("type", "ByteLevel")
-      .member("add_prefix_space", false)
+      .member("add_prefix_space", adds_prefix_space)
       .member("trim_offsets", false)
-      .member("use_regex", false)
+      .member("use_regex", uses_regex)
       .end();
-}
-
-void added_tokens(const BpeModel& model, JsonWriter& json) {
-  json.array();
-  for (const AddedToken& token : model.added_tokens) {
-    json.object()
-        .member("id", token.id)
-        .member("content", token.content)
-        .member("single_word", false)
-        .member("lstrip", false);
-    json.member("rstrip", false).member("normalized", false).member("special", token.special).end();
-  }
-  json.end();
 }
 
 void pre_tokenizer(const BpeModel& model, JsonWriter& json) {
   json.object().member("type", "Sequence").key("pretokenizers").array();
-  for (const std::string& pattern : model.split_patterns) {
-    json.object().member("type", "Split").key("pattern").object().member("Regex", pattern).end();
+  const size_t splits = model.prefix_space_after.value_or(model.split_patterns.size());
+  for (size_t i = 0; i < splits; ++i) {
+    json.object().member("type", "Split").key("pattern").object().member("Regex", model.split_patterns[i]).end();
     json.member("behavior", "Isolated").member("invert", false).end();
   }
-  byte_level(json);
+  byte_level(json, model.prefix_space_after.has_value(), splits < model.split_patterns.size());
   json.end().end();
 }
 
@@ -66,36 +49,52 @@ void vocab_and_merges(const BpeModel& model, JsonWriter& json) {
   json.end();
 }
 
-}  // namespace
+void post_processor(const BpeModel& model, JsonWriter& json) {
+  const auto content_of = [&](int32_t id) {
+    for (const AddedToken& token : model.added_tokens) {
+      if (token.id == id) return token.content;
+    }
+    return to_byte_alphabet(*model.vocab[static_cast<size_t>(id)]);
+  };
+  json.object().member("type", "Sequence").key("processors").array();
+  byte_level(json);
+  write_template(model.frame, content_of, json);
+  json.end().end();
+}
 
-std::string tokenizer_json_of(const BpeModel& model) {
+std::string json_of(const BpeModel& model, bool has_frame) {
   JsonWriter json(1);
   json.object().member("version", "1.0").member("truncation", nullptr).member("padding", nullptr).key("added_tokens");
-  added_tokens(model, json);
+  write_added_tokens(model.added_tokens, json);
   json.key("normalizer");
   if (model.normalizes_nfc) json.object().member("type", "NFC").end();
   else json.value(nullptr);
   json.key("pre_tokenizer");
   pre_tokenizer(model, json);
-  for (const char* key : {"post_processor", "decoder"}) byte_level(json.key(key));
+  json.key("post_processor");
+  if (has_frame) post_processor(model, json);
+  else byte_level(json);
+  byte_level(json.key("decoder"));
   json.key("model").object().member("type", "BPE");
-  for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"})
-    json.member(key, nullptr);
-  json.member("fuse_unk", false).member("byte_fallback", false).member("ignore_merges", model.ignores_merges);
+  json.member("dropout", nullptr).key("unk_token");
+  const ByteTokens& bytes = model.bytes;
+  bytes.unknown ? json.value(vocab_key(model, static_cast<size_t>(*bytes.unknown))) : json.value(nullptr);
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) json.member(key, nullptr);
+  json.member("fuse_unk", bytes.fuses_unknown)
+      .member("byte_fallback", false)
+      .member("ignore_merges", model.ignores_merges);
   vocab_and_merges(model, json);
   return json.end().end().take() + "\n";
 }
 
+}  // namespace
+
+std::string tokenizer_json_of(const BpeModel& model) { return json_of(model, !model.frame.is_empty()); }
+
+std::string unframed_tokenizer_json_of(const BpeModel& model) { return json_of(model, false); }
+
 std::string tokenizer_config_json_of(const BpeModel& model) {
-  JsonWriter json(1);
-  json.object();
-  const auto name = [&](const char* key, std::optional<int32_t> id) {
-    const AddedToken* token = added_token(model, id);
-    token ? json.member(key, token->content) : json.member(key, nullptr);
-  };
-  name("bos_token", model.bos_id);
-  name("eos_token", model.eos_id);
-  return json.end().take() + "\n";
+  return markers_json({model.bos_id, model.eos_id}, model.added_tokens);
 }
 
 }  // namespace tutti::io

@@ -6,6 +6,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
+#include "tutti/io/added_token_splitter.h"
 #include "tutti/io/mapped_file.h"
 #include "tutti/io/nfc.h"
 #include "tutti/io/regex_split.h"
@@ -22,7 +23,9 @@ constexpr size_t kRememberedPieceNbytes = 48;
 
 struct BpeTokenizer::Engine {
   explicit Engine(const BpeModel& model)
-      : added_tokens(model.added_tokens), merger(model.byte_ids, model.merges), normalizes_nfc(model.normalizes_nfc) {
+      : added_tokens(model.added_tokens, model.normalizes_nfc ? io::NormalizeText(io::to_nfc) : nullptr),
+        merger(model.bytes, model.merges),
+        prefix_space_after(model.prefix_space_after) {
     for (const std::string& pattern : model.split_patterns) splitters.emplace_back(pattern);
     if (!model.ignores_merges) return;
     for (size_t id = 0; id < model.vocab.size(); ++id) {
@@ -30,14 +33,30 @@ struct BpeTokenizer::Engine {
     }
   }
 
+  // Puts a space before each piece that does not begin with one.
+  std::string_view with_prefix_spaces(std::string_view text) {
+    spaced.clear();
+    size_t begin = 0;
+    for (size_t& end : piece_ends) {
+      const std::string_view piece = text.substr(begin, end - begin);
+      begin = end;
+      if (!piece.starts_with(' ')) spaced += ' ';
+      spaced += piece;
+      end = spaced.size();
+    }
+    return spaced;
+  }
+
+  // `text` is normalized.
   void encode_stretch(std::string_view text, std::vector<int32_t>& ids) {
-    if (normalizes_nfc) text = io::to_nfc(text, normalized);
     piece_ends.assign(text.empty() ? 0 : 1, text.size());
-    for (const io::RegexSplitter& splitter : splitters) {
+    for (size_t step = 0; step <= splitters.size(); ++step) {
+      if (prefix_space_after == step) text = with_prefix_spaces(text);
+      if (step == splitters.size()) break;
       finer_ends.clear();
       size_t begin = 0;
       for (const size_t end : piece_ends) {
-        splitter.split(text.substr(begin, end - begin), begin, finer_ends);
+        splitters[step].split(text.substr(begin, end - begin), begin, finer_ends);
         begin = end;
       }
       piece_ends.swap(finer_ends);
@@ -72,20 +91,22 @@ struct BpeTokenizer::Engine {
     remembered.emplace(piece, std::move(made));
   }
 
-  io::AddedTokenFinder added_tokens;
+  io::AddedTokenSplitter added_tokens;
   io::BpeMerger merger;
   std::vector<io::RegexSplitter> splitters;
-  bool normalizes_nfc;
+  std::optional<size_t> prefix_space_after;
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> whole_pieces;  // with ignores_merges only
 
   std::mutex mutex;  // guards what follows
   std::unordered_map<std::string, std::vector<int32_t>, StringHash, std::equal_to<>> remembered;
   std::vector<size_t> piece_ends, finer_ends;
-  std::string normalized;
+  std::string spaced;
 };
 
 BpeTokenizer::BpeTokenizer(BpeModel model)
-    : model_(std::move(model)), engine_(std::make_unique<Engine>(model_)), fingerprint_(hash64(to_json())) {
+    : model_(std::move(model)),
+      engine_(std::make_unique<Engine>(model_)),
+      fingerprint_(hash64(io::unframed_tokenizer_json_of(model_))) {
   tokens_.resize(model_.vocab.size());
   for (size_t id = 0; id < model_.vocab.size(); ++id) {
     if (model_.vocab[id]) tokens_[id] = {*model_.vocab[id], true, false};
@@ -122,14 +143,14 @@ void BpeTokenizer::save_with_markers(const std::string& folder) const {
   save((place / "tokenizer.json").string());
 }
 
-void BpeTokenizer::encode_into(std::string_view text, std::vector<int32_t>& ids) const {
+void BpeTokenizer::encode_into(std::string_view text, std::vector<int32_t>& ids, const EncodeOptions& options) const {
   const std::lock_guard lock(engine_->mutex);
-  for (size_t position = 0; position < text.size();) {
-    const io::AddedTokenFinder::Match match = engine_->added_tokens.find(text, position);
-    if (match.begin > position) engine_->encode_stretch(text.substr(position, match.begin - position), ids);
-    if (match.end > match.begin) ids.push_back(match.id);
-    position = match.end;
-  }
+  const auto append = [&](const std::vector<int32_t>& more) { ids.insert(ids.end(), more.begin(), more.end()); };
+  if (options.add_special_tokens) append(model_.frame.before);
+  engine_->added_tokens.split(
+      text, options.parse_special, [&](std::string_view stretch) { engine_->encode_stretch(stretch, ids); },
+      [&](int32_t id) { ids.push_back(id); });
+  if (options.add_special_tokens) append(model_.frame.after);
 }
 
 std::string_view BpeTokenizer::token_bytes(int32_t id) const {

@@ -174,13 +174,13 @@ BpeModel train_bpe(std::span<const std::string> documents, const BpeTrainerOptio
   TUTTI_CHECK(total_nbytes(documents) > 0, "there is no text to learn a vocabulary from");
   BpeModel model;
   for (const uint8_t byte : io::byte_alphabet_order()) {
-    model.byte_ids[byte] = static_cast<int32_t>(model.vocab.size());
+    model.bytes.ids[byte] = static_cast<int32_t>(model.vocab.size());
     model.vocab.push_back(std::string(1, static_cast<char>(byte)));
   }
   std::vector<Word> words;
   for (const auto& [piece, count] : count_pieces(documents, options.sample_nbytes)) {
     Word word{{}, count};
-    for (const char byte : piece) word.tokens.push_back(model.byte_ids[static_cast<unsigned char>(byte)]);
+    for (const char byte : piece) word.tokens.push_back(model.bytes.ids[static_cast<unsigned char>(byte)]);
     words.push_back(std::move(word));
   }
   PairTable table(std::move(words));

@@ -17,7 +17,8 @@ constexpr std::array<char, 256> kBytes = all_bytes();
 
 }  // namespace
 
-void ByteTokenizer::encode_into(std::string_view text, std::vector<int32_t>& ids) const {
+void ByteTokenizer::encode_into(std::string_view text, std::vector<int32_t>& ids,
+                                const EncodeOptions& /*options*/) const {
   // resize() grows by a factor; reserving just what is needed would copy all earlier documents for each one.
   const size_t begin = ids.size();
   ids.resize(begin + text.size());

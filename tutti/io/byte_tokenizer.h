@@ -1,4 +1,5 @@
-// One token per byte: ids 0 to 255 are the bytes, 256 is BOS, 257 is EOS.
+// One token per byte: ids 0 to 255 are the bytes, 256 is BOS, 257 is EOS. No text has the markers in it, and encoding
+// adds none.
 #pragma once
 
 #include "tutti/io/tokenizer.h"
@@ -10,7 +11,7 @@ class ByteTokenizer final : public Tokenizer {
   static constexpr int32_t kBos = 256;
   static constexpr int32_t kEos = 257;
 
-  void encode_into(std::string_view text, std::vector<int32_t>& ids) const override;
+  void encode_into(std::string_view text, std::vector<int32_t>& ids, const EncodeOptions& options) const override;
   std::string_view token_bytes(int32_t id) const override;
   bool is_special(int32_t id) const override { return id == kBos || id == kEos; }
   int64_t vocab_size() const override { return 258; }

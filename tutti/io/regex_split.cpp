@@ -18,12 +18,30 @@ std::string message_of(int error) {
 struct FreeMatchData {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 };
+using MatchData = std::unique_ptr<pcre2_match_data, FreeMatchData>;
+
+MatchData make_match_data() {
+  MatchData data(pcre2_match_data_create(1, nullptr));
+  TUTTI_CHECK_ENV(data != nullptr, "out of memory while splitting text");
+  return data;
+}
 
 }  // namespace
 
 struct RegexSplitter::Code {
   pcre2_code* compiled = nullptr;
   ~Code() { pcre2_code_free(compiled); }
+
+  // PCRE2's status of the first match at or after `from`. `text` must be UTF-8: a check for each match would make the
+  // whole quadratic.
+  int match(std::string_view text, size_t from, pcre2_match_data* match) const {
+    const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+    const int status = pcre2_match(compiled, subject, text.size(), from, options, match, nullptr);
+    if (status != PCRE2_ERROR_JIT_STACKLIMIT) return status;
+    // The interpreter keeps its state on the heap.
+    return pcre2_match(compiled, subject, text.size(), from, options | PCRE2_NO_JIT, match, nullptr);
+  }
 };
 
 RegexSplitter::RegexSplitter(std::string pattern) : pattern_(std::move(pattern)), code_(std::make_unique<Code>()) {
@@ -42,19 +60,11 @@ RegexSplitter::RegexSplitter(RegexSplitter&&) noexcept = default;
 RegexSplitter& RegexSplitter::operator=(RegexSplitter&&) noexcept = default;
 
 void RegexSplitter::split_valid(std::string_view text, size_t base, std::vector<size_t>& ends) const {
-  const std::unique_ptr<pcre2_match_data, FreeMatchData> match(pcre2_match_data_create(1, nullptr));
-  TUTTI_CHECK_ENV(match != nullptr, "out of memory while splitting text");
-  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  const MatchData match = make_match_data();
   size_t done = 0;    // everything before is in pieces
   size_t search = 0;  // next match begins here or later
   while (search < text.size()) {
-    // The caller has checked the text; a check per match would make the whole quadratic.
-    uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
-    int status = pcre2_match(code_->compiled, subject, text.size(), search, options, match.get(), nullptr);
-    if (status == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its state on the heap
-      options |= PCRE2_NO_JIT;
-      status = pcre2_match(code_->compiled, subject, text.size(), search, options, match.get(), nullptr);
-    }
+    const int status = code_->match(text, search, match.get());
     if (status == PCRE2_ERROR_NOMATCH) break;
     TUTTI_CHECK(status >= 0, "split pattern '{}' fails at byte {} of {}: {}", pattern_, search, text.size(),
                 message_of(status));
@@ -68,6 +78,8 @@ void RegexSplitter::split_valid(std::string_view text, size_t base, std::vector<
   }
   if (done < text.size()) ends.push_back(base + text.size());
 }
+
+bool RegexSplitter::matches(std::string_view text) const { return code_->match(text, 0, make_match_data().get()) >= 0; }
 
 void RegexSplitter::split(std::string_view text, size_t base, std::vector<size_t>& ends) const {
   while (!text.empty()) {

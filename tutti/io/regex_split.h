@@ -25,6 +25,8 @@ class RegexSplitter {
   // Appends base + the end offset of each piece of `text` to `ends`; no piece is empty.
   // UsageError when the pattern needs more steps on this text than PCRE2 allows.
   void split(std::string_view text, size_t base, std::vector<size_t>& ends) const;
+  // Whether the pattern matches anywhere in `text`, which must be UTF-8.
+  bool matches(std::string_view text) const;
 
  private:
   struct Code;

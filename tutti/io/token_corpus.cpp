@@ -18,7 +18,8 @@ uint64_t TokenCorpus::content_hash() const {
 }
 
 void TokenCorpusBuilder::add(std::string_view document) {
-  tokenizer_.encode_into(document, tokens_);
+  // Markers in a corpus, such as those of chats, were put there by whoever prepared it.
+  tokenizer_.encode_into(document, tokens_, {.parse_special = true});
   offsets_.push_back(static_cast<int64_t>(tokens_.size()));
 }
 

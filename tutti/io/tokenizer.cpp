@@ -2,9 +2,9 @@
 
 namespace tutti {
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   std::vector<int32_t> ids;
-  encode_into(text, ids);
+  encode_into(text, ids, options);
   return ids;
 }
 

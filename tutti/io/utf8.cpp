@@ -44,6 +44,14 @@ size_t utf8_valid_prefix_nbytes(std::string_view text) {
   return position;
 }
 
+std::string_view utf8_last_sequence(std::string_view text) {
+  for (size_t nbytes = 1; nbytes <= 4 && nbytes <= text.size(); ++nbytes) {
+    const std::string_view last = text.substr(text.size() - nbytes);
+    if ((byte_at(last, 0) & 0xC0) != 0x80) return utf8_sequence_nbytes(last) == nbytes ? last : std::string_view();
+  }
+  return {};
+}
+
 uint32_t utf8_decode(std::string_view sequence) {
   const uint32_t lead = byte_at(sequence, 0);
   if (sequence.size() == 1) return lead;

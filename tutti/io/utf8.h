@@ -14,6 +14,9 @@ size_t utf8_sequence_nbytes(std::string_view text);
 // The length in bytes of the longest prefix of `text` that is well-formed UTF-8.
 size_t utf8_valid_prefix_nbytes(std::string_view text);
 
+// The well-formed sequence at the end of `text`, or "" when there is none.
+std::string_view utf8_last_sequence(std::string_view text);
+
 // The code point of one well-formed sequence.
 uint32_t utf8_decode(std::string_view sequence);
 

@@ -73,7 +73,8 @@ std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer
                         const SampleOptions& options) {
   const DocumentFrame frame = document_frame(tokenizer);
   std::vector<int32_t> tokens = {frame.start};
-  tokenizer.encode_into(prompt, tokens);
+  // The prompt is the whole text that the model continues, as a document is: its markers are meant.
+  tokenizer.encode_into(prompt, tokens, {.parse_special = true});
   continue_tokens(model, tokens, tokenizer.vocab_size(), frame.end, options);
   return tokenizer.decode(std::span(tokens).subspan(1), true);
 }
