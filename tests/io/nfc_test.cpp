@@ -51,5 +51,11 @@ TEST(Nfc, IsIdempotent) {
   EXPECT_EQ(nfc(once), once);
 }
 
+TEST(Nfd, DecomposesAndOrdersMarks) {
+  std::vector<uint32_t> text = {0x1E69, 0xAC01, 0x61, 0x301, 0x323};
+  to_nfd(text);
+  EXPECT_EQ(text, (std::vector<uint32_t>{0x73, 0x323, 0x307, 0x1100, 0x1161, 0x11A8, 0x61, 0x323, 0x301}));
+}
+
 }  // namespace
 }  // namespace tutti::io

@@ -161,6 +161,14 @@ void append_normalized(std::string_view valid, std::string& out) {
 
 }  // namespace
 
+void to_nfd(std::vector<uint32_t>& text) {
+  std::vector<uint32_t> decomposed;
+  decomposed.reserve(text.size());
+  for (const uint32_t c : text) append_decomposed(c, decomposed);
+  reorder(decomposed);
+  text.swap(decomposed);
+}
+
 std::string_view to_nfc(std::string_view text, std::string& storage) {
   if (!may_change(text)) return text;
   storage.clear();

@@ -8,6 +8,7 @@
 #include "tutti/io/bpe_trainer.h"
 #include "tutti/io/byte_tokenizer.h"
 #include "tutti/io/data_cache.h"
+#include "tutti/io/published_tokenizer.h"
 #include "tutti/io/text_files.h"
 #include "tutti/runtime/sealed_cache.h"
 
@@ -69,10 +70,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec, std::span<con
   if (spec == "byte") return std::make_unique<ByteTokenizer>();
   if (spec.starts_with(kBpePrefix)) return open_bpe(vocab_size_of(spec), paths, cache_folder, options);
   std::error_code error;
-  if (fs::is_directory(spec, error)) return BpeTokenizer::load((fs::path(spec) / "tokenizer.json").string());
+  if (fs::is_directory(spec, error)) return load_tokenizer((fs::path(spec) / "tokenizer.json").string());
   TUTTI_CHECK(fs::exists(spec, error),
               "tokenizer '{}' is neither 'byte', 'bpe:N' nor the path of a tokenizer.json that exists", spec);
-  return BpeTokenizer::load(spec);
+  return load_tokenizer(spec);
 }
 
 bool names_tokenizer_file(const std::string& spec) { return spec != "byte" && !spec.starts_with(kBpePrefix); }

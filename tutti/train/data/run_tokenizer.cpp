@@ -3,8 +3,10 @@
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/byte_tokenizer.h"
+#include "tutti/io/published_tokenizer.h"
 #include "tutti/io/tokenizer_difference.h"
 #include "tutti/io/tokenizer_source.h"
+#include "tutti/io/word_piece_tokenizer.h"
 #include "tutti/runtime/held_signal.h"
 #include "tutti/train/config/config_fields.h"
 
@@ -24,13 +26,15 @@ std::unique_ptr<Tokenizer> load(const fs::path& run, const TokenizerInput& saved
   TUTTI_CHECK_ENV(fs::exists(file),
                   "{} is missing: the run was trained with the tokenizer {} that lay there; put it back", file.string(),
                   saved.name);
-  return BpeTokenizer::load(file.string());
+  return load_tokenizer(file.string());
 }
 
 }  // namespace
 
 void save_run_tokenizer(const fs::path& run, const Tokenizer& tokenizer) {
   if (const auto* bpe = dynamic_cast<const BpeTokenizer*>(&tokenizer)) return bpe->save_with_markers(run.string());
+  if (const auto* words = dynamic_cast<const WordPieceTokenizer*>(&tokenizer))
+    return words->save_with_markers(run.string());
   for (const char* name : {kTokenizerFile, kMarkerFile}) fs::remove(run / name);
 }
 
