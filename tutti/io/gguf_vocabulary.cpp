@@ -1,0 +1,199 @@
+#include "tutti/io/gguf_vocabulary.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "tutti/core/error.h"
+#include "tutti/io/bpe_tokenizer.h"
+#include "tutti/io/byte_alphabet.h"
+#include "tutti/io/tokenizer_json.h"
+#include "tutti/io/word_piece_tokenizer.h"
+
+namespace tutti {
+namespace {
+
+enum TokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+
+constexpr std::string_view kWordBegin = "\u2581";
+
+// How the text of a family is split, which the file only names.
+struct Family {
+  std::string_view pre;
+  std::vector<std::string> split_patterns;
+  bool normalizes_nfc = false;
+  bool ignores_merges = false;
+  bool adds_bos = false;
+};
+
+const std::vector<Family>& families() {
+  const auto qwen = [](std::string_view pre) { return Family{pre, {io::kQwenSplitPattern}, true, false, false}; };
+  const auto llama = [](std::string_view pre) { return Family{pre, {io::kLlama3SplitPattern}, false, true, true}; };
+  static const std::vector<Family> instance = {{"gpt-2", {io::kGpt2SplitPattern}},
+                                               {"smollm", {io::kDigitPattern, io::kGpt2SplitPattern}},
+                                               qwen("qwen2"),
+                                               qwen("deepseek-r1-qwen"),
+                                               llama("llama3"),
+                                               llama("llama-v3"),
+                                               llama("llama-bpe")};
+  return instance;
+}
+
+std::string family_names() {
+  std::string names;
+  for (const Family& family : families()) names += (names.empty() ? "" : ", ") + std::string(family.pre);
+  return names;
+}
+
+class VocabularyReader {
+ public:
+  VocabularyReader(const GgufVocabulary& vocabulary, std::string_view name) : from_(vocabulary), name_(name) {
+    const size_t count = from_.tokens.size();
+    TUTTI_CHECK(count > 0, "{}: tokenizer.ggml.tokens is empty or missing", name_);
+    TUTTI_CHECK(count <= static_cast<size_t>(io::kMaxTokenId) + 1,
+                "{}: tokenizer.ggml.tokens has {} entries; at most {} are supported", name_, count,
+                io::kMaxTokenId + 1);
+    TUTTI_CHECK(from_.token_types.empty() || from_.token_types.size() == count,
+                "{}: tokenizer.ggml.token_type has {} entries, and tokenizer.ggml.tokens {}", name_,
+                from_.token_types.size(), count);
+    for (size_t id = 0; id < from_.token_types.size(); ++id) {
+      const int32_t type = from_.token_types[id];
+      TUTTI_CHECK(type >= kNormal && type <= kByte, "{}: token {} is of type {}; types are 1 to 6", name_, id, type);
+    }
+  }
+
+  std::unique_ptr<Tokenizer> byte_level() const {
+    const Family& family = family_of_pre();
+    BpeModel model;
+    model.split_patterns = family.split_patterns;
+    model.normalizes_nfc = family.normalizes_nfc;
+    model.ignores_merges = family.ignores_merges;
+    std::unordered_map<std::string_view, int32_t> ids;
+    for (size_t id = 0; id < from_.tokens.size(); ++id) {
+      const std::string& token = from_.tokens[id];
+      TUTTI_CHECK(type_of(id) != kByte,
+                  "{}: token {} is of type 6, a byte of a vocabulary with byte fallback, which \"gpt2\" has not", name_,
+                  id);
+      const bool is_added = type_of(id) != kNormal && type_of(id) != kUnused;
+      if (!is_added) ids.emplace(token, static_cast<int32_t>(id));
+      // A token outside the alphabet cannot come out of merging bytes; it keeps its own text.
+      model.vocab.emplace_back(is_added ? token : io::from_byte_alphabet(token).value_or(token));
+    }
+    for (int byte = 0; byte < 256; ++byte) {
+      const auto found = ids.find(io::to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+      TUTTI_CHECK(
+          found != ids.end() || !io::is_needed(static_cast<unsigned char>(byte)),
+          "{}: tokenizer.ggml.tokens has no token for byte {}; printable ASCII, tab and line feed need one each", name_,
+          byte);
+      model.bytes.ids[static_cast<size_t>(byte)] = found == ids.end() ? io::ByteTokens::kNoToken : found->second;
+    }
+    read_merges(ids, model);
+    model.added_tokens = added_tokens();
+    model.bos_id = id_of("bos_token_id", from_.bos_id);
+    model.eos_id = id_of("eos_token_id", from_.eos_id);
+    if (from_.adds_bos.value_or(family.adds_bos)) model.frame.before = {needed("bos_token_id", model.bos_id)};
+    if (from_.adds_eos.value_or(false)) model.frame.after = {needed("eos_token_id", model.eos_id)};
+    return std::make_unique<BpeTokenizer>(std::move(model));
+  }
+
+  std::unique_ptr<Tokenizer> word_piece() const {
+    WordPieceModel model;
+    for (size_t id = 0; id < from_.tokens.size(); ++id) model.vocab.emplace_back(word_piece_of(id));
+    model.unknown_id = needed("unknown_token_id", id_of("unknown_token_id", from_.unknown_id));
+    model.added_tokens = added_tokens();
+    // Older files give [CLS] as BOS and [SEP] as EOS.
+    const auto cls = id_of("cls_token_id", from_.cls_id ? from_.cls_id : from_.bos_id);
+    const auto separator = id_of("seperator_token_id", from_.separator_id ? from_.separator_id : from_.eos_id);
+    if (from_.adds_bos.value_or(true)) model.frame.before = {needed("cls_token_id", cls)};
+    if (from_.adds_eos.value_or(true)) model.frame.after = {needed("seperator_token_id", separator)};
+    model.bos_id = id_of("bos_token_id", from_.bos_id);
+    model.eos_id = id_of("eos_token_id", from_.eos_id);
+    return std::make_unique<WordPieceTokenizer>(std::move(model));
+  }
+
+ private:
+  int32_t type_of(size_t id) const { return from_.token_types.empty() ? int32_t{kNormal} : from_.token_types[id]; }
+
+  const Family& family_of_pre() const {
+    TUTTI_CHECK(from_.pre.has_value(),
+                "{}: has no tokenizer.ggml.pre, which names how text is split, so ids would be wrong; known are {}",
+                name_, family_names());
+    const auto found = std::find_if(families().begin(), families().end(),
+                                    [&](const Family& family) { return family.pre == *from_.pre; });
+    TUTTI_CHECK(found != families().end(), "{}: tokenizer.ggml.pre is '{}'; known are {}", name_, *from_.pre,
+                family_names());
+    return *found;
+  }
+
+  std::optional<int32_t> id_of(const char* key, std::optional<int64_t> id) const {
+    if (!id) return std::nullopt;
+    TUTTI_CHECK(*id >= 0 && *id < static_cast<int64_t>(from_.tokens.size()),
+                "{}: tokenizer.ggml.{} is {}, and ids are 0 to {}", name_, key, *id, from_.tokens.size() - 1);
+    return static_cast<int32_t>(*id);
+  }
+
+  int32_t needed(const char* key, std::optional<int32_t> id) const {
+    TUTTI_CHECK(id.has_value(), "{}: has no tokenizer.ggml.{}, which its text is encoded with", name_, key);
+    return *id;
+  }
+
+  std::vector<AddedToken> added_tokens() const {
+    std::vector<AddedToken> added;
+    std::unordered_set<std::string_view> contents;
+    for (size_t id = 0; id < from_.tokens.size(); ++id) {
+      const int32_t type = type_of(id);
+      if (type != kUnknown && type != kControl && type != kUserDefined) continue;
+      const std::string& content = from_.tokens[id];
+      TUTTI_CHECK(!content.empty(), "{}: token {} is of type {} and empty", name_, id, type);
+      TUTTI_CHECK(contents.insert(content).second, "{}: token {} '{}' is there twice", name_, id, content);
+      added.push_back({.id = static_cast<int32_t>(id), .content = content, .special = type != kUserDefined});
+    }
+    return added;
+  }
+
+  void read_merges(const std::unordered_map<std::string_view, int32_t>& ids, BpeModel& model) const {
+    std::unordered_set<uint64_t, io::PairKeyHash> seen;
+    std::string joined;
+    for (size_t i = 0; i < from_.merges.size(); ++i) {
+      const std::string_view merge = from_.merges[i];
+      const size_t space = merge.find(' ', 1);
+      TUTTI_CHECK(space != std::string_view::npos && space + 1 < merge.size(),
+                  "{}: tokenizer.ggml.merges[{}] is '{}', expected two tokens with one space between", name_, i, merge);
+      const auto known = [&](std::string_view part) {
+        const auto found = ids.find(part);
+        TUTTI_CHECK(found != ids.end(), "{}: tokenizer.ggml.merges[{}] uses '{}', which is not a normal token", name_,
+                    i, part);
+        return found->second;
+      };
+      joined = std::string(merge.substr(0, space)).append(merge.substr(space + 1));
+      const io::BpeMerge made{known(merge.substr(0, space)), known(merge.substr(space + 1)), known(joined)};
+      TUTTI_CHECK(seen.insert(io::pair_key(made.left, made.right)).second,
+                  "{}: tokenizer.ggml.merges[{}] is in the list twice", name_, i);
+      model.merges.push_back(made);
+    }
+  }
+
+  // Words begin with U+2581 in the file, and their other tokens have no mark.
+  std::string word_piece_of(size_t id) const {
+    const std::string& token = from_.tokens[id];
+    const bool is_bracketed = token.size() > 2 && token.front() == '[' && token.back() == ']';
+    if (type_of(id) != kNormal || is_bracketed) return token;
+    return token.starts_with(kWordBegin) ? token.substr(kWordBegin.size()) : "##" + token;
+  }
+
+  const GgufVocabulary& from_;
+  const std::string_view name_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of_gguf(const GgufVocabulary& vocabulary, std::string_view name) {
+  TUTTI_CHECK(vocabulary.model == "gpt2" || vocabulary.model == "bert",
+              "{}: tokenizer.ggml.model is '{}'; supported are gpt2 (byte-level BPE) and bert (WordPiece)", name,
+              vocabulary.model);
+  const VocabularyReader reader(vocabulary, name);
+  return vocabulary.model == "gpt2" ? reader.byte_level() : reader.word_piece();
+}
+
+}  // namespace tutti
