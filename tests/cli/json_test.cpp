@@ -33,6 +33,7 @@ const Reading kReadings[] = {
     {"TrainOnFromAState", "runs/run/checkpoint/step-2/state.json", ""},
     {"TrainOnFromMetrics", "runs/run/metrics.jsonl", ""},
     {"TokenizerEncode", "hostile.json", "tokenizer encode hostile.json text"},
+    {"TokenizerDecode", "hostile.json", "tokenizer decode hostile.json 1"},
     {"TokenizerTrain", "hostile.jsonl", "tokenizer train hostile.jsonl"},
     {"Generate", "runs/run/tokenizer.json", "generate runs/run"},
     {"GenerateFromWeights", "runs/run/checkpoint/step-2/model.safetensors", "generate runs/run", true},

@@ -18,6 +18,7 @@ const std::map<std::string, std::string> kCalls = {
     {"launch", "-n 2 -- echo result"},
     {"generate", "runs/run --max-tokens 2"},
     {"tokenizer encode", "byte text"},
+    {"tokenizer decode", "byte 104"},
     {"checkpoint ls", "runs/run"},
     {"checkpoint verify", "runs/run"},
     {"checkpoint reshard", "runs/run resharded --files 2"},
