@@ -49,9 +49,9 @@ int run_generate(GenerateFlags flags) {
 void add_generate(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<GenerateFlags>();
   flags->command_line.assign(argv, argv + argc);
-  CLI::App* verb = app.add_subcommand(
-      "generate",
-      "Write text with the newest checkpoint of a run, without flags that of its sample.txt, or with a published model");
+  CLI::App* verb = app.add_subcommand("generate",
+                                      "Write text with the newest checkpoint of a run, without flags that of its "
+                                      "sample.txt, or with a published model");
   verb->add_option("run", flags->run,
                    "Run folder, e.g. runs/quickstart, or a published model: a folder with config.json, a GGUF file")
       ->required();

@@ -62,8 +62,8 @@ void continue_tokens(models::LanguageModel& model, std::vector<int32_t>& tokens,
     const Tensor logits = logits_of(model, context_of(std::span(tokens).last(seen)), options.forward, options.mesh);
     const int64_t columns = logits.extent(1);
     const auto block = philox4x32({static_cast<uint32_t>(t), 0, 0, 0}, key);
-    const int32_t next = draw(logits.data<float>() + (logits.extent(0) - 1) * columns,
-                              std::min(columns, vocab), options, block[0] * 0x1p-32);
+    const int32_t next = draw(logits.data<float>() + (logits.extent(0) - 1) * columns, std::min(columns, vocab),
+                              options, block[0] * 0x1p-32);
     if (next == end) break;
     tokens.push_back(next);
   }

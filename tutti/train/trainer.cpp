@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/models/language_model.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/parallel/parameter_copies.h"
 #include "tutti/runtime/numerics.h"

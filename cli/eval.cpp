@@ -1,0 +1,69 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "tutti/io/text_source.h"
+#include "tutti/train/ready_model.h"
+#include "tutti/train/score_text.h"
+
+namespace tutti::cli {
+namespace {
+
+struct EvalFlags {
+  std::string model;
+  std::vector<std::string> data;
+  TextSourceOptions reading;
+  int64_t window = 1024;
+  std::string dtype = "float32";
+  bool json = false;
+};
+
+int run_eval(const EvalFlags& flags) {
+  const train::ReadyModel ready =
+      train::open_published(flags.model, flags.window, flags.dtype == "bfloat16" ? DType::bf16 : DType::f32);
+  const TextDocuments text = read_counted_documents(flags.data, flags.reading);
+  std::fprintf(stderr, "%s\n", describe(text.counts).c_str());
+  const train::TextScore score = train::score_documents(*ready.model, *ready.tokenizer, text.documents, flags.window);
+  TUTTI_CHECK(score.tokens > 0, "eval: the text has no token with one before it");
+  if (flags.json) {
+    const nlohmann::json line = {{"model", ready.model->config().name()},
+                                 {"documents", text.documents.size()},
+                                 {"tokens", score.tokens},
+                                 {"bytes", score.nbytes},
+                                 {"log_probability", score.log_probability},
+                                 {"perplexity", score.perplexity()},
+                                 {"bits_per_byte", score.bits_per_byte()}};
+    std::printf("%s\n", line.dump().c_str());
+    return 0;
+  }
+  std::printf("%s: %lld tokens of %lld bytes in %zu documents\n", ready.model->config().name().c_str(),
+              static_cast<long long>(score.tokens), static_cast<long long>(score.nbytes), text.documents.size());
+  std::printf("log probability %.4f, perplexity %.4f per token, %.4f bits per byte\n", score.log_probability,
+              score.perplexity(), score.bits_per_byte());
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* verb = app.add_subcommand("eval", "Measure how likely a published model finds a text");
+  verb->add_option("model", flags->model, "A folder of Hugging Face's, or a GGUF file")->required();
+  verb->add_option("--data", flags->data, "Files, folders, globs, .jsonl, gzip, dictzip")->required();
+  verb->add_option("--text-field", flags->reading.text_field,
+                   "The key under which the lines of .jsonl files have their text")
+      ->capture_default_str();
+  verb->add_option("--window", flags->window, "Tokens before a token that the model sees at most")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  verb->add_option("--dtype", flags->dtype, "The dtype to compute in")
+      ->check(CLI::IsMember({"float32", "bfloat16"}))
+      ->capture_default_str();
+  verb->add_flag("--json", flags->json,
+                 "One object: model, documents, tokens, bytes, log_probability, perplexity, bits_per_byte");
+  verb->callback([flags, &action] { action = [flags] { return run_eval(*flags); }; });
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,30 @@
+// A published model ready for use: its decoder with frozen weights, and its tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "tutti/io/tokenizer.h"
+#include "tutti/models/decoder.h"
+
+namespace tutti::train {
+
+struct ReadyModel {
+  std::unique_ptr<models::Decoder> model;
+  std::unique_ptr<Tokenizer> tokenizer;
+};
+
+// Opens a folder of Hugging Face's or a GGUF file (models/published_model.h) for texts of up to `positions` tokens. The
+// weights stay in the pages of the files where these hold numbers, and are computed with in `compute`, f32 or bf16.
+// UsageError where the folder has no tokenizer.json, the file no vocabulary that is read here, or the vocabulary more
+// tokens than the model; errors of PublishedModel.
+ReadyModel open_published(const std::filesystem::path& path, int64_t positions, DType compute = DType::f32);
+
+// The tokenizer alone.
+std::unique_ptr<Tokenizer> open_published_tokenizer(const std::filesystem::path& path);
+
+// Whether the path is that of a published model rather than of a run.
+bool is_published(const std::filesystem::path& path);
+
+}  // namespace tutti::train

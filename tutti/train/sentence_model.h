@@ -1,0 +1,37 @@
+// Embeddings of sentences by a published encoder.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "tutti/io/tokenizer.h"
+#include "tutti/models/bert.h"
+
+namespace tutti::train {
+
+// all-MiniLM-L6-v2 and models of its form: the mean of the last states of a BERT over the tokens of a text, of unit
+// length. Immutable; any thread may call it.
+class SentenceModel {
+ public:
+  // A folder with config.json, tokenizer.json and weights. The longest text has as many tokens as
+  // sentence_bert_config.json says under max_seq_length, else as the model has positions; the settings of truncation
+  // and padding in tokenizer.json are passed over. Errors of read_bert_config(), open_tokenizer() and nn::load().
+  explicit SentenceModel(const std::filesystem::path& folder);
+
+  // The embedding of a text, of which the tokens beyond the longest are left out; f32, of unit length.
+  std::vector<float> embed(std::string_view text) const;
+  // The same of ids with their frame, [CLS] and [SEP]. UsageError for none, too many, and ids that the model lacks.
+  std::vector<float> embed(std::span<const int32_t> ids) const;
+  // The ids of a text with their frame.
+  std::vector<int32_t> encode(std::string_view text) const;
+
+ private:
+  std::unique_ptr<models::Bert> model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  int64_t longest_;
+};
+
+}  // namespace tutti::train
