@@ -53,6 +53,10 @@ TEST(HostileGguf, CountsThatDoNotFitInTheFile) {
   EXPECT_EQ(fault_of(GgufBytes::head(0, ~uint64_t{0})),
             "it claims 18446744073709551615 keys, and 0 bytes are left (byte 16)");
   EXPECT_EQ(fault_of(GgufBytes::head(2, 0).zeros(49)), "it claims 2 tensors, and 49 bytes are left (byte 8)");
+  EXPECT_EQ(fault_of(GgufBytes::head((1 << 20) + 1, 0).zeros(25 * ((1 << 20) + 1))),
+            "it has 1048577 tensors, the limit is 1048576 (byte 8)");
+  EXPECT_EQ(fault_of(GgufBytes::head(0, (1 << 16) + 1).zeros(14 * ((1 << 16) + 1))),
+            "it has 65537 keys, the limit is 65536 (byte 16)");
 }
 
 TEST(HostileGguf, NamesOfKeys) {

@@ -103,6 +103,8 @@ TEST(ModelFile, WithoutAModelItSaysWhatIsExpected) {
                                                       "' is no model file: it has 10 bytes and begins with \"some "
                                                       "tex\"; expected the content of safetensors or gguf");
   EXPECT_THROW(ModelFile(folder / "absent.gguf"), EnvironmentError);
+  EXPECT_THROW(ModelFile(folder / std::string(5000, 'n')), EnvironmentError);
+  EXPECT_FALSE(holds_model(folder / std::string(5000, 'n')));
 }
 
 TEST(ModelFile, DamagedFilesAreExplainedByTheReaderOfTheirName) {

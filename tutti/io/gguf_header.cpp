@@ -16,7 +16,9 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are little
 
 constexpr uint32_t kOldest = 2;
 constexpr size_t kShortestKey = 8 + 1 + 4 + 1, kShortestTensor = 8 + 1 + 4 + 4 + 8;  // bytes in a file
-constexpr uint64_t kMostTexts = uint64_t{1} << 24;  // of an array: a text of 8 bytes in the file takes 32 of memory
+// What is short in a file takes many times as much memory, so counts have limits of their own, far above real files.
+constexpr uint64_t kMostKeys = uint64_t{1} << 16, kMostTensors = uint64_t{1} << 20;
+constexpr uint64_t kMostTexts = uint64_t{1} << 24;  // of an array
 
 class GgufHeaderReader {
  public:
@@ -29,6 +31,8 @@ class GgufHeaderReader {
     check(tensors <= left() / kShortestTensor, at_ - 16, "it claims {} tensors, and {} bytes are left", tensors,
           left());
     check(keys <= left() / kShortestKey, at_ - 8, "it claims {} keys, and {} bytes are left", keys, left());
+    check(tensors <= kMostTensors, at_ - 16, "it has {} tensors, the limit is {}", tensors, kMostTensors);
+    check(keys <= kMostKeys, at_ - 8, "it has {} keys, the limit is {}", keys, kMostKeys);
     for (uint64_t k = 0; k < keys; ++k) read_key(k, keys);
     read_alignment();
     for (uint64_t t = 0; t < tensors; ++t) read_tensor(t, tensors);

@@ -72,9 +72,9 @@ bool has_gguf_content(std::string_view head, size_t) {
 
 // The only file of a folder whose name ends as those of this format do.
 std::optional<fs::path> find_gguf(const fs::path& folder) {
-  if (!fs::is_directory(folder)) return std::nullopt;
+  std::error_code none;
   std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
     if (entry.path().extension() == kEnding) files.push_back(entry.path());
   }
   if (files.empty()) return std::nullopt;

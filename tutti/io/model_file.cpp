@@ -17,15 +17,16 @@ constexpr size_t kShownHead = 8;  // of unknown content
 
 // The file that stands for the model at `path`.
 fs::path file_at(const fs::path& path) {
-  const bool is_folder = fs::is_directory(path);
-  if (!is_folder && fs::exists(path)) return path;
+  std::error_code none;  // opening the file says why it cannot be
+  const bool is_folder = fs::is_directory(path, none);
+  if (!is_folder && fs::exists(path, none)) return path;
   std::string known;
   for (const io::ModelFileFormat* format : io::model_file_formats()) {
     if (const auto found = format->find(path)) return *found;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", format->found_as);
   }
   TUTTI_CHECK(!is_folder, "the folder {} holds no model; expected one of: {}", path.string(), known);
-  return path;  // opening it says why it cannot be
+  return path;
 }
 
 const io::ModelFileFormat& format_of(const fs::path& path) {
@@ -49,7 +50,8 @@ const io::ModelFileFormat& format_of(const fs::path& path) {
 std::string describe(const ModelTensor& tensor) { return fmt::format("{} {}", tensor.sizes, tensor.type_name()); }
 
 bool holds_model(const fs::path& path) {
-  if (fs::is_regular_file(path)) return true;
+  std::error_code none;
+  if (fs::is_regular_file(path, none)) return true;
   const auto formats = io::model_file_formats();
   return std::any_of(formats.begin(), formats.end(),
                      [&](const io::ModelFileFormat* format) { return format->find(path).has_value(); });

@@ -127,8 +127,9 @@ bool has_safetensors_content(std::string_view head, size_t nbytes) {
 }
 
 std::optional<fs::path> find_safetensors(const fs::path& path) {
-  const fs::path file = safetensors_place(fs::is_directory(path) ? path / kFileInFolder : path);
-  return fs::exists(file) ? std::optional(file) : std::nullopt;
+  std::error_code none;
+  const fs::path file = safetensors_place(fs::is_directory(path, none) ? path / kFileInFolder : path);
+  return fs::exists(file, none) ? std::optional(file) : std::nullopt;
 }
 
 }  // namespace

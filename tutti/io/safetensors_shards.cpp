@@ -27,7 +27,8 @@ std::string file_name(const fs::path& path, int64_t i, int64_t count) {
 }  // namespace
 
 fs::path safetensors_place(const fs::path& path) {
-  return fs::exists(path) || !fs::exists(index_of(path)) ? path : index_of(path);
+  std::error_code none;
+  return fs::exists(path, none) || !fs::exists(index_of(path), none) ? path : index_of(path);
 }
 
 SafetensorsShards::SafetensorsShards(const fs::path& path) {
