@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/byte_alphabet.h"
+#include "tutti/io/model_metadata.h"
 #include "tutti/io/tokenizer_json.h"
 #include "tutti/io/word_piece_tokenizer.h"
 
@@ -194,6 +195,41 @@ std::unique_ptr<Tokenizer> tokenizer_of_gguf(const GgufVocabulary& vocabulary, s
               vocabulary.model);
   const VocabularyReader reader(vocabulary, name);
   return vocabulary.model == "gpt2" ? reader.byte_level() : reader.word_piece();
+}
+
+namespace {
+
+std::optional<int64_t> id_in(const ModelMetadata& metadata, const char* key) {
+  const std::optional<MetadataField> field = metadata.find(fmt::format("tokenizer.ggml.{}", key));
+  return field ? std::optional(field->whole(0)) : std::nullopt;
+}
+std::optional<bool> flag_in(const ModelMetadata& metadata, const char* key) {
+  const std::optional<MetadataField> field = metadata.find(fmt::format("tokenizer.ggml.{}", key));
+  return field ? std::optional(field->boolean()) : std::nullopt;
+}
+std::vector<std::string> texts_in(const ModelMetadata& metadata, const char* key) {
+  const std::optional<MetadataField> field = metadata.find(fmt::format("tokenizer.ggml.{}", key));
+  return field ? field->texts() : std::vector<std::string>();
+}
+
+}  // namespace
+
+GgufVocabulary read_gguf_vocabulary(const ModelMetadata& metadata) {
+  GgufVocabulary vocabulary{.model = metadata.at("tokenizer.ggml.model").text()};
+  if (const auto pre = metadata.find("tokenizer.ggml.pre")) vocabulary.pre = pre->text();
+  vocabulary.tokens = texts_in(metadata, "tokens");
+  vocabulary.merges = texts_in(metadata, "merges");
+  if (const auto types = metadata.find("tokenizer.ggml.token_type")) {
+    for (const int64_t type : types->wholes(0, 1 << 8)) vocabulary.token_types.push_back(static_cast<int32_t>(type));
+  }
+  vocabulary.bos_id = id_in(metadata, "bos_token_id");
+  vocabulary.eos_id = id_in(metadata, "eos_token_id");
+  vocabulary.unknown_id = id_in(metadata, "unknown_token_id");
+  vocabulary.separator_id = id_in(metadata, "seperator_token_id");
+  vocabulary.cls_id = id_in(metadata, "cls_token_id");
+  vocabulary.adds_bos = flag_in(metadata, "add_bos_token");
+  vocabulary.adds_eos = flag_in(metadata, "add_eos_token");
+  return vocabulary;
 }
 
 }  // namespace tutti

@@ -12,6 +12,8 @@
 
 namespace tutti {
 
+class ModelMetadata;
+
 // The values of the keys tokenizer.ggml.*, as they stand in the file.
 struct GgufVocabulary {
   std::string model;                  // model: "gpt2" or "bert"
@@ -27,6 +29,9 @@ struct GgufVocabulary {
   std::optional<bool> adds_bos;         // add_bos_token
   std::optional<bool> adds_eos;         // add_eos_token
 };
+
+// The keys tokenizer.ggml.* of a file. UsageError, naming file and key, for missing ones and for other types.
+GgufVocabulary read_gguf_vocabulary(const ModelMetadata& metadata);
 
 // The tokenizer that gives the ids which the published tokenizer.json of the same model gives.
 //   gpt2  byte-level BPE; `pre` is one of gpt-2, smollm, qwen2, deepseek-r1-qwen, llama3, llama-v3 and llama-bpe.

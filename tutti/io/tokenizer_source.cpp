@@ -2,12 +2,16 @@
 
 #include <charconv>
 #include <filesystem>
+#include <fstream>
 
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/bpe_trainer.h"
 #include "tutti/io/byte_tokenizer.h"
 #include "tutti/io/data_cache.h"
+#include "tutti/io/gguf_header.h"
+#include "tutti/io/gguf_vocabulary.h"
+#include "tutti/io/model_file.h"
 #include "tutti/io/published_tokenizer.h"
 #include "tutti/io/text_files.h"
 #include "tutti/runtime/sealed_cache.h"
@@ -63,6 +67,16 @@ std::unique_ptr<Tokenizer> open_bpe(int64_t vocab_size, std::span<const std::str
   return learned;
 }
 
+// Whether the path is that of a GGUF file, or of a folder that holds one and no tokenizer.json.
+bool is_gguf(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    return !fs::exists(path / "tokenizer.json", error) && holds_model(path) && ModelFile(path).format() == "gguf";
+  std::ifstream file(path, std::ios::binary);
+  std::string head(io::kGgufMagic.size(), '\0');
+  return file.read(head.data(), std::ssize(head)) && head == io::kGgufMagic;
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec, std::span<const std::string> paths,
@@ -70,6 +84,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec, std::span<con
   if (spec == "byte") return std::make_unique<ByteTokenizer>();
   if (spec.starts_with(kBpePrefix)) return open_bpe(vocab_size_of(spec), paths, cache_folder, options);
   std::error_code error;
+  if (is_gguf(spec)) {
+    const ModelFile file(spec);
+    return tokenizer_of_gguf(read_gguf_vocabulary(file.metadata()), file.path());
+  }
   if (fs::is_directory(spec, error)) return load_tokenizer((fs::path(spec) / "tokenizer.json").string());
   TUTTI_CHECK(fs::exists(spec, error),
               "tokenizer '{}' is neither 'byte', 'bpe:N' nor the path of a tokenizer.json that exists", spec);

