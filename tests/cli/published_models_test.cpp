@@ -1,0 +1,110 @@
+// Published models by command line: generate, eval, embed, and training from their description on several layouts.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/support/tiny_run.h"
+
+namespace tutti::test {
+namespace {
+
+// tiny-tp4 of the family llama.
+constexpr const char* kConfig =
+    R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 8,
+  "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 512, "vocab_size": 2048, "tie_word_embeddings": true, "rms_norm_eps": 1e-06,
+  "rope_theta": 1000000, "max_position_embeddings": 512})";
+
+struct PublishedModels : testing::Test {
+  PublishedModels() {
+    write_tiny_run(work);
+    const Output first = work.tutti(
+        "train run.toml --model.name=llama --model.flavor=tiny-tp4 --training.steps=2 --run.name=first "
+        "--data.tokenizer=tokenizer");
+    EXPECT_EQ(first.status, 0) << first.err;
+    std::filesystem::create_directory(work.folder() / "published");
+    EXPECT_EQ(work.tutti("checkpoint export runs/first published/model.safetensors").status, 0);
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+      std::filesystem::copy_file(work.folder() / "tokenizer" / file, work.folder() / "published" / file);
+    work.write("published/config.json", kConfig);
+  }
+  const Workplace work;
+};
+
+TEST_F(PublishedModels, GenerateContinuesAPrompt) {
+  const Output one = work.tutti("generate published --prompt 'the old river' --temperature 0 --max-tokens 5"),
+               file = work.tutti(
+                   "generate published/model.safetensors --prompt 'the old river' --temperature 0 --max-tokens 5");
+  EXPECT_EQ(one.status, 0) << one.err;
+  EXPECT_TRUE(one.out.starts_with("the old river")) << one.out;
+  EXPECT_GT(one.out.size(), std::string("the old river\n").size());
+  EXPECT_EQ(file.out, one.out) << file.err;
+  const Output none = work.tutti("generate published"), ranks = work.tutti("generate published --prompt a -n 2");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_NE(none.err.find("published is a published model; give it a text to continue by --prompt"), std::string::npos)
+      << none.err;
+  EXPECT_EQ(ranks.status, 2);
+  EXPECT_NE(ranks.err.find("published is a published model, which one rank runs; leave out -n"), std::string::npos)
+      << ranks.err;
+}
+
+TEST_F(PublishedModels, EvalMeasuresATextInAnyWindow) {
+  work.write("text.txt", "the old river runs to the sea, and the sea is old");
+  const Output whole = work.tutti("eval published --data text.txt --json"),
+               again = work.tutti("eval published --data text.txt --json --window 512"),
+               cut = work.tutti("eval published --data text.txt --window 3");
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_NE(whole.out.find("\"bits_per_byte\""), std::string::npos) << whole.out;
+  EXPECT_EQ(again.out, whole.out) << again.err;
+  EXPECT_EQ(cut.status, 0) << cut.err;
+  EXPECT_NE(cut.out.find("per token"), std::string::npos) << cut.out;
+  work.write("empty.txt", "a");
+  for (const auto& [flags, message] : {std::pair{"published --data nothing.txt", "nothing.txt"},
+                                       {"nowhere --data text.txt", "nowhere"},
+                                       {"data --data text.txt", "data"}}) {
+    const Output refused = work.tutti(std::string("eval ") + flags);
+    EXPECT_NE(refused.status, 0) << flags;
+    EXPECT_NE(refused.err.find(message), std::string::npos) << refused.err;
+  }
+}
+
+// The description is that of the file: the layouts of its run have the bits of one rank.
+TEST_F(PublishedModels, TrainTheSameOnEveryLayout) {
+  const std::string flags =
+      "train run.toml --model.path=published --checkpoint.initial_load_path=published --training.steps=2 "
+      "--data.tokenizer=published --quiet ";
+  std::string expected;
+  for (const auto& [name, layout] : {std::pair{"one", ""},
+                                     {"compiled", "--training.compile=true"},
+                                     {"two", "-n 2"},
+                                     {"three", "-n 3"},
+                                     {"shards", "-n 2 --parallelism.data_parallel_shard_degree=2"},
+                                     {"tensor", "-n 2 --parallelism.tensor_parallel_degree=2"}}) {
+    const Output run = work.tutti(flags + "--run.name=" + name + " " + layout);
+    EXPECT_EQ(run.status, 0) << name << ": " << run.err;
+    const std::string outcome = outcome_of(work, std::string("runs/") + name);
+    if (expected.empty()) expected = outcome;
+    EXPECT_EQ(outcome, expected) << name;
+  }
+  const Output named = work.tutti(
+      "train run.toml --model.name=llama --model.flavor=tiny-tp4 --checkpoint.initial_load_path=published "
+      "--training.steps=2 --data.tokenizer=published --quiet --run.name=named");
+  EXPECT_EQ(named.status, 0) << named.err;
+  EXPECT_EQ(work.metric("named", "loss_hex"), work.metric("one", "loss_hex"));
+  const Output other = work.tutti(
+      "train run.toml --model.name=llama --model.flavor=tiny --checkpoint.initial_load_path=published "
+      "--run.name=other");
+  EXPECT_EQ(other.status, 2);
+  EXPECT_NE(other.err.find("describes another model than llama tiny, which is unchanged"), std::string::npos)
+      << other.err;
+  const Output nowhere = work.tutti("train run.toml --model.path=nowhere --run.name=nowhere");
+  EXPECT_NE(nowhere.status, 0);
+  EXPECT_NE(nowhere.err.find("nowhere"), std::string::npos) << nowhere.err;
+}
+
+TEST_F(PublishedModels, EmbedSaysWhatItNeeds) {
+  const Output refused = work.tutti("embed published 'a text'");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("model_type: \"llama\""), std::string::npos) << refused.err;
+}
+
+}  // namespace
+}  // namespace tutti::test
