@@ -7,7 +7,7 @@
 #include <set>
 
 #include "tutti/core/error.h"
-#include "tutti/models/language_model.h"
+#include "tutti/models/family.h"
 #include "tutti/train/config/config_fields.h"
 #include "tutti/train/config/retired_keys.h"
 
@@ -77,9 +77,7 @@ TEST(ConfigToml, PassesOverRetiredKeysWithANote) {
 }
 
 TEST(ConfigFields, TheFamiliesOfModelsAreThoseOfTheirRegistry) {
-  std::vector<std::string> names;
-  for (const models::ModelFamily& family : models::model_families()) names.push_back(family.name);
-  EXPECT_EQ(find_field("model", "name").rule.choices, names);
+  EXPECT_EQ(find_field("model", "name").rule.choices, models::family_names());
 }
 
 TEST(ConfigFields, ARetiredKeyIsNoKey) {

@@ -6,6 +6,7 @@
 
 #include "tests/train/support/tiny_model.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/models/family.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/optim/grad_norm.h"
