@@ -4,6 +4,7 @@
 
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
+#include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
 #include "tutti/io/model_file.h"
 #include "tutti/io/safetensors_shards.h"
