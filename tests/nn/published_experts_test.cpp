@@ -26,6 +26,11 @@ TEST(PublishedExperts, AreNamedOneByOne) {
   for (const char* other : {"model.layers.0.mlp.experts.w2", "model.layers.0.mlp.experts.1.down_proj.bias",
                             "model.layers.0.mlp.gate.weight", "mlp.experts.-1.up_proj.weight"})
     EXPECT_FALSE(expert_name_in(other)) << other;
+  EXPECT_EQ(published_expert_name("model.layers.0.mlp.experts.w2", 11),
+            "model.layers.0.mlp.experts.11.down_proj.weight");
+  EXPECT_EQ(message_of([] { published_expert_name("model.layers.0.mlp.gate.weight", 11); }),
+            "'model.layers.0.mlp.gate.weight' is no tensor of all experts; expected a name that ends with "
+            ".experts.w1, .w2 or .w3");
 }
 
 TEST(PublishedExperts, ComeBackFromAFile) {

@@ -39,6 +39,16 @@ std::optional<ExpertName> expert_name_in(std::string_view published) {
   return std::nullopt;
 }
 
+std::string published_expert_name(std::string_view grouped, int64_t expert) {
+  const size_t at = grouped.rfind(kExperts);
+  const std::string_view weight = at == std::string_view::npos ? "" : grouped.substr(at + kExperts.size());
+  for (const auto& [name, of_all] : kWeights) {
+    if (weight == of_all) return fmt::format("{}{}{}{}", grouped.substr(0, at), kExperts, expert, name);
+  }
+  throw UsageError(
+      fmt::format("'{}' is no tensor of all experts; expected a name that ends with .experts.w1, .w2 or .w3", grouped));
+}
+
 StateDict published(const StateDict& state) {
   StateDict list;
   for (const auto& [name, tensor] : state) {

@@ -27,6 +27,8 @@ struct ExpertName {
 };
 // The place of a published tensor; nothing when it is not that of an expert.
 std::optional<ExpertName> expert_name_in(std::string_view published);
+// The other way. UsageError for a name that is not that of a tensor of all experts.
+std::string published_expert_name(std::string_view grouped, int64_t expert);
 
 // The tensors with each expert under its published name; they share memory with those given. Biases of routers, which
 // published models do not have, are left out when they are 0.
