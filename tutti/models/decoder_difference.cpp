@@ -2,72 +2,99 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "tutti/core/error.h"
-#include "tutti/models/published_config.h"
 
 namespace tutti::models {
 namespace {
 
+bool is_near(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(a); }
+
+bool has_angles_of(const AttentionConfig& a, const AttentionConfig& b) {
+  if (a.head_dim != b.head_dim || !is_near(rope_attention_factor(a.rope), rope_attention_factor(b.rope))) return false;
+  const std::vector<double> f = rope_frequencies(a.rope, a.head_dim), g = rope_frequencies(b.rope, b.head_dim);
+  return std::equal(f.begin(), f.end(), g.begin(), g.end(), is_near);
+}
+
+std::string angles_text(const AttentionConfig& a) {
+  const RopeConfig& r = a.rope;
+  if (!r.divisors.empty()) {
+    std::string text = fmt::format("base {}, divided by", r.theta);
+    for (const double divisor : r.divisors) text += fmt::format(" {:.6g}", divisor);
+    return text;
+  }
+  if (r.type == RopeType::plain) return fmt::format("base {}", r.theta);
+  return fmt::format("base {}, {} by {}, from {} positions, cosines times {}{}", r.theta, name_of(r.type), r.factor,
+                     r.original_positions, rope_attention_factor(r), r.truncate ? "" : ", blended between any dims");
+}
+
 class Differences {
  public:
+  // `told` has the name of what differs, what the model has and what is said.
+  explicit Differences(fmt::format_string<std::string, std::string, std::string> told) : told_(told) {}
+
   template <class T>
-  void compare(const std::string& what, const T& of_file, const T& of_model) {
-    if (of_file != of_model) note(fmt::format("{}: {}, the model has {}", what, of_file, of_model));
+  void compare(const std::string& what, const T& model, const T& said) {
+    if (model != said) note(what, fmt::format("{}", model), fmt::format("{}", said));
   }
-  void note(std::string difference) { list_.push_back(std::move(difference)); }
-  const std::vector<std::string>& list() const { return list_; }
+  void compare_layer(size_t i, const LayerConfig& model, const LayerConfig& said) {
+    const auto in = [&](const char* what) { return fmt::format("layer {}, {}", i, what); };
+    const AttentionConfig &a = model.attention, &b = said.attention;
+    compare(in("query heads"), a.heads, b.heads);
+    compare(in("key/value heads"), a.kv_heads, b.kv_heads);
+    compare(in("head dim"), a.head_dim, b.head_dim);
+    compare(in("window of keys"), a.window, b.window);
+    compare(in("biases of q, k and v"), a.qkv_bias, b.qkv_bias);
+    compare(in("bias of the output of attention"), a.output_bias, b.output_bias);
+    compare(in("norms of query and key heads"), a.query_key_norms, b.query_key_norms);
+    if (a.head_dim == b.head_dim && !has_angles_of(a, b))
+      note(in("rotary angles"), angles_text(a), angles_text(b));
+    const FeedForwardConfig &f = model.feed_forward, &g = said.feed_forward;
+    compare(in("hidden features"), f.hidden_dim, g.hidden_dim);
+    compare(in("biases of the feed-forward"), f.bias, g.bias);
+    compare(in("experts"), f.experts, g.experts);
+    if (f.experts == 0 || f.experts != g.experts) return;
+    compare(in("experts of a token"), f.active_experts, g.active_experts);
+    compare(in("weights of experts add up to 1"), f.route_norm, g.route_norm);
+  }
+  // Every line of all that differs between the two, each after a break; "" when nothing does.
+  std::string between(const DecoderConfig& model, const DecoderConfig& said) {
+    compare("model dim", model.dim, said.dim);
+    compare("vocabulary", model.vocab, said.vocab);
+    compare("layers", model.layers.size(), said.layers.size());
+    compare("tied embeddings", model.tied_embeddings, said.tied_embeddings);
+    compare("epsilon", static_cast<float>(model.norm_eps), static_cast<float>(said.norm_eps));
+    // Many layers that differ mostly do so for one reason.
+    constexpr size_t most = 8;
+    for (size_t i = 0; i < std::min(model.layers.size(), said.layers.size()) && lines_.size() < most; ++i)
+      compare_layer(i, model.layers[i], said.layers[i]);
+    std::string list;
+    for (const std::string& line : lines_) list += "\n  " + line;
+    return list;
+  }
 
  private:
-  std::vector<std::string> list_;
+  void note(const std::string& what, const std::string& model, const std::string& said) {
+    lines_.push_back(fmt::format(told_, what, model, said));
+  }
+
+  const fmt::format_string<std::string, std::string, std::string> told_;
+  std::vector<std::string> lines_;
 };
-
-bool are_close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
-
-bool turn_alike(const AttentionConfig& a, const AttentionConfig& b) {
-  const std::vector<double> x = rope_frequencies(a.rope, a.head_dim), y = rope_frequencies(b.rope, b.head_dim);
-  return are_close(rope_attention_factor(a.rope), rope_attention_factor(b.rope)) &&
-         std::equal(x.begin(), x.end(), y.begin(), y.end(), are_close);
-}
-
-void compare_layers(size_t i, const LayerConfig& file, const LayerConfig& model, Differences& differences) {
-  const auto& [a, f] = file;
-  const auto& [b, g] = model;
-  const auto in_layer = [&](const char* what) { return fmt::format("layer {}, {}", i, what); };
-  differences.compare(in_layer("heads"), a.heads, b.heads);
-  differences.compare(in_layer("key/value heads"), a.kv_heads, b.kv_heads);
-  differences.compare(in_layer("elements of a head"), a.head_dim, b.head_dim);
-  differences.compare(in_layer("keys of a window, 0 for all"), a.window, b.window);
-  differences.compare(in_layer("biases of queries, keys and values"), a.qkv_bias, b.qkv_bias);
-  differences.compare(in_layer("bias of the output of attention"), a.output_bias, b.output_bias);
-  differences.compare(in_layer("norms of queries and keys"), a.query_key_norms, b.query_key_norms);
-  differences.compare(in_layer("hidden features"), f.hidden_dim, g.hidden_dim);
-  differences.compare(in_layer("biases of the feed-forward"), f.bias, g.bias);
-  differences.compare(in_layer("experts, 0 for none"), f.experts, g.experts);
-  differences.compare(in_layer("experts of a token"), f.active_experts, g.active_experts);
-  if (f.experts > 0)
-    differences.compare(in_layer("weights of a token's experts that add up to 1"), f.route_norm, g.route_norm);
-  if (a.head_dim == b.head_dim && !turn_alike(a, b))
-    differences.note(in_layer("angles of positions: others than those of the model"));
-}
 
 }  // namespace
 
+void check_described(const DecoderConfig& config, const DecoderConfig& said, const std::string& place) {
+  const std::string list = Differences("{}: {}, written as {}").between(config, said);
+  TUTTI_CHECK(list.empty(), "{} does not describe {}:{}", place, config.name(), list);
+}
+
 void check_same_decoder(const DecoderConfig& file, const DecoderConfig& model, const std::string& path) {
-  Differences differences;
-  differences.compare("model dim", file.dim, model.dim);
-  differences.compare("vocabulary", file.vocab, model.vocab);
-  differences.compare("layers", file.layers.size(), model.layers.size());
-  differences.compare("tied embeddings", file.tied_embeddings, model.tied_embeddings);
-  if (!are_close(file.norm_eps, model.norm_eps)) differences.compare("epsilon of norms", file.norm_eps, model.norm_eps);
-  // The other layers mostly differ in the same way, so the first that differs is enough.
-  for (size_t i = 0; i < std::min(file.layers.size(), model.layers.size()) && differences.list().empty(); ++i)
-    compare_layers(i, file.layers[i], model.layers[i], differences);
-  TUTTI_CHECK(differences.list().empty(),
-              "{} describes another model than {}, which is unchanged:\n  {}\nload the weights into a model that "
-              "computes what the file says (model.path, or model.name and model.flavor)",
-              path, model.name(), joined(differences.list(), "\n  "));
+  const std::string list = Differences("{0}: {2}, the model has {1}").between(model, file);
+  TUTTI_CHECK(list.empty(),
+              "{} describes another model than {}, which is unchanged:{}\nload the weights into a model that computes "
+              "what the file says (model.path, or model.name and model.flavor)",
+              path, model.name(), list);
 }
 
 }  // namespace tutti::models

@@ -1,4 +1,7 @@
 // Whether two descriptions are of one decoder.
+//
+// Numbers are compared as f32, which GGUF files hold, and angles by the frequencies that they mean; spreads of first
+// weights and names are not compared.
 #pragma once
 
 #include <string>
@@ -7,8 +10,12 @@
 
 namespace tutti::models {
 
-// UsageError, naming `path` and listing the differences, unless the description in that file computes what `model`
-// does. Files hold numbers in f32 and angles in several forms: what is compared is what they come to.
+// UsageError, naming `path` and listing what differs, unless the description in that file is that of `model`, into which
+// its weights would be loaded.
 void check_same_decoder(const DecoderConfig& file, const DecoderConfig& model, const std::string& path);
+
+// UsageError, listing what differs, unless `said`, as read from what was written to `place`, describes the decoder
+// `config`.
+void check_described(const DecoderConfig& config, const DecoderConfig& said, const std::string& place);
 
 }  // namespace tutti::models

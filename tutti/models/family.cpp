@@ -33,6 +33,11 @@ DecoderConfig flavor_named(std::string_view family, std::string_view flavor) {
 
 DecoderConfig read_published_config(const std::string& path) {
   PublishedConfig file(path);
+  return read_published_config(file);
+}
+
+DecoderConfig read_published_config(PublishedConfig& file) {
+  const std::string& path = file.path();
   const std::optional<std::string> type = model_type_of(file);
   std::vector<std::string> known;
   for (const auto& [name, family] : family_table()) {

@@ -14,12 +14,16 @@
 namespace tutti::models {
 
 class PublishedConfig;
+class PublishedKeys;
 
 // How GGUF files hold a family.
 struct GgufArchitecture {
   std::string_view name;        // the value of general.architecture
   bool is_pair_layout = false;  // rows of queries and keys are in pair layout (io/rotary_rows.h)
   bool has_experts = false;
+  bool has_divisors = false;  // readers divide frequencies by the tensor rope_freqs.weight
+  // Whether the family reads the files; a file that llama.cpp reads as of another family is only written as that.
+  bool is_read = true;
 };
 
 struct ModelFamily {
@@ -30,7 +34,10 @@ struct ModelFamily {
   // The decoder that a config.json describes. Notes what is not computed here, and with `model` every difference from
   // it; keys that change no logit (dtypes, token ids, caches, the spread of first weights) are not read.
   DecoderConfig (*read)(PublishedConfig& file, const DecoderConfig* model);
-  // The architectures of GGUF files that the family reads.
+  // The keys of the config.json that describes a decoder of the family. Where they cannot, they describe another one,
+  // which the caller finds when it reads them (decoder_difference.h).
+  void (*write)(const DecoderConfig& config, PublishedKeys& keys);
+  // The architectures of the GGUF files of the family.
   std::vector<GgufArchitecture> gguf = {};
 };
 
@@ -56,5 +63,6 @@ DecoderConfig flavor_named(std::string_view family, std::string_view flavor);
 // name of its folder as its flavor. UsageError, naming the file and the key, for a family that is unknown here and for
 // what is not computed here; errors as PublishedConfig().
 DecoderConfig read_published_config(const std::string& file);
+DecoderConfig read_published_config(PublishedConfig& file);
 
 }  // namespace tutti::models

@@ -30,7 +30,13 @@ PublishedConfig::Value PublishedConfig::value_as(const JsonValue& json, const Va
 }
 
 PublishedConfig::PublishedConfig(const fs::path& file)
-    : path_(file.string()), document_(JsonDocument::read(path_)), text_(document_.top().find_set("text_config")) {
+    : PublishedConfig(file.string(), JsonDocument::read(file.string())) {}
+
+PublishedConfig::PublishedConfig(const std::string& name, std::string_view text)
+    : PublishedConfig(name, JsonDocument(text, {.name = name})) {}
+
+PublishedConfig::PublishedConfig(std::string path, JsonDocument document)
+    : path_(std::move(path)), document_(std::move(document)), text_(document_.top().find_set("text_config")) {
   if (text_ && !text_->is_object()) text_->fail("is {}, expected an object", text_->shown());
 }
 

@@ -27,6 +27,8 @@ class PublishedConfig {
 
   // Reads the file. UsageError and EnvironmentError as JsonDocument::read().
   explicit PublishedConfig(const std::filesystem::path& file);
+  // Reads the text; `name` stands for the file in messages.
+  PublishedConfig(const std::string& name, std::string_view text);
 
   // The key's value: that in `text_config`, where files of models with several parts have it, else that at the top.
   // Nothing when the key is missing or null.
@@ -66,6 +68,8 @@ class PublishedConfig {
   static Value value_as(const JsonValue& json, const Value& kind);
 
  private:
+  PublishedConfig(std::string path, JsonDocument document);
+
   std::string path_;
   JsonDocument document_;
   std::optional<JsonValue> text_;  // the value of text_config

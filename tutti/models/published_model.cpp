@@ -25,6 +25,7 @@ OfArchitecture family_of(const ModelFile& gguf) {
   std::vector<std::string> known;
   for (const auto& [name, family] : family_table()) {
     for (const GgufArchitecture& row : family->gguf) {
+      if (!row.is_read) continue;
       if (row.name == architecture) return {name, &row};
       known.emplace_back(row.name);
     }

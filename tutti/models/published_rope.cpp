@@ -1,6 +1,9 @@
 #include "tutti/models/published_rope.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "tutti/models/published_writer.h"
 
 namespace tutti::models {
 namespace {
@@ -106,6 +109,25 @@ bool says_theta(const std::optional<JsonValue>& angles) {
   return angles && (angles->find_set("rope_theta") || says_theta(angles->find_set("full_attention")));
 }
 
+// The llama3 scaling that divides frequencies by these numbers, which files hold in f32.
+std::optional<RopeConfig> llama3_of(const RopeConfig& divided, int64_t head_dim) {
+  const std::vector<double> expected = rope_frequencies(divided, head_dim);
+  RopeConfig rope{.type = RopeType::llama3, .theta = divided.theta};
+  rope.factor = *std::max_element(divided.divisors.begin(), divided.divisors.end());
+  // All published models have the first; small heads fit several.
+  constexpr int64_t published = 8192, most = int64_t{1} << 30;
+  std::vector<int64_t> lengths{published};
+  for (int64_t length = 1; length <= most; length *= 2) lengths.push_back(length);
+  for (const int64_t length : lengths) {
+    rope.original_positions = length;
+    const std::vector<double> got = rope_frequencies(rope, head_dim);
+    if (std::equal(got.begin(), got.end(), expected.begin(), expected.end(),
+                   [](double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }))
+      return rope;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* model) {
@@ -132,6 +154,34 @@ RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* mode
     file.refuse("rope_scaling", "not given", name_of(model->type));
   file.expect("partial_rotary_factor", 1.0, 1.0);
   return rope;
+}
+
+void write_rope(const RopeConfig& of_model, int64_t head_dim, PublishedKeys& keys) {
+  const bool is_divided = of_model.type == RopeType::plain && !of_model.divisors.empty();
+  const RopeConfig rope = is_divided ? llama3_of(of_model, head_dim).value_or(of_model) : of_model;
+  PublishedKeys angles;
+  angles.set("rope_type", name_of(rope.type));
+  if (rope.type != RopeType::plain) angles.set("factor", rope.factor);
+  if (rope.type == RopeType::llama3 || rope.type == RopeType::yarn)
+    angles.set("original_max_position_embeddings", rope.original_positions);
+  if (rope.type == RopeType::llama3) {
+    angles.set("low_freq_factor", rope.low_freq_factor);
+    angles.set("high_freq_factor", rope.high_freq_factor);
+  }
+  if (rope.type == RopeType::yarn) {
+    angles.set("beta_fast", rope.beta_fast);
+    angles.set("beta_slow", rope.beta_slow);
+    angles.set("truncate", rope.truncate);
+    if (rope.attention_factor) angles.set("attention_factor", *rope.attention_factor);
+  }
+  if (rope.type == RopeType::plain) keys.set_null("rope_scaling");
+  else keys.set("rope_scaling", angles);
+  keys.set("rope_theta", rope.theta);
+  angles.set("rope_theta", rope.theta);
+  keys.set("rope_parameters", angles);
+  if (rope.original_positions > 0)
+    keys.set("max_position_embeddings",
+             static_cast<int64_t>(std::llround(rope.factor * static_cast<double>(rope.original_positions))));
 }
 
 }  // namespace tutti::models

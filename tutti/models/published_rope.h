@@ -1,4 +1,4 @@
-// Reads how a config.json turns queries and keys.
+// Reads and writes how a config.json turns queries and keys.
 #pragma once
 
 #include "tutti/models/published_config.h"
@@ -12,5 +12,11 @@ namespace tutti::models {
 // other than default, linear, llama3 and yarn, and heads that are turned in part, are noted. `theta` is the class's
 // default of the base.
 RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* model);
+
+class PublishedKeys;
+
+// Writes all spellings. Divisors, which config.json does not have, stand there as the llama3 scaling that they are, if
+// it blends from 1 to 4 turns of a number of positions that is a power of 2. Others are not written.
+void write_rope(const RopeConfig& rope, int64_t head_dim, PublishedKeys& keys);
 
 }  // namespace tutti::models

@@ -1,6 +1,7 @@
 // Llama 3, and SmolLM2, which has its form. Source: the published configurations and weights of Meta and Hugging Face.
 #include "tutti/models/family.h"
 #include "tutti/models/published_decoder.h"
+#include "tutti/models/published_writer.h"
 
 namespace tutti::models {
 namespace {
@@ -105,9 +106,20 @@ DecoderConfig read(PublishedConfig& file, const DecoderConfig* model) {
   return config;
 }
 
+void write(const DecoderConfig& config, PublishedKeys& keys) {
+  write_decoder(kClass, config, keys);
+  const LayerConfig& layer = config.layers.front();
+  keys.set("intermediate_size", layer.feed_forward.hidden_dim);
+  keys.set("attention_bias", layer.attention.qkv_bias);
+  keys.set("mlp_bias", layer.feed_forward.bias);
+}
+
 }  // namespace
 
-TUTTI_FAMILY(llama) = {
-    .flavors = flavors, .model_types = {"llama"}, .read = read, .gguf = {{.name = "llama", .is_pair_layout = true}}};
+TUTTI_FAMILY(llama) = {.flavors = flavors,
+                       .model_types = {"llama"},
+                       .read = read,
+                       .write = write,
+                       .gguf = {{.name = "llama", .is_pair_layout = true, .has_divisors = true}}};
 
 }  // namespace tutti::models

@@ -2,6 +2,7 @@
 // Mistral AI.
 #include "tutti/models/family.h"
 #include "tutti/models/published_decoder.h"
+#include "tutti/models/published_writer.h"
 
 namespace tutti::models {
 namespace {
@@ -72,8 +73,20 @@ DecoderConfig read(PublishedConfig& file, const DecoderConfig* model) {
   return config;
 }
 
+void write(const DecoderConfig& config, PublishedKeys& keys) {
+  write_decoder(kClass, config, keys);
+  const LayerConfig& layer = config.layers.front();
+  keys.set("intermediate_size", layer.feed_forward.hidden_dim);
+  if (layer.attention.window > 0) keys.set("sliding_window", layer.attention.window);
+  else keys.set_null("sliding_window");
+}
+
 }  // namespace
 
-TUTTI_FAMILY(mistral) = {.flavors = flavors, .model_types = {"mistral"}, .read = read};
+TUTTI_FAMILY(mistral) = {.flavors = flavors,
+                         .model_types = {"mistral"},
+                         .read = read,
+                         .write = write,
+                         .gguf = {{.name = "llama", .is_pair_layout = true, .has_divisors = true, .is_read = false}}};
 
 }  // namespace tutti::models

@@ -1,6 +1,7 @@
 // Qwen2 and Qwen2.5: queries, keys and values have biases. Source: the published configurations and weights of Qwen2.5.
 #include "tutti/models/family.h"
 #include "tutti/models/published_decoder.h"
+#include "tutti/models/published_writer.h"
 
 namespace tutti::models {
 namespace {
@@ -76,8 +77,15 @@ DecoderConfig read(PublishedConfig& file, const DecoderConfig* model) {
   return config;
 }
 
+void write(const DecoderConfig& config, PublishedKeys& keys) {
+  write_decoder(kClass, config, keys);
+  keys.set("intermediate_size", config.layers.front().feed_forward.hidden_dim);
+  write_windows_from_a_layer_on(config, true, keys);
+}
+
 }  // namespace
 
-TUTTI_FAMILY(qwen2) = {.flavors = flavors, .model_types = {"qwen2"}, .read = read, .gguf = {{.name = "qwen2"}}};
+TUTTI_FAMILY(qwen2) = {
+    .flavors = flavors, .model_types = {"qwen2"}, .read = read, .write = write, .gguf = {{.name = "qwen2"}}};
 
 }  // namespace tutti::models

@@ -6,6 +6,7 @@
 #include "tutti/core/error.h"
 #include "tutti/models/family.h"
 #include "tutti/models/published_decoder.h"
+#include "tutti/models/published_writer.h"
 
 namespace tutti::models {
 namespace {
@@ -274,6 +275,34 @@ DecoderConfig read(PublishedConfig& file, const DecoderConfig* model) {
   return config;
 }
 
+// Layers without experts are listed, so that each layer has them where the list does not name it.
+void write_experts(const DecoderConfig& config, PublishedKeys& keys) {
+  std::vector<int64_t> dense;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const FeedForwardConfig& f = config.layers[i].feed_forward;
+    if (f.experts == 0) {
+      dense.push_back(static_cast<int64_t>(i));
+      keys.set("intermediate_size", f.hidden_dim);
+      continue;
+    }
+    keys.set("moe_intermediate_size", f.hidden_dim);
+    keys.set("num_experts", f.experts);
+    keys.set("num_experts_per_tok", f.active_experts);
+    keys.set("norm_topk_prob", f.route_norm);
+  }
+  keys.set("mlp_only_layers", dense);
+  keys.set("decoder_sparse_step", int64_t{1});
+}
+
+void write(const DecoderConfig& config, PublishedKeys& keys) {
+  const bool has_experts = config.has_experts();
+  write_decoder(has_experts ? kMixture : kDense, config, keys);
+  if (has_experts) write_experts(config, keys);
+  else keys.set("intermediate_size", config.layers.front().feed_forward.hidden_dim);
+  write_windows_from_a_layer_on(config, !has_experts, keys);
+  keys.set("attention_bias", false);
+}
+
 }  // namespace
 
 DecoderConfig qwen3(const DecoderSizes& sizes) {
@@ -294,6 +323,7 @@ DecoderSizes qwen3_sizes(std::string_view flavor) {
 TUTTI_FAMILY(qwen3) = {.flavors = flavors,
                        .model_types = {"qwen3", "qwen3_moe"},
                        .read = read,
+                       .write = write,
                        .gguf = {{.name = "qwen3"}, {.name = "qwen3moe", .has_experts = true}}};
 
 }  // namespace tutti::models
