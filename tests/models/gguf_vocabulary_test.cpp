@@ -1,0 +1,101 @@
+// The vocabulary of a tokenizer.json in the metadata of a GGUF file.
+#include "tutti/models/gguf_vocabulary.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temporary_folder.h"
+#include "tutti/io/bpe_model.h"
+
+namespace tutti::models {
+namespace {
+
+using tutti::testing::TemporaryFolder;
+
+// All bytes, one merge, and added tokens at both ends.
+BpeModel small_tokenizer(const std::string& pattern) {
+  BpeModel model;
+  for (int i = 0; i < 256; ++i) {
+    model.vocab.emplace_back(std::string(1, static_cast<char>(i)));
+    model.byte_ids[static_cast<size_t>(i)] = i;
+  }
+  model.vocab.emplace_back(" a");
+  model.merges = {{' ', 'a', 256}};
+  model.added_tokens = {{258, "<|end|>", true}, {260, "<tool>", false}};
+  model.split_patterns = {pattern};
+  model.eos_id = 258;
+  return model;
+}
+
+struct Written {
+  ModelMetadata metadata;
+  std::optional<std::string> missing;
+};
+Written vocabulary_of(const std::string& tokenizer, const std::string& config, int64_t vocab = 262) {
+  const TemporaryFolder folder;
+  if (!tokenizer.empty()) folder.write("tokenizer.json", tokenizer);
+  if (!config.empty()) folder.write("tokenizer_config.json", config);
+  Written written;
+  written.missing = write_gguf_vocabulary(folder.path(), vocab,
+                                          {.positions = {}, .bos_token = 7, .pad_token = 259, .eos_tokens = {5, 6}},
+                                          written.metadata);
+  return written;
+}
+
+TEST(GgufVocabulary, HasATextForEachRowOfTheEmbedding) {
+  const Written written = vocabulary_of(
+      io::tokenizer_json_of(small_tokenizer(io::kQwenSplitPattern)),
+      R"({"eos_token": {"content": "<|end|>"}, "pad_token": "<tool>", "add_bos_token": false, "chat_template": "{{ messages }}"})");
+  ASSERT_EQ(written.missing, std::nullopt) << *written.missing;
+  const ModelMetadata& m = written.metadata;
+  EXPECT_EQ(m.at("tokenizer.ggml.model").text(), "gpt2");
+  EXPECT_EQ(m.at("tokenizer.ggml.pre").text(), "qwen2");
+  const std::vector<std::string> tokens = m.at("tokenizer.ggml.tokens").texts();
+  const std::vector<int64_t> types = m.at("tokenizer.ggml.token_type").wholes();
+  ASSERT_EQ(tokens.size(), 262u);
+  ASSERT_EQ(types.size(), 262u);
+  const std::tuple<size_t, const char*, int64_t> expected[] = {
+      {'a', "a", 1},       {' ', "Ġ", 1},      {256, "Ġa", 1},      {257, "[PAD257]", 5},
+      {258, "<|end|>", 3}, {260, "<tool>", 4}, {261, "[PAD261]", 5}};
+  for (const auto& [id, text, type] : expected) {
+    EXPECT_EQ(tokens[id], text);
+    EXPECT_EQ(types[id], type) << text;
+  }
+  EXPECT_EQ(m.at("tokenizer.ggml.merges").texts(), std::vector<std::string>{"Ġ a"});
+  EXPECT_EQ(m.at("tokenizer.ggml.bos_token_id").whole(), 7);
+  EXPECT_EQ(m.at("tokenizer.ggml.eos_token_id").whole(), 258) << "the tokenizer names it";
+  EXPECT_EQ(m.at("tokenizer.ggml.padding_token_id").whole(), 260);
+  EXPECT_FALSE(m.at("tokenizer.ggml.add_bos_token").boolean());
+  EXPECT_EQ(m.at("tokenizer.chat_template").text(), "{{ messages }}");
+}
+
+TEST(GgufVocabulary, NamesTheWayInWhichTextsAreSplit) {
+  std::string llama3 = io::kQwenSplitPattern;
+  llama3.replace(llama3.find(R"(|\p{N}|)"), 7, R"(|\p{N}{1,3}|)");
+  for (const auto& [pattern, name] : std::initializer_list<std::pair<std::string, std::string>>{
+           {io::kGpt2SplitPattern, "gpt-2"}, {io::kQwenSplitPattern, "qwen2"}, {llama3, "llama-bpe"}}) {
+    const Written written = vocabulary_of(io::tokenizer_json_of(small_tokenizer(pattern)), "");
+    ASSERT_EQ(written.missing, std::nullopt) << *written.missing;
+    EXPECT_EQ(written.metadata.at("tokenizer.ggml.pre").text(), name);
+    EXPECT_EQ(written.metadata.at("tokenizer.ggml.eos_token_id").whole(), 5) << "the first that the model names";
+    EXPECT_EQ(written.metadata.at("tokenizer.ggml.padding_token_id").whole(), 259);
+  }
+}
+
+TEST(GgufVocabulary, IsMissingWithTheReason) {
+  const std::string good = io::tokenizer_json_of(small_tokenizer(io::kQwenSplitPattern));
+  const std::tuple<std::string, int64_t, const char*> cases[] = {
+      {"", 262, "has no tokenizer.json."},
+      {io::tokenizer_json_of(small_tokenizer("[a-z]+|.")), 262, "llama.cpp has no name for the way in which"},
+      {good, 260, "tokenizer.json has 261 ids, and the model's vocabulary 260."},
+      {R"({"model": {"type": "Unigram"}})", 262, "Unigram"}};
+  for (const auto& [tokenizer, vocab, reason] : cases) {
+    const Written written = vocabulary_of(tokenizer, "", vocab);
+    ASSERT_TRUE(written.missing.has_value());
+    EXPECT_NE(written.missing->find(reason), std::string::npos) << *written.missing;
+    EXPECT_EQ(written.metadata.size(), 1u);
+    EXPECT_EQ(written.metadata.at("tokenizer.ggml.model").text(), "none");
+  }
+}
+
+}  // namespace
+}  // namespace tutti::models

@@ -1,0 +1,70 @@
+#include <algorithm>
+
+#include "tutti/models/gguf_decoder.h"
+
+namespace tutti::models {
+namespace {
+
+// The keys "<architecture>.<name>" in the types that llama.cpp reads.
+class KeyWriter {
+ public:
+  KeyWriter(std::string_view architecture, ModelMetadata& metadata) : metadata_(metadata), prefix_(architecture) {}
+  void whole(std::string_view name, int64_t value) { metadata_.set(full(name), static_cast<uint32_t>(value)); }
+  void number(std::string_view name, double value) { metadata_.set(full(name), static_cast<float>(value)); }
+  void text(std::string_view name, std::string value) { metadata_.set(full(name), std::move(value)); }
+
+ private:
+  std::string full(std::string_view name) const { return fmt::format("{}.{}", prefix_, name); }
+
+  ModelMetadata& metadata_;
+  std::string prefix_;
+};
+
+void write_rope_keys(const RopeConfig& rope, KeyWriter& keys) {
+  keys.number("rope.freq_base", rope.theta);
+  if (rope.type != RopeType::linear && rope.type != RopeType::yarn) return;  // llama3 stands in rope_freqs.weight
+  keys.text("rope.scaling.type", name_of(rope.type));
+  keys.number("rope.scaling.factor", rope.factor);
+  if (rope.type == RopeType::linear) return;
+  keys.whole("rope.scaling.original_context_length", rope.original_positions);
+  keys.number("rope.scaling.yarn_beta_fast", rope.beta_fast);
+  keys.number("rope.scaling.yarn_beta_slow", rope.beta_slow);
+}
+
+}  // namespace
+
+void write_gguf_decoder(const DecoderConfig& config, const GgufArchitecture& architecture, int64_t positions,
+                        ModelMetadata& metadata) {
+  KeyWriter keys(architecture.name, metadata);
+  const auto with_experts = std::find_if(config.layers.begin(), config.layers.end(),
+                                         [](const LayerConfig& layer) { return layer.feed_forward.experts > 0; });
+  const AttentionConfig& a = config.layers.front().attention;
+  const FeedForwardConfig& f = (architecture.has_experts ? *with_experts : config.layers.front()).feed_forward;
+  keys.whole("vocab_size", config.vocab);
+  keys.whole("context_length", positions);
+  keys.whole("embedding_length", config.dim);
+  keys.whole("block_count", std::ssize(config.layers));
+  keys.whole("attention.head_count", a.heads);
+  keys.whole("attention.head_count_kv", a.kv_heads);
+  keys.whole("attention.key_length", a.head_dim);
+  keys.whole("attention.value_length", a.head_dim);
+  keys.number("attention.layer_norm_rms_epsilon", config.norm_eps);
+  keys.whole("rope.dimension_count", a.head_dim);
+  write_rope_keys(a.rope, keys);
+  if (!architecture.has_experts) return keys.whole("feed_forward_length", f.hidden_dim);
+  keys.whole("expert_count", f.experts);
+  keys.whole("expert_used_count", f.active_experts);
+  keys.whole("expert_feed_forward_length", f.hidden_dim);
+}
+
+std::vector<float> gguf_divisors(const DecoderConfig& config, const GgufArchitecture& architecture) {
+  const AttentionConfig& a = config.layers.front().attention;
+  if (!architecture.has_divisors || (a.rope.type != RopeType::llama3 && a.rope.divisors.empty())) return {};
+  const std::vector<double> scaled = rope_frequencies(a.rope, a.head_dim);
+  const std::vector<double> plain = rope_frequencies({.theta = a.rope.theta}, a.head_dim);
+  std::vector<float> divisors;
+  for (size_t i = 0; i < plain.size(); ++i) divisors.push_back(static_cast<float>(plain[i] / scaled[i]));
+  return divisors;
+}
+
+}  // namespace tutti::models

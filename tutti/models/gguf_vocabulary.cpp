@@ -1,0 +1,142 @@
+#include "tutti/models/gguf_vocabulary.h"
+
+#include <algorithm>
+
+#include "tutti/core/error.h"
+#include "tutti/io/bpe_model.h"
+#include "tutti/io/byte_alphabet.h"
+#include "tutti/runtime/json_document.h"
+
+namespace tutti::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum TokenType : int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
+
+constexpr size_t kMostBytes = size_t{1} << 30;
+
+std::string text_in(const fs::path& file) {
+  return fs::exists(file) ? read_regular_file(file.string(), kMostBytes) : std::string();
+}
+
+// The pattern of Llama 3 takes up to three digits together, that of Qwen 2 one.
+std::string llama3_pattern() {
+  std::string pattern = io::kQwenSplitPattern;
+  const std::string digit = R"(|\p{N}|)";
+  return pattern.replace(pattern.find(digit), digit.size(), R"(|\p{N}{1,3}|)");
+}
+
+// llama.cpp's name of a way to split texts.
+std::optional<std::string> name_of_patterns(const BpeModel& model) {
+  if (model.split_patterns.size() != 1) return std::nullopt;
+  const std::string& pattern = model.split_patterns[0];
+  if (pattern == io::kGpt2SplitPattern) return "gpt-2";
+  if (pattern == io::kQwenSplitPattern) return "qwen2";
+  if (pattern == llama3_pattern()) return "llama-bpe";
+  return std::nullopt;
+}
+
+struct Tokens {
+  std::vector<std::string> texts;
+  std::vector<int32_t> types;
+};
+
+// Ids that nothing gives a text get one, as readers need a text for each row of the embedding.
+Tokens tokens_of(const BpeModel& model, int64_t vocab) {
+  Tokens all;
+  for (int64_t id = 0; id < vocab; ++id) {
+    const bool is_known = id < std::ssize(model.vocab) && model.vocab[static_cast<size_t>(id)];
+    all.texts.push_back(is_known ? io::to_byte_alphabet(*model.vocab[static_cast<size_t>(id)])
+                                 : fmt::format("[PAD{}]", id));
+    all.types.push_back(is_known ? kNormal : kUnused);
+  }
+  for (const AddedToken& token : model.added_tokens) {
+    const bool is_marker = token.content.starts_with("<|") && token.content.ends_with("|>");
+    const auto at = static_cast<size_t>(token.id);
+    all.texts[at] = token.content;
+    all.types[at] = token.special || is_marker ? kControl : kUserDefined;
+  }
+  return all;
+}
+
+std::vector<std::string> merges_of(const BpeModel& model) {
+  const auto text = [&](int32_t id) { return io::to_byte_alphabet(*model.vocab[static_cast<size_t>(id)]); };
+  std::vector<std::string> merges;
+  for (const io::BpeMerge& merge : model.merges)
+    merges.push_back(fmt::format("{} {}", text(merge.left), text(merge.right)));
+  return merges;
+}
+
+int64_t ids_of_tokens(const BpeModel& model) {
+  int64_t most = std::ssize(model.vocab);
+  for (const AddedToken& token : model.added_tokens) most = std::max<int64_t>(most, token.id + 1);
+  return most;
+}
+
+void set_id(const char* token, const std::optional<int64_t>& id, ModelMetadata& metadata) {
+  if (id) metadata.set(fmt::format("tokenizer.ggml.{}_token_id", token), static_cast<uint32_t>(*id));
+}
+
+// The id of the token under this key: its text, or an object with that.
+std::optional<int64_t> id_under(const char* key, const JsonValue& config, const BpeModel& model) {
+  const std::optional<JsonValue> token = config.find_set(key);
+  if (!token) return std::nullopt;
+  const std::string_view text = token->is_object() ? token->at("content").text() : token->text();
+  for (const AddedToken& added : model.added_tokens) {
+    if (added.content == text) return added.id;
+  }
+  return std::nullopt;
+}
+
+// The model's tokens, with those that tokenizer_config.json names: the model may name several ends.
+void write_ids(const BpeModel& model, const JsonValue& config, const PublishedFacts& facts, ModelMetadata& metadata) {
+  std::optional<int64_t> bos = facts.bos_token, eos, pad = facts.pad_token;
+  if (!facts.eos_tokens.empty()) eos = facts.eos_tokens.front();
+  else if (model.eos_id) eos = *model.eos_id;
+  for (const auto& [key, id] : {std::pair{"bos_token", &bos}, {"eos_token", &eos}, {"pad_token", &pad}}) {
+    if (const std::optional<int64_t> named = id_under(key, config, model)) *id = named;
+  }
+  set_id("bos", bos, metadata), set_id("eos", eos, metadata), set_id("padding", pad, metadata);
+}
+
+// What tokenizer_config.json says about conversations, and the template that may stand beside it.
+void write_conversation(const std::string& in_file, const JsonValue& config, ModelMetadata& metadata) {
+  if (!in_file.empty()) metadata.set("tokenizer.chat_template", in_file);
+  if (const auto adds = config.find_set("add_bos_token"); adds && adds->is_boolean())
+    metadata.set("tokenizer.ggml.add_bos_token", adds->boolean());
+  const auto of_config = config.find_set("chat_template");
+  if (in_file.empty() && of_config && of_config->is_text())
+    metadata.set("tokenizer.chat_template", of_config->string());
+}
+
+}  // namespace
+
+std::optional<std::string> write_gguf_vocabulary(const fs::path& folder, int64_t vocab, const PublishedFacts& facts,
+                                                 ModelMetadata& metadata) {
+  metadata.set("tokenizer.ggml.model", "none");
+  const fs::path file = folder / "tokenizer.json";
+  if (!fs::exists(file)) return fmt::format("{} has no tokenizer.json.", folder.string());
+  try {
+    const std::string config = text_in(folder / "tokenizer_config.json");
+    const BpeModel model = io::parse_tokenizer_json(text_in(file), config, file.string());
+    const std::optional<std::string> pre = name_of_patterns(model);
+    if (!pre) return fmt::format("llama.cpp has no name for the way in which {} splits texts.", file.string());
+    if (ids_of_tokens(model) > vocab)
+      return fmt::format("{} has {} ids, and the model's vocabulary {}.", file.string(), ids_of_tokens(model), vocab);
+    Tokens tokens = tokens_of(model, vocab);
+    const JsonDocument document(config.empty() ? "{}" : config, {.name = (folder / "tokenizer_config.json").string()});
+    metadata.set("tokenizer.ggml.model", "gpt2");  // byte-level BPE
+    metadata.set("tokenizer.ggml.pre", *pre);
+    metadata.set("tokenizer.ggml.tokens", std::move(tokens.texts));
+    metadata.set("tokenizer.ggml.token_type", tokens.types);
+    metadata.set("tokenizer.ggml.merges", merges_of(model));
+    write_ids(model, document.top(), facts, metadata);
+    write_conversation(text_in(folder / "chat_template.jinja"), document.top(), metadata);
+  } catch (const UsageError& error) {
+    return fmt::format("{}.", error.what());
+  }
+  return std::nullopt;
+}
+
+}  // namespace tutti::models

@@ -1,0 +1,206 @@
+#include "tutti/models/published_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tutti/core/error.h"
+#include "tutti/models/published_writer.h"
+#include "tutti/models/weight_source.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/copy.h"
+#include "tutti/runtime/atomic_file.h"
+#include "tutti/runtime/json_writer.h"
+
+namespace tutti::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCopied[] = {"tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "special_tokens_map.json",
+                                   "added_tokens.json",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "vocab.txt",
+                                   "tokenizer.model",
+                                   "chat_template.jinja",
+                                   "chat_template.json",
+                                   "generation_config.json"};
+
+// A folder under a temporary name beside its place, which is removed unless it gets there.
+class NewFolder {
+ public:
+  explicit NewFolder(fs::path place) : place_(std::move(place)) {
+    if (!place_.has_filename()) place_ = place_.parent_path();
+    TUTTI_CHECK(!fs::exists(fs::symlink_status(place_)), "{} exists; name a new folder", place_.string());
+    path_ = place_.parent_path() / fmt::format(".{}.tmp-{}", place_.filename().string(), getpid());
+    std::error_code error;
+    const bool is_new = fs::create_directory(path_, error);
+    TUTTI_CHECK_ENV(is_new, "cannot make the folder {}: {}", path_.string(),
+                    error ? error.message() : "it exists, and may be deleted");
+  }
+  ~NewFolder() {
+    std::error_code ignored;
+    if (!is_done_) fs::remove_all(path_, ignored);
+  }
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  void commit() {
+    TUTTI_CHECK(!fs::exists(fs::symlink_status(place_)), "{} has come into being meanwhile; name a new folder",
+                place_.string());
+    std::error_code error;
+    fs::rename(path_, place_, error);
+    TUTTI_CHECK_ENV(!error, "cannot rename {} to {}: {}", path_.string(), place_.string(), error.message());
+    is_done_ = true;
+  }
+
+ private:
+  fs::path place_, path_;
+  bool is_done_ = false;
+};
+
+// A tensor of the folder.
+struct Planned {
+  ModelTensor entry;
+  const SourceWeight* weight;
+  int64_t expert = -1;  // -1: the whole weight
+
+  int64_t nbytes() const { return numel_of(entry.sizes) * itemsize(entry.dtype); }
+};
+
+// Whether bf16 or f16 holds all values of the norms, biases and routers, which come from f32.
+bool fits_all_small(const WeightSource& source, DType dtype) {
+  return std::all_of(source.weights().begin(), source.weights().end(), [&](const SourceWeight& weight) {
+    if (!weight.is_f32_in_gguf()) return true;
+    const Tensor values = to_contiguous(source.values(weight));
+    const Tensor back = to_contiguous(cast(cast(values, dtype), values.dtype()));
+    const auto* a = static_cast<const char*>(values.raw_data());
+    return std::equal(a, a + values.nbytes(), static_cast<const char*>(back.raw_data()));
+  });
+}
+
+class FolderPlan {
+ public:
+  FolderPlan(const WeightSource& source, const std::optional<BlockFormat>& type) : source_(source) {
+    if (type) {
+      dtype_ = row_of(*type).dtype;
+      TUTTI_CHECK(dtype_.has_value(), "{} is no type of safetensors files; expected f32, bf16 or f16", name_of(*type));
+    }
+    main_ = dtype_.value_or(source.main_dtype());
+    narrows_ = !dtype_ && source.folder().empty() && main_ != DType::f32 && fits_all_small(source, main_);
+    for (const SourceWeight& weight : source.weights()) add(weight);
+  }
+  DType main_dtype() const { return main_; }
+  const std::vector<Planned>& tensors() const { return tensors_; }
+  int64_t nbytes() const {
+    int64_t sum = 0;
+    for (const Planned& tensor : tensors_) sum += tensor.nbytes();
+    return sum;
+  }
+  // The tensors of each file, consecutive ones of at most `most` bytes together.
+  std::vector<std::vector<const Planned*>> files(int64_t most) const {
+    std::vector<std::vector<const Planned*>> files(1);
+    int64_t sum = 0;
+    for (const Planned& tensor : tensors_) {
+      if (!files.back().empty() && sum + tensor.nbytes() > most) files.emplace_back(), sum = 0;
+      files.back().push_back(&tensor), sum += tensor.nbytes();
+    }
+    return files;
+  }
+
+ private:
+  void add(const SourceWeight& weight) {
+    DType dtype = dtype_.value_or(weight.dtype);
+    if (narrows_ && weight.is_f32_in_gguf()) dtype = main_;
+    if (!weight.holds_experts())
+      return tensors_.push_back({{.name = weight.name, .sizes = weight.sizes, .dtype = dtype}, &weight});
+    for (int64_t e = 0; e < weight.sizes[0]; ++e)
+      tensors_.push_back({{.name = nn::published_expert_name(weight.name, e),
+                           .sizes = {weight.sizes[1], weight.sizes[2]},
+                           .dtype = dtype},
+                          &weight,
+                          e});
+  }
+
+  const WeightSource& source_;
+  std::optional<DType> dtype_;
+  DType main_ = DType::f32;
+  bool narrows_ = false;
+  std::vector<Planned> tensors_;
+};
+
+void write_file(const WeightSource& source, const std::vector<const Planned*>& tensors, const fs::path& path) {
+  std::map<std::string_view, const Planned*> by_name;
+  std::vector<ModelTensor> entries;
+  for (const Planned* tensor : tensors) {
+    by_name.emplace(tensor->entry.name, tensor);
+    entries.push_back(tensor->entry);
+  }
+  ModelMetadata metadata;
+  metadata.set("format", "pt");  // transformers refuses files without it
+  const auto writer = create_model_file(path, "safetensors", std::move(entries), std::move(metadata));
+  for (const ModelTensor& entry : writer->entries()) {
+    const Planned& tensor = *by_name.at(entry.name);
+    const Tensor values =
+        tensor.expert < 0 ? source.values(*tensor.weight) : source.values_of_expert(*tensor.weight, tensor.expert);
+    writer->write(entry.name, converted_weight(entry.name, values, entry.dtype));
+  }
+  writer->commit();
+}
+
+int64_t write_files(const WeightSource& source, const FolderPlan& plan, int64_t most, const fs::path& folder) {
+  const auto files = plan.files(most);
+  if (files.size() == 1) return write_file(source, files[0], folder / "model.safetensors"), 1;
+  JsonWriter index(2);
+  index.object().key("metadata").object().member("total_size", plan.nbytes()).end().key("weight_map").object();
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+    write_file(source, files[i], folder / name);
+    for (const Planned* tensor : files[i]) index.member(tensor->entry.name, name);
+  }
+  write_file_atomically((folder / "model.safetensors.index.json").string(), index.end().end().take() + "\n");
+  return std::ssize(files);
+}
+
+// The tokenizer of the model: what is copied, or what is missing.
+void copy_beside(const WeightSource& source, const fs::path& folder, WrittenModel& written) {
+  bool has_tokenizer = false;
+  for (const char* name : kCopied) {
+    const fs::path file = source.folder() / name;
+    if (source.folder().empty() || !fs::is_regular_file(file)) continue;
+    fs::copy_file(file, folder / name);
+    const std::string_view copied = name;
+    has_tokenizer = has_tokenizer || copied == "tokenizer.json" || copied == "vocab.json" ||
+                    copied == "tokenizer.model" || copied == "vocab.txt";
+  }
+  if (!has_tokenizer)
+    written.notes.push_back(source.folder().empty()
+                                ? "The folder has no tokenizer: that of a GGUF file is not converted."
+                                : "The folder has no tokenizer, as the source has none.");
+}
+
+}  // namespace
+
+WrittenModel write_published_folder(const PublishedModel& model, const fs::path& folder, const WriteOptions& options) {
+  TUTTI_CHECK(options.shard_nbytes > 0, "files of at most {} bytes; expected at least 1", options.shard_nbytes);
+  const WeightSource source(model);
+  const FolderPlan plan(source, options.type);
+  const std::string config = published_config_json(source.config(), plan.main_dtype(), source.facts());
+  NewFolder made(folder);
+  write_file_atomically((made.path() / "config.json").string(), config);
+  WrittenModel written{.tensors = std::ssize(plan.tensors()),
+                       .parameters = parameter_count(source.config()),
+                       .source_nbytes = source.nbytes(),
+                       .nbytes = plan.nbytes()};
+  copy_beside(source, made.path(), written);
+  written.files = write_files(source, plan, options.shard_nbytes, made.path());
+  made.commit();
+  return written;
+}
+
+}  // namespace tutti::models
