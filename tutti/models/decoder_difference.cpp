@@ -47,8 +47,7 @@ class Differences {
     compare(in("biases of q, k and v"), a.qkv_bias, b.qkv_bias);
     compare(in("bias of the output of attention"), a.output_bias, b.output_bias);
     compare(in("norms of query and key heads"), a.query_key_norms, b.query_key_norms);
-    if (a.head_dim == b.head_dim && !has_angles_of(a, b))
-      note(in("rotary angles"), angles_text(a), angles_text(b));
+    if (a.head_dim == b.head_dim && !has_angles_of(a, b)) note(in("rotary angles"), angles_text(a), angles_text(b));
     const FeedForwardConfig &f = model.feed_forward, &g = said.feed_forward;
     compare(in("hidden features"), f.hidden_dim, g.hidden_dim);
     compare(in("biases of the feed-forward"), f.bias, g.bias);

@@ -10,8 +10,8 @@
 
 namespace tutti::models {
 
-// UsageError, naming `path` and listing what differs, unless the description in that file is that of `model`, into which
-// its weights would be loaded.
+// UsageError, naming `path` and listing what differs, unless the description in that file is that of `model`, into
+// which its weights would be loaded.
 void check_same_decoder(const DecoderConfig& file, const DecoderConfig& model, const std::string& path);
 
 // UsageError, listing what differs, unless `said`, as read from what was written to `place`, describes the decoder

@@ -10,7 +10,7 @@
 #include "tutti/models/family.h"
 #include "tutti/models/gguf_decoder.h"
 #include "tutti/models/gguf_names.h"
-#include "tutti/models/gguf_vocabulary.h"
+#include "tutti/models/gguf_vocabulary_writer.h"
 #include "tutti/models/weight_source.h"
 #include "tutti/ops/copy.h"
 

@@ -1,5 +1,5 @@
 // The vocabulary of a tokenizer.json in the metadata of a GGUF file.
-#include "tutti/models/gguf_vocabulary.h"
+#include "tutti/models/gguf_vocabulary_writer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/models/gguf_vocabulary.h"
+#include "tutti/models/gguf_vocabulary_writer.h"
 
 #include <algorithm>
 
