@@ -2,29 +2,16 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/cli/support/published.h"
 #include "tests/cli/support/tiny_run.h"
 
 namespace tutti::test {
 namespace {
 
-// tiny-tp4 of the family llama.
-constexpr const char* kConfig =
-    R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 8,
-  "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 512, "vocab_size": 2048, "tie_word_embeddings": true, "rms_norm_eps": 1e-06,
-  "rope_theta": 1000000, "max_position_embeddings": 512})";
-
 struct PublishedModels : testing::Test {
   PublishedModels() {
     write_tiny_run(work);
-    const Output first = work.tutti(
-        "train run.toml --model.name=llama --model.flavor=tiny-tp4 --training.steps=2 --run.name=first "
-        "--data.tokenizer=tokenizer");
-    EXPECT_EQ(first.status, 0) << first.err;
-    std::filesystem::create_directory(work.folder() / "published");
-    EXPECT_EQ(work.tutti("checkpoint export runs/first published/model.safetensors").status, 0);
-    for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
-      std::filesystem::copy_file(work.folder() / "tokenizer" / file, work.folder() / "published" / file);
-    work.write("published/config.json", kConfig);
+    write_published_decoder(work);
   }
   const Workplace work;
 };
@@ -98,6 +85,17 @@ TEST_F(PublishedModels, TrainTheSameOnEveryLayout) {
   const Output nowhere = work.tutti("train run.toml --model.path=nowhere --run.name=nowhere");
   EXPECT_NE(nowhere.status, 0);
   EXPECT_NE(nowhere.err.find("nowhere"), std::string::npos) << nowhere.err;
+}
+
+TEST_F(PublishedModels, EmbedGivesEachTextAVectorOfUnitLength) {
+  write_published_encoder(work);
+  const Output two = work.tutti("embed encoder 'a text' 'another text'"),
+               again = work.tutti("embed encoder 'another text' 'a text'"),
+               cosines = work.tutti("embed encoder 'a text' 'a text' --similarity");
+  EXPECT_EQ(two.status, 0) << two.err;
+  const size_t line = two.out.find('\n');
+  EXPECT_EQ(again.out, two.out.substr(line + 1) + two.out.substr(0, line + 1));
+  EXPECT_EQ(cosines.out, " 1.0000 1.0000\n 1.0000 1.0000\n");
 }
 
 TEST_F(PublishedModels, EmbedSaysWhatItNeeds) {

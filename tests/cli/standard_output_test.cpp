@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/cli/support/program.h"
+#include "tests/cli/support/published.h"
 #include "tests/cli/support/tiny_run.h"
 #include "tutti/diagnose/flight_recorder.h"
 
@@ -17,6 +18,9 @@ const std::map<std::string, std::string> kCalls = {
     {"plan", "run.toml"},
     {"launch", "-n 2 -- echo result"},
     {"generate", "runs/run --max-tokens 2"},
+    {"eval", "published --data data"},
+    {"embed", "encoder text"},
+    {"convert", "published model.gguf"},
     {"tokenizer encode", "byte text"},
     {"tokenizer decode", "byte 104"},
     {"checkpoint ls", "runs/run"},
@@ -80,6 +84,8 @@ void expect_refused(const Workplace& work, const std::string& call, int status) 
 struct FullOutput : testing::Test {
   FullOutput() {
     write_tiny_run(work);
+    write_published_decoder(work);
+    write_published_encoder(work);
     const Output trained = work.tutti("train run.toml --quiet --profiler.enable=true");
     EXPECT_EQ(trained.status, 0) << trained.err;
     comm::FlightRecorder({.rank = 0, .world_size = 1, .prefix = (work.folder() / "flight_").string()}).dump("test");

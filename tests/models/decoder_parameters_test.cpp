@@ -12,7 +12,7 @@ namespace {
 
 TEST(DecoderParameters, AreThoseOfTheModule) {
   for (const std::string& name : family_cases("config.json")) {
-    const DecoderConfig config = read_published_config((kFamilies / name / "config.json").string());
+    const DecoderConfig config = read_published_config((families_folder() / name / "config.json").string());
     const Decoder model(config, 8);
     const std::vector<DecoderParameter> list = decoder_parameters(config);
     size_t i = 0;

@@ -63,7 +63,7 @@ bool has_gguf(const std::string& name) {
 
 class ConvertedModels : public ::testing::TestWithParam<std::string> {
  protected:
-  fs::path source() const { return kFamilies / GetParam(); }
+  fs::path source() const { return families_folder() / GetParam(); }
   const TemporaryFolder work_;
 };
 INSTANTIATE_TEST_SUITE_P(, ConvertedModels, ::testing::ValuesIn(family_cases("config.json")), name_of_case);
@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(, ConvertedGguf, ::testing::ValuesIn(family_cases("mode
 // llama.cpp's converter wrote the files that are read here.
 TEST_P(ConvertedGguf, AreTheSameAfterTheWayToAFolderAndBack) {
   const TemporaryFolder work;
-  const fs::path source = kFamilies / GetParam() / "model.gguf";
+  const fs::path source = families_folder() / GetParam() / "model.gguf";
   write_published_folder(PublishedModel(source), work / "folder");
   write_published_gguf(PublishedModel(work / "folder"), work / "back.gguf");
   const ModelFile got(work / "back.gguf"), expected(source);
@@ -141,7 +141,7 @@ TEST_P(ConvertedGguf, AreTheSameAfterTheWayToAFolderAndBack) {
 
 TEST_P(ConvertedGguf, AreTheSameBytesAsGguf) {
   const TemporaryFolder work;
-  const fs::path source = kFamilies / GetParam() / "model.gguf";
+  const fs::path source = families_folder() / GetParam() / "model.gguf";
   write_published_gguf(PublishedModel(source), work / "copy.gguf");
   expect_same_file(ModelFile(work / "copy.gguf"), ModelFile(source));
 }
@@ -281,19 +281,19 @@ TEST(ModelConversion, IsRefusedWithTheReason) {
       else write_published_folder(PublishedModel(source), work / target);
     });
   };
-  EXPECT_EQ(told(kFamilies / "mistral-window", "model.gguf"),
+  EXPECT_EQ(told(families_folder() / "mistral-window", "model.gguf"),
             "a GGUF file of the architecture llama does not describe mistral mistral-window:\n"
             "  layer 0, window of keys: 11, written as 0\n"
             "  layer 1, window of keys: 11, written as 0\n"
             "  layer 2, window of keys: 11, written as 0");
-  EXPECT_NE(told(kFamilies / "qwen3_moe-mixed", "model.gguf").find("layer 0, experts: 0, written as 5"),
+  EXPECT_NE(told(families_folder() / "qwen3_moe-mixed", "model.gguf").find("layer 0, experts: 0, written as 5"),
             std::string::npos);
-  EXPECT_NE(told(kFamilies / "llama-yarn-mscale", "model.gguf").find("rotary angles: base 10000, yarn by "),
+  EXPECT_NE(told(families_folder() / "llama-yarn-mscale", "model.gguf").find("rotary angles: base 10000, yarn by "),
             std::string::npos);
   work.write("there.gguf", "");
   work.write("there/file", "");
-  EXPECT_EQ(told(kFamilies / "llama", "there.gguf"), (work / "there.gguf") + " exists; name a new file");
-  EXPECT_EQ(told(kFamilies / "llama", "there"), (work / "there") + " exists; name a new folder");
+  EXPECT_EQ(told(families_folder() / "llama", "there.gguf"), (work / "there.gguf") + " exists; name a new file");
+  EXPECT_EQ(told(families_folder() / "llama", "there"), (work / "there") + " exists; name a new folder");
   DecoderConfig config = flavor_named("llama", "tiny");
   write_first_weights(config, DType::f32, work / "model");
   config.layers.resize(1), config.layers[0].feed_forward.hidden_dim = 65, config.layers[0].attention.qkv_bias = true;

@@ -39,15 +39,15 @@ class WrittenConfigs : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(, WrittenConfigs, ::testing::ValuesIn(family_cases("config.json")), name_of_case);
 
 TEST_P(WrittenConfigs, AreReadAsTheDecoderThatTheyDescribe) {
-  const DecoderConfig config = read_published_config((kFamilies / GetParam() / "config.json").string());
+  const DecoderConfig config = read_published_config((families_folder() / GetParam() / "config.json").string());
   expect_same(read_text(published_config_json(config, DType::f32)), config);
 }
 
 // A GGUF file has epsilon in f32 and divisors in the place of llama3 scaling.
 TEST(PublishedWriter, WritesTheNumbersThatGgufFilesMean) {
-  const PublishedModel gguf(kFamilies / "llama-llama3" / "model.gguf");
+  const PublishedModel gguf(families_folder() / "llama-llama3" / "model.gguf");
   const DecoderConfig written = read_text(published_config_json(gguf.config(), DType::f32));
-  const DecoderConfig meant = read_published_config((kFamilies / "llama-llama3" / "config.json").string());
+  const DecoderConfig meant = read_published_config((families_folder() / "llama-llama3" / "config.json").string());
   EXPECT_EQ(written.norm_eps, meant.norm_eps);
   EXPECT_EQ(written.layers, meant.layers);
 }

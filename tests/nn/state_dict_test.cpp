@@ -4,7 +4,6 @@
 
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
-#include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
 #include "tutti/io/model_file.h"
 #include "tutti/io/safetensors_shards.h"
@@ -186,8 +185,7 @@ TEST(StateDict, GgufFilesAreLoadedAndTheirBlocksDecoded) {
   const std::vector<ModelTensor> entries = {{.name = "weight", .sizes = {3, 64}, .blocks = BlockFormat::q8_0},
                                             {.name = "bias", .sizes = {3}, .dtype = DType::f16}};
   const auto writer = create_model_file(folder / "model.gguf", "gguf", entries);
-  writer->write("weight", from.weight.master());
-  writer->write("bias", from.bias.master());
+  for (const auto& [name, tensor] : from.state_dict()) writer->write(name, tensor);
   writer->commit();
   EXPECT_TRUE(load(to, folder.path()).empty());
   EXPECT_EQ(values(to.weight), values(ModelFile(folder / "model.gguf").tensor("weight")));
