@@ -24,7 +24,7 @@ TEST(Convert, WritesAGgufFileAndAFolderOfIt) {
   EXPECT_EQ(back.out,
             "{\"source\":\"model.gguf\",\"target\":\"folder\",\"model\":\"qwen3 model.gguf\",\"from\":\"gguf\",\"to\":"
             "\"hf\",\"tensors\":75,\"parameters\":9663,\"source_nbytes\":20122,\"target_nbytes\":19326,\"files\":1,"
-            "\"notes\":[\"The folder has no tokenizer: that of a GGUF file is not converted.\"]}\n");
+            "\"notes\":[\"The folder has no tokenizer, as the source has none.\"]}\n");
   const std::string list = work.tutti("checkpoint ls folder --digest").out;
   EXPECT_EQ(list, work.tutti(fmt::format("checkpoint ls {}/qwen3_moe --digest", kFamilies)).out);
 }

@@ -90,8 +90,8 @@ TEST(PublishedWriter, RefusesADecoderThatTheKeysOfItsFamilyDoNotDescribe) {
                       for (LayerConfig& layer : c.layers) layer.attention.rope.divisors = {1, 1, 1, 1, 2, 1, 3, 1};
                     }),
             "a config.json of the family llama does not describe llama tiny:\n"
-            "  layer 0, rotary angles: base 1000000, divided by 1 1 1 1 2 1 3 1; written as base 1000000\n"
-            "  layer 1, rotary angles: base 1000000, divided by 1 1 1 1 2 1 3 1; written as base 1000000");
+            "  layer 0, rotary angles: base 1000000, divided by 1 1 1 1 2 1 3 1, written as base 1000000\n"
+            "  layer 1, rotary angles: base 1000000, divided by 1 1 1 1 2 1 3 1, written as base 1000000");
 }
 
 }  // namespace

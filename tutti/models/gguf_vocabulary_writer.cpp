@@ -20,20 +20,14 @@ std::string text_in(const fs::path& file) {
   return fs::exists(file) ? read_regular_file(file.string(), kMostBytes) : std::string();
 }
 
-// The pattern of Llama 3 takes up to three digits together, that of Qwen 2 one.
-std::string llama3_pattern() {
-  std::string pattern = io::kQwenSplitPattern;
-  const std::string digit = R"(|\p{N}|)";
-  return pattern.replace(pattern.find(digit), digit.size(), R"(|\p{N}{1,3}|)");
-}
-
 // llama.cpp's name of a way to split texts.
 std::optional<std::string> name_of_patterns(const BpeModel& model) {
-  if (model.split_patterns.size() != 1) return std::nullopt;
-  const std::string& pattern = model.split_patterns[0];
-  if (pattern == io::kGpt2SplitPattern) return "gpt-2";
-  if (pattern == io::kQwenSplitPattern) return "qwen2";
-  if (pattern == llama3_pattern()) return "llama-bpe";
+  const std::vector<std::string>& patterns = model.split_patterns;
+  if (model.prefix_space_after) return std::nullopt;
+  if (patterns == std::vector<std::string>{io::kGpt2SplitPattern}) return "gpt-2";
+  if (patterns == std::vector<std::string>{io::kDigitPattern, io::kGpt2SplitPattern}) return "smollm";
+  if (patterns == std::vector<std::string>{io::kQwenSplitPattern}) return "qwen2";
+  if (patterns == std::vector<std::string>{io::kLlama3SplitPattern}) return "llama-bpe";
   return std::nullopt;
 }
 

@@ -6,6 +6,9 @@
 #include <map>
 
 #include "tutti/core/error.h"
+#include "tutti/io/bpe_tokenizer.h"
+#include "tutti/io/gguf_vocabulary.h"
+#include "tutti/io/model_file.h"
 #include "tutti/models/published_writer.h"
 #include "tutti/models/weight_source.h"
 #include "tutti/ops/cast.h"
@@ -167,21 +170,37 @@ int64_t write_files(const WeightSource& source, const FolderPlan& plan, int64_t 
   return std::ssize(files);
 }
 
-// The tokenizer of the model: what is copied, or what is missing.
-void copy_beside(const WeightSource& source, const fs::path& folder, WrittenModel& written) {
+// Writes the vocabulary of a GGUF file as tokenizer.json. Returns why there is none, as a sentence.
+std::optional<std::string> write_tokenizer_of_gguf(const ModelFile& file, const fs::path& folder) {
+  if (!file.metadata().contains("tokenizer.ggml.tokens")) return "The folder has no tokenizer, as the source has none.";
+  try {
+    const auto tokenizer = tokenizer_of_gguf(read_gguf_vocabulary(file.metadata()), file.path());
+    const auto* bpe = dynamic_cast<const BpeTokenizer*>(tokenizer.get());
+    if (bpe == nullptr) return fmt::format("The folder has no tokenizer: {} is not written.", tokenizer->name());
+    bpe->save_with_markers(folder.string());
+  } catch (const UsageError& error) {
+    return fmt::format("The folder has no tokenizer: {}.", error.what());
+  }
+  return std::nullopt;
+}
+
+// Writes the tokenizer of the model beside it, or notes that there is none.
+void write_beside(const PublishedModel& model, const WeightSource& source, const fs::path& folder,
+                  WrittenModel& written) {
+  if (source.folder().empty()) {
+    if (auto note = write_tokenizer_of_gguf(model.file(), folder)) written.notes.push_back(std::move(*note));
+    return;
+  }
   bool has_tokenizer = false;
   for (const char* name : kCopied) {
     const fs::path file = source.folder() / name;
-    if (source.folder().empty() || !fs::is_regular_file(file)) continue;
+    if (!fs::is_regular_file(file)) continue;
     fs::copy_file(file, folder / name);
     const std::string_view copied = name;
     has_tokenizer = has_tokenizer || copied == "tokenizer.json" || copied == "vocab.json" ||
                     copied == "tokenizer.model" || copied == "vocab.txt";
   }
-  if (!has_tokenizer)
-    written.notes.push_back(source.folder().empty()
-                                ? "The folder has no tokenizer: that of a GGUF file is not converted."
-                                : "The folder has no tokenizer, as the source has none.");
+  if (!has_tokenizer) written.notes.push_back("The folder has no tokenizer, as the source has none.");
 }
 
 }  // namespace
@@ -197,7 +216,7 @@ WrittenModel write_published_folder(const PublishedModel& model, const fs::path&
                        .parameters = parameter_count(source.config()),
                        .source_nbytes = source.nbytes(),
                        .nbytes = plan.nbytes()};
-  copy_beside(source, made.path(), written);
+  write_beside(model, source, made.path(), written);
   written.files = write_files(source, plan, options.shard_nbytes, made.path());
   made.commit();
   return written;
