@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -28,6 +29,8 @@ int run_generate(GenerateFlags flags) {
   TUTTI_CHECK(!place || flags.ranks == 1 || flags.ranks == place->world_size,
               "{} has started {} rank{} already; leave out -n", place->launcher, place->world_size,
               place->world_size == 1 ? "" : "s");
+  TUTTI_CHECK(std::filesystem::exists(flags.run),
+              "generate: {} does not exist; expected a run folder or a published model", flags.run);
   TUTTI_CHECK(flags.ranks == 1 || !train::is_published(flags.run),
               "generate: {} is a published model, which one rank runs; leave out -n", flags.run);
   if (!place && flags.ranks > 1) train::check_generate(flags.run, flags.ranks, flags.options);

@@ -40,10 +40,12 @@
 #include "tutti/symm/symmetric_tensor.h"
 
 // Modules, optimizers, models, and both on several ranks.
+#include "tutti/models/bert.h"
 #include "tutti/models/decoder.h"
 #include "tutti/models/family.h"
 #include "tutti/models/language_model.h"
 #include "tutti/models/published_config.h"
+#include "tutti/models/published_model.h"
 #include "tutti/nn/activation.h"
 #include "tutti/nn/attention.h"
 #include "tutti/nn/containers.h"

@@ -59,12 +59,13 @@ TEST_F(PublishedModels, TrainTheSameOnEveryLayout) {
       "train run.toml --model.path=published --checkpoint.initial_load_path=published --training.steps=2 "
       "--data.tokenizer=published --quiet ";
   std::string expected;
-  for (const auto& [name, layout] : {std::pair{"one", ""},
-                                     {"compiled", "--training.compile=true"},
-                                     {"two", "-n 2"},
-                                     {"three", "-n 3"},
-                                     {"shards", "-n 2 --parallelism.data_parallel_shard_degree=2"},
-                                     {"tensor", "-n 2 --parallelism.tensor_parallel_degree=2"}}) {
+  for (const auto& [name, layout] :
+       {std::pair{"one", ""},
+        {"compiled", "--training.compile=true"},
+        {"two", "-n 2"},
+        {"three", "-n 3"},
+        {"shards", "-n 2 --parallelism.data_parallel_shard_degree=2"},
+        {"tensor", "-n 2 --parallelism.tensor_parallel_degree=2 --parallelism.enable_sequence_parallel=false"}}) {
     const Output run = work.tutti(flags + "--run.name=" + name + " " + layout);
     EXPECT_EQ(run.status, 0) << name << ": " << run.err;
     const std::string outcome = outcome_of(work, std::string("runs/") + name);
@@ -76,6 +77,17 @@ TEST_F(PublishedModels, TrainTheSameOnEveryLayout) {
       "--training.steps=2 --data.tokenizer=published --quiet --run.name=named");
   EXPECT_EQ(named.status, 0) << named.err;
   EXPECT_EQ(work.metric("named", "loss_hex"), work.metric("one", "loss_hex"));
+  // The run keeps the description: another in its place changes nothing, and the text takes the run's folder alone.
+  const std::string text = work.tutti("generate runs/one --prompt 'the old river' --max-tokens 4").out;
+  std::string changed = work.read("published/config.json");
+  changed.replace(changed.find("1000000"), 7, "50");
+  work.write("published/config.json", changed);
+  const Output longer = work.tutti(flags + "--run.name=one --training.steps=3");
+  EXPECT_EQ(longer.status, 0) << longer.err;
+  EXPECT_EQ(work.tutti("generate runs/named --prompt 'the old river' --max-tokens 4").out, text);
+  std::filesystem::rename(work.folder() / "published", work.folder() / "moved");
+  EXPECT_EQ(work.tutti("generate runs/two --prompt 'the old river' --max-tokens 4").out, text);
+  std::filesystem::rename(work.folder() / "moved", work.folder() / "published");
   const Output other = work.tutti(
       "train run.toml --model.name=llama --model.flavor=tiny --checkpoint.initial_load_path=published "
       "--run.name=other");

@@ -89,8 +89,9 @@ TEST(ConfigMessages, AnUnknownChoiceNamesTheNearest) {
 }
 
 TEST(ConfigMessages, AnUnknownModelFamilyNamesThoseThatExist) {
-  EXPECT_EQ(toml_complaint("[model]\nname = \"qwen33\"\n"),
-            "a.toml:2:8: model.name: expected one of: qwen3, found 'qwen33'; did you mean 'qwen3'?");
+  EXPECT_EQ(
+      toml_complaint("[model]\nname = \"qwen33\"\n"),
+      "a.toml:2:8: model.name: expected one of: llama, mistral, qwen2, qwen3, found 'qwen33'; did you mean 'qwen3'?");
 }
 
 TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {

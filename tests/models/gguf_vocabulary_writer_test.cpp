@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/support/temporary_folder.h"
 #include "tutti/io/bpe_model.h"
 
@@ -22,6 +24,9 @@ BpeModel small_tokenizer(const std::vector<std::string>& patterns) {
   model.merges = {{' ', 'a', 256}};
   model.added_tokens = {{258, "<|end|>", true}, {260, "<tool>", false}};
   model.split_patterns = patterns;
+  // As the published models of these patterns.
+  model.normalizes_nfc = patterns[0] == io::kQwenSplitPattern;
+  model.ignores_merges = patterns[0] == io::kLlama3SplitPattern;
   model.eos_id = 258;
   return model;
 }
@@ -79,6 +84,22 @@ TEST(GgufVocabulary, NamesTheWayInWhichTextsAreSplit) {
     EXPECT_EQ(written.metadata.at("tokenizer.ggml.pre").text(), name);
     EXPECT_EQ(written.metadata.at("tokenizer.ggml.eos_token_id").whole(), 5) << "the first that the model names";
     EXPECT_EQ(written.metadata.at("tokenizer.ggml.padding_token_id").whole(), 259);
+  }
+}
+
+// A file says these by the name of the patterns only, or not at all.
+TEST(GgufVocabulary, IsMissingWhereItsReaderWouldMakeOtherIds) {
+  const std::pair<std::function<void(BpeModel&)>, const char*> cases[] = {
+      {[](BpeModel& m) { m.normalizes_nfc = false; }, "it does not normalize texts"},
+      {[](BpeModel& m) { m.ignores_merges = true; }, "whole tokens are not merged"},
+      {[](BpeModel& m) { m.added_tokens[1].lstrip = true; }, "<tool> is found with a flag"},
+      {[](BpeModel& m) { m.frame.before = {258, 258}; }, "framed by other tokens"}};
+  for (const auto& [change, reason] : cases) {
+    BpeModel model = small_tokenizer({io::kQwenSplitPattern});
+    change(model);
+    const Written written = vocabulary_of(io::tokenizer_json_of(model), "");
+    ASSERT_TRUE(written.missing.has_value()) << reason;
+    EXPECT_NE(written.missing->find(reason), std::string::npos) << *written.missing;
   }
 }
 

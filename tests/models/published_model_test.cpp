@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -83,7 +84,7 @@ TEST(GgufNames, AreThoseOfThisLibraryAndBack) {
   }
   for (const char* unknown :
        {"", "blk.", "blk.x.attn_q.weight", "blk.-1.attn_q.weight", "blk.1attn_q.weight", "blk.1.", "blk.1.attn_q",
-        "blk.1.attn_q.scale", "blk.1.attn_z.weight", "blk.99999999999999999999.attn_q.weight"})
+        "blk.00.attn_q.weight", "blk.1.attn_q.scale", "blk.1.attn_z.weight", "blk.99999999999999999999.attn_q.weight"})
     EXPECT_EQ(name_of_gguf(unknown), std::nullopt) << unknown;
 }
 
@@ -135,6 +136,9 @@ TEST(GgufDecoder, RefusesWhatIsNotComputedHere) {
   expect(llama.message("llama.expert_count", uint32_t{4}), "mixtures of experts of the architecture llama");
   expect(llama.message("llama.attention.head_count", uint32_t{5}), "5 query heads cannot share");
   expect(mixture.message("qwen3moe.expert_used_count", uint32_t{99}), "experts for each token");
+  expect(llama.message("llama.attention.causal", false), "llama.attention.causal");
+  expect(llama.message("llama.attention.layer_norm_rms_epsilon", std::nanf("")), "an epsilon of norms of nan");
+  expect(llama.message("llama.feed_forward_length", uint32_t{1} << 30), "1073741824 hidden features");
   expect(llama.message("", {}, "blk.0.attn_k.weight"), "missing: model.layers.0.self_attn.k_proj.weight");
   expect(llama.message("", {}, "blk.0.ffn_norm.weight"), "missing: model.layers.0.post_attention_layernorm.weight");
 }
@@ -154,6 +158,10 @@ TEST(PublishedModels, NeedADescription) {
            {R"({"model_type": "llama", "quantization_config": {"quant_method": "gptq"}})", "quant_method = \"gptq\""},
            {R"({"model_type": "llama", "num_hidden_layers": 9000000000})", "num_hidden_layers: 9000000000"},
            {R"({"model_type": "llama", "num_hidden_layers": 0})", "num_hidden_layers: 0"},
+           {R"({"model_type": "llama", "num_hidden_layers": 99999})",
+            "config.json describes 99999 layers, and the file has"},
+           {R"({"model_type": "llama", "rms_norm_eps": -1})", "an epsilon of norms of -1"},
+           {R"({"model_type": "llama", "intermediate_size": 9000000000})", "9000000000 hidden features"},
            {R"({"model_type": "llama", "hidden_size": -64})", "model dim -64, vocabulary 32000"}}) {
     folder.write("config.json", text);
     const std::string told = message_of([&] { PublishedModel published(folder.path()); });

@@ -69,6 +69,8 @@ TEST(RopeAngles, OfPublishedSettingsAreThoseOfTransformers) {
 TEST(RopeAngles, RefuseNumbersThatMeanNothing) {
   EXPECT_NE(message_of([] { rope_frequencies({}, 7); }).find("heads of 7 elements; expected an even number"),
             std::string::npos);
+  EXPECT_NE(message_of([] { rope_frequencies({.divisors = {1, 0}}, 4); }).find("the divisor 0 of pair 1"),
+            std::string::npos);
   EXPECT_NE(message_of([] { rope_frequencies({.theta = 0}, 8); }).find("base 0 and factor 1"), std::string::npos);
   EXPECT_NE(message_of([] {
               rope_frequencies({.type = RopeType::yarn, .factor = 2}, 8);

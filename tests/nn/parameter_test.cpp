@@ -163,6 +163,43 @@ TEST(Parameter, RefusesAGradientThatIsNotItsOwn) {
             "parameter 'w' is [2]; its gradient cannot be [1] f32 cpu");
 }
 
+TEST(Parameter, FrozenOneIsItsValuesUntilItIsAssigned) {
+  const Parameter p = made({1, 2});
+  const Tensor values = cast(Tensor::of<float>({3, 4}), DType::bf16);
+  p.freeze(values);
+  EXPECT_TRUE(p.is_frozen());
+  EXPECT_FALSE(p.requires_grad());
+  EXPECT_EQ(p.dtype(), DType::bf16);
+  EXPECT_EQ(p.master().raw_data(), values.raw_data());
+  EXPECT_EQ(p.use().dtype(), DType::f32) << "the dtype of use is what it was";
+  EXPECT_EQ(p.use().data<float>()[1], 4.0f);
+  EXPECT_NE(message_of([&] { p.requires_grad_(true); }).find("parameter 'w' is frozen"), std::string::npos);
+  EXPECT_NE(message_of([&] { p.set_master(Tensor::of<float>({5, 6})); }).find("ranks cannot divide it"),
+            std::string::npos);
+  p.set_use_dtype(DType::bf16);
+  EXPECT_EQ(p.use().raw_data(), values.raw_data()) << "no copy";
+  p.materialize();
+  EXPECT_EQ(p.use().raw_data(), values.raw_data()) << "it has values";
+  p.set_use_dtype(DType::f32);
+  p.assign(Tensor::of<float>({7, 8}));
+  EXPECT_FALSE(p.is_frozen());
+  EXPECT_TRUE(p.requires_grad());
+  EXPECT_EQ(p.dtype(), DType::f32);
+  EXPECT_EQ(p.use().data<float>()[0], 7.0f);
+  EXPECT_EQ(cast(values, DType::f32).data<float>()[0], 3.0f) << "they are nobody's to write";
+  EXPECT_NE(message_of([&] { p.freeze(Tensor::of<float>({1})); }).find("cannot be frozen to"), std::string::npos);
+}
+
+TEST(Parameter, ACompiledFunctionReadsWhatItIsFrozenTo) {
+  const Parameter p = made({1, 2});
+  const auto f = compile([p](const Tensor& x) { return mul(x, p.use()); }, {.name = "scaled"});
+  EXPECT_EQ(f(Tensor::of<float>({1, 1})).data<float>()[1], 2.0f);
+  p.freeze(Tensor::of<float>({5, 6}));
+  EXPECT_EQ(f(Tensor::of<float>({1, 1})).data<float>()[1], 6.0f);
+  p.assign(Tensor::of<float>({7, 8}));
+  EXPECT_EQ(f(Tensor::of<float>({1, 1})).data<float>()[1], 8.0f);
+}
+
 TEST(Buffer, MayBeComputedFromOthersInsideACompiledFunction) {
   const Parameter p = made({4, 5});
   const Buffer a("a", [] { return Tensor::of<float>({1, 2}); });

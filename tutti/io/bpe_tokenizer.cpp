@@ -159,6 +159,10 @@ std::string_view BpeTokenizer::token_bytes(int32_t id) const {
   return tokens_[static_cast<size_t>(id)].bytes;
 }
 
+bool BpeTokenizer::has_token(int32_t id) const {
+  return id >= 0 && id < std::ssize(tokens_) && tokens_[static_cast<size_t>(id)].exists;
+}
+
 bool BpeTokenizer::is_special(int32_t id) const {
   return id >= 0 && id < static_cast<int32_t>(tokens_.size()) && tokens_[static_cast<size_t>(id)].special;
 }

@@ -33,6 +33,7 @@ class BpeTokenizer final : public Tokenizer {
   // Added tokens are matched first; the text between them is normalized, split and merged.
   void encode_into(std::string_view text, std::vector<int32_t>& ids, const EncodeOptions& options) const override;
   std::string_view token_bytes(int32_t id) const override;
+  bool has_token(int32_t id) const override;
   bool is_special(int32_t id) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(tokens_.size()); }
   std::optional<int32_t> bos_id() const override { return model_.bos_id; }

@@ -31,6 +31,8 @@ class Tokenizer {
   virtual void encode_into(std::string_view text, std::vector<int32_t>& ids, const EncodeOptions& options) const = 0;
   // The bytes of one token; for a special token, its name. UsageError when `id` is not a token.
   virtual std::string_view token_bytes(int32_t id) const = 0;
+  // Whether `id` is that of a token: vocabularies may have gaps.
+  virtual bool has_token(int32_t id) const { return id >= 0 && id < vocab_size(); }
   // Whether `id` marks structure (document end, chat turn) and does not represent text.
   virtual bool is_special(int32_t id) const = 0;
   // One more than the largest id.

@@ -170,6 +170,10 @@ const WordPieceTokenizer::Token& WordPieceTokenizer::token(int32_t id) const {
 
 std::string_view WordPieceTokenizer::token_bytes(int32_t id) const { return token(id).text; }
 
+bool WordPieceTokenizer::has_token(int32_t id) const {
+  return id >= 0 && id < std::ssize(tokens_) && tokens_[static_cast<size_t>(id)].exists;
+}
+
 bool WordPieceTokenizer::is_special(int32_t id) const {
   return id >= 0 && id < static_cast<int32_t>(tokens_.size()) && tokens_[static_cast<size_t>(id)].special;
 }

@@ -30,6 +30,7 @@ class WordPieceTokenizer final : public Tokenizer {
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const override;
   // The characters of the token, without the prefix of those that continue a word.
   std::string_view token_bytes(int32_t id) const override;
+  bool has_token(int32_t id) const override;
   bool is_special(int32_t id) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(tokens_.size()); }
   std::optional<int32_t> bos_id() const override { return model_.bos_id; }

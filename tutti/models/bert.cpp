@@ -148,6 +148,8 @@ int64_t parameter_count(const BertConfig& c) {
 }
 
 Bert::Bert(const BertConfig& config) : config_(config) {
+  constexpr int64_t most = int64_t{1} << 24, most_layers = 1 << 12;
+  TUTTI_CHECK(config.layers <= most_layers, "bert: {} layers; expected 1 to {}", config.layers, most_layers);
   for (const auto& [name, size] : {std::pair{"model dim", config.dim},
                                    {"layers", config.layers},
                                    {"heads", config.heads},
@@ -155,7 +157,7 @@ Bert::Bert(const BertConfig& config) : config_(config) {
                                    {"tokens", config.vocab},
                                    {"positions", config.max_positions},
                                    {"token types", config.token_types}})
-    TUTTI_CHECK(size > 0, "bert: {} {}; expected at least 1", name, size);
+    TUTTI_CHECK(size > 0 && size <= most, "bert: {} {}; expected 1 to {}", name, size, most);
   TUTTI_CHECK(config.dim % config.heads == 0, "bert: {} heads do not divide the model dim {}", config.heads,
               config.dim);
   embeddings_ = std::make_unique<nn::Child<Embeddings>>(this, "embeddings", config);

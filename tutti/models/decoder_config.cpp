@@ -1,6 +1,7 @@
 #include "tutti/models/decoder_config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tutti/core/error.h"
 
@@ -51,7 +52,19 @@ DecoderConfig decoder_of(const std::string& family, const DecoderSizes& s) {
           .init_std = s.init_std};
 }
 
+namespace {
+
+// Products of sizes below fit in 64 bits.
+constexpr int64_t kMostFeatures = int64_t{1} << 24, kMostRows = int64_t{1} << 31, kMostExperts = 1 << 16;
+
+}  // namespace
+
 void validate(const DecoderConfig& c) {
+  TUTTI_CHECK(std::isfinite(c.norm_eps) && c.norm_eps > 0, "{}: an epsilon of norms of {}; expected a positive number",
+              c.name(), c.norm_eps);
+  TUTTI_CHECK(c.dim <= kMostFeatures && c.vocab <= kMostRows,
+              "{}: model dim {}, vocabulary {}; expected at most {} and {}", c.name(), c.dim, c.vocab, kMostFeatures,
+              kMostRows);
   TUTTI_CHECK(c.dim > 0 && c.vocab > 0 && !c.layers.empty(),
               "{}: model dim {}, vocabulary {}, {} layers; expected at least 1 of each", c.name(), c.dim, c.vocab,
               c.layers.size());
@@ -64,6 +77,12 @@ void validate(const DecoderConfig& c) {
     TUTTI_CHECK(a.head_dim > 0 && a.head_dim % 2 == 0,
                 "{}, layer {}: heads of {} elements cannot be rotated in pairs; expected an even number", c.name(), i,
                 a.head_dim);
+    TUTTI_CHECK(
+        a.heads <= kMostFeatures && a.head_dim <= kMostFeatures && a.heads * a.head_dim <= kMostFeatures &&
+            f.hidden_dim <= kMostFeatures && f.experts <= kMostExperts,
+        "{}, layer {}: {} heads of {} elements, {} hidden features, {} experts; expected at most {} features and "
+        "{} experts",
+        c.name(), i, a.heads, a.head_dim, f.hidden_dim, f.experts, kMostFeatures, kMostExperts);
     TUTTI_CHECK(a.window >= 0, "{}, layer {}: a window of {} keys; expected at least 1, or 0 for all", c.name(), i,
                 a.window);
     TUTTI_CHECK(f.hidden_dim > 0, "{}, layer {}: {} hidden features; expected at least 1", c.name(), i, f.hidden_dim);

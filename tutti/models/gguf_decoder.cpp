@@ -109,6 +109,8 @@ DecoderConfig read_gguf_decoder(const ModelFile& file, std::string_view family, 
   a.head_dim = keys.whole("attention.key_length", config.dim / a.heads);
   keys.expect("attention.value_length", static_cast<double>(a.head_dim));
   keys.expect("attention.sliding_window", 0);
+  if (const auto causal = keys.find("attention.causal"); causal && !causal->boolean())
+    causal->fail("is false, and decoders see earlier tokens only");
   a.qkv_bias = file.contains("blk.0.attn_q.bias"), a.output_bias = file.contains("blk.0.attn_output.bias");
   a.query_key_norms = file.contains("blk.0.attn_q_norm.weight");
   a.rope = rope_in(keys, file, a.head_dim);

@@ -47,7 +47,9 @@ std::optional<InLayer> in_layer(std::string_view name, std::string_view prefix) 
   int64_t layer = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
   const size_t digits = static_cast<size_t>(end - name.data());
-  if (error != std::errc() || layer < 0 || digits == name.size() || name[digits] != '.') return std::nullopt;
+  const bool is_plain = digits == 1 || (digits > 1 && name[0] != '0');  // "00" would be another name of layer 0
+  if (error != std::errc() || layer < 0 || !is_plain || digits == name.size() || name[digits] != '.')
+    return std::nullopt;
   return InLayer{layer, name.substr(digits + 1)};
 }
 
@@ -118,10 +120,12 @@ class DecoderTensors final : public ModelFileReader {
   }
 
   void add(Source source, ModelTensor entry, const std::string& name) {
-    entry.name = name;
     if (source.heads > 0) entry.bytes = {};  // those of the file have other rows
     source.entry = entries_.size();
-    sources_.emplace(name, std::move(source));
+    const auto [known, is_new] = sources_.emplace(name, std::move(source));
+    TUTTI_CHECK(is_new, "{}: {} and {} are one tensor, {}, under two names", gguf_.path(), known->second.name_in_file,
+                entry.name, name);
+    entry.name = name;
     entries_.push_back(std::move(entry));
   }
 

@@ -31,6 +31,23 @@ std::optional<std::string> name_of_patterns(const BpeModel& model) {
   return std::nullopt;
 }
 
+// What a GGUF file with patterns of this name says otherwise, so that its reader would make other ids; "" where nothing
+// is lost.
+std::string lost_in_gguf(const BpeModel& model, const std::string& pre) {
+  if (model.normalizes_nfc != (pre == "qwen2"))
+    return model.normalizes_nfc ? "it normalizes texts" : "it does not normalize texts";
+  if (model.ignores_merges != (pre == "llama-bpe"))
+    return model.ignores_merges ? "whole tokens are not merged" : "whole tokens are merged, too";
+  for (const AddedToken& token : model.added_tokens) {
+    if (token.lstrip || token.rstrip || token.single_word || token.normalized)
+      return fmt::format("{} is found with a flag (lstrip, rstrip, single_word or normalized)", token.content);
+  }
+  const SequenceFrame& frame = model.frame;
+  const bool has_start = frame.before.empty() || (frame.before.size() == 1 && frame.before[0] == model.bos_id);
+  const bool has_end = frame.after.empty() || (frame.after.size() == 1 && frame.after[0] == model.eos_id);
+  return has_start && has_end ? "" : "texts are framed by other tokens than bos_token and eos_token";
+}
+
 struct Tokens {
   std::vector<std::string> texts;
   std::vector<int32_t> types;
@@ -69,7 +86,8 @@ int64_t ids_of_tokens(const BpeModel& model) {
 }
 
 void set_id(const char* token, const std::optional<int64_t>& id, ModelMetadata& metadata) {
-  if (id) metadata.set(fmt::format("tokenizer.ggml.{}_token_id", token), static_cast<uint32_t>(*id));
+  if (id && *id >= 0 && *id < int64_t{1} << 31)
+    metadata.set(fmt::format("tokenizer.ggml.{}_token_id", token), static_cast<uint32_t>(*id));
 }
 
 // The id of the token under this key: its text, or an object with that.
@@ -86,6 +104,9 @@ std::optional<int64_t> id_under(const char* key, const JsonValue& config, const 
 // The model's tokens, with those that tokenizer_config.json names: the model may name several ends.
 void write_ids(const BpeModel& model, const JsonValue& config, const PublishedFacts& facts, ModelMetadata& metadata) {
   std::optional<int64_t> bos = facts.bos_token, eos, pad = facts.pad_token;
+  if (!model.frame.before.empty()) bos = model.frame.before[0];
+  metadata.set("tokenizer.ggml.add_bos_token", !model.frame.before.empty());
+  metadata.set("tokenizer.ggml.add_eos_token", !model.frame.after.empty());
   if (!facts.eos_tokens.empty()) eos = facts.eos_tokens.front();
   else if (model.eos_id) eos = *model.eos_id;
   for (const auto& [key, id] : {std::pair{"bos_token", &bos}, {"eos_token", &eos}, {"pad_token", &pad}}) {
@@ -97,8 +118,6 @@ void write_ids(const BpeModel& model, const JsonValue& config, const PublishedFa
 // What tokenizer_config.json says about conversations, and the template that may stand beside it.
 void write_conversation(const std::string& in_file, const JsonValue& config, ModelMetadata& metadata) {
   if (!in_file.empty()) metadata.set("tokenizer.chat_template", in_file);
-  if (const auto adds = config.find_set("add_bos_token"); adds && adds->is_boolean())
-    metadata.set("tokenizer.ggml.add_bos_token", adds->boolean());
   const auto of_config = config.find_set("chat_template");
   if (in_file.empty() && of_config && of_config->is_text())
     metadata.set("tokenizer.chat_template", of_config->string());
@@ -118,6 +137,8 @@ std::optional<std::string> write_gguf_vocabulary(const fs::path& folder, int64_t
     if (!pre) return fmt::format("llama.cpp has no name for the way in which {} splits texts.", file.string());
     if (ids_of_tokens(model) > vocab)
       return fmt::format("{} has {} ids, and the model's vocabulary {}.", file.string(), ids_of_tokens(model), vocab);
+    if (const std::string lost = lost_in_gguf(model, *pre); !lost.empty())
+      return fmt::format("A GGUF file cannot say of {} that {}.", file.string(), lost);
     Tokens tokens = tokens_of(model, vocab);
     const JsonDocument document(config.empty() ? "{}" : config, {.name = (folder / "tokenizer_config.json").string()});
     metadata.set("tokenizer.ggml.model", "gpt2");  // byte-level BPE

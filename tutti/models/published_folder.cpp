@@ -178,6 +178,8 @@ std::optional<std::string> write_tokenizer_of_gguf(const ModelFile& file, const 
     const auto* bpe = dynamic_cast<const BpeTokenizer*>(tokenizer.get());
     if (bpe == nullptr) return fmt::format("The folder has no tokenizer: {} is not written.", tokenizer->name());
     bpe->save_with_markers(folder.string());
+    if (const auto chat = file.metadata().find("tokenizer.chat_template"))
+      write_file_atomically((folder / "chat_template.jinja").string(), chat->text());
   } catch (const UsageError& error) {
     return fmt::format("The folder has no tokenizer: {}.", error.what());
   }
@@ -206,6 +208,7 @@ void write_beside(const PublishedModel& model, const WeightSource& source, const
 }  // namespace
 
 WrittenModel write_published_folder(const PublishedModel& model, const fs::path& folder, const WriteOptions& options) {
+  TUTTI_CHECK(!folder.empty(), "the model has no name to be written under; name a new folder");
   TUTTI_CHECK(options.shard_nbytes > 0, "files of at most {} bytes; expected at least 1", options.shard_nbytes);
   const WeightSource source(model);
   const FolderPlan plan(source, options.type);

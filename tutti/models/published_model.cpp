@@ -67,11 +67,20 @@ DecoderConfig description(const ModelFile& file, const fs::path& path) {
 }  // namespace
 
 PublishedModel::PublishedModel(const fs::path& path) : file_(path), config_(description(file_, path)) {
+  // Each layer has tensors, so that a number that the file cannot mean takes no memory.
+  TUTTI_CHECK(config_.layers.size() <= file_.entries().size(), "{} describes {} layers, and the file has {} tensors",
+              file_.format() == kGguf ? path.string() : config_beside(path).string(), config_.layers.size(),
+              file_.entries().size());
   file_ = file_.format() == kGguf ? decoder_tensors_of_gguf(file_, config_, family_of(file_).row->is_pair_layout)
                                   : renamed_tensors(file_, name_in_text_model);
 }
 
 void PublishedModel::load(nn::Module& model, const nn::LoadOptions& options) const { nn::load(model, file_, options); }
+
+DecoderConfig published_description(const fs::path& path) {
+  const fs::path config = path / "config.json";
+  return fs::exists(config) ? read_published_config(config.string()) : description(ModelFile(path), path);
+}
 
 bool load_published(LanguageModel& model, const fs::path& path) {
   const ModelFile file(path);

@@ -36,6 +36,9 @@ class PublishedModel {
   DecoderConfig config_;
 };
 
+// The description alone: a folder needs no weights beside its config.json. Errors as PublishedModel().
+DecoderConfig published_description(const std::filesystem::path& path);
+
 // Loads the weights of a published model into one that was built from another description: a folder with
 // model.safetensors or its index, such an index, a file, or a GGUF file. The config.json beside them, or the metadata
 // of the GGUF file, are compared with the model first; false when there is neither, and nothing was compared.

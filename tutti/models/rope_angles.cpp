@@ -62,8 +62,8 @@ std::optional<RopeType> rope_type_named(std::string_view name) {
 std::vector<double> rope_frequencies(const RopeConfig& c, int64_t head_dim) {
   TUTTI_CHECK(head_dim > 0 && head_dim % 2 == 0, "rotary positions of heads of {} elements; expected an even number",
               head_dim);
-  TUTTI_CHECK(c.theta > 0 && c.factor > 0, "rotary positions with base {} and factor {}; expected positive numbers",
-              c.theta, c.factor);
+  TUTTI_CHECK(c.theta > 0 && c.factor > 0 && std::isfinite(c.theta) && std::isfinite(c.factor),
+              "rotary positions with base {} and factor {}; expected positive numbers", c.theta, c.factor);
   const bool needs_original = c.type == RopeType::llama3 || c.type == RopeType::yarn;
   TUTTI_CHECK(!needs_original || c.original_positions > 0,
               "rotary positions of type {} with {} original positions; expected at least 1", name_of(c.type),
@@ -90,7 +90,11 @@ std::vector<double> rope_frequencies(const RopeConfig& c, int64_t head_dim) {
   }
   TUTTI_CHECK(c.divisors.empty() || c.divisors.size() == frequencies.size(),
               "rotary positions with {} divisors for {} pairs", c.divisors.size(), frequencies.size());
-  for (size_t i = 0; i < c.divisors.size(); ++i) frequencies[i] /= c.divisors[i];
+  for (size_t i = 0; i < c.divisors.size(); ++i) {
+    TUTTI_CHECK(c.divisors[i] > 0, "rotary positions with the divisor {} of pair {}; expected a positive number",
+                c.divisors[i], i);
+    frequencies[i] /= c.divisors[i];
+  }
   return frequencies;
 }
 

@@ -122,11 +122,18 @@ struct Parameter::State {
     copied_version.store(version, std::memory_order_release);
     return copy;
   }
+  void check_not_frozen() const {
+    TUTTI_CHECK(!is_frozen,
+                "parameter '{}' is frozen to values that are not its own, so ranks cannot divide it; divide the model "
+                "first and load it then, or load it without freezing",
+                name);
+  }
   void thaw() {
     if (!std::exchange(is_frozen, false)) return;
     master = copy = Tensor();
     dtype = own_dtype;
     copied_version = -1;
+    requires_grad = required_grad;
   }
   // Makes autograd see what `requires_grad` and `use_dtype` say.
   void mark_leaf() {
@@ -144,6 +151,7 @@ struct Parameter::State {
   Tensor master;
   Tensor copy;  // in use_dtype, when that is not the dtype of the master, or the master is stored apart
   bool is_frozen = false;
+  bool required_grad = true;  // before it was frozen
   bool is_apart = false;
   std::string full_name;           // of a parameter that is stored apart
   int64_t unwritten_version = -1;  // of what this rank stores of a master without values; -1: it has some
@@ -276,7 +284,8 @@ void Parameter::freeze(const Tensor& values) const {
   TUTTI_CHECK(values.defined() && values.extents() == s.sizes && is_floating(values.dtype()),
               "parameter '{}' is {}; it cannot be frozen to {}", s.name, s.sizes, describe(values));
   TUTTI_CHECK(!s.is_apart && !(s.master.defined() && dist::is_dtensor(s.master)),
-              "parameter '{}' is divided over ranks; freeze it before", s.name);
+              "parameter '{}' is divided over ranks, and frozen parameters are whole on each", s.name);
+  if (!s.is_frozen) s.required_grad = s.requires_grad;
   s.dtype = values.dtype();
   s.master = autograd::detached(values);
   s.copy = Tensor();
@@ -288,6 +297,7 @@ bool Parameter::is_frozen() const { return state().is_frozen; }
 
 void Parameter::set_master(Tensor master) const {
   State& s = state();
+  s.check_not_frozen();
   TUTTI_CHECK(master.defined() && master.extents() == s.sizes && master.dtype() == s.dtype,
               "parameter '{}' is {} {}; its values cannot be {}", s.name, s.sizes, name_of(s.dtype), describe(master));
   s.master = autograd::detached(master);
@@ -301,6 +311,7 @@ void Parameter::set_master(Tensor master) const {
 
 void Parameter::set_stored_apart(StoredApart stored) const {
   State& s = state();
+  s.check_not_frozen();
   const Tensor &master = stored.master, &copy = stored.copy;
   TUTTI_CHECK(master.defined() && dist::is_dtensor(master) && master.extents() == s.sizes && master.dtype() == s.dtype,
               "parameter '{}' is {} {}; its values cannot be {}, expected a distributed tensor of these sizes", s.name,

@@ -81,8 +81,9 @@ class Parameter {
   void set_master(Tensor master) const;
   // From now on the parameter is frozen, and `values`, floats of any dtype, are its values as they are, without a copy:
   // they may lie in the pages of a file that nobody can write. Forward reads them in use_dtype(), by a copy where that
-  // is another dtype. assign() and initialize() give the parameter memory of its own again. UsageError for other sizes,
-  // for integers, and for a parameter that ranks divide.
+  // is another dtype. assign() and initialize() give the parameter memory of its own again, and it requires grad as
+  // before. UsageError for other sizes, for integers, and for a parameter that ranks divide; ranks cannot divide a
+  // frozen one.
   void freeze(const Tensor& values) const;
   bool is_frozen() const;
   // How a parameter is stored whose master and copy are somebody else's care.

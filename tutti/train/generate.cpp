@@ -57,7 +57,7 @@ TensorRanks divided(models::LanguageModel& model, const Config& config, const Ge
 void check_generate(const std::filesystem::path& run, int64_t ranks, const GenerateOptions& options) {
   const Config config = load_config(run / "config.resolved.toml");
   const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
-  if (ranks > 1) check(*build_model(config), config, ranks, options);
+  if (ranks > 1) check(*build_model(config, run), config, ranks, options);
 }
 
 std::string generate_text(const std::filesystem::path& run, const GenerateOptions& options) {
@@ -67,7 +67,7 @@ std::string generate_text(const std::filesystem::path& run, const GenerateOption
   const auto tokenizer = open_run_tokenizer(run, read_state(*checkpoint).train.inputs.tokenizer);
   const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
   const TokenGrainScope grain(config.numerics.token_grain);
-  const auto model = build_model(config);
+  const auto model = build_model(config, run);
   const TensorRanks ranks = divided(*model, config, options);
   load_model(*checkpoint, *model);
   SampleOptions sample = sample_options(config);
@@ -86,18 +86,21 @@ std::string generate_with_published(const std::filesystem::path& path, const Gen
               "generate: {} is a published model, which one rank runs; leave out -n", path.string());
   TUTTI_CHECK(options.prompt.has_value(), "generate: {} is a published model; give it a text to continue by --prompt",
               path.string());
+  constexpr int64_t most_tokens = 1 << 20;
   SampleOptions sample{.max_tokens = options.max_tokens.value_or(SampleOptions{}.max_tokens)};
+  TUTTI_CHECK(sample.max_tokens >= 0 && sample.max_tokens <= most_tokens, "generate: {} tokens; expected 0 to {}",
+              sample.max_tokens, most_tokens);
   sample.temperature = options.temperature.value_or(sample.temperature);
   sample.top_k = options.top_k.value_or(sample.top_k);
   sample.seed = options.seed.value_or(sample.seed);
-  // A text has at most as many tokens as bytes, and its frame.
-  constexpr int64_t frame = 8;
-  sample.context = std::ssize(*options.prompt) + sample.max_tokens + frame;
+  const std::unique_ptr<Tokenizer> tokenizer = open_published_tokenizer(path);
+  // The prompt is the whole text that the model continues: its markers are meant.
+  std::vector<int32_t> tokens = tokenizer->encode(*options.prompt, {.add_special_tokens = true, .parse_special = true});
+  if (tokens.empty()) tokens.push_back(document_frame(*tokenizer).start);
+  sample.context = std::ssize(tokens) + sample.max_tokens;
   const ReadyModel ready = open_published(path, sample.context);
-  std::vector<int32_t> tokens = ready.tokenizer->encode(*options.prompt, {.add_special_tokens = true});
-  if (tokens.empty()) tokens.push_back(document_frame(*ready.tokenizer).start);
-  continue_tokens(*ready.model, tokens, ready.tokenizer->vocab_size(), ready.tokenizer->eos_id(), sample);
-  return ready.tokenizer->decode(tokens, true);
+  continue_tokens(*ready.model, *tokenizer, tokens, tokenizer->eos_id(), sample);
+  return tokenizer->decode(tokens, true);
 }
 
 }  // namespace tutti::train

@@ -11,16 +11,17 @@ namespace {
 namespace fs = std::filesystem;
 
 // A GGUF file holds its vocabulary; that of other files is beside them.
-std::unique_ptr<Tokenizer> tokenizer_of(const models::PublishedModel& published, const fs::path& path) {
-  const bool is_inside = published.file().format() == "gguf" || fs::is_directory(path);
-  return open_tokenizer((is_inside ? path : path.parent_path()).string(), {}, "");
+std::unique_ptr<Tokenizer> tokenizer_of(const ModelFile& file, const fs::path& path) {
+  const bool is_inside = file.format() == "gguf" || fs::is_directory(path);
+  return open_tokenizer((is_inside ? path : fs::absolute(path).parent_path()).string(), {}, "");
 }
 
 }  // namespace
 
 ReadyModel open_published(const fs::path& path, int64_t positions, DType compute) {
   const models::PublishedModel published(path);
-  ReadyModel ready{std::make_unique<models::Decoder>(published.config(), positions), tokenizer_of(published, path)};
+  ReadyModel ready{std::make_unique<models::Decoder>(published.config(), positions),
+                   tokenizer_of(published.file(), path)};
   TUTTI_CHECK(ready.tokenizer->vocab_size() <= published.config().vocab,
               "{}: the tokenizer has {} tokens, and the model {}", path.string(), ready.tokenizer->vocab_size(),
               published.config().vocab);
@@ -28,6 +29,10 @@ ReadyModel open_published(const fs::path& path, int64_t positions, DType compute
   published.load(*ready.model, {.freeze = true});
   ready.model->eval();
   return ready;
+}
+
+std::unique_ptr<Tokenizer> open_published_tokenizer(const fs::path& path) {
+  return tokenizer_of(ModelFile(path), path);
 }
 
 bool is_published(const fs::path& path) { return !fs::exists(path / "config.resolved.toml") && holds_model(path); }

@@ -21,6 +21,9 @@ struct ReadyModel {
 // tokens than the model; errors of PublishedModel.
 ReadyModel open_published(const std::filesystem::path& path, int64_t positions, DType compute = DType::f32);
 
+// The tokenizer alone.
+std::unique_ptr<Tokenizer> open_published_tokenizer(const std::filesystem::path& path);
+
 // Whether the path is that of a published model rather than of a run.
 bool is_published(const std::filesystem::path& path);
 

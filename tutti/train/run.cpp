@@ -43,7 +43,7 @@ Run::Run(const Config& given, const TrainerOptions& given_options, RunStart give
                                                               .validation_fraction = config.data.validation_fraction,
                                                               .seed = static_cast<uint64_t>(config.training.seed)})),
       inputs(std::move(given_data.inputs)),
-      model(build_model(config)),
+      model(build_model(config, start.continues() ? start.path : std::filesystem::path())),
       tensor(divide_model(*model, config.parallelism, group)),
       data_group(tensor.mesh != nullptr ? tensor.data.get() : group),
       experts(*model, config.model.load_balance_coeff, group),

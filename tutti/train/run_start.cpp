@@ -11,6 +11,7 @@
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/data/run_tokenizer.h"
 #include "tutti/train/report/report.h"
+#include "tutti/train/step/run_model.h"
 
 namespace tutti::train {
 namespace fs = std::filesystem;
@@ -184,7 +185,10 @@ void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, 
                     "another run wrote checkpoints to {} meanwhile; start again to continue it", start.path.string());
   }
   write_file_atomically(start.folder->config().string(), to_toml(config));
-  if (!start.continues()) save_run_tokenizer(start.path, tokenizer);
+  if (!start.continues()) {
+    save_run_tokenizer(start.path, tokenizer);
+    save_run_description(config, start.path);
+  }
   prune_checkpoints(start.folder->checkpoints(),
                     config.checkpoint.keep_latest);  // an earlier start may have been killed before it did
 }

@@ -23,12 +23,38 @@ int64_t longest_in(const fs::path& folder, int64_t positions) {
   return longest;
 }
 
+std::string text_under(const JsonValue& value, const char* key) {
+  const std::optional<JsonValue> found = value.find_set(key);
+  return found ? found->string() : "";
+}
+
+// Other models take the state of one token, or change the mean, which their files say.
+void check_pooling(const fs::path& folder) {
+  const fs::path modules = folder / "modules.json";
+  if (!fs::exists(modules)) return;
+  const JsonDocument document = JsonDocument::read(modules.string());
+  for (const auto& [_, module] : document.top()) {
+    const std::string type = text_under(module, "type"), kind = type.substr(type.rfind('.') + 1);
+    TUTTI_CHECK(kind == "Transformer" || kind == "Pooling" || kind == "Normalize",
+                "{}: a module of type '{}'; expected Transformer, Pooling and Normalize", modules.string(), type);
+    const fs::path pooling = folder / text_under(module, "path") / "config.json";
+    if (kind != "Pooling" || !fs::exists(pooling)) continue;
+    const JsonDocument settings = JsonDocument::read(pooling.string());
+    for (const auto& [key, value] : settings.top()) {
+      const bool is_mean = key == "pooling_mode_mean_tokens";
+      TUTTI_CHECK(!key.starts_with("pooling_mode_") || value.boolean() == is_mean,
+                  "{}: {} is {}; only the mean over tokens is computed here", pooling.string(), key, value.shown());
+    }
+  }
+}
+
 }  // namespace
 
 SentenceModel::SentenceModel(const fs::path& folder)
     : model_(std::make_unique<models::Bert>(models::read_bert_config((folder / "config.json").string()))),
       tokenizer_(open_tokenizer(folder.string(), {}, "")),
       longest_(longest_in(folder, model_->config().max_positions)) {
+  check_pooling(folder);
   models::load_published_bert(*model_, folder, true);
   model_->eval();
 }

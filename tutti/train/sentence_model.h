@@ -18,7 +18,8 @@ class SentenceModel {
  public:
   // A folder with config.json, tokenizer.json and weights. The longest text has as many tokens as
   // sentence_bert_config.json says under max_seq_length, else as the model has positions; the settings of truncation
-  // and padding in tokenizer.json are passed over. Errors of read_bert_config(), open_tokenizer() and nn::load().
+  // and padding in tokenizer.json are passed over. UsageError where modules.json or
+  // the settings of its pooling say otherwise; errors of read_bert_config(), open_tokenizer() and nn::load().
   explicit SentenceModel(const std::filesystem::path& folder);
 
   // The embedding of a text, of which the tokens beyond the longest are left out; f32, of unit length.
