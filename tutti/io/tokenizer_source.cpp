@@ -72,6 +72,7 @@ bool is_gguf(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error))
     return !fs::exists(path / "tokenizer.json", error) && holds_model(path) && ModelFile(path).format() == "gguf";
+  if (!fs::is_regular_file(path, error)) return false;  // a pipe would wait for somebody to write
   std::ifstream file(path, std::ios::binary);
   std::string head(io::kGgufMagic.size(), '\0');
   return file.read(head.data(), std::ssize(head)) && head == io::kGgufMagic;
