@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tutti/core/error.h"
+#include "tutti/tensor/tensor.h"
 
 namespace tutti::models {
 namespace {

@@ -1,6 +1,7 @@
 // The model that a configuration describes.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "tutti/models/language_model.h"
