@@ -87,6 +87,10 @@ TEST_F(PublishedModels, TrainTheSameOnEveryLayout) {
   EXPECT_EQ(work.tutti("generate runs/named --prompt 'the old river' --max-tokens 4").out, text);
   std::filesystem::rename(work.folder() / "published", work.folder() / "moved");
   EXPECT_EQ(work.tutti("generate runs/two --prompt 'the old river' --max-tokens 4").out, text);
+  const Output gone = work.tutti(
+      "train run.toml --model.path=published --training.steps=3 --data.tokenizer=tokenizer "
+      "--quiet --run.name=two -n 2");
+  EXPECT_EQ(gone.status, 0) << gone.err;
   std::filesystem::rename(work.folder() / "moved", work.folder() / "published");
   const Output other = work.tutti(
       "train run.toml --model.name=llama --model.flavor=tiny --checkpoint.initial_load_path=published "

@@ -187,7 +187,7 @@ void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, 
   write_file_atomically(start.folder->config().string(), to_toml(config));
   if (!start.continues()) {
     save_run_tokenizer(start.path, tokenizer);
-    save_run_description(config, start.path);
+    keep_description(config, start.path);
   }
   prune_checkpoints(start.folder->checkpoints(),
                     config.checkpoint.keep_latest);  // an earlier start may have been killed before it did

@@ -9,14 +9,16 @@
 
 namespace tutti::train {
 
-// Builds the model without memory for its parameters, which forward will read in the configured dtype. UsageError for a
-// model or flavor that does not exist.
-// The model of the configuration, without values. `run`: the folder of a run that has begun, whose own description of a
-// model of model.path, if it has one, is taken whatever has become of that path.
-std::unique_ptr<models::LanguageModel> build_model(const Config& config, const std::filesystem::path& run = {});
+// Builds the model without memory for its parameters, which forward will read in the configured dtype. A model of
+// model.path has the description that the run in the folder `run` has kept of that path; where it has kept none, or the
+// folder is "", that of the path. UsageError for a model or flavor that does not exist.
+std::unique_ptr<models::LanguageModel> build_model(const Config& config, const std::filesystem::path& run);
+// The same with the run of the configuration.
+std::unique_ptr<models::LanguageModel> build_model(const Config& config);
 
-// Writes the description of a model of model.path into the folder of a run; nothing where there is no such path.
-void save_run_description(const Config& config, const std::filesystem::path& run);
+// Keeps the description of a model of model.path in the folder of a run; nothing where there is no such path.
+void keep_description(const Config& config, const std::filesystem::path& run);
+
 // The options with which a run computes.
 models::ForwardOptions forward_options(const Config& config);
 
