@@ -17,10 +17,12 @@
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/kernel.h"
 #include "tutti/core/error.h"
+#include "tutti/models/decoder_config.h"
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/config/data_degrees.h"
 #include "tutti/train/report/metrics.h"
+#include "tutti/train/step/run_model.h"
 #include "tutti/train/step/step_plan.h"
 
 extern char** environ;
@@ -268,6 +270,13 @@ std::vector<Layout> chosen(std::vector<Layout> rows, const LayoutsProblem& probl
   std::erase_if(rows,
                 [&](const Layout& row) { return std::find(wanted.begin(), wanted.end(), row.name) == wanted.end(); });
   return rows;
+}
+
+bool has_norms_of_heads(const train::Config& config) {
+  const auto model = train::build_model(config);
+  const std::vector<models::LayerConfig>& layers = model->config().layers;
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const models::LayerConfig& layer) { return layer.attention.query_key_norms; });
 }
 
 }  // namespace
@@ -562,6 +571,9 @@ std::vector<Layout> layouts_of(const LayoutsProblem& problem) {
                   .flags = with(ranks(1), {fmt::format("--numerics.virtual_shards={}", shards)}),
                   .variables = {},
                   .is_control = true});
+  // Norms of heads sum over the heads of a shard's tokens last; all other sums over tokens are nodes of one tree.
+  if (!has_norms_of_heads(config))
+    rows.back().why_not = "no sum of a model without norms of heads depends on how many shards its tokens form";
   rows.push_back({.name = "control-token-grain",
                   .flags = with(ranks(1), {fmt::format("--numerics.token_grain={}", grain)}),
                   .variables = {},
