@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -27,6 +28,9 @@ int run_eval(const EvalFlags& flags) {
   std::fprintf(stderr, "%s\n", describe(text.counts).c_str());
   const train::TextScore score = train::score_documents(*ready.model, *ready.tokenizer, text.documents, flags.window);
   TUTTI_CHECK(score.tokens > 0, "eval: the text has no token with one before it");
+  TUTTI_CHECK(std::isfinite(score.log_probability),
+              "eval: the log probability of the text is {}: the model's weights, or its numbers in {}, are not finite",
+              score.log_probability, flags.dtype);
   if (flags.json) {
     const nlohmann::json line = {{"model", ready.model->config().name()},
                                  {"documents", text.documents.size()},

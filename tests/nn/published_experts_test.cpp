@@ -102,6 +102,11 @@ TEST(PublishedExperts, ThatAreNotWholeAreRefused) {
                        "f32, the module needs [12, 3, 4] of floats"),
             std::string::npos)
       << fewer;
+  const std::string twice = refusal([](StateDict& to, const std::string& name, const Tensor& t) {
+    to.emplace_back(name, t);
+    if (name == "mlp.experts.4.up_proj.weight") to.emplace_back("mlp.experts.04.up_proj.weight", t);
+  });
+  EXPECT_NE(twice.find("are one tensor, that of expert 4, under two names"), std::string::npos) << twice;
   const std::string odd = refusal([](StateDict& to, const std::string& name, const Tensor& t) {
     to.emplace_back(name, name == "mlp.experts.4.up_proj.weight" ? Tensor::of<float>({1}) : t);
   });

@@ -64,20 +64,25 @@ void PublishedConfig::expect_found(const std::string& key, const std::optional<J
                                    const Value& by_default) {
   const Value of_file = found ? value_as(*found, of_model) : by_default;
   if (of_file == of_model) return;
-  differences_.push_back(fmt::format(
-      "{}: {}, the model has {}", key,
-      found ? text_of(of_file) : fmt::format("not given, which means {}", text_of(of_file)), text_of(of_model)));
+  refuse(key, found ? text_of(of_file) : fmt::format("not given, which means {}", text_of(of_file)), text_of(of_model));
 }
 
 void PublishedConfig::refuse(const std::string& key, const std::string& of_file, const std::string& of_model) {
-  differences_.push_back(fmt::format("{}: {}, the model has {}", key, of_file, of_model));
+  differences_.push_back({key, of_file, of_model});
 }
 
 void PublishedConfig::check(std::string_view model) const {
   TUTTI_CHECK(differences_.empty(),
-              "{} describes another model than {}, which is unchanged:\n  {}\nload the weights into a flavor that "
-              "computes what the file says (model.flavor)",
-              path_, model, fmt::join(differences_, "\n  "));
+              "{} describes another model than {}, which is unchanged:{}\nload the weights into a flavor that computes "
+              "what the file says (model.flavor)",
+              path_, model, listed("the model has"));
+}
+
+std::string PublishedConfig::listed(std::string_view between) const {
+  std::string list;
+  for (const Difference& d : differences_)
+    list += fmt::format("\n  {}: {}, {} {}", d.key, d.of_file, between, d.of_model);
+  return list;
 }
 
 std::string joined(std::span<const std::string> texts, std::string_view between) {
@@ -85,8 +90,7 @@ std::string joined(std::span<const std::string> texts, std::string_view between)
 }
 
 void PublishedConfig::check_supported() const {
-  TUTTI_CHECK(differences_.empty(), "{} describes a model that is not computed here:\n  {}", path_,
-              fmt::join(differences_, "\n  "));
+  TUTTI_CHECK(differences_.empty(), "{} describes a model that is not computed here:{}", path_, listed("expected"));
 }
 
 std::string shown_list(const JsonValue& array) {

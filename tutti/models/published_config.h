@@ -41,7 +41,7 @@ class PublishedConfig {
   // The key's value, or `by_default` where it is missing or null: the default of the class that published files are
   // read by. Notes a difference where `of_model` is given and another. T is bool, int64_t, double or std::string.
   template <class T>
-  T take(std::string_view key, const T& by_default, const T* of_model) {
+  T take(std::string_view key, const T& by_default, const T* of_model = nullptr) {
     const std::optional<JsonValue> found = find(key);
     const T of_file = found ? std::get<T>(value_as(*found, by_default)) : by_default;
     if (of_model != nullptr) expect_found(std::string(key), found, *of_model, by_default);
@@ -74,7 +74,12 @@ class PublishedConfig {
   JsonDocument document_;
   std::optional<JsonValue> text_;  // the value of text_config
   std::set<std::string> keys_;
-  std::vector<std::string> differences_;
+  struct Difference {
+    std::string key, of_file, of_model;
+  };
+  // One line each, with `between` between what the file and the model have.
+  std::string listed(std::string_view between) const;
+  std::vector<Difference> differences_;
 };
 
 // How a list of texts or numbers looks in a message: ["a", "b"].

@@ -111,11 +111,6 @@ DecoderConfig read_decoder(const PublishedClass& c, PublishedConfig& file, const
   return config;
 }
 
-int64_t whole_of(PublishedConfig& file, std::string_view key, int64_t by_default) {
-  const std::optional<JsonValue> found = file.find(key);
-  return found ? found->whole() : by_default;
-}
-
 void read_feed_forward(const char* key, int64_t by_default, DecoderConfig& config, PublishedConfig& file,
                        const DecoderConfig* model) {
   const int64_t hidden_dim = file.take(key, by_default, feed_forward_part(model, &FeedForwardConfig::hidden_dim));
@@ -144,9 +139,9 @@ void read_activation(PublishedConfig& file) {
 PublishedWindows windows_from_a_layer_on(int64_t window, std::optional<int64_t> first, PublishedConfig& file) {
   const std::optional<JsonValue> uses = file.find("use_sliding_window");
   if (!uses || !uses->boolean() || file.is_null("sliding_window")) return {.key = "layer_types"};
-  PublishedWindows windows{.window = whole_of(file, "sliding_window", window), .key = "use_sliding_window"};
+  PublishedWindows windows{.window = file.take("sliding_window", window), .key = "use_sliding_window"};
   windows.beats_types = !first;
-  windows.first = first ? whole_of(file, "max_window_layers", *first) : 0;
+  windows.first = first ? file.take("max_window_layers", *first) : 0;
   windows.said = fmt::format("true, with sliding_window = {} from layer {} on", windows.window, *windows.first);
   return windows;
 }

@@ -36,9 +36,6 @@ void refuse_quantized(PublishedConfig& file);
 // Dims, heads, vocabulary, ties, epsilon and angles, of layers that are alike and have no feed-forward yet.
 DecoderConfig read_decoder(const PublishedClass& c, PublishedConfig& file, const DecoderConfig* model);
 
-// The key's value, or the default.
-int64_t whole_of(PublishedConfig& file, std::string_view key, int64_t by_default);
-
 // The hidden features of the feed-forward of each layer.
 void read_feed_forward(const char* key, int64_t by_default, DecoderConfig& config, PublishedConfig& file,
                        const DecoderConfig* model);

@@ -73,17 +73,20 @@ RopeConfig scaling_in(const JsonValue& angles, const Lengths& lengths) {
   return rope;
 }
 
-// Notes each key of an object, or of one for each kind of layer, that says otherwise than `rope`.
+// Notes each key of an object, or of one for each kind of layer, that says otherwise than `rope`, which is that of the
+// file itself where it `is_alone`, without a model.
 void compare_angles(const std::string& key, const JsonValue& angles, const RopeConfig& rope, double theta,
-                    const Lengths& lengths, PublishedConfig& file) {
+                    const Lengths& lengths, bool is_alone, PublishedConfig& file) {
   for (const char* kind : kKinds) {
     const std::optional<JsonValue> of_kind = angles.find_set(kind);
-    if (of_kind) compare_angles(fmt::format("{}.{}", key, kind), *of_kind, rope, theta, lengths, file);
+    if (of_kind) compare_angles(fmt::format("{}.{}", key, kind), *of_kind, rope, theta, lengths, is_alone, file);
   }
   const auto name = [&](const char* of_key) { return fmt::format("{}.{}", key, of_key); };
   for (const char* type : {"rope_type", "type"}) {
     const std::optional<JsonValue> found = angles.find_set(type);
-    file.expect_found(name(type), found, name_of(rope.type), name_of(rope.type));
+    if (found && is_alone && !rope_type_named(found->text()))
+      file.refuse(name(type), found->shown(), "\"default\", \"linear\", \"llama3\" or \"yarn\"");
+    else file.expect_found(name(type), found, name_of(rope.type), name_of(rope.type));
   }
   if (const auto found = angles.find_set("rope_theta")) file.expect_found(name("rope_theta"), found, rope.theta, theta);
   if (const auto found = angles.find_set("partial_rotary_factor"))
@@ -148,8 +151,8 @@ RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* mode
   if (says_theta(read)) rope.theta = number_in(inner(*read), "rope_theta", number_in(*read, "rope_theta", theta));
   const RopeConfig& expected = model != nullptr ? *model : rope;
   if (base || !says_theta(read)) file.expect_found("rope_theta", base, expected.theta, theta);
-  if (parameters) compare_angles("rope_parameters", *parameters, expected, theta, lengths, file);
-  if (scaling) compare_angles("rope_scaling", *scaling, expected, theta, lengths, file);
+  if (parameters) compare_angles("rope_parameters", *parameters, expected, theta, lengths, model == nullptr, file);
+  if (scaling) compare_angles("rope_scaling", *scaling, expected, theta, lengths, model == nullptr, file);
   if (model != nullptr && model->type != RopeType::plain && !(read && type_in(inner(*read))))
     file.refuse("rope_scaling", "not given", name_of(model->type));
   file.expect("partial_rotary_factor", 1.0, 1.0);

@@ -72,8 +72,13 @@ GroupedTensors::GroupedTensors(const ModelFile& file, const std::function<bool(c
   for (const ModelTensor& entry : file.entries()) {
     const std::optional<ExpertName> place = expert_name_in(entry.name);
     const bool is_part = place && place->expert < std::ssize(file.entries()) && wants(place->grouped);
-    if (is_part) groups_[place->grouped][place->expert] = entry.name;
-    else entries_.push_back({entry.name, entry.sizes, entry.dtype, describe(entry), entry.is_decoded()});
+    if (is_part) {
+      const auto [known, is_new] = groups_[place->grouped].emplace(place->expert, entry.name);
+      TUTTI_CHECK(is_new, "{}: {} and {} are one tensor, that of expert {}, under two names", file.path(),
+                  known->second, entry.name, place->expert);
+      continue;
+    }
+    entries_.push_back({entry.name, entry.sizes, entry.dtype, describe(entry), entry.is_decoded()});
   }
   for (const auto& [name, of_expert] : groups_) {
     const ModelTensor& first = file.entry(of_expert.begin()->second);

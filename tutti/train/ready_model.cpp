@@ -10,9 +10,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A GGUF file holds its vocabulary; that of other files is beside them.
+// A GGUF file mostly holds its vocabulary; that of other files is beside them.
 std::unique_ptr<Tokenizer> tokenizer_of(const ModelFile& file, const fs::path& path) {
-  const bool is_inside = file.format() == "gguf" || fs::is_directory(path);
+  const bool is_inside = file.metadata().contains("tokenizer.ggml.tokens") || fs::is_directory(path);
   return open_tokenizer((is_inside ? path : fs::absolute(path).parent_path()).string(), {}, "");
 }
 

@@ -23,6 +23,12 @@ int64_t longest_in(const fs::path& folder, int64_t positions) {
   return longest;
 }
 
+std::string config_in(const fs::path& folder) {
+  TUTTI_CHECK(fs::is_directory(folder), "{} is no folder; expected one with config.json, tokenizer.json and weights",
+              folder.string());
+  return (folder / "config.json").string();
+}
+
 std::string text_under(const JsonValue& value, const char* key) {
   const std::optional<JsonValue> found = value.find_set(key);
   return found ? found->string() : "";
@@ -51,7 +57,7 @@ void check_pooling(const fs::path& folder) {
 }  // namespace
 
 SentenceModel::SentenceModel(const fs::path& folder)
-    : model_(std::make_unique<models::Bert>(models::read_bert_config((folder / "config.json").string()))),
+    : model_(std::make_unique<models::Bert>(models::read_bert_config(config_in(folder)))),
       tokenizer_(open_tokenizer(folder.string(), {}, "")),
       longest_(longest_in(folder, model_->config().max_positions)) {
   check_pooling(folder);

@@ -204,7 +204,7 @@ constexpr int64_t kFfnDim = 22016, kFfnDimOfMixtures = 6144, kExpertDim = 768, k
 
 // The layers that mlp_only_layers and decoder_sparse_step make dense.
 void read_dense_layers(DecoderConfig& config, PublishedConfig& file, const DecoderConfig* model) {
-  const int64_t step = whole_of(file, "decoder_sparse_step", 1);
+  const int64_t step = file.take("decoder_sparse_step", int64_t{1});
   const std::optional<JsonValue> only = file.find("mlp_only_layers");
   if (step < 1) return file.refuse("decoder_sparse_step", fmt::format("{}", step), "1 or more");
   std::vector<bool> is_dense(config.layers.size());
@@ -216,7 +216,7 @@ void read_dense_layers(DecoderConfig& config, PublishedConfig& file, const Decod
     }
   }
   const bool has_dense = std::find(is_dense.begin(), is_dense.end(), true) != is_dense.end();
-  const int64_t hidden_dim = has_dense ? whole_of(file, "intermediate_size", kFfnDimOfMixtures) : 0;
+  const int64_t hidden_dim = has_dense ? file.take("intermediate_size", kFfnDimOfMixtures) : 0;
   for (size_t i = 0; i < is_dense.size(); ++i) {
     if (is_dense[i]) config.layers[i].feed_forward = {.hidden_dim = hidden_dim};
   }

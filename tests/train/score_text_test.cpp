@@ -1,0 +1,91 @@
+// Log probabilities of texts: against the losses of one forward, in any window, one call after the other.
+#include "tutti/train/score_text.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/message_of.h"
+#include "tests/train/support/tiny_model.h"
+#include "tutti/core/error.h"
+
+namespace tutti::train {
+namespace {
+
+std::vector<int32_t> some_tokens(int count) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back((i * 37 + 11) % 256);
+  return tokens;
+}
+
+TEST(TokenLogProbabilities, OfAWindowAreThoseOfItsTokensAlone) {
+  TinyModel tiny;
+  const std::vector<int32_t> tokens = some_tokens(14);
+  for (const int64_t window : {1, 2, 5, 12, 13, 14, 60}) {
+    const std::vector<float> got = token_log_probabilities(tiny.model, tokens, window);
+    ASSERT_EQ(got.size(), 13u);
+    for (size_t begin = 0; begin < got.size(); begin += static_cast<size_t>(window)) {
+      const size_t end = std::min(begin + static_cast<size_t>(window), got.size());
+      const std::vector<float> alone =
+          token_log_probabilities(tiny.model, std::span(tokens).subspan(begin, end - begin + 1), 60);
+      EXPECT_EQ(std::vector<float>(got.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   got.begin() + static_cast<std::ptrdiff_t>(end)),
+                alone)
+          << window << " " << begin;
+    }
+  }
+}
+
+// The probabilities of all next tokens add up to 1.
+TEST(TokenLogProbabilities, AreOfADistribution) {
+  TinyModel tiny;
+  double sum = 0;
+  for (int32_t next = 0; next < 258; ++next) {
+    std::vector<int32_t> tokens = some_tokens(6);
+    tokens.push_back(next);
+    sum += std::exp(static_cast<double>(token_log_probabilities(tiny.model, tokens, 60).back()));
+  }
+  EXPECT_NEAR(sum, 1, 1e-5);
+}
+
+TEST(TokenLogProbabilities, OfFewerThanTwoTokensAreNoneAndErrorsChangeNothing) {
+  TinyModel tiny;
+  const std::vector<int32_t> tokens = some_tokens(5);
+  const std::vector<float> before = token_log_probabilities(tiny.model, tokens, 3);
+  EXPECT_TRUE(token_log_probabilities(tiny.model, {}, 3).empty());
+  EXPECT_TRUE(token_log_probabilities(tiny.model, std::span(tokens).first(1), 3).empty());
+  EXPECT_NE(message_of([&] { token_log_probabilities(tiny.model, tokens, 0); }).find("windows of 0 tokens"),
+            std::string::npos);
+  for (const int32_t wrong : {-1, 258}) {
+    std::vector<int32_t> bad = tokens;
+    bad[2] = wrong;
+    EXPECT_NE(message_of([&] {
+                token_log_probabilities(tiny.model, bad, 3);
+              }).find(fmt::format("token {} is none of the model's 258", wrong)),
+              std::string::npos);
+  }
+  EXPECT_EQ(token_log_probabilities(tiny.model, tokens, 3), before);
+  EXPECT_TRUE(tiny.model.is_training()) << "the mode is what it was";
+}
+
+TEST(DocumentScores, AddUpWhateverTheirOrder) {
+  TinyModel tiny;
+  const ByteTokenizer tokenizer;
+  const std::vector<std::string> documents{"one text", "", "a", "and another"},
+      reversed(documents.rbegin(), documents.rend());
+  const TextScore all = score_documents(tiny.model, tokenizer, documents, 4),
+                  back = score_documents(tiny.model, tokenizer, reversed, 4);
+  EXPECT_EQ(all.log_probability, back.log_probability);
+  EXPECT_EQ(all.tokens, 7 + 0 + 0 + 10);
+  EXPECT_EQ(all.nbytes, all.tokens);
+  double sum = 0;
+  for (const std::string& document : documents)
+    sum += score_documents(tiny.model, tokenizer, std::span(&document, 1), 4).log_probability;
+  EXPECT_NEAR(all.log_probability, sum, 1e-9);
+  EXPECT_NEAR(all.perplexity(), std::exp(-sum / 17), 1e-9);
+  EXPECT_NEAR(all.bits_per_byte(), -sum / std::log(2.0) / 17, 1e-9);
+  EXPECT_TRUE(std::isnan(score_documents(tiny.model, tokenizer, {}, 4).perplexity()));
+}
+
+}  // namespace
+}  // namespace tutti::train
