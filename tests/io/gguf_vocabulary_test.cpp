@@ -87,8 +87,8 @@ TEST(GgufVocabulary, IsRefusedWithoutAKnownPattern) {
   GgufVocabulary vocabulary = byte_level("default");
   EXPECT_EQ(
       refusal_of(vocabulary),
-      "m.gguf: tokenizer.ggml.pre is 'default'; known are gpt-2, smollm, qwen2, deepseek-r1-qwen, llama3, llama-v3, "
-      "llama-bpe");
+      "m.gguf: tokenizer.ggml.pre is 'default'; known are gpt-2, smollm, qwen2, deepseek-r1-qwen, llama-bpe, llama3, "
+      "llama-v3");
   vocabulary.pre.reset();
   EXPECT_NE(refusal_of(vocabulary).find("m.gguf: has no tokenizer.ggml.pre"), std::string::npos);
   EXPECT_NE(refusal_of(vocabulary).find("known are gpt-2, "), std::string::npos);

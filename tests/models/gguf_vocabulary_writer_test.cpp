@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 
 #include "tests/support/temporary_folder.h"
 #include "tutti/io/bpe_model.h"
+#include "tutti/io/bpe_tokenizer.h"
+#include "tutti/io/gguf_vocabulary.h"
 
 namespace tutti::models {
 namespace {
@@ -93,13 +96,38 @@ TEST(GgufVocabulary, IsMissingWhereItsReaderWouldMakeOtherIds) {
       {[](BpeModel& m) { m.normalizes_nfc = false; }, "it does not normalize texts"},
       {[](BpeModel& m) { m.ignores_merges = true; }, "whole tokens are not merged"},
       {[](BpeModel& m) { m.added_tokens[1].lstrip = true; }, "<tool> is found with a flag"},
-      {[](BpeModel& m) { m.frame.before = {258, 258}; }, "framed by other tokens"}};
+      {[](BpeModel& m) { m.frame.before = {258, 258}; }, "framed by several tokens"}};
   for (const auto& [change, reason] : cases) {
     BpeModel model = small_tokenizer({io::kQwenSplitPattern});
     change(model);
     const Written written = vocabulary_of(io::tokenizer_json_of(model), "");
     ASSERT_TRUE(written.missing.has_value()) << reason;
     EXPECT_NE(written.missing->find(reason), std::string::npos) << *written.missing;
+  }
+}
+
+// The reader of this library makes the ids of the tokenizer.json from it, with any options.
+TEST(GgufVocabulary, GivesTheIdsOfItsTokenizer) {
+  const std::string folder = TUTTI_SOURCE_DIR "/tests/io/tokenizers/";
+  const std::vector<std::string> texts{
+      "", "a", " two words ", "123456 don't", "<|endoftext|>x<|im_end|>", "e\u0301 \u4e2d\u6587 \xff\n\n\n"};
+  for (const std::string family : {"gpt2", "smollm2", "qwen2", "llama3"}) {
+    const std::string path = folder + family + ".json";
+    const auto original = BpeTokenizer::load(path);
+    ModelMetadata metadata;
+    const TemporaryFolder copy;
+    std::filesystem::copy_file(path, copy / "tokenizer.json");
+    const auto missing = write_gguf_vocabulary(copy.path(), original->vocab_size() + 3, {}, metadata);
+    ASSERT_EQ(missing, std::nullopt) << family << ": " << *missing;
+    const auto read = tokenizer_of_gguf(read_gguf_vocabulary(metadata), family);
+    for (const std::string& text : texts) {
+      for (const bool adds : {false, true}) {
+        for (const bool parses : {false, true}) {
+          const EncodeOptions options{.add_special_tokens = adds, .parse_special = parses};
+          EXPECT_EQ(read->encode(text, options), original->encode(text, options)) << family << ": " << text;
+        }
+      }
+    }
   }
 }
 

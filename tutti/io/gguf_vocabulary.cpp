@@ -13,37 +13,29 @@
 #include "tutti/io/word_piece_tokenizer.h"
 
 namespace tutti {
+
+std::span<const GgufSplitting> gguf_splittings() {
+  const std::vector<std::string> qwen{io::kQwenSplitPattern}, llama{io::kLlama3SplitPattern};
+  static const std::vector<GgufSplitting> instance = {
+      {.pre = "gpt-2", .split_patterns = {io::kGpt2SplitPattern}},
+      {.pre = "smollm", .split_patterns = {io::kDigitPattern, io::kGpt2SplitPattern}},
+      {.pre = "qwen2", .split_patterns = qwen, .normalizes_nfc = true},
+      {.pre = "deepseek-r1-qwen", .split_patterns = qwen, .normalizes_nfc = true},
+      {.pre = "llama-bpe", .split_patterns = llama, .ignores_merges = true, .adds_bos = true},
+      {.pre = "llama3", .split_patterns = llama, .ignores_merges = true, .adds_bos = true},
+      {.pre = "llama-v3", .split_patterns = llama, .ignores_merges = true, .adds_bos = true}};
+  return instance;
+}
+
 namespace {
 
 enum TokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 constexpr std::string_view kWordBegin = "\u2581";
 
-// How the text of a family is split, which the file only names.
-struct Family {
-  std::string_view pre;
-  std::vector<std::string> split_patterns;
-  bool normalizes_nfc = false;
-  bool ignores_merges = false;
-  bool adds_bos = false;
-};
-
-const std::vector<Family>& families() {
-  const auto qwen = [](std::string_view pre) { return Family{pre, {io::kQwenSplitPattern}, true, false, false}; };
-  const auto llama = [](std::string_view pre) { return Family{pre, {io::kLlama3SplitPattern}, false, true, true}; };
-  static const std::vector<Family> instance = {{"gpt-2", {io::kGpt2SplitPattern}},
-                                               {"smollm", {io::kDigitPattern, io::kGpt2SplitPattern}},
-                                               qwen("qwen2"),
-                                               qwen("deepseek-r1-qwen"),
-                                               llama("llama3"),
-                                               llama("llama-v3"),
-                                               llama("llama-bpe")};
-  return instance;
-}
-
 std::string family_names() {
   std::string names;
-  for (const Family& family : families()) names += (names.empty() ? "" : ", ") + std::string(family.pre);
+  for (const GgufSplitting& known : gguf_splittings()) names += (names.empty() ? "" : ", ") + std::string(known.pre);
   return names;
 }
 
@@ -65,7 +57,7 @@ class VocabularyReader {
   }
 
   std::unique_ptr<Tokenizer> byte_level() const {
-    const Family& family = family_of_pre();
+    const GgufSplitting& family = family_of_pre();
     BpeModel model;
     model.split_patterns = family.split_patterns;
     model.normalizes_nfc = family.normalizes_nfc;
@@ -116,13 +108,13 @@ class VocabularyReader {
  private:
   int32_t type_of(size_t id) const { return from_.token_types.empty() ? int32_t{kNormal} : from_.token_types[id]; }
 
-  const Family& family_of_pre() const {
+  const GgufSplitting& family_of_pre() const {
     TUTTI_CHECK(from_.pre.has_value(),
                 "{}: has no tokenizer.ggml.pre, which names how text is split, so ids would be wrong; known are {}",
                 name_, family_names());
-    const auto found = std::find_if(families().begin(), families().end(),
-                                    [&](const Family& family) { return family.pre == *from_.pre; });
-    TUTTI_CHECK(found != families().end(), "{}: tokenizer.ggml.pre is '{}'; known are {}", name_, *from_.pre,
+    const auto found = std::find_if(gguf_splittings().begin(), gguf_splittings().end(),
+                                    [&](const GgufSplitting& family) { return family.pre == *from_.pre; });
+    TUTTI_CHECK(found != gguf_splittings().end(), "{}: tokenizer.ggml.pre is '{}'; known are {}", name_, *from_.pre,
                 family_names());
     return *found;
   }

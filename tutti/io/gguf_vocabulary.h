@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,18 @@ struct GgufVocabulary {
 
 // The keys tokenizer.ggml.* of a file. UsageError, naming file and key, for missing ones and for other types.
 GgufVocabulary read_gguf_vocabulary(const ModelMetadata& metadata);
+
+// How the text of a family is normalized and split, which a file only names, and whether its texts begin with BOS where
+// the file does not say so.
+struct GgufSplitting {
+  std::string_view pre;
+  std::vector<std::string> split_patterns;
+  bool normalizes_nfc = false;
+  bool ignores_merges = false;
+  bool adds_bos = false;
+};
+// Those of byte-level BPE that are known here. Names of one splitting stand after each other, the usual one first.
+std::span<const GgufSplitting> gguf_splittings();
 
 // The tokenizer that gives the ids which the published tokenizer.json of the same model gives.
 //   gpt2  byte-level BPE; `pre` is one of gpt-2, smollm, qwen2, deepseek-r1-qwen, llama3, llama-v3 and llama-bpe.

@@ -5,6 +5,7 @@
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_model.h"
 #include "tutti/io/byte_alphabet.h"
+#include "tutti/io/gguf_vocabulary.h"
 #include "tutti/runtime/json_document.h"
 
 namespace tutti::models {
@@ -20,32 +21,29 @@ std::string text_in(const fs::path& file) {
   return fs::exists(file) ? read_regular_file(file.string(), kMostBytes) : std::string();
 }
 
-// llama.cpp's name of a way to split texts.
-std::optional<std::string> name_of_patterns(const BpeModel& model) {
-  const std::vector<std::string>& patterns = model.split_patterns;
-  if (model.prefix_space_after) return std::nullopt;
-  if (patterns == std::vector<std::string>{io::kGpt2SplitPattern}) return "gpt-2";
-  if (patterns == std::vector<std::string>{io::kDigitPattern, io::kGpt2SplitPattern}) return "smollm";
-  if (patterns == std::vector<std::string>{io::kQwenSplitPattern}) return "qwen2";
-  if (patterns == std::vector<std::string>{io::kLlama3SplitPattern}) return "llama-bpe";
-  return std::nullopt;
+// The splitting that a file names for these patterns; null: it has no name for them.
+const GgufSplitting* splitting_of(const BpeModel& model) {
+  for (const GgufSplitting& known : gguf_splittings()) {
+    if (!model.prefix_space_after && known.split_patterns == model.split_patterns) return &known;
+  }
+  return nullptr;
 }
 
-// What a GGUF file with patterns of this name says otherwise, so that its reader would make other ids; "" where nothing
-// is lost.
-std::string lost_in_gguf(const BpeModel& model, const std::string& pre) {
-  if (model.normalizes_nfc != (pre == "qwen2"))
+// Says what a file with this splitting cannot, so that its reader would make other ids; "" where nothing is lost.
+std::string lost_in_gguf(const BpeModel& model, const GgufSplitting& splitting) {
+  if (model.normalizes_nfc != splitting.normalizes_nfc)
     return model.normalizes_nfc ? "it normalizes texts" : "it does not normalize texts";
-  if (model.ignores_merges != (pre == "llama-bpe"))
+  if (model.ignores_merges != splitting.ignores_merges)
     return model.ignores_merges ? "whole tokens are not merged" : "whole tokens are merged, too";
   for (const AddedToken& token : model.added_tokens) {
-    if (token.lstrip || token.rstrip || token.single_word || token.normalized)
-      return fmt::format("{} is found with a flag (lstrip, rstrip, single_word or normalized)", token.content);
+    if (token.lstrip || token.rstrip || token.single_word)
+      return fmt::format("{} is found with a flag (lstrip, rstrip or single_word)", token.content);
+    // The flag means nothing where texts are not normalized, and all tokens are looked for together.
+    if (token.normalized && (model.normalizes_nfc || token.normalized != model.added_tokens.front().normalized))
+      return fmt::format("{} is looked for in the normalized text", token.content);
   }
-  const SequenceFrame& frame = model.frame;
-  const bool has_start = frame.before.empty() || (frame.before.size() == 1 && frame.before[0] == model.bos_id);
-  const bool has_end = frame.after.empty() || (frame.after.size() == 1 && frame.after[0] == model.eos_id);
-  return has_start && has_end ? "" : "texts are framed by other tokens than bos_token and eos_token";
+  const bool is_framed_by_one = model.frame.before.size() <= 1 && model.frame.after.size() <= 1;
+  return is_framed_by_one ? "" : "texts are framed by several tokens";
 }
 
 struct Tokens {
@@ -104,7 +102,6 @@ std::optional<int64_t> id_under(const char* key, const JsonValue& config, const 
 // The model's tokens, with those that tokenizer_config.json names: the model may name several ends.
 void write_ids(const BpeModel& model, const JsonValue& config, const PublishedFacts& facts, ModelMetadata& metadata) {
   std::optional<int64_t> bos = facts.bos_token, eos, pad = facts.pad_token;
-  if (!model.frame.before.empty()) bos = model.frame.before[0];
   metadata.set("tokenizer.ggml.add_bos_token", !model.frame.before.empty());
   metadata.set("tokenizer.ggml.add_eos_token", !model.frame.after.empty());
   if (!facts.eos_tokens.empty()) eos = facts.eos_tokens.front();
@@ -112,6 +109,9 @@ void write_ids(const BpeModel& model, const JsonValue& config, const PublishedFa
   for (const auto& [key, id] : {std::pair{"bos_token", &bos}, {"eos_token", &eos}, {"pad_token", &pad}}) {
     if (const std::optional<int64_t> named = id_under(key, config, model)) *id = named;
   }
+  // A reader frames texts by these two.
+  if (!model.frame.before.empty()) bos = model.frame.before[0];
+  if (!model.frame.after.empty()) eos = model.frame.after[0];
   set_id("bos", bos, metadata), set_id("eos", eos, metadata), set_id("padding", pad, metadata);
 }
 
@@ -133,16 +133,17 @@ std::optional<std::string> write_gguf_vocabulary(const fs::path& folder, int64_t
   try {
     const std::string config = text_in(folder / "tokenizer_config.json");
     const BpeModel model = io::parse_tokenizer_json(text_in(file), config, file.string());
-    const std::optional<std::string> pre = name_of_patterns(model);
-    if (!pre) return fmt::format("llama.cpp has no name for the way in which {} splits texts.", file.string());
+    const GgufSplitting* splitting = splitting_of(model);
+    if (splitting == nullptr)
+      return fmt::format("llama.cpp has no name for the way in which {} splits texts.", file.string());
     if (ids_of_tokens(model) > vocab)
       return fmt::format("{} has {} ids, and the model's vocabulary {}.", file.string(), ids_of_tokens(model), vocab);
-    if (const std::string lost = lost_in_gguf(model, *pre); !lost.empty())
+    if (const std::string lost = lost_in_gguf(model, *splitting); !lost.empty())
       return fmt::format("A GGUF file cannot say of {} that {}.", file.string(), lost);
     Tokens tokens = tokens_of(model, vocab);
     const JsonDocument document(config.empty() ? "{}" : config, {.name = (folder / "tokenizer_config.json").string()});
     metadata.set("tokenizer.ggml.model", "gpt2");  // byte-level BPE
-    metadata.set("tokenizer.ggml.pre", *pre);
+    metadata.set("tokenizer.ggml.pre", std::string(splitting->pre));
     metadata.set("tokenizer.ggml.tokens", std::move(tokens.texts));
     metadata.set("tokenizer.ggml.token_type", tokens.types);
     metadata.set("tokenizer.ggml.merges", merges_of(model));
