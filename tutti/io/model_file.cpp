@@ -73,7 +73,7 @@ ModelFile::ModelFile(std::string path, std::string_view format, std::unique_ptr<
   contents_ = std::move(contents);
 }
 
-const ModelTensor& ModelFile::entry(std::string_view name) const {
+const ModelTensor& ModelFile::entry(std::string_view name) const& {
   const auto found = contents_->by_name.find(name);
   if (found != contents_->by_name.end()) return entries()[found->second];
   std::vector<std::string> names;

@@ -58,11 +58,15 @@ class ModelFile {
   const std::string& path() const { return contents_->path; }
   // The name of the format, which says what the keys of metadata() mean: "safetensors", "gguf".
   std::string_view format() const { return contents_->format; }
-  const std::vector<ModelTensor>& entries() const { return contents_->reader->entries(); }
-  const ModelMetadata& metadata() const { return contents_->reader->metadata(); }
+  // These refer to what the open model holds, so they are not asked of a temporary one.
+  const std::vector<ModelTensor>& entries() const& { return contents_->reader->entries(); }
+  const std::vector<ModelTensor>& entries() const&& = delete;
+  const ModelMetadata& metadata() const& { return contents_->reader->metadata(); }
+  const ModelMetadata& metadata() const&& = delete;
   bool contains(std::string_view name) const { return contents_->by_name.find(name) != contents_->by_name.end(); }
   // UsageError, suggesting the nearest name, when there is no such tensor.
-  const ModelTensor& entry(std::string_view name) const;
+  const ModelTensor& entry(std::string_view name) const&;
+  const ModelTensor& entry(std::string_view name) const&& = delete;
   // The tensor's numbers: a read-only view of the file's pages where the file holds plain numbers, f32 in new memory
   // where it holds blocks. UsageError for a name that is not there and blocks that are not decoded.
   Tensor tensor(std::string_view name) const;
