@@ -43,7 +43,8 @@ struct GgufSplitting {
   bool ignores_merges = false;
   bool adds_bos = false;
 };
-// Those of byte-level BPE that are known here. Names of one splitting stand after each other, the usual one first.
+// These are the splittings of byte-level BPE that are known here. Names of one splitting stand after each other, the
+// usual one first.
 std::span<const GgufSplitting> gguf_splittings();
 
 // The tokenizer that gives the ids which the published tokenizer.json of the same model gives.
