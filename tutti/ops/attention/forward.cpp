@@ -27,7 +27,7 @@ struct Tile {
 // Visits tiles of queries: store(tree, node of all keys, tile). Needs keys.
 template <class Store>
 void for_each_tile(const OpCall& call, Store store) {
-  const Sizes n = sizes_of(call[0], call[1]);
+  const Sizes n = forward_sizes(call);
   ThreadPool& pool = ThreadPool::current();
   const int64_t largest = tile_rows(n, pool.threads()), tiles = (n.rows() + largest - 1) / largest;
   pool.parallel_for(n.B * n.Hkv * tiles, 1, [&](int64_t begin, int64_t end) {
@@ -56,7 +56,7 @@ Tensor dense_rows(const Tile& tile, const Sizes& n, DType compute) {
 
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const DType compute = compute_dtype(call[0].dtype());
-  const Sizes n = sizes_of(call[0], call[1]);
+  const Sizes n = forward_sizes(call);
   if (outputs[0].numel() == 0) return;
   if (n.Sk == 0) {
     run_step(kCopy, {}, {zeros(outputs[0].sizes(), compute)}, {outputs[0]});
@@ -75,7 +75,7 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
 
 void kernel_partial(const OpCall& call, std::span<const Tensor> outputs) {
   const DType compute = compute_dtype(call[0].dtype());
-  const Sizes n = sizes_of(call[0], call[1]);
+  const Sizes n = forward_sizes(call);
   if (outputs[2].numel() == 0) return;
   if (n.Sk == 0) {
     const double identity[] = {-kInf, 0, 0};

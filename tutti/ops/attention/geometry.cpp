@@ -1,6 +1,7 @@
 #include "tutti/ops/attention/geometry.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "tutti/codegen/gemm/pack.h"
 #include "tutti/ops/attention/steps.h"
@@ -18,6 +19,16 @@ char* element(const Tensor& t, int64_t offset) {
 Sizes sizes_of(const Tensor& q, const Tensor& k) {
   const Extents &a = q.extents(), &b = k.extents();
   return {a[0], a[1], b[1], a[2], b[2], a[3], b[2] == 0 ? 1 : a[2] / b[2]};
+}
+
+Sizes forward_sizes(const OpCall& call) {
+  Sizes n = sizes_of(call[0], call[1]);
+  if (!call.attrs.as<SdpaAttrs>().paged) return n;
+  const Extents& pages = call[1].extents();
+  n.Sk = call[5].extents()[1] * pages[2];
+  n.Hkv = pages[1];
+  n.G = n.Hkv == 0 ? 1 : n.Hq / n.Hkv;
+  return n;
 }
 
 char* Rows::at(int64_t row) const {
@@ -81,6 +92,57 @@ void Head::prefetch(int64_t begin, int64_t end, int64_t length) const {
   for (int64_t key = begin; key < end; ++key)
     for (int64_t offset = 0; offset < length * itemsize(dtype); offset += kLine)
       __builtin_prefetch(at(key) + offset, 0, 2);
+}
+
+KeySource::KeySource(const OpCall& call, size_t i)
+    : data_(call[i]), table_(call.attrs.as<SdpaAttrs>().paged ? &call[5] : nullptr) {}
+
+Head KeySource::page_of(int64_t page, int64_t kv) const {
+  const Extents& st = data_.strides();
+  return {element(data_, page * st[0] + kv * st[1]), data_.dtype(), st[2], st[3]};
+}
+
+template <class Visit>
+void KeySource::for_pages(int64_t b, int64_t key, int64_t end, Visit visit) const {
+  const int64_t size = data_.extents()[2], first = key;
+  while (key < end) {
+    const int64_t number = key / size, within = key % size, keys = std::min(size - within, end - key);
+    const int64_t page = facets::read_int64(*table_, b * table_->strides()[0] + number * table_->strides()[1]);
+    visit(std::max<int64_t>(page, -1), within, keys, key - first);
+    key += keys;
+  }
+}
+
+Head KeySource::block(int64_t b, int64_t kv, int64_t key, int64_t keys, void* room) const {
+  if (table_ == nullptr) {
+    Head head = head_of(data_, b, kv);
+    head.data = head.at(key);
+    return head;
+  }
+  const int64_t D = data_.extents()[3], size = itemsize(data_.dtype());
+  for_pages(b, key, key + keys, [&](int64_t page, int64_t within, int64_t count, int64_t distance) {
+    char* to = static_cast<char*>(room) + distance * D * size;
+    if (page < 0) {
+      std::memset(to, 0, static_cast<size_t>(count * D * size));
+      return;
+    }
+    const Head head = page_of(page, kv);
+    if (head.element_stride == 1 && head.key_stride == D) {
+      std::memcpy(to, head.at(within), static_cast<size_t>(count * D * size));
+      return;
+    }
+    for (int64_t at = 0; at < count * D; ++at)
+      std::memcpy(to + at * size, head.at(within + at / D) + at % D * head.element_stride * size,
+                  static_cast<size_t>(size));
+  });
+  return {room, data_.dtype(), D, 1};
+}
+
+void KeySource::prefetch(int64_t b, int64_t kv, int64_t key, int64_t end) const {
+  if (table_ == nullptr) return head_of(data_, b, kv).prefetch(key, end, data_.extents()[3]);
+  for_pages(b, key, end, [&](int64_t page, int64_t within, int64_t count, int64_t) {
+    if (page >= 0) page_of(page, kv).prefetch(within, within + count, data_.extents()[3]);
+  });
 }
 
 KeyRange keys_of(const OpCall& call, const Sizes& n, const Tensor& first_key, const Tensor& last_key, int64_t b,

@@ -13,6 +13,8 @@ struct Sizes {
   int64_t rows() const { return Sq * G; }  // of a group
 };
 Sizes sizes_of(const Tensor& q, const Tensor& k);
+// Of a forward call, whose keys may be pages (KeySource).
+Sizes forward_sizes(const OpCall& call);
 
 // The rows of one group of a [B, Sq, Hq, X] tensor.
 struct Rows {
@@ -57,6 +59,30 @@ struct Head {
   void prefetch(int64_t begin, int64_t end, int64_t length) const;
 };
 Head head_of(const Tensor& t, int64_t b, int64_t h);
+
+// The keys or the values of a forward call: a tensor [B, Sk, Hkv, D], or pages [P, Hkv, page, D] whose order in each
+// sequence a table [B, W] gives.
+class KeySource {
+ public:
+  // Input `i` of the call, whose table is input 5 if its attrs say that it has pages.
+  KeySource(const OpCall& call, size_t i);
+
+  // Keys [key, key + keys) of one head, from key 0 of the result on. They lie where they are, or, if they come from
+  // pages, in `room`, of keys * D elements of the source's dtype. A page that the table does not have, which no query
+  // may see, is zeros.
+  Head block(int64_t b, int64_t kv, int64_t key, int64_t keys, void* room) const;
+  // Prefetches keys [key, end) of a head.
+  void prefetch(int64_t b, int64_t kv, int64_t key, int64_t end) const;
+
+ private:
+  // visit(page or -1, first key in it, keys, distance from `key`) for the parts of [key, end) that lie in one page.
+  template <class Visit>
+  void for_pages(int64_t b, int64_t key, int64_t end, Visit visit) const;
+  Head page_of(int64_t page, int64_t kv) const;
+
+  const Tensor& data_;
+  const Tensor* table_;  // null: no pages
+};
 
 // The last key that query s may see according to causal attention and last_key, and the first one, not considering
 // first_key.

@@ -31,7 +31,9 @@ int64_t KeyTree::stride_of(int64_t width) const { return width + lanes_; }
 
 KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
     : call_(call),
-      n_(sizes_of(call[0], call[1])),
+      n_(forward_sizes(call)),
+      key_source_(call, 1),
+      value_source_(call, 2),
       compute_(compute_dtype(call[0].dtype())),
       scores_compute_(product_compute(call[0], call[1], compute_)),
       lanes_(codegen::gemm_lanes(codegen::cpu_target(), compute_)),
@@ -42,7 +44,7 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
       depth_(over_features_.depth()),
       over_keys_(compute_, n_.D) {
   const int64_t slack = codegen::kPackSlack, keys = std::min(block_, n_.Sk);
-  const bool masked = call.inputs.size() > 5;
+  const bool paged = call.attrs.as<SdpaAttrs>().paged, masked = !paged && call.inputs.size() > 5;
   dense_ = scratch_.take(widest_ * n_.D + slack, compute_);
   queries_ = scratch_.take(stride_of(widest_) * n_.D + slack, compute_);
   tile_ = scratch_.take(keys * stride_of(widest_), compute_);
@@ -54,6 +56,10 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
   weights_ = scratch_.take(codegen::most_rows(codegen::cpu_target()) * keys + slack, compute_);
   blocks_.resize(static_cast<size_t>(again ? (n_.Sk + block_ - 1) / block_ : 1));
   if (over_features_.leaf_lengths.size() > 1) pending_ = scratch_.take(depth_ * keys * widest_, compute_);
+  if (paged) {
+    key_room_ = scratch_.take(keys * n_.D + slack, call[1].dtype());
+    value_room_ = scratch_.take(keys * n_.D + slack, call[2].dtype());
+  }
   if (masked) {
     bias_ = scratch_.take(keys * stride_of(widest_) + slack, compute_);
     bias_rows_ = scratch_.take(keys * widest_ + slack, compute_);
@@ -117,11 +123,12 @@ const KeyTree::PackedBlock& KeyTree::load_block(int64_t b, int64_t kv, int64_t k
     block.v = scratch_.take(size, compute_);
   }
   block.keys = keys;
-  const Head k = head_of(call_[1], b, kv), v = head_of(call_[2], b, kv);
-  product_of(keys).pack({k.at(key), k.dtype, k.element_stride, k.key_stride}, over_features_.leaf_lengths, block.k);
+  const Head k = key_source_.block(b, kv, key, keys, key_room_);
+  const Head v = value_source_.block(b, kv, key, keys, value_room_);
+  product_of(keys).pack({k.at(0), k.dtype, k.element_stride, k.key_stride}, over_features_.leaf_lengths, block.k);
   // Rows first, whole: a strip takes a few elements of each, which far apart would push each other out of the nearest
   // cache.
-  codegen::pack({v.at(key), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, n_.D);
+  codegen::pack({v.at(0), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, n_.D);
   over_keys_.pack({values_, compute_, n_.D, 1}, keys, block.v);
   return block;
 }
@@ -167,9 +174,9 @@ void KeyTree::multiply_across(const Node& node, const PackedBlock& block, bool b
                   .part = bounded ? &some_keys : nullptr});
 }
 
-void KeyTree::scores_down(const Head& k, int64_t key, int64_t keys) {
+void KeyTree::scores_down(const Head& k, int64_t keys) {
   const int64_t width = codegen::whole_registers(keys, compute_);
-  codegen::pack_leaves({k.at(key), k.dtype, k.element_stride, k.key_stride}, over_features_.leaf_lengths, keys,
+  codegen::pack_leaves({k.at(0), k.dtype, k.element_stride, k.key_stride}, over_features_.leaf_lengths, keys,
                        few_scores_->kind(), codegen::PackSide::b, keys_, width);
   few_scores_->run({.a = queries_,
                     .b = keys_,
@@ -185,15 +192,15 @@ void KeyTree::scores_down(const Head& k, int64_t key, int64_t keys) {
   codegen::store_tile(rows_, compute_, width, few_->rows(), keys, tile_, compute_, 1, stride_);
 }
 
-void KeyTree::output_down(const Node& node, const Head& v, int64_t key, int64_t keys) {
+void KeyTree::output_down(const Node& node, const Head& v, int64_t keys) {
   few_->pack({tile_, compute_, stride_, 1}, keys, weights_);
   const int32_t length = static_cast<int32_t>(keys);
   const uint8_t merges = 0;
   const bool in_place = v.element_stride == 1 && whole_head_ == n_.D;
   if (!in_place)
-    codegen::pack({v.at(key), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, whole_head_);
+    codegen::pack({v.at(0), v.dtype, v.key_stride, v.element_stride}, keys, n_.D, compute_, values_, whole_head_);
   few_->run({.a = weights_,
-             .b = in_place ? v.at(key) : values_,
+             .b = in_place ? v.at(0) : values_,
              .b_stride = in_place ? v.key_stride : whole_head_,
              .c = rows_,
              .c_stride = whole_head_,
@@ -230,12 +237,11 @@ int KeyTree::compute_node(int64_t b, int64_t kv, int64_t key, int64_t keys, cons
   const bool bounded = !seen.all || node.begin != seen.begin || node.end != seen.end;
   if (few_) {
     // Bound by memory: the next keys are on their way while these are computed.
-    const Head k = head_of(call_[1], b, kv), v = head_of(call_[2], b, kv);
-    v.prefetch(key, key + keys, n_.D);
-    scores_down(k, key, keys);
-    k.prefetch(key + keys, std::min(key + keys + block_, n_.Sk), n_.D);
+    value_source_.prefetch(b, kv, key, key + keys);
+    scores_down(key_source_.block(b, kv, key, keys, key_room_), keys);
+    key_source_.prefetch(b, kv, key + keys, std::min(key + keys + block_, limit_));
     run_softmax(node, bounded, key, keys);
-    output_down(node, v, key, keys);
+    output_down(node, value_source_.block(b, kv, key, keys, value_room_), keys);
     return number;
   }
   multiply_across(node, load_block(b, kv, key, keys), bounded, key, keys);
@@ -284,10 +290,10 @@ const Node& KeyTree::reduce(int64_t b, int64_t kv, int64_t begin, int64_t count)
   bounds_.emplace(call_, n_, call_[3], call_[4], b, begin, count);
   bounds_->first.resize(static_cast<size_t>(width_), static_cast<int32_t>(n_.Sk));
   bounds_->last.resize(static_cast<size_t>(width_), -1);
-  const int64_t limit = bounds_->range(0, count).last + 1;
+  limit_ = bounds_->range(0, count).last + 1;
 
-  for (int64_t key = 0, block = 0; key < limit; key += block_, ++block) {
-    const int64_t keys = std::min(block_, limit - key);
+  for (int64_t key = 0, block = 0; key < limit_; key += block_, ++block) {
+    const int64_t keys = std::min(block_, limit_ - key);
     const Bounds::Seen seen = bounds_->seen(0, count, key, keys);
     if (seen.begin < seen.end && bias_) load_bias(mask_rows(call_[5], b, kv, n_), begin, count, key, keys);
     stack_.push_back(seen.begin < seen.end ? compute_node(b, kv, key, keys, seen) : -1);

@@ -22,7 +22,8 @@ struct Node {
 class KeyTree {
  public:
   // For tiles of at most `rows` rows; `again`: several tiles use the same keys, so packed blocks are kept. `call` must
-  // outlive the tree; its inputs are q, k, v, first_key, last_key and optionally a mask.
+  // outlive the tree; its inputs are q, k, v, first_key, last_key and optionally a mask or, as its attrs say, a table
+  // of pages.
   KeyTree(const OpCall& call, int64_t rows, bool again);
 
   // The node over all keys for rows [begin, begin + count) of group (b, kv); valid until the next call.
@@ -45,8 +46,8 @@ class KeyTree {
   // The two products of a block. In large tiles queries run across. In tiles with fewer queries than the micro-kernel
   // has rows, the layout is transposed: queries run down, and values are read in place.
   void multiply_across(const Node& node, const PackedBlock& block, bool bounded, int64_t key, int64_t keys);
-  void scores_down(const Head& k, int64_t key, int64_t keys);
-  void output_down(const Node& node, const Head& v, int64_t key, int64_t keys);
+  void scores_down(const Head& k, int64_t keys);
+  void output_down(const Node& node, const Head& v, int64_t keys);
   void merge_top();
   int take_node();
   void clear(const Node& node);
@@ -54,9 +55,10 @@ class KeyTree {
 
   const OpCall& call_;
   const Sizes n_;
+  const KeySource key_source_, value_source_;
   const DType compute_, scores_compute_;  // scores_compute_: as GemmProblem::compute
   const int64_t lanes_, block_, widest_, whole_head_;
-  int64_t width_ = 0, stride_ = 0;
+  int64_t width_ = 0, stride_ = 0, limit_ = 0;  // limit_: behind the last key that the current tile sees
   const codegen::ContractionTree over_features_;
   const int32_t depth_;
   const codegen::TileProduct over_keys_;
@@ -67,7 +69,8 @@ class KeyTree {
   int64_t blocks_of_ = -1;           // the group that blocks_ belong to
   void *dense_, *queries_, *tile_, *keys_, *values_, *rows_, *weights_, *pending_ = nullptr, *bias_ = nullptr,
                                                                         *bias_rows_ = nullptr;
-  std::optional<Bounds> bounds_;  // of the current tile, padded to whole registers
+  void *key_room_ = nullptr, *value_room_ = nullptr;  // of a block that comes from pages
+  std::optional<Bounds> bounds_;                      // of the current tile, padded to whole registers
   std::vector<Node> nodes_;
   std::vector<int> free_, stack_;  // numbers of nodes; -1: absent
 };
