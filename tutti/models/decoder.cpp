@@ -52,7 +52,7 @@ struct Decoder::Stack final : nn::Module {
       const Tensor cosines = index_select(a.cos, 0, batch.positions);
       const Tensor sines = index_select(a.sin, 0, batch.positions);
       const Tensor first_key = places.empty() ? reshape(batch.first_key, {B, S}) : places[0].first_key_BS;
-      places.push_back({cosines, sines, first_key});
+      places.push_back({cosines, sines, first_key, batch.cache});
     }
     return places;
   }
@@ -61,7 +61,8 @@ struct Decoder::Stack final : nn::Module {
              const ForwardOptions& options) const {
     for (int64_t i = first; i < end; ++i) {
       const nn::Child<DecoderBlock>& block = (*layers)[i];
-      const TokenPlaces& at = places[angles_of_layer[static_cast<size_t>(i)]];
+      TokenPlaces at = places[angles_of_layer[static_cast<size_t>(i)]];
+      at.layer = i;
       const auto run_one = [&block, at](std::span<const Tensor> inputs) { return block(inputs[0], at); };
       x_TD = options.checkpoint_blocks ? checkpoint(run_one, std::span(&x_TD, 1)) : run_one(std::span(&x_TD, 1));
     }

@@ -46,15 +46,24 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, const AttentionConfig
 
 Tensor DecoderAttention::forward(const Tensor& x_TD, const TokenPlaces& at) const {
   const auto& [heads, kv_heads, head_dim] = std::tie(config_.heads, config_.kv_heads, config_.head_dim);
-  const SymInt T = x_TD.size(0), B = at.first_key_BS.size(0), S = at.first_key_BS.size(1);
+  const SymInt T = x_TD.size(0);
   const auto [q_TQ, k_TK, v_TK] = nn::multi_linear(x_TD, q_proj, k_proj, v_proj);
-  const Tensor q_BSHE = reshape(rotated(q_TQ, heads, q_norm.get(), at), {B, S, heads, head_dim});
-  const Tensor k_BSKE = reshape(rotated(k_TK, kv_heads, k_norm.get(), at), {B, S, kv_heads, head_dim});
-  const Tensor v_BSKE = reshape(v_TK, {B, S, kv_heads, head_dim});
-  SdpaOptions options{.causal = true, .first_key = at.first_key_BS};
+  const Tensor q_THE = rotated(q_TQ, heads, q_norm.get(), at), k_TKE = rotated(k_TK, kv_heads, k_norm.get(), at);
+  const Tensor v_TKE = reshape(v_TK, {T, kv_heads, head_dim});
+  return dropout(o_proj(reshape(attended(q_THE, k_TKE, v_TKE, at), {T, heads * head_dim})));
+}
+
+// [T, H, E], or rows of it as [B, S, H, E].
+Tensor DecoderAttention::attended(const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
+                                  const TokenPlaces& at) const {
+  SdpaOptions options;
   if (config_.window > 0) options.window = config_.window - 1;  // sdpa counts the keys before the query's own
-  const Tensor attended = sdpa(q_BSHE, k_BSKE, v_BSKE, options);
-  return dropout(o_proj(reshape(attended, {T, heads * head_dim})));
+  if (at.cache != nullptr) return at.cache->attend(at.layer, q_THE, k_TKE, v_TKE, options);
+  options.causal = true;
+  options.first_key = at.first_key_BS;
+  const SymInt B = at.first_key_BS.size(0), S = at.first_key_BS.size(1);
+  const auto rows = [&](const Tensor& x_TNE, int64_t heads) { return reshape(x_TNE, {B, S, heads, config_.head_dim}); };
+  return sdpa(rows(q_THE, config_.heads), rows(k_TKE, config_.kv_heads), rows(v_TKE, config_.kv_heads), options);
 }
 
 // The shared weight of the norm is expanded over heads: its gradient sums tokens per head first, heads last.

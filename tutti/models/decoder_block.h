@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "tutti/models/attention_cache.h"
 #include "tutti/models/decoder_config.h"
 #include "tutti/nn/dropout.h"
 #include "tutti/nn/linear.h"
@@ -17,6 +18,8 @@ namespace tutti::models {
 struct TokenPlaces {
   Tensor cos_TE, sin_TE;  // angles of each token, [T, E/2]
   Tensor first_key_BS;    // the first key that each token may attend to
+  AttentionCache* cache = nullptr;
+  int64_t layer = 0;  // of the block that is run
 };
 
 class DecoderAttention final : public nn::Module {
@@ -32,6 +35,7 @@ class DecoderAttention final : public nn::Module {
  private:
   Tensor rotated(const Tensor& projected, int64_t heads, const nn::Child<nn::RMSNorm>* norm,
                  const TokenPlaces& at) const;
+  Tensor attended(const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE, const TokenPlaces& at) const;
 
   const AttentionConfig config_;
 };

@@ -7,6 +7,7 @@
 
 namespace tutti::models {
 
+class AttentionCache;
 class LanguageModel;
 
 // B rows of S tokens; every tensor is [B * S] in row-major order.
@@ -15,6 +16,9 @@ struct TokenBatch {
   Tensor positions;  // i32: the position of each token in its document
   Tensor first_key;  // i32: the position within the row of the first token of the token's document
   int64_t rows = 0;
+  // Keys and values of earlier tokens (attention_cache.h), by whose order first_key and rows then mean nothing to
+  // attention; null: a row attends to itself.
+  AttentionCache* cache = nullptr;
 };
 
 struct ForwardOptions {

@@ -1,0 +1,275 @@
+#include "tutti/generate/paged_cache.h"
+
+#include <algorithm>
+
+#include "tutti/core/error.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/ops/cat.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/inplace.h"
+#include "tutti/ops/paged_attention.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/slice.h"
+
+namespace tutti::generate {
+namespace {
+
+int64_t pages_for(int64_t keys) { return (keys + kPageKeys - 1) / kPageKeys; }
+
+// The bytes of a page in all layers of a window.
+struct PageSize {
+  int64_t window, bytes;
+  int64_t most;  // so many pages are ever held
+};
+
+std::vector<PageSize> page_sizes(const models::DecoderConfig& config, const PagedCacheOptions& options) {
+  std::vector<PageSize> sizes;
+  for (const models::LayerConfig& layer : config.layers) {
+    const models::AttentionConfig& a = layer.attention;
+    auto size = std::find_if(sizes.begin(), sizes.end(), [&](const PageSize& s) { return s.window == a.window; });
+    if (size == sizes.end()) {
+      // A batch holds the window before its tokens, and the tokens; both may begin within a page.
+      const int64_t whole = options.sequences * pages_for(options.context);
+      const int64_t windows = options.sequences * (pages_for(a.window) + 2) + pages_for(options.batch_tokens);
+      size = sizes.insert(sizes.end(), {a.window, 0, a.window > 0 ? std::min(whole, windows) : INT64_MAX});
+    }
+    size->bytes += 2 * kPageKeys * (a.kv_heads / options.ranks) * a.head_dim * itemsize(options.dtype);
+  }
+  return sizes;
+}
+
+// How many pages each kind gets: equally many, but none more than are ever held.
+std::vector<int64_t> page_counts(const std::vector<PageSize>& sizes, int64_t bytes) {
+  std::vector<int64_t> counts(sizes.size(), -1);
+  for (;;) {
+    int64_t open = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) open += counts[i] < 0 ? sizes[i].bytes : 0;
+    if (open == 0) return counts;
+    const int64_t each = bytes / open;
+    bool is_bounded = false;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (counts[i] >= 0 || sizes[i].most > each) continue;
+      counts[i] = sizes[i].most;
+      bytes -= counts[i] * sizes[i].bytes;
+      is_bounded = true;
+    }
+    if (is_bounded) continue;
+    for (int64_t& count : counts) {
+      if (count < 0) count = std::min<int64_t>(each, INT32_MAX / kPageKeys);
+    }
+  }
+}
+
+Tensor ints(const std::vector<int32_t>& values, Extents sizes) { return Tensor::of(values, std::move(sizes)); }
+
+}  // namespace
+
+PagedCache::PagedCache(const models::DecoderConfig& config, const PagedCacheOptions& options) : dtype_(options.dtype) {
+  for (const models::LayerConfig& layer : config.layers)
+    layers_.push_back({0, layer.attention.kv_heads, layer.attention.head_dim});
+  make_groups(config, options);
+}
+
+void PagedCache::make_groups(const models::DecoderConfig& config, const PagedCacheOptions& options) {
+  const std::vector<PageSize> sizes = page_sizes(config, options);
+  const std::vector<int64_t> counts = page_counts(sizes, options.bytes);
+  for (size_t g = 0; g < sizes.size(); ++g) {
+    TUTTI_CHECK(counts[g] > 0, "a cache of {} bytes holds no page of {}: a page of {} keys takes {} bytes; allow more",
+                options.bytes, config.name(), kPageKeys, sizes[g].bytes);
+    bytes_ += counts[g] * sizes[g].bytes;
+    groups_.push_back({sizes[g].window, PagePool(counts[g], [this](uint64_t prefix) { forget(prefix); })});
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const int64_t window = config.layers[i].attention.window;
+    const auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.window == window; });
+    layers_[i].group = static_cast<size_t>(group - groups_.begin());
+    group->layers.push_back(i);
+  }
+}
+
+// A page of this prefix was taken for something else.
+void PagedCache::forget(uint64_t prefix) {
+  const bool is_known =
+      std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return g.pool.published(prefix).has_value(); });
+  if (!is_known) index_.remove(prefix);
+}
+
+int64_t PagedCache::first_page(const Group& group, int64_t position) {
+  return group.window == 0 ? 0 : std::max<int64_t>(position - group.window + 1, 0) / kPageKeys;
+}
+
+int64_t PagedCache::longest() const {
+  int64_t pages = INT32_MAX / kPageKeys;
+  for (const Group& group : groups_) {
+    if (group.window == 0) pages = std::min(pages, group.pool.pages());
+  }
+  return pages * kPageKeys;
+}
+
+int64_t PagedCache::reuse(CachedSequence& sequence, std::span<const int32_t> tokens) {
+  TUTTI_ASSERT(sequence.length == 0, "the sequence has begun already");
+  std::vector<uint64_t> found;
+  uint64_t prefix = PrefixIndex::kEmpty;
+  const auto is_whole = [&](const Group& group) { return group.window > 0 || group.pool.published(prefix); };
+  while (std::ssize(found) + 1 <= (std::ssize(tokens) - 1) / kPageKeys) {
+    const auto next = index_.find(prefix, tokens.subspan(found.size() * kPageKeys, kPageKeys));
+    if (!next) break;
+    prefix = *next;
+    if (!std::all_of(groups_.begin(), groups_.end(), is_whole)) break;
+    found.push_back(prefix);
+  }
+  // Layers with a window need the pages that the next query sees.
+  const auto has_windows = [&] {
+    return std::all_of(groups_.begin(), groups_.end(), [&](const Group& group) {
+      for (int64_t page = first_page(group, std::ssize(found) * kPageKeys); page < std::ssize(found); ++page)
+        if (!group.pool.published(found[static_cast<size_t>(page)])) return false;
+      return true;
+    });
+  };
+  while (!found.empty() && !has_windows()) found.pop_back();
+
+  sequence.tables.assign(groups_.size(), {});
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    const int64_t first = first_page(group, std::ssize(found) * kPageKeys);
+    for (int64_t page = 0; page < std::ssize(found); ++page) {
+      const int32_t held = page < first ? -1 : *group.pool.published(found[static_cast<size_t>(page)]);
+      if (held >= 0) group.pool.hold(held);
+      sequence.tables[g].push_back(held);
+    }
+  }
+  sequence.length = std::ssize(found) * kPageKeys;
+  sequence.prefixes = std::move(found);
+  return sequence.length;
+}
+
+bool PagedCache::reserve(CachedSequence& sequence, int64_t length) {
+  if (sequence.tables.empty()) sequence.tables.resize(groups_.size());
+  const int64_t pages = pages_for(length);
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (pages - std::ssize(sequence.tables[g]) > groups_[g].pool.available()) return false;
+  for (size_t g = 0; g < groups_.size(); ++g)
+    while (std::ssize(sequence.tables[g]) < pages) sequence.tables[g].push_back(*groups_[g].pool.take());
+  return true;
+}
+
+void PagedCache::advance(CachedSequence& sequence, std::span<const int32_t> tokens, int64_t length) {
+  sequence.length = length;
+  for (int64_t page = std::ssize(sequence.prefixes); page < length / kPageKeys; ++page) {
+    const uint64_t before = page == 0 ? PrefixIndex::kEmpty : sequence.prefixes.back();
+    const uint64_t prefix = index_.add(before, tokens.subspan(static_cast<size_t>(page * kPageKeys), kPageKeys));
+    sequence.prefixes.push_back(prefix);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const int32_t held = sequence.tables[g][static_cast<size_t>(page)];
+      if (held >= 0) groups_[g].pool.publish(held, prefix);
+    }
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int64_t first = std::min(first_page(groups_[g], length), std::ssize(sequence.tables[g]));
+    for (int64_t page = 0; page < first; ++page) {
+      int32_t& held = sequence.tables[g][static_cast<size_t>(page)];
+      if (held >= 0) groups_[g].pool.release(held);
+      held = -1;
+    }
+  }
+}
+
+// Last pages first: they are the first to be taken, since a prefix is of no use without its beginning.
+void PagedCache::release(CachedSequence& sequence) {
+  for (size_t g = 0; g < sequence.tables.size(); ++g) {
+    std::vector<int32_t>& table = sequence.tables[g];
+    for (; !table.empty(); table.pop_back())
+      if (table.back() >= 0) groups_[g].pool.release(table.back());
+  }
+  sequence = {};
+}
+
+// Sequences with one token each are one call; parts of several tokens are calls of their own.
+void PagedCache::begin_batch(std::span<const BatchPart> parts) {
+  batch_.clear();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    GroupBatch batch;
+    std::vector<int64_t> slots;
+    for (size_t i = 0; i < parts.size();) {
+      size_t end = i + 1;
+      while (parts[i].count == 1 && end < parts.size() && parts[end].count == 1) ++end;
+      const int64_t sequences = static_cast<int64_t>(end - i), each = parts[i].count;
+      int64_t widest = 0;
+      for (size_t k = i; k < end; ++k) widest = std::max(widest, pages_for(parts[k].first + each));
+      std::vector<int32_t> table, last_key;
+      const int64_t first = std::ssize(slots);
+      for (; i < end; ++i) {
+        const std::vector<int32_t>& pages = parts[i].sequence->tables[g];
+        for (int64_t page = 0; page < widest; ++page)
+          table.push_back(page < std::ssize(pages) ? pages[static_cast<size_t>(page)] : -1);
+        for (int64_t at = parts[i].first; at < parts[i].first + each; ++at) {
+          slots.push_back(pages[static_cast<size_t>(at / kPageKeys)] * kPageKeys + at % kPageKeys);
+          last_key.push_back(static_cast<int32_t>(at));
+        }
+      }
+      batch.calls.push_back(
+          {first, sequences, each, ints(table, {sequences, widest}), ints(last_key, {sequences, each})});
+    }
+    batch.slots = Tensor::of(slots, {std::ssize(slots)});
+    batch_.push_back(std::move(batch));
+  }
+}
+
+Tensor PagedCache::attend(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
+                          const SdpaOptions& options) {
+  Layer& memory = layers_[static_cast<size_t>(layer)];
+  if (!dist::is_dtensor(q_THE)) return attend_here(memory, q_THE, k_TKE, v_TKE, options);
+  // Each rank keeps the keys of its own heads.
+  const auto beside = [&](const Tensor& t) {
+    return dist::to_local(dist::redistribute(t, dist::placements_of(q_THE)));
+  };
+  const Tensor here = attend_here(memory, dist::to_local(q_THE), beside(k_TKE), beside(v_TKE), options);
+  return dist::from_local(here, dist::mesh_of(q_THE), dist::placements_of(q_THE), {.sizes = q_THE.extents()});
+}
+
+Tensor PagedCache::attend_here(Layer& layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
+                               const SdpaOptions& options) {
+  const GroupBatch& batch = batch_[layer.group];
+  const int64_t heads = q_THE.extent(1), head_dim = q_THE.extent(2);
+  if (!layer.keys.defined()) {
+    const Extents sizes{groups_[layer.group].pool.pages(), k_TKE.extent(1), kPageKeys, head_dim};
+    layer.keys = Tensor::empty(sizes, k_TKE.dtype());
+    layer.values = Tensor::empty(sizes, v_TKE.dtype());
+  }
+  write_pages_(layer.keys, k_TKE, batch.slots);
+  write_pages_(layer.values, v_TKE, batch.slots);
+  std::vector<Tensor> rows;
+  for (const Call& call : batch.calls) {
+    const int64_t count = call.sequences * call.rows_each;
+    const Tensor q_BSHE =
+        reshape(narrow(q_THE, 0, call.first, count), {call.sequences, call.rows_each, heads, head_dim});
+    const Tensor attended = sdpa_paged(q_BSHE, {layer.keys, layer.values, call.table}, call.last_key,
+                                       {.scale = options.scale, .window = options.window});
+    rows.push_back(reshape(attended, {count, heads, head_dim}));
+  }
+  return rows.size() == 1 ? rows[0] : cat(rows, 0);
+}
+
+int64_t PagedCache::pages() const {
+  int64_t sum = 0;
+  for (const Group& group : groups_) sum += group.pool.pages();
+  return sum;
+}
+int64_t PagedCache::available() const {
+  int64_t sum = 0;
+  for (const Group& group : groups_) sum += group.pool.available();
+  return sum;
+}
+
+void PagedCache::poison(double value) {
+  for (Layer& layer : layers_) {
+    const PagePool& pool = groups_[layer.group].pool;
+    for (int32_t page = 0; layer.keys.defined() && page < pool.pages(); ++page) {
+      if (pool.is_held(page) || pool.is_published(page)) continue;
+      fill_(narrow(layer.keys, 0, page, 1), value);
+      fill_(narrow(layer.values, 0, page, 1), value);
+    }
+  }
+}
+
+}  // namespace tutti::generate

@@ -1,0 +1,112 @@
+// PagedCache: keys and values of many sequences in pages of bounded memory.
+//
+// A page holds the keys and values of kPageKeys positions, at absolute positions, in all layers that see equally many
+// keys. Sequences with equal beginnings share pages. Pages whose keys lie before the window of their layers are given
+// back. Attention has the bits of sdpa over a whole sequence, for any cut of it into batches (numerics contract, N10).
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tutti/generate/page_pool.h"
+#include "tutti/generate/prefix_index.h"
+#include "tutti/models/attention_cache.h"
+#include "tutti/models/decoder_config.h"
+
+namespace tutti::generate {
+
+inline constexpr int64_t kPageKeys = 16;
+
+struct PagedCacheOptions {
+  DType dtype = DType::f32;          // of keys and values: that in which the model computes
+  int64_t bytes = int64_t{1} << 30;  // the memory of all pages, at most
+  int64_t context = 0;               // positions of a sequence
+  int64_t sequences = 1;             // how many are in a batch at most
+  int64_t batch_tokens = 1;          // tokens of a batch at most
+  int64_t ranks = 1;                 // that divide the heads
+};
+
+// The pages of one sequence.
+struct CachedSequence {
+  int64_t length = 0;                        // positions whose keys are in the cache
+  std::vector<std::vector<int32_t>> tables;  // by group of layers: the page of each kPageKeys positions; -1: none
+  std::vector<uint64_t> prefixes;            // of the whole pages that are known to the index
+};
+
+// Consecutive tokens of a sequence in a batch.
+struct BatchPart {
+  const CachedSequence* sequence;
+  int64_t first, count;  // positions
+};
+
+class PagedCache final : public models::AttentionCache {
+ public:
+  // UsageError when not even one sequence of a page fits, naming the bytes of a page.
+  PagedCache(const models::DecoderConfig& config, const PagedCacheOptions& options);
+
+  // The positions of the longest sequence that fits alone.
+  int64_t longest() const;
+  // Begins a sequence with the pages of others that begin with the same tokens; returns how many of `tokens` they hold,
+  // which is less than all.
+  int64_t reuse(CachedSequence& sequence, std::span<const int32_t> tokens);
+  // Makes room for `length` positions; false, and nothing has changed, when there are not enough pages.
+  bool reserve(CachedSequence& sequence, int64_t length);
+  // Says that the keys of positions up to `length` of `tokens` have been written: whole pages can be shared from now
+  // on, and pages before windows are given back.
+  void advance(CachedSequence& sequence, std::span<const int32_t> tokens, int64_t length);
+  void release(CachedSequence& sequence);
+
+  // Sets what the tokens of the next forward are. Their positions must have been reserved.
+  void begin_batch(std::span<const BatchPart> parts);
+  Tensor attend(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
+                const SdpaOptions& options) override;
+
+  int64_t bytes() const { return bytes_; }
+  // Pages of all groups, and those of them that no sequence holds.
+  int64_t pages() const;
+  int64_t available() const;
+  // Fills the pages that no sequence holds and that are not shared, for tests: attention must not read them.
+  void poison(double value);
+
+ private:
+  struct Group {
+    int64_t window = 0;  // keys that are seen, with the own one; 0: all
+    PagePool pool;
+    std::vector<size_t> layers = {};
+  };
+  // One call of attention: `rows` tokens of the batch from `first` on, of B sequences.
+  struct Call {
+    int64_t first, sequences, rows_each;
+    Tensor table, last_key;
+  };
+  struct GroupBatch {
+    Tensor slots;
+    std::vector<Call> calls;
+  };
+  // The memory of a layer, made when it is first needed, since the part of a rank is then known.
+  struct Layer {
+    size_t group = 0;
+    int64_t kv_heads = 0, head_dim = 0;
+    Tensor keys = {}, values = {};
+  };
+
+  void make_groups(const models::DecoderConfig& config, const PagedCacheOptions& options);
+  void forget(uint64_t prefix);
+  // The number of the first page that a query at this position reads.
+  static int64_t first_page(const Group& group, int64_t position);
+  Tensor attend_here(Layer& layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
+                     const SdpaOptions& options);
+
+  std::vector<Layer> layers_;
+  std::vector<Group> groups_;
+  std::vector<GroupBatch> batch_;
+  PrefixIndex index_;
+  DType dtype_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace tutti::generate
