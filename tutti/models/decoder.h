@@ -30,13 +30,11 @@ class Decoder final : public LanguageModel {
     return models::training_flops_per_token(config_, sequence_length);
   }
 
-  // A forward in parts, for stages and for loops over blocks: embed, then all blocks in spans, then the head. The bits
-  // are those of the whole. x is [T, D].
-  Tensor embed(const TokenBatch& batch) const;
+  Tensor embed(const TokenBatch& batch) const override;
   Tensor blocks(const Tensor& x_TD, const TokenBatch& batch, int64_t first, int64_t end,
-                const ForwardOptions& options = {}) const;
-  Tensor head_logits(const Tensor& x_TD) const;
-  Tensor head_losses(const Tensor& x_TD, const Tensor& labels, const ForwardOptions& options = {}) const;
+                const ForwardOptions& options = {}) const override;
+  Tensor head_logits(const Tensor& x_TD) const override;
+  Tensor head_losses(const Tensor& x_TD, const Tensor& labels, const ForwardOptions& options = {}) const override;
 
   // As decoder_plan.h says.
   std::vector<parallel::PlanEntry> tensor_parallel_plan(bool sequence_parallel) const override;

@@ -29,6 +29,14 @@ class LanguageModel : public nn::Module {
   // depend on options.loss_max_bytes.
   virtual Tensor losses(const TokenBatch& batch, const Tensor& labels, const ForwardOptions& options = {}) const = 0;
 
+  // A forward in parts, for stages and for loops over blocks: embed, then all blocks in spans, then the head. The bits
+  // are those of the whole. x is [B * S, D].
+  virtual Tensor embed(const TokenBatch& batch) const = 0;
+  virtual Tensor blocks(const Tensor& x_TD, const TokenBatch& batch, int64_t first, int64_t end,
+                        const ForwardOptions& options = {}) const = 0;
+  virtual Tensor head_logits(const Tensor& x_TD) const = 0;
+  virtual Tensor head_losses(const Tensor& x_TD, const Tensor& labels, const ForwardOptions& options = {}) const = 0;
+
   virtual int64_t vocab_size() const = 0;
   // Training FLOPs per token: 6 per parameter that is multiplied with it, plus those of attention.
   virtual double training_flops_per_token(int64_t sequence_length) const = 0;

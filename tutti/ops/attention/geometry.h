@@ -13,7 +13,7 @@ struct Sizes {
   int64_t rows() const { return Sq * G; }  // of a group
 };
 Sizes sizes_of(const Tensor& q, const Tensor& k);
-// Of a forward call, whose keys may be pages (KeySource).
+// The sizes of a forward call, whose keys may be pages (KeySource).
 Sizes forward_sizes(const OpCall& call);
 
 // The rows of one group of a [B, Sq, Hq, X] tensor.

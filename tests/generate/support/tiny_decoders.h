@@ -1,0 +1,48 @@
+// Decoders of every kind of attention that a cache treats apart, small enough to run thousands of times.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/io/byte_tokenizer.h"
+#include "tutti/models/decoder.h"
+#include "tutti/models/family.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::generate {
+
+inline constexpr int64_t kTinyPositions = 400;
+
+// "dense": grouped heads of odd sizes; "window": layers with windows of 20 and 33 keys and one without; "windows": all
+// layers with one; "experts": a mixture.
+inline models::DecoderConfig tiny_decoder(const std::string& kind) {
+  models::DecoderSizes sizes{.flavor = kind,
+                             .dim = 24,
+                             .layers = 3,
+                             .heads = 6,
+                             .kv_heads = 2,
+                             .ffn_dim = 40,
+                             .vocab = 262,
+                             .tied_embeddings = kind == "dense",
+                             .head_dim = 10,
+                             .rope_theta = 1e4,
+                             .init_std = 0.3};
+  if (kind == "experts") sizes.experts = 4, sizes.active_experts = 2;
+  models::DecoderConfig config = models::decoder_of("llama", sizes);
+  if (kind == "window") config.layers[0].attention.window = 20, config.layers[2].attention.window = 33;
+  if (kind == "windows") {
+    for (models::LayerConfig& layer : config.layers) layer.attention.window = 20;
+  }
+  return config;
+}
+
+inline std::unique_ptr<models::Decoder> make_tiny(const std::string& kind, DType dtype = DType::f32) {
+  auto model = std::make_unique<models::Decoder>(tiny_decoder(kind), kTinyPositions);
+  seed_all(7);
+  nn::initialize(*model);
+  if (dtype != DType::f32) model->to(dtype);
+  return model;
+}
+
+}  // namespace tutti::generate

@@ -1,0 +1,370 @@
+#include "tutti/generate/engine.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/core/error.h"
+#include "tutti/dist/dtensor.h"
+#include "tutti/models/decoder_config.h"
+#include "tutti/ops/cross_entropy.h"
+#include "tutti/ops/expand.h"
+#include "tutti/ops/gather.h"
+#include "tutti/ops/slice.h"
+
+namespace tutti::generate {
+namespace {
+
+constexpr int64_t kLossBytes = int64_t{64} << 20;  // of logits at once, for log-probabilities of prompts
+
+// The ids of tokens: a vocabulary may have gaps, and a model rows for none of its tokens.
+std::vector<int32_t> ids_of(const Tokenizer& tokenizer, int64_t vocab) {
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; id < std::min(vocab, tokenizer.vocab_size()); ++id) {
+    if (tokenizer.has_token(id)) ids.push_back(id);
+  }
+  return ids;
+}
+
+EngineOptions checked(const EngineOptions& options) {
+  TUTTI_CHECK(options.context > 0 && options.max_requests > 0 && options.batch_tokens >= options.max_requests,
+              "an engine of {} tokens of context, {} requests and {} tokens in a batch; expected positive numbers, and "
+              "a token in the batch for each request",
+              options.context, options.max_requests, options.batch_tokens);
+  return options;
+}
+
+Tensor on_mesh(const Tensor& t, const dist::Mesh& mesh) {
+  return mesh == nullptr ? t : dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1});
+}
+Tensor from_mesh(const Tensor& t) { return dist::is_dtensor(t) ? dist::full_tensor(t) : t; }
+
+std::span<const float> row_of(const Tensor& rows, int64_t row) {
+  const auto columns = static_cast<size_t>(rows.extent(1));
+  return {rows.data<float>() + static_cast<size_t>(row) * columns, columns};
+}
+
+}  // namespace
+
+struct Engine::Running {
+  RequestId id;
+  Request request;
+  std::vector<int32_t> tokens;  // of the prompt, then generated ones
+  size_t begin = 0;             // the first of them that the model still sees
+  CachedSequence cached = {};
+  std::vector<float> prompt_log_probabilities = {};
+  Finish finish = Finish::no;
+
+  std::span<const int32_t> seen() const { return std::span(tokens).subspan(begin); }
+  int64_t prompt() const { return std::ssize(request.prompt); }
+  int64_t generated() const { return std::ssize(tokens) - prompt(); }
+  int64_t left() const { return std::ssize(seen()) - cached.length; }  // tokens whose keys are not in the cache
+};
+
+struct Engine::Part {
+  Running* running;
+  int64_t count;
+  // Behind it, the logits of the next token are known.
+  bool reaches_end() const { return count == running->left(); }
+};
+
+Engine::Engine(models::LanguageModel& model, const Tokenizer& tokenizer, const EngineOptions& options)
+    : model_(model),
+      options_(checked(options)),
+      ids_(ids_of(tokenizer, model.vocab_size())),
+      evaluating_(std::make_unique<nn::EvalScope>(model)) {
+  cache_ = std::make_unique<PagedCache>(
+      model.config(), PagedCacheOptions{.dtype = model.named_parameters().front().parameter.use_dtype(),
+                                        .bytes = options.cache_bytes,
+                                        .context = options.context,
+                                        .sequences = options.max_requests,
+                                        .batch_tokens = options.batch_tokens});
+  context_ = std::min(options.context, cache_->longest());
+}
+
+Engine::~Engine() = default;
+
+// ---- from any thread ------------------------------------------------------------------------------------------------
+
+RequestId Engine::submit(Request request) {
+  const int64_t vocab = model_.vocab_size(), length = std::ssize(request.prompt);
+  TUTTI_CHECK(length > 0, "there is no token to continue; give a prompt");
+  TUTTI_CHECK(length <= context_ || request.slides, "the prompt has {} tokens; the context holds {}{}", length,
+              context_, context_ < options_.context ? ", as many as the memory of the cache does" : "");
+  for (const std::vector<int32_t>* ids : {&request.prompt, &request.ends, &request.suppressed}) {
+    for (const int32_t id : *ids) TUTTI_CHECK(id >= 0 && id < vocab, "token {} is none of the model's {}", id, vocab);
+  }
+  TUTTI_CHECK(request.max_tokens >= 0 && request.min_tokens >= 0, "{} to {} tokens; expected 0 or more",
+              request.min_tokens, request.max_tokens);
+  TUTTI_CHECK(request.top_log_probabilities >= 0 && request.top_log_probabilities <= vocab,
+              "log-probabilities of {} tokens; the model has {}", request.top_log_probabilities, vocab);
+  validate(request.sampling, vocab);
+  const std::lock_guard lock(mutex_);
+  submitted_.emplace_back(++last_, std::move(request));
+  ++counters_.waiting;
+  changed_.notify_all();
+  return last_;
+}
+
+void Engine::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  cancelled_.push_back(id);
+}
+
+bool Engine::has_work() const {
+  const std::lock_guard lock(mutex_);
+  return counters_.waiting + counters_.running > 0;
+}
+
+bool Engine::wait(std::chrono::milliseconds time) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, time, [&] { return counters_.waiting + counters_.running > 0; });
+}
+
+Engine::Counters Engine::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+// ---- the step -------------------------------------------------------------------------------------------------------
+
+std::vector<Event> Engine::step() {
+  const NoGradScope no_grad;
+  std::vector<Event> events;
+  take_submitted(events);
+  std::vector<Part> parts = schedule(events);
+  try {
+    if (!parts.empty()) run(parts, events);
+  } catch (const std::exception& error) {
+    for (Running& running : running_) end(running, Finish::failed, events, error.what());
+  }
+  running_.remove_if([](const Running& r) { return r.finish != Finish::no; });
+  const std::lock_guard lock(mutex_);
+  counters_.running = std::ssize(running_);
+  counters_.waiting = std::ssize(waiting_) + std::ssize(submitted_);
+  counters_.pages = cache_->pages();
+  counters_.free_pages = cache_->available();
+  counters_.cache_bytes = cache_->bytes();
+  return events;
+}
+
+// Requests that have come, and those that end for another reason than their text.
+void Engine::take_submitted(std::vector<Event>& events) {
+  std::vector<RequestId> cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, request] : submitted_) {
+      waiting_.push_back({.id = id, .request = std::move(request), .tokens = {}});
+      Running& last = waiting_.back();
+      last.tokens = last.request.prompt;
+      if (std::ssize(last.tokens) > context_) last.begin = last.tokens.size() - static_cast<size_t>(context_);
+    }
+    submitted_.clear();
+    cancelled.swap(cancelled_);
+  }
+  const auto now = std::chrono::steady_clock::now();
+  const auto end_if_due = [&](Running& r) {
+    if (std::find(cancelled.begin(), cancelled.end(), r.id) != cancelled.end()) end(r, Finish::cancelled, events);
+    else if (r.request.deadline && *r.request.deadline <= now) end(r, Finish::deadline, events);
+    return r.finish != Finish::no;
+  };
+  running_.remove_if(end_if_due);
+  std::erase_if(waiting_, end_if_due);
+}
+
+// Requests that write a token each come first, then prompts in the order of their requests.
+std::vector<Engine::Part> Engine::schedule(std::vector<Event>& events) {
+  std::vector<Part> parts;
+  int64_t room = options_.batch_tokens;
+  bool was_full = false;
+  // Makes room in the cache for up to `count` more tokens, or puts the request back; returns for how many there is.
+  const auto reserve = [&](std::list<Running>::iterator request, int64_t count) -> int64_t {
+    while (!cache_->reserve(request->cached, request->cached.length + count)) {
+      was_full = true;
+      const auto youngest = std::prev(running_.end());
+      if (youngest == running_.begin()) {
+        if (count > 1) count /= 2;
+        else return end(*request, Finish::failed, events, "the cache has no page left for one more token"), 0;
+        continue;
+      }
+      std::erase_if(parts, [&](const Part& part) {
+        if (part.running == &*youngest) room += part.count;
+        return part.running == &*youngest;
+      });
+      const bool is_itself = youngest == request;
+      put_back(youngest);
+      if (is_itself) return 0;
+    }
+    return count;
+  };
+  const auto take = [&](bool writes) {
+    for (auto request = running_.begin(); request != running_.end();) {
+      const auto here = request++;
+      if ((here->left() == 1) != writes || room == 0) continue;
+      const bool is_last = request == running_.end();
+      const int64_t count = reserve(here, std::min(here->left(), room));
+      if (count > 0) {
+        parts.push_back({&*here, count});
+        room -= count;
+      }
+      // Others at the end may have been put back meanwhile.
+      if (is_last || was_full) request = count > 0 ? std::next(here) : running_.end();
+    }
+  };
+  take(true);
+  take(false);
+  while (!was_full && room > 0 && !waiting_.empty() && std::ssize(running_) < options_.max_requests) {
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+    const auto request = std::prev(running_.end());
+    if (options_.shares_prefixes && !request->request.prompt_log_probabilities) {
+      const int64_t reused = cache_->reuse(request->cached, request->seen());
+      const std::lock_guard lock(mutex_);
+      counters_.reused_tokens += reused;
+    }
+    const int64_t count = reserve(request, std::min(request->left(), room));
+    if (count == 0) break;
+    parts.push_back({&*request, count});
+    room -= count;
+  }
+  // One token each first: the cache takes neighbours of that size together.
+  std::stable_partition(parts.begin(), parts.end(), [](const Part& part) { return part.count == 1; });
+  return parts;
+}
+
+void Engine::put_back(std::list<Running>::iterator request) {
+  cache_->release(request->cached);
+  waiting_.push_front(std::move(*request));
+  running_.erase(request);
+  const std::lock_guard lock(mutex_);
+  ++counters_.put_back;
+}
+
+void Engine::run(std::span<Part> parts, std::vector<Event>& events) {
+  std::vector<int32_t> tokens, positions, rows, labels;  // labels: of prompts whose log-probabilities are asked for
+  std::vector<int64_t> labelled;
+  std::vector<BatchPart> batch_parts;
+  for (const Part& part : parts) {
+    const Running& r = *part.running;
+    const int64_t first = r.cached.length, end = first + part.count;
+    batch_parts.push_back({&r.cached, first, part.count});
+    for (int64_t at = first; at < end; ++at) {
+      if (r.request.prompt_log_probabilities && at >= std::ssize(r.prompt_log_probabilities) && at + 1 < r.prompt()) {
+        labelled.push_back(std::ssize(tokens));
+        labels.push_back(r.tokens[static_cast<size_t>(at + 1)]);
+      }
+      tokens.push_back(r.seen()[static_cast<size_t>(at)]);
+      positions.push_back(static_cast<int32_t>(at));
+    }
+    if (part.reaches_end()) rows.push_back(static_cast<int32_t>(std::ssize(tokens) - 1));
+  }
+  cache_->begin_batch(batch_parts);
+  const auto tensor = [&](const auto& values) { return on_mesh(Tensor::of(values), options_.mesh); };
+  const models::TokenBatch batch{.tokens = tensor(tokens),
+                                 .positions = tensor(positions),
+                                 .first_key = tensor(std::vector<int32_t>(tokens.size(), 0)),
+                                 .rows = 1,
+                                 .cache = cache_.get()};
+  const Tensor x_TD =
+      model_.blocks(model_.embed(batch), batch, 0, std::ssize(model_.config().layers), options_.forward);
+
+  size_t next_label = 0;
+  Tensor losses;
+  if (!labels.empty())
+    losses = from_mesh(
+        model_.head_losses(index_select(x_TD, 0, tensor(labelled)), tensor(labels), {.loss_max_bytes = kLossBytes}));
+  Tensor logits;
+  if (!rows.empty()) logits = from_mesh(model_.head_logits(index_select(x_TD, 0, tensor(rows))));
+
+  std::vector<Draw> draws;
+  int64_t first_row = 0;
+  for (const Part& part : parts) {
+    Running& r = *part.running;
+    const bool reaches_end = part.reaches_end();
+    for (int64_t at = r.cached.length; at < r.cached.length + part.count; ++at) {
+      if (r.request.prompt_log_probabilities && at >= std::ssize(r.prompt_log_probabilities) && at + 1 < r.prompt())
+        r.prompt_log_probabilities.push_back(-losses.data<float>()[next_label++]);
+    }
+    cache_->advance(r.cached, r.seen(), r.cached.length + part.count);
+    if (reaches_end) draws.push_back({&r, first_row++});
+  }
+  draw(draws, logits, events);
+  const std::lock_guard lock(mutex_);
+  for (const Part& part : parts) {
+    // A token that was generated is read back alone.
+    const bool is_prompt = part.running->cached.length <= part.running->prompt();
+    if (is_prompt) counters_.prompt_tokens += part.count;
+  }
+}
+
+// Draws a token from each of these rows of logits; those of one request fail alone.
+void Engine::draw(std::span<const Draw> draws, const Tensor& logits, std::vector<Event>& events) {
+  std::vector<int32_t> ids;
+  for (const auto& [running, row] : draws) {
+    Running& r = *running;
+    ids.push_back(ids_.empty() ? 0 : ids_.front());
+    if (r.request.max_tokens == 0) continue;
+    std::vector<int32_t> forbidden = r.request.suppressed;
+    if (r.generated() < r.request.min_tokens)
+      forbidden.insert(forbidden.end(), r.request.ends.begin(), r.request.ends.end());
+    try {
+      ids.back() = draw_token(row_of(logits, row), ids_, r.request.sampling, {r.tokens, r.prompt(), forbidden});
+    } catch (const UsageError& error) {
+      end(r, Finish::failed, events, error.what());
+    }
+  }
+  if (draws.empty()) return;
+  const Tensor losses = cross_entropy(logits, Tensor::of(ids));
+  for (const auto& [running, row] : draws) {
+    if (running->finish != Finish::no) continue;
+    const int32_t id = ids[static_cast<size_t>(row)];
+    add_token(*running, {id, -losses.data<float>()[row], most_likely(logits, row, *running)}, events);
+  }
+}
+
+void Engine::add_token(Running& r, GeneratedToken token, std::vector<Event>& events) {
+  const Request& q = r.request;
+  if (q.max_tokens == 0) return end(r, Finish::length, events);
+  if (std::find(q.ends.begin(), q.ends.end(), token.id) != q.ends.end()) return end(r, Finish::end, events);
+  r.tokens.push_back(token.id);
+  events.push_back({.request = r.id, .token = std::move(token)});
+  if (r.generated() == 1) events.back().prompt_log_probabilities = r.prompt_log_probabilities;
+  {
+    const std::lock_guard lock(mutex_);
+    ++counters_.generated_tokens;
+  }
+  if (r.generated() == q.max_tokens || (!q.slides && std::ssize(r.seen()) > context_)) {
+    events.back().finish = r.finish = Finish::length;
+    cache_->release(r.cached);
+  } else if (std::ssize(r.seen()) > context_) {
+    cache_->release(r.cached);
+    r.begin = r.tokens.size() - static_cast<size_t>(context_);
+  }
+}
+
+// The most likely tokens of a row with their log-probabilities.
+std::vector<TokenChance> Engine::most_likely(const Tensor& logits, int64_t row, const Running& running) const {
+  const int64_t count = std::min(running.request.top_log_probabilities, std::ssize(ids_));
+  if (count == 0) return {};
+  const auto values = row_of(logits, row);
+  std::vector<int32_t> ids = ids_;
+  std::partial_sort(ids.begin(), ids.begin() + count, ids.end(), [&](int32_t a, int32_t b) {
+    const float x = values[static_cast<size_t>(a)], y = values[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+  ids.resize(static_cast<size_t>(count));
+  const Tensor losses = cross_entropy(expand(narrow(logits, 0, row, 1), {count, logits.extent(1)}), Tensor::of(ids));
+  std::vector<TokenChance> top;
+  for (int64_t i = 0; i < count; ++i) top.push_back({ids[static_cast<size_t>(i)], -losses.data<float>()[i]});
+  return top;
+}
+
+void Engine::end(Running& r, Finish finish, std::vector<Event>& events, std::string error) {
+  if (r.finish != Finish::no) return;
+  r.finish = finish;
+  cache_->release(r.cached);
+  events.push_back({.request = r.id, .finish = finish, .error = std::move(error)});
+  if (r.generated() == 0) events.back().prompt_log_probabilities = r.prompt_log_probabilities;
+}
+
+}  // namespace tutti::generate

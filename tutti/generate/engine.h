@@ -1,0 +1,118 @@
+// Engine: continues many texts at once with one model.
+//
+//   Engine engine(*model, *tokenizer, {.context = 2048});
+//   engine.submit({.prompt = tokenizer->encode("Once upon a time"), .max_tokens = 50});
+//   while (engine.has_work())
+//     for (const Event& event : engine.step()) ...
+//
+// Requests come and go between steps. Each step runs one batch: a token of each running request, and as much of the
+// prompts as the batch has room for. Keys and values lie in pages (paged_cache.h). When no page is left, the youngest
+// request is put back, and reads its tokens again when there is room.
+//
+// Logits, log-probabilities and drawn tokens of a request have the bits of one forward of the model over its tokens, as
+// the trainer runs it: they do not depend on other requests, on how its tokens were cut into batches, on pages that it
+// shares, or on threads (numerics contract, N10).
+//
+// submit, cancel, wait and the counters may be called by any thread, step by one at a time.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "tutti/generate/paged_cache.h"
+#include "tutti/generate/request.h"
+#include "tutti/io/tokenizer.h"
+#include "tutti/models/language_model.h"
+
+namespace tutti::dist {
+class DeviceMesh;
+using Mesh = std::shared_ptr<const DeviceMesh>;
+}  // namespace tutti::dist
+
+namespace tutti::generate {
+
+struct EngineOptions {
+  int64_t context = 2048;      // tokens of a text; at most the positions that the model was made for
+  int64_t max_requests = 16;   // that run at once
+  int64_t batch_tokens = 512;  // of a step
+  int64_t cache_bytes = int64_t{1} << 30;
+  bool shares_prefixes = true;  // requests use the pages of others that begin alike
+  models::ForwardOptions forward = {};
+  dist::Mesh mesh = {};  // of the ranks that divide the model, which make the same calls; null: one
+};
+
+class Engine {
+ public:
+  // The model must outlive the engine, which puts it into evaluation mode. Only ids that the tokenizer has are drawn.
+  // The context is shorter than asked for where the cache holds less. UsageError for sizes that are not positive, and
+  // for a cache that holds no page.
+  Engine(models::LanguageModel& model, const Tokenizer& tokenizer, const EngineOptions& options);
+  ~Engine();
+
+  // UsageError for a request that cannot run: an empty prompt, one longer than context and cache allow, ids that the
+  // model does not have, settings as validate() refuses them.
+  RequestId submit(Request request);
+  // The request ends with the next step, if it has not ended.
+  void cancel(RequestId id);
+
+  // Runs a batch. An error of one request ends that request, an error of the batch ends all that were running; both
+  // come as events.
+  std::vector<Event> step();
+  bool has_work() const;
+  // Waits until there is work, or until the time has passed; whether there is work.
+  bool wait(std::chrono::milliseconds time) const;
+
+  struct Counters {
+    int64_t waiting = 0, running = 0;
+    int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;  // since the engine was made
+    int64_t put_back = 0;
+    int64_t pages = 0, free_pages = 0, cache_bytes = 0;
+  };
+  Counters counters() const;
+
+  // Tokens of a text: those of the options, or as many as the cache holds.
+  int64_t context() const { return context_; }
+  PagedCache& cache() { return *cache_; }  // for tests
+
+ private:
+  struct Running;
+  struct Part;  // tokens of a running request in a batch
+  struct Draw {
+    Running* running;
+    int64_t row;  // of the logits
+  };
+
+  void take_submitted(std::vector<Event>& events);
+  std::vector<Part> schedule(std::vector<Event>& events);
+  void put_back(std::list<Running>::iterator request);
+  void run(std::span<Part> parts, std::vector<Event>& events);
+  void draw(std::span<const Draw> draws, const Tensor& logits, std::vector<Event>& events);
+  void add_token(Running& request, GeneratedToken token, std::vector<Event>& events);
+  std::vector<TokenChance> most_likely(const Tensor& logits, int64_t row, const Running& running) const;
+  void end(Running& request, Finish finish, std::vector<Event>& events, std::string error = {});
+
+  models::LanguageModel& model_;
+  const EngineOptions options_;
+  int64_t context_ = 0;
+  std::vector<int32_t> ids_;  // of tokens
+  std::unique_ptr<nn::EvalScope> evaluating_;
+  std::unique_ptr<PagedCache> cache_;
+
+  mutable std::mutex mutex_;  // of what follows until the next comment
+  mutable std::condition_variable changed_;
+  std::deque<std::pair<RequestId, Request>> submitted_;
+  std::vector<RequestId> cancelled_;
+  RequestId last_ = 0;
+  Counters counters_;
+
+  // These belong to the thread that calls step.
+  std::deque<Running> waiting_;
+  std::list<Running> running_;  // the oldest first
+};
+
+}  // namespace tutti::generate
