@@ -89,6 +89,13 @@ void expect_same(const SdpaGradients& a, const SdpaGradients& b) {
   expect_same_bits(a.v, b.v);
 }
 
+// A mask of any size that may be shared; some keys are hidden.
+Tensor sample_mask(const Extents& sizes) {
+  const Tensor mask = facets::sample_tensor(5, sizes);
+  for (int64_t i = 0; i < mask.numel(); i += 3) mask.data<float>()[i] = -INFINITY;
+  return mask;
+}
+
 // Starts of documents in a row of 200.
 SdpaOptions documents(int64_t batch, int64_t length) {
   std::vector<int32_t> first;
@@ -97,15 +104,61 @@ SdpaOptions documents(int64_t batch, int64_t length) {
 }
 
 TEST(Attention, HasTheBitsOfItsDefinition) {
-  for (const Operands& x : {Operands(2, 200, 200, 4, 2, 32), Operands(1, 37, 300, 6, 2, 33),
-                            Operands(1, 130, 130, 2, 1, 256, DType::bf16), Operands(1, 37, 70, 4, 2, 33, DType::bf16),
-                            Operands(1, 66, 66, 1, 1, 130, DType::bf16), Operands(2, 2, 70, 4, 2, 35, DType::bf16),
-                            Operands(1, 70, 70, 1, 1, 40, DType::f64), Operands(1, 3, 5, 140, 1, 8)}) {
+  for (const Operands& x :
+       {Operands(2, 200, 200, 4, 2, 32), Operands(1, 37, 300, 6, 2, 33), Operands(1, 130, 130, 2, 1, 256, DType::bf16),
+        Operands(1, 37, 70, 4, 2, 33, DType::bf16), Operands(1, 66, 66, 1, 1, 130, DType::bf16),
+        Operands(2, 2, 70, 4, 2, 35, DType::bf16), Operands(1, 70, 70, 1, 1, 40, DType::f64),
+        Operands(1, 66, 70, 2, 1, 512), Operands(1, 33, 70, 2, 1, 512, DType::bf16),
+        Operands(1, 2, 70, 2, 1, 512, DType::bf16), Operands(1, 3, 5, 140, 1, 8)}) {
     const SdpaOptions options = x.q.extent(1) == 200 ? documents(2, 200) : SdpaOptions{.causal = true};
     const SdpaResult result = x.forward(options), expected = testing::attention(x.q, x.k, x.v, options);
     expect_same_bits(result.output, expected.output);
     expect_same_bits(result.logsumexp, expected.logsumexp);
     expect_same(x.backward(options), testing::attention_gradients(x.g, x.q, x.k, x.v, result, options));
+  }
+}
+
+TEST(Attention, CapsScoresBeforeMasks) {
+  for (const Operands& x : {Operands(1, 90, 130, 4, 2, 32), Operands(2, 37, 70, 2, 1, 33, DType::bf16),
+                            Operands(2, 2, 70, 4, 2, 32), Operands(1, 40, 40, 1, 1, 20, DType::f64)}) {
+    for (const double cap : {0.25, 50.0}) {
+      SdpaOptions options{.causal = true, .scale = 0.5, .score_cap = cap, .window = 40};
+      for (const bool masked : {false, true}) {
+        if (masked) options.mask = sample_mask({1, 1, x.q.extent(1), x.k.extent(1)});
+        const SdpaResult result = x.forward(options), expected = testing::attention(x.q, x.k, x.v, options);
+        expect_same_bits(result.output, expected.output);
+        expect_same_bits(result.logsumexp, expected.logsumexp);
+        expect_same(x.backward(options), testing::attention_gradients(x.g, x.q, x.k, x.v, result, options));
+      }
+      options.mask = {};
+      expect_same_bits(sdpa_of(sdpa_partial(x.q, x.k, x.v, options), x.q.dtype()).output, x.forward(options).output);
+    }
+  }
+}
+
+// d/ds cap tanh(s / cap), checked without the formula of the kernel: by differences of the forward in f64.
+TEST(Attention, TheGradientOfCappedScoresIsTheirSlope) {
+  const Operands x(1, 5, 6, 2, 1, 4, DType::f64);
+  const SdpaOptions options{.causal = true, .scale = 3, .score_cap = 0.5};
+  const auto loss = [&] {
+    const Tensor o = to_contiguous(x.forward(options).output);
+    double sum = 0;
+    for (int64_t i = 0; i < o.numel(); ++i) sum += o.data<double>()[i] * x.g.data<double>()[i];
+    return sum;
+  };
+  const SdpaGradients gradients = x.backward(options);
+  for (const auto& [t, gradient] : {std::pair(x.q, gradients.q), {x.k, gradients.k}, {x.v, gradients.v}}) {
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      constexpr double kStep = 1e-5;
+      double& value = t.data<double>()[i];
+      const double before = value;
+      value = before + kStep;
+      const double above = loss();
+      value = before - kStep;
+      const double below = loss();
+      value = before;
+      EXPECT_NEAR(gradient.data<double>()[i], (above - below) / (2 * kStep), 1e-7) << i;
+    }
   }
 }
 
@@ -175,13 +228,6 @@ TEST(Attention, WorksWithTreesThatTestsCut) {
   const SdpaResult result = x.forward(options);
   expect_same_bits(result.output, testing::attention(x.q, x.k, x.v, options).output);
   expect_same(x.backward(options), testing::attention_gradients(x.g, x.q, x.k, x.v, result, options));
-}
-
-// Of every size that may be shared; some keys hidden.
-Tensor sample_mask(const Extents& sizes) {
-  const Tensor mask = facets::sample_tensor(5, sizes);
-  for (int64_t i = 0; i < mask.numel(); i += 3) mask.data<float>()[i] = -INFINITY;
-  return mask;
 }
 
 TEST(Attention, AMaskIsAddedToTheScores) {
@@ -296,6 +342,10 @@ TEST(Attention, SaysWhatDoesNotFit) {
   };
   EXPECT_NE(message({.causal = true, .window = -3}).find("a window of -3 keys before the last one; expected 0 or more"),
             std::string::npos);
+  EXPECT_NE(
+      message({.score_cap = -2}).find("score_cap is -2; expected a positive number, or 0 for scores without a cap"),
+      std::string::npos);
+  EXPECT_THROW(sdpa(x.q, x.k, x.v, {.score_cap = INFINITY}), UsageError);
   EXPECT_NE(
       message({.window = 3})
           .find("a window of 3 keys before the last one needs what sets the last one: causal, lengths or last_key"),

@@ -12,13 +12,13 @@ namespace {
 
 // Looked up without hashing: a tile of few queries takes a microsecond.
 constexpr size_t kSteps = 4, kDTypes = 2, kTargets = 2;
-using EntryTable = std::array<std::atomic<AttentionEntry>, kTargets * kDTypes * kSteps * 4>;
+using EntryTable = std::array<std::atomic<AttentionEntry>, kTargets * kDTypes * kSteps * 8>;
 
 size_t table_index(const AttentionKernelSpec& spec, CpuTarget target) {
   size_t index = has_wide_registers(target) ? 1 : 0;
   index = index * kDTypes + static_cast<size_t>(spec.compute);
   index = index * kSteps + static_cast<size_t>(spec.step);
-  return index * 4 + (spec.bounded ? 2 : 0) + (spec.biased ? 1 : 0);
+  return index * 8 + (spec.capped ? 4 : 0) + (spec.bounded ? 2 : 0) + (spec.biased ? 1 : 0);
 }
 
 constexpr const char* kStepNames[] = {"softmax", "combine", "finish", "gradient"};
@@ -33,12 +33,13 @@ std::string AttentionKernelSpec::key() const {
           static_cast<char>(step),
           static_cast<char>(compute),
           static_cast<char>(bounded),
-          static_cast<char>(biased)};
+          static_cast<char>(biased),
+          static_cast<char>(capped)};
 }
 
 std::string AttentionKernelSpec::name() const {
-  return fmt::format("attention_{}_{}{}{}", kStepNames[static_cast<size_t>(step)], name_of(compute),
-                     bounded ? "_bounded" : "", biased ? "_biased" : "");
+  return fmt::format("attention_{}_{}{}{}{}", kStepNames[static_cast<size_t>(step)], name_of(compute),
+                     bounded ? "_bounded" : "", biased ? "_biased" : "", capped ? "_capped" : "");
 }
 
 AttentionEntry attention_kernel_for(const AttentionKernelSpec& spec, CpuTarget asked) {

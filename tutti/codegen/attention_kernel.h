@@ -26,6 +26,7 @@ struct AttentionKernelSpec {
   DType compute;
   bool bounded = false;  // softmax, gradient: keys outside [first, last] are hidden; else all are seen
   bool biased = false;   // softmax, gradient: a bias is added to the scaled scores; -inf hides
+  bool capped = false;   // softmax, gradient: scaled scores s become cap tanh(s / cap) before the bias is added
 
   std::string key() const;
   std::string name() const;
@@ -45,6 +46,7 @@ struct AttentionCall {
   int64_t rows = 0, columns = 0, stride = 0;
   int64_t first_key = 0;  // the key of row 0 (softmax) or column 0 (gradient)
   double scale = 1;
+  double score_cap = 0;  // of a capped step
 };
 
 using AttentionEntry = void (*)(const AttentionCall*);

@@ -240,9 +240,12 @@ Arguments arguments_of(const SdpaOptions& options, const Tensor& q, const Tensor
         *options.window >= 0 && (options.causal || has_lengths || options.last_key.defined()),
         "sdpa: a window of {} keys before the last one{}", *options.window,
         *options.window < 0 ? "; expected 0 or more" : " needs what sets the last one: causal, lengths or last_key");
+  TUTTI_CHECK(options.score_cap >= 0 && std::isfinite(options.score_cap),
+              "sdpa: score_cap is {}; expected a positive number, or 0 for scores without a cap", options.score_cap);
   Arguments a{{.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.extent(3)))),
                .causal = options.causal && !has_lengths,
-               .window = options.window.value_or(-1)},
+               .window = options.window.value_or(-1),
+               .score_cap = options.score_cap},
               key_bound(options.first_key, q, 0, "first_key"),
               has_lengths ? last_of_lengths(options, q) : key_bound(options.last_key, q, kNoBound, "last_key"),
               {}};

@@ -10,6 +10,8 @@ namespace tutti {
 struct SdpaOptions {
   bool causal = false;          // query i attends to keys up to i + (Sk - Sq)
   std::optional<double> scale;  // default: 1 / sqrt(D)
+  // Scaled scores s become score_cap tanh(s / score_cap) before masks are applied (Gemma 2); 0: they stay.
+  double score_cap = 0;
   // Sliding window: how many keys before the last visible one (set by causal, last_key or lengths) a query attends to;
   // 0: only the last one. Default: all of them.
   std::optional<int64_t> window;
@@ -33,8 +35,8 @@ struct SdpaOptions {
 // are +0. The gradients of k and v sum over the queries in storage order, with leaves of token_grain() (N3t). Keys and
 // values hidden from a query must still be finite where a neighboring query sees them, because 0 * NaN is NaN. Shapes:
 // q [B, Sq, Hq, D], k and v [B, Sk, Hkv, D] -> [B, Sq, Hq, D]. Source: Vaswani et al. 2017; Milakov 2018; Dao 2022.
-// UsageError when shapes or dtypes do not match, or for a window that is negative or given without causal, last_key or
-// lengths.
+// UsageError when shapes or dtypes do not match, for a score cap that is negative or not finite, or for a window that
+// is negative or given without causal, last_key or lengths.
 Tensor sdpa(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options = {});
 
 // ---- context parallelism: the queries and keys are chunks of longer rows

@@ -32,6 +32,10 @@ T exp_of(T x) {
   return exp(Tensor::of(std::vector<T>{x})).template data<T>()[0];
 }
 template <class T>
+T tanh_of(T x) {
+  return tanh(Tensor::of(std::vector<T>{x})).template data<T>()[0];
+}
+template <class T>
 T log_of(T x) {
   return log(Tensor::of(std::vector<T>{x})).template data<T>()[0];
 }
@@ -94,9 +98,14 @@ struct Problem {
     if (options.first_key.defined() && key < options.first_key.data<int32_t>()[b * Sq + s]) return false;
     return key <= last && (!options.window || key >= last - *options.window);
   }
+  T scaled(int64_t b, int64_t s, int64_t h, int64_t key) const {
+    return dot<T>(D, are_bf16(q, k), [&](int64_t d) { return std::pair(at(q, b, s, h, d), at(k, b, key, h / G, d)); }) *
+           scale;
+  }
+  T tangent(T x) const { return tanh_of<T>(x / static_cast<T>(options.score_cap)); }
   T score(int64_t b, int64_t s, int64_t h, int64_t key) const {
-    T x = dot<T>(D, are_bf16(q, k), [&](int64_t d) { return std::pair(at(q, b, s, h, d), at(k, b, key, h / G, d)); }) *
-          scale;
+    T x = scaled(b, s, h, key);
+    if (options.score_cap > 0) x = tangent(x) * static_cast<T>(options.score_cap);
     if (options.mask.defined()) {
       const Extents &e = options.mask.extents(), &st = options.mask.strides();
       const auto place = [&](size_t dim, int64_t i) { return e[dim] == 1 ? 0 : i * st[dim]; };
@@ -200,7 +209,12 @@ SdpaGradients backward(const Problem<T>& p, const Tensor& g, const SdpaResult& r
           const T dp = dot<T>(p.D, p.are_bf16(g, p.v),
                               [&](int64_t e) { return std::pair(p.at(g, b, s, h, e), p.at(p.v, b, key, kv, e)); });
           weights[static_cast<size_t>(r * p.Sk + key)] = weight;
-          slopes[static_cast<size_t>(r * p.Sk + key)] = weight * (dp - lanes[0]) * p.scale;
+          T slope = weight * (dp - lanes[0]);
+          if (p.options.score_cap > 0) {
+            const T t = p.tangent(p.scaled(b, s, h, key));
+            slope = slope * std::fma(-t, t, T{1});
+          }
+          slopes[static_cast<size_t>(r * p.Sk + key)] = slope * p.scale;
         }
       }
       const auto row_of = [&](const Tensor& t, int64_t r, int64_t e) {

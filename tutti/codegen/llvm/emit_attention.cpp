@@ -57,8 +57,11 @@ class AttentionEmitter {
   Value* hidden() { return llvm::ConstantFP::getInfinity(vector_, true); }
   Value* is_hidden(Value* x) { return b_.CreateFCmpOEQ(x, hidden()); }
   Value* exponential(Value* x) { return emit_transcendental(b_, ScalarOp::exp, {x}); }
+  Value* hyperbolic_tangent(Value* x) { return emit_transcendental(b_, ScalarOp::tanh, {x}); }
   Value* spread(Value* scalar) { return splat(b_, scalar, lanes_); }
-  Value* scale() { return spread(b_.CreateFPCast(field(offsetof(AttentionCall, scale), b_.getDoubleTy()), element_)); }
+  Value* number_at(size_t offset) { return spread(b_.CreateFPCast(field(offset, b_.getDoubleTy()), element_)); }
+  Value* scale() { return number_at(offsetof(AttentionCall, scale)); }
+  Value* score_cap() { return spec_.capped ? number_at(offsetof(AttentionCall, score_cap)) : nullptr; }
   Value* key_at(Value* index) { return b_.CreateTrunc(b_.CreateAdd(first_key_, index), b_.getInt32Ty()); }
   Value* between(Value* key, Value* first, Value* last) {
     return b_.CreateAnd(b_.CreateICmpSGE(key, first), b_.CreateICmpSLE(key, last));
@@ -116,9 +119,10 @@ void AttentionEmitter::for_rows(const std::function<void(Value*, Value*, unsigne
   for_loop("rest", b_.CreateSub(rows, whole), 1, [&](Value* i) { emit(b_.CreateAdd(whole, i), 0); });
 }
 
-// x = s scale + bias, -inf where hidden; m = max x; p = exp(x - m); l = sum p by lanes of a leaf, folded by halving.
+// x = s scale, or cap tanh(s scale / cap), + bias, -inf where hidden; m = max x; p = exp(x - m); l = sum p by lanes of
+// a leaf, folded by halving.
 void AttentionEmitter::softmax() {
-  Value *tile = pointer(offsetof(AttentionCall, tile)), *factor = scale();
+  Value *tile = pointer(offsetof(AttentionCall, tile)), *factor = scale(), *cap = score_cap();
   Value* bias = spec_.biased ? pointer(offsetof(AttentionCall, bias)) : nullptr;
   auto* sums_type = llvm::ArrayType::get(vector_, kLeafLanes);
   llvm::AllocaInst* sums = slot(llvm::Constant::getNullValue(sums_type));
@@ -134,6 +138,7 @@ void AttentionEmitter::softmax() {
     for_rows([&](Value* row, Value* offset, unsigned turn) {
       Value* place = b_.CreateAdd(offset, column);
       Value* x = b_.CreateFMul(load(tile, place), factor);
+      if (cap) x = b_.CreateFMul(hyperbolic_tangent(b_.CreateFDiv(x, cap)), cap);
       if (bias) x = b_.CreateFAdd(x, load(bias, place));
       if (spec_.bounded) x = b_.CreateSelect(between(spread(key_at(row)), first, last), x, hidden());
       store(x, tile, place);
@@ -198,10 +203,11 @@ void AttentionEmitter::finish() {
   });
 }
 
-// p = exp(s scale + bias - lse), ds = p (dp - delta) scale; zero where hidden.
+// p = exp(s scale + bias - lse), ds = p (dp - delta) scale; zero where hidden. With a cap the score is cap t + bias for
+// t = tanh(s scale / cap), and ds has the slope 1 - t^2 as a further factor.
 void AttentionEmitter::gradient() {
   Value *tile = pointer(offsetof(AttentionCall, tile)), *other = pointer(offsetof(AttentionCall, other)),
-        *factor = scale();
+        *factor = scale(), *cap = score_cap();
   Value* bias = spec_.biased ? pointer(offsetof(AttentionCall, bias)) : nullptr;
   const auto per_row = [&](size_t offset, llvm::Type* type, Value* row) {
     return spread(b_.CreateLoad(type, b_.CreateGEP(type, pointer(offset), row)));
@@ -218,7 +224,11 @@ void AttentionEmitter::gradient() {
     }
     for_columns([&](Value* column) {
       Value* place = b_.CreateAdd(offset, column);
-      Value* x = b_.CreateFMul(load(tile, place), factor);
+      Value *x = b_.CreateFMul(load(tile, place), factor), *tangent = nullptr;
+      if (cap) {
+        tangent = hyperbolic_tangent(b_.CreateFDiv(x, cap));
+        x = b_.CreateFMul(tangent, cap);
+      }
       Value* seen = nullptr;
       if (spec_.bounded) seen = between(b_.CreateAdd(spread(key_at(column)), steps), first, last);
       if (bias) {
@@ -228,7 +238,13 @@ void AttentionEmitter::gradient() {
         seen = seen ? b_.CreateAnd(seen, shown) : shown;
       }
       Value* p = exponential(b_.CreateFSub(x, lse));
-      Value* ds = b_.CreateFMul(b_.CreateFMul(p, b_.CreateFSub(load(other, place), delta)), factor);
+      Value* ds = b_.CreateFMul(p, b_.CreateFSub(load(other, place), delta));
+      if (tangent) {
+        Value* slope =
+            b_.CreateIntrinsic(llvm::Intrinsic::fma, {vector_}, {b_.CreateFNeg(tangent), tangent, number(1.0)});
+        ds = b_.CreateFMul(ds, slope);
+      }
+      ds = b_.CreateFMul(ds, factor);
       if (seen) {
         p = b_.CreateSelect(seen, p, number(0.0));
         ds = b_.CreateSelect(seen, ds, number(0.0));

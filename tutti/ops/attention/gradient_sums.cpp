@@ -214,6 +214,7 @@ void GradientSums::compute_tile(const Leaf& leaf, const Keys& keys, bool bounded
     mask_rows(call_[kMask], b, kv, n_)
         .part(keys.begin, keys.count)
         .gather(leaf.begin, leaf.rows, compute_, bias_, keys.stride);
+  const SdpaAttrs& attrs = call_.attrs.as<SdpaAttrs>();
   const AttentionCall call{.tile = p_,
                            .other = ds_,
                            .bias = bias_,
@@ -225,8 +226,10 @@ void GradientSums::compute_tile(const Leaf& leaf, const Keys& keys, bool bounded
                            .columns = keys.width,
                            .stride = keys.stride,
                            .first_key = keys.begin,
-                           .scale = call_.attrs.as<SdpaAttrs>().scale};
-  codegen::attention_kernel_for({AttentionStep::gradient, compute_, bounded, bias_ != nullptr})(&call);
+                           .scale = attrs.scale,
+                           .score_cap = attrs.score_cap};
+  codegen::attention_kernel_for({AttentionStep::gradient, compute_, bounded, bias_ != nullptr, attrs.score_cap > 0})(
+      &call);
 }
 
 // Sums, features down, to the rows of a head.

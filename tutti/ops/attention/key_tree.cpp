@@ -213,6 +213,7 @@ void KeyTree::output_down(const Node& node, const Head& v, int64_t keys) {
 
 void KeyTree::run_softmax(const Node& node, bool bounded, int64_t key, int64_t keys) {
   const auto at = [&](void* data) { return moved(data, node.begin, compute_); };
+  const SdpaAttrs& attrs = call_.attrs.as<SdpaAttrs>();
   const AttentionCall call{.tile = at(tile_),
                            .bias = bias_ ? at(bias_) : nullptr,
                            .first = bounds_->first.data() + node.begin,
@@ -223,8 +224,10 @@ void KeyTree::run_softmax(const Node& node, bool bounded, int64_t key, int64_t k
                            .columns = node.end - node.begin,
                            .stride = stride_,
                            .first_key = key,
-                           .scale = call_.attrs.as<SdpaAttrs>().scale};
-  codegen::attention_kernel_for({AttentionStep::softmax, compute_, bounded, bias_ != nullptr})(&call);
+                           .scale = attrs.scale,
+                           .score_cap = attrs.score_cap};
+  codegen::attention_kernel_for({AttentionStep::softmax, compute_, bounded, bias_ != nullptr, attrs.score_cap > 0})(
+      &call);
 }
 
 int KeyTree::compute_node(int64_t b, int64_t kv, int64_t key, int64_t keys, const Bounds::Seen& seen) {

@@ -21,6 +21,7 @@ struct Operands {
   const Tensor &q, &k, &first_key, &last_key;
   const Tensor* mask;
   Sizes n = sizes_of(q, k);
+  const SdpaAttrs& attrs = call.attrs.as<SdpaAttrs>();
 
   // The operands of a call whose q is input `at`, whose bounds begin at `bounds` and whose mask, if it has one, follows
   // them.
@@ -39,15 +40,23 @@ struct Operands {
   }
 };
 
-// Scaled scores of query (b, s, h) over all keys, -inf for those it does not see; their maximum through `m`.
+// The score of query (b, s, h) and key t before masks, scaled and capped; its derivative by the product of the two
+// through `slope`.
+double score_of(const Operands& x, int64_t b, int64_t s, int64_t h, int64_t t, double* slope = nullptr) {
+  double dot = 0;
+  for (int64_t d = 0; d < x.n.D; ++d) dot += at4(x.q, b, s, h, d) * at4(x.k, b, t, h / x.n.G, d);
+  const double scale = x.attrs.scale, cap = x.attrs.score_cap, tangent = cap > 0 ? std::tanh(dot * scale / cap) : 0;
+  if (slope) *slope = scale * (1 - tangent * tangent);
+  return cap > 0 ? cap * tangent : dot * scale;
+}
+
+// Scores of query (b, s, h) over all keys, -inf for those it does not see; their maximum through `m`.
 std::vector<double> scores_of(const Operands& x, int64_t b, int64_t s, int64_t h, double* m) {
   const KeyRange keys = keys_of(x.call, x.n, x.first_key, x.last_key, b, s);
   std::vector<double> scores(static_cast<size_t>(x.n.Sk), -kInf);
   *m = -kInf;
   for (int64_t t = keys.first; t <= keys.last; ++t) {
-    double dot = 0;
-    for (int64_t d = 0; d < x.n.D; ++d) dot += at4(x.q, b, s, h, d) * at4(x.k, b, t, h / x.n.G, d);
-    scores[static_cast<size_t>(t)] = dot * x.call.attrs.as<SdpaAttrs>().scale + x.bias(b, s, h, t);
+    scores[static_cast<size_t>(t)] = score_of(x, b, s, h, t) + x.bias(b, s, h, t);
     *m = std::max(*m, scores[static_cast<size_t>(t)]);
   }
   return scores;
@@ -122,9 +131,10 @@ void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
     const auto p = probabilities(x, b, s, h, &lse);
     for (int64_t d = 0; d < n.D; ++d) delta += at4(g, b, s, h, d) * at4(o, b, s, h, d);
     for (int64_t t = 0; t < n.Sk; ++t) {
-      double dp = 0;
+      double dp = 0, slope;
+      score_of(x, b, s, h, t, &slope);
       for (int64_t d = 0; d < n.D; ++d) dp += at4(g, b, s, h, d) * at4(v, b, t, h / n.G, d);
-      const double ds = p[static_cast<size_t>(t)] * (dp - delta) * call.attrs.as<SdpaAttrs>().scale;
+      const double ds = p[static_cast<size_t>(t)] * (dp - delta) * slope;
       for (int64_t d = 0; d < n.D; ++d) {
         const size_t qi = static_cast<size_t>(((b * n.Sq + s) * n.Hq + h) * n.D + d);
         const size_t ki = static_cast<size_t>(((b * n.Sk + t) * n.Hkv + h / n.G) * n.D + d);

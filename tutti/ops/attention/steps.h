@@ -15,11 +15,12 @@ struct SdpaAttrs {
   bool causal;
   bool partial = false;  // gradients stay unrounded
   int64_t window = -1;   // a query sees so many keys before its last one; -1: all
+  double score_cap = 0;  // 0: none
   bool paged = false;    // forward: keys and values are pages, input 5 is their table
   static constexpr auto fields() {
     return field_list(field::number<&SdpaAttrs::scale>("scale"), field::rule<&SdpaAttrs::causal>("causal"),
                       field::rule<&SdpaAttrs::partial>("partial"), field::number<&SdpaAttrs::window>("window"),
-                      field::rule<&SdpaAttrs::paged>("paged"));
+                      field::number<&SdpaAttrs::score_cap>("score_cap"), field::rule<&SdpaAttrs::paged>("paged"));
   }
 };
 
