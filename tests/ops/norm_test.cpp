@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tutti/core/error.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/engine/facets.h"
 #include "tutti/ops/layer_norm.h"
 #include "tutti/ops/rms_norm.h"
 
@@ -41,6 +46,17 @@ TEST(Norm, ANumberHasNoDimToNormalizeOver) {
   EXPECT_EQ(error_of([&] { layer_norm(x, ones({1}), ones({1})); }), "layer_norm" + rest);
   EXPECT_EQ(error_of([&] { rms_norm(x, {}); }), "rms_norm" + rest);
   EXPECT_EQ(error_of([&] { rms_norm(x, ones({1})); }), "rms_norm" + rest);
+}
+
+// 1 + weight is a sum in f32, also where the weight is bf16, and the row is rounded once.
+TEST(Norm, AZeroCenteredWeightIsAddedToOne) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Tensor x = facets::sample_tensor(1, {5, 33}, dtype), w = facets::sample_tensor(2, {33}, dtype);
+    const Tensor by_factor = rms_norm(x, add(cast(w, DType::f32), 1.0), 1e-5);
+    const Tensor centered = rms_norm(x, w, 1e-5, NormWeight::zero_centered);
+    ASSERT_EQ(centered.dtype(), dtype);
+    EXPECT_EQ(std::memcmp(by_factor.raw_data(), centered.raw_data(), static_cast<size_t>(centered.nbytes())), 0);
+  }
 }
 
 TEST(Norm, ARowOfEqualElementsIsItsBias) {

@@ -31,21 +31,25 @@ class LayerNorm : public Module {
 struct RMSNormOptions {
   double eps = 1e-6;
   bool elementwise_affine = true;
+  NormWeight form = NormWeight::factor;  // zero_centered: the weight starts as zeros
 };
 
-// rms_norm over the last dim. Shapes: x [..., dim]; weight [dim] starts as ones.
+// rms_norm over the last dim. Shapes: x [..., dim]; weight [dim] starts as ones, or as zeros where 1 is added to it.
 class RMSNorm : public Module {
  public:
-  explicit RMSNorm(int64_t dim, const RMSNormOptions& options = {}) : eps_(options.eps) {
-    if (options.elementwise_affine) weight = register_parameter("weight", {dim}, Init::ones());
+  explicit RMSNorm(int64_t dim, const RMSNormOptions& options = {}) : eps_(options.eps), form_(options.form) {
+    if (options.elementwise_affine)
+      weight = register_parameter("weight", {dim}, form_ == NormWeight::factor ? Init::ones() : Init::zeros());
   }
-  Tensor forward(const Tensor& x) const { return rms_norm(x, weight, eps_); }
+  Tensor forward(const Tensor& x) const { return rms_norm(x, weight, eps_, weight ? form_ : NormWeight::factor); }
   double eps() const { return eps_; }
+  NormWeight form() const { return form_; }
 
   Parameter weight;
 
  private:
   double eps_;
+  NormWeight form_;
 };
 
 }  // namespace tutti::nn
