@@ -60,6 +60,7 @@ TEST(PagedAttention, HasTheBitsOfTheSameKeysInOneTensor) {
           SdpaOptions whole{.causal = true};
           PagedSdpaOptions paged;
           if (window >= 0) whole.window = paged.window = window;
+          if (window == 20) whole.score_cap = paged.score_cap = 3;
           const Tensor expected = sdpa(q, x.k, x.v, whole);
           // All queries, chunks of them, and the last one alone.
           expect_same_bits(sdpa_paged(q, x.pages, positions(0, keys), paged), expected, fmt::format("{} keys", keys));
@@ -115,6 +116,7 @@ TEST(PagedAttention, BadOperandsAreNamed) {
   expect_message([&] { sdpa_paged(facets::sample_tensor(1, {1, 2, 4, 8}, DType::bf16), x.pages, positions(0, 2)); },
                  "must have one float dtype, they are bf16, f32 and f32");
   expect_message([&] { sdpa_paged(q, x.pages, positions(0, 2), {.window = -1}); }, "a window of -1 keys");
+  expect_message([&] { sdpa_paged(q, x.pages, positions(0, 2), {.score_cap = -2}); }, "score_cap is -2");
   KeyPages wrong = x.pages;
   wrong.table = Tensor::of(std::vector<int32_t>{0, 5}, {1, 2});
   expect_message([&] { sdpa_paged(q, wrong, positions(0, 2)); },

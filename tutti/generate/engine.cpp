@@ -58,7 +58,8 @@ struct Engine::Running {
   std::span<const int32_t> seen() const { return std::span(tokens).subspan(begin); }
   int64_t prompt() const { return std::ssize(request.prompt); }
   int64_t generated() const { return std::ssize(tokens) - prompt(); }
-  int64_t left() const { return std::ssize(seen()) - cached.length; }  // tokens whose keys are not in the cache
+  // Tokens whose keys are not in the cache, but for the last one when nothing follows it.
+  int64_t left() const { return std::ssize(seen()) - cached.length - (request.max_tokens == 0 ? 1 : 0); }
 };
 
 struct Engine::Part {
@@ -165,6 +166,7 @@ void Engine::take_submitted(std::vector<Event>& events) {
   const auto now = std::chrono::steady_clock::now();
   const auto end_if_due = [&](Running& r) {
     if (std::find(cancelled.begin(), cancelled.end(), r.id) != cancelled.end()) end(r, Finish::cancelled, events);
+    else if (r.left() == 0) end(r, Finish::length, events);
     else if (r.request.deadline && *r.request.deadline <= now) end(r, Finish::deadline, events);
     return r.finish != Finish::no;
   };
@@ -256,7 +258,7 @@ void Engine::run(std::span<Part> parts, std::vector<Event>& events) {
       tokens.push_back(r.seen()[static_cast<size_t>(at)]);
       positions.push_back(static_cast<int32_t>(at));
     }
-    if (part.reaches_end()) rows.push_back(static_cast<int32_t>(std::ssize(tokens) - 1));
+    if (part.reaches_end() && r.request.max_tokens > 0) rows.push_back(static_cast<int32_t>(std::ssize(tokens) - 1));
   }
   cache_->begin_batch(batch_parts);
   const auto tensor = [&](const auto& values) { return on_mesh(Tensor::of(values), options_.mesh); };
@@ -286,7 +288,9 @@ void Engine::run(std::span<Part> parts, std::vector<Event>& events) {
         r.prompt_log_probabilities.push_back(-losses.data<float>()[next_label++]);
     }
     cache_->advance(r.cached, r.seen(), r.cached.length + part.count);
-    if (reaches_end) draws.push_back({&r, first_row++});
+    if (!reaches_end) continue;
+    if (r.request.max_tokens == 0) end(r, Finish::length, events);
+    else draws.push_back({&r, first_row++});
   }
   draw(draws, logits, events);
   const std::lock_guard lock(mutex_);
@@ -302,8 +306,7 @@ void Engine::draw(std::span<const Draw> draws, const Tensor& logits, std::vector
   std::vector<int32_t> ids;
   for (const auto& [running, row] : draws) {
     Running& r = *running;
-    ids.push_back(ids_.empty() ? 0 : ids_.front());
-    if (r.request.max_tokens == 0) continue;
+    ids.push_back(0);
     std::vector<int32_t> forbidden = r.request.suppressed;
     if (r.generated() < r.request.min_tokens)
       forbidden.insert(forbidden.end(), r.request.ends.begin(), r.request.ends.end());
@@ -324,7 +327,6 @@ void Engine::draw(std::span<const Draw> draws, const Tensor& logits, std::vector
 
 void Engine::add_token(Running& r, GeneratedToken token, std::vector<Event>& events) {
   const Request& q = r.request;
-  if (q.max_tokens == 0) return end(r, Finish::length, events);
   if (std::find(q.ends.begin(), q.ends.end(), token.id) != q.ends.end()) return end(r, Finish::end, events);
   r.tokens.push_back(token.id);
   events.push_back({.request = r.id, .token = std::move(token)});

@@ -31,7 +31,7 @@ std::vector<PageSize> page_sizes(const models::DecoderConfig& config, const Page
       // A batch holds the window before its tokens, and the tokens; both may begin within a page.
       const int64_t whole = options.sequences * pages_for(options.context);
       const int64_t windows = options.sequences * (pages_for(a.window) + 2) + pages_for(options.batch_tokens);
-      size = sizes.insert(sizes.end(), {a.window, 0, a.window > 0 ? std::min(whole, windows) : INT64_MAX});
+      size = sizes.insert(sizes.end(), {a.window, 0, a.window > 0 ? std::min(whole, windows) : whole});
     }
     size->bytes += 2 * kPageKeys * (a.kv_heads / options.ranks) * a.head_dim * itemsize(options.dtype);
   }
@@ -243,8 +243,9 @@ Tensor PagedCache::attend_here(Layer& layer, const Tensor& q_THE, const Tensor& 
     const int64_t count = call.sequences * call.rows_each;
     const Tensor q_BSHE =
         reshape(narrow(q_THE, 0, call.first, count), {call.sequences, call.rows_each, heads, head_dim});
-    const Tensor attended = sdpa_paged(q_BSHE, {layer.keys, layer.values, call.table}, call.last_key,
-                                       {.scale = options.scale, .window = options.window});
+    const Tensor attended =
+        sdpa_paged(q_BSHE, {layer.keys, layer.values, call.table}, call.last_key,
+                   {.scale = options.scale, .window = options.window, .score_cap = options.score_cap});
     rows.push_back(reshape(attended, {count, heads, head_dim}));
   }
   return rows.size() == 1 ? rows[0] : cat(rows, 0);

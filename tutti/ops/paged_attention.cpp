@@ -232,6 +232,9 @@ void check_operands(const Tensor& q, const KeyPages& pages, const Tensor& last_k
   TUTTI_CHECK(!options.first_key.defined() || fits(options.first_key),
               "sdpa_paged: first_key is {}; expected integers [{}, {}]", describe(options.first_key), q.size(0),
               q.size(1));
+  TUTTI_CHECK(options.score_cap >= 0 && std::isfinite(options.score_cap),
+              "sdpa_paged: score_cap is {}; expected a positive number, or 0 for scores without a cap",
+              options.score_cap);
   TUTTI_CHECK(!options.window || *options.window >= 0,
               "sdpa_paged: a window of {} keys before the last one; expected 0 or more", *options.window);
 }
@@ -245,6 +248,7 @@ Tensor sdpa_paged(const Tensor& q, const KeyPages& pages, const Tensor& last_key
   const SdpaAttrs attrs{.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.extent(3)))),
                         .causal = false,
                         .window = options.window.value_or(-1),
+                        .score_cap = options.score_cap,
                         .paged = true};
   const Tensor inputs[] = {q, pages.keys, pages.values, first, last_key, pages.table};
   Tensor outputs[2];

@@ -20,6 +20,7 @@ struct KeyPages {
 struct PagedSdpaOptions {
   std::optional<double> scale;    // default: 1 / sqrt(D)
   std::optional<int64_t> window;  // as SdpaOptions::window, before last_key
+  double score_cap = 0;           // as SdpaOptions::score_cap
   Tensor first_key = {};          // i32 [B, Sq], as SdpaOptions::first_key
 };
 

@@ -114,10 +114,4 @@ Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& b
   return dist::full_tensor(model.losses(replicated(batch, mesh), replicated(labels, mesh), options));
 }
 
-Tensor logits_of(const models::LanguageModel& model, const models::TokenBatch& batch,
-                 const models::ForwardOptions& options, const dist::Mesh& mesh) {
-  if (mesh == nullptr) return model.forward(batch, options);
-  return dist::full_tensor(model.forward(replicated(batch, mesh), options));
-}
-
 }  // namespace tutti::train

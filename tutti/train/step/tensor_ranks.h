@@ -47,11 +47,9 @@ struct TensorRanks {
 // values are drawn.
 TensorRanks divide_model(models::LanguageModel& model, const ParallelismConfig& config, comm::ProcessGroup* group);
 
-// Losses and logits as plain tensors, whole on every rank of the mesh, from a batch that each of them has. Null: the
-// model is not divided.
+// Losses as a plain tensor, whole on every rank of the mesh, from a batch that each of them has. Null: the model is not
+// divided.
 Tensor losses_of(const models::LanguageModel& model, const models::TokenBatch& batch, const Tensor& labels,
-                 const models::ForwardOptions& options, const dist::Mesh& mesh);
-Tensor logits_of(const models::LanguageModel& model, const models::TokenBatch& batch,
                  const models::ForwardOptions& options, const dist::Mesh& mesh);
 
 }  // namespace tutti::train
