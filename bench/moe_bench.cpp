@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kLoads[] = {"equal", "uneven", "few"};
 
-bool same_bits(const Tensor& a, const Tensor& b) {
+bool equal_bits(const Tensor& a, const Tensor& b) {
   const Tensor x = to_contiguous(a), y = to_contiguous(b);
   return a.dtype() == b.dtype() && a.extents() == b.extents() &&
          std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
@@ -86,8 +86,8 @@ void add_products(std::vector<MoERow>& rows, const MoECase& p, const std::vector
     bool verified = true;
     for (int64_t e = 0, begin = 0; e < p.experts; begin += load.counts[static_cast<size_t>(e++)]) {
       const int64_t n = load.counts[static_cast<size_t>(e)];
-      verified = verified && (n == 0 || same_bits(narrow(y, 0, begin, n),
-                                                  matmul(narrow(x, 0, begin, n), transpose(select(w, 0, e), 0, 1))));
+      verified = verified && (n == 0 || equal_bits(narrow(y, 0, begin, n),
+                                                   matmul(narrow(x, 0, begin, n), transpose(select(w, 0, e), 0, 1))));
     }
     const double imbalance = max_over_mean(load.counts);
     forward.push_back({.what = "rows", .way = kLoads[i], .max_over_mean = imbalance, .verified = verified});

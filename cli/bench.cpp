@@ -87,6 +87,7 @@ int print_trace_costs(bool json) {
 
 void add_bench_attention(CLI::App& bench, Action& action);                        // bench_attention.cpp
 void add_bench_choice(CLI::App& bench, Action& action);                           // bench_choice.cpp
+void add_bench_generate(CLI::App& bench, Action& action);                         // bench_generate.cpp
 void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv);      // bench_comm.cpp
 void add_bench_compile(CLI::App& bench, Action& action);                          // bench_compile.cpp
 void add_bench_layouts(CLI::App& bench, Action& action);                          // bench_layouts.cpp
@@ -159,6 +160,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   });
   add_bench_attention(*verb, action);
   add_bench_choice(*verb, action);
+  add_bench_generate(*verb, action);
   add_bench_comm(*verb, action, argc, argv);
   add_bench_compile(*verb, action);
   add_bench_layouts(*verb, action);

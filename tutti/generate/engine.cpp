@@ -17,7 +17,6 @@ namespace {
 
 constexpr int64_t kLossBytes = int64_t{64} << 20;  // of logits at once, for log-probabilities of prompts
 
-// The ids of tokens: a vocabulary may have gaps, and a model rows for none of its tokens.
 std::vector<int32_t> ids_of(const Tokenizer& tokenizer, int64_t vocab) {
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < std::min(vocab, tokenizer.vocab_size()); ++id) {
@@ -70,9 +69,12 @@ struct Engine::Part {
 };
 
 Engine::Engine(models::LanguageModel& model, const Tokenizer& tokenizer, const EngineOptions& options)
+    : Engine(model, ids_of(tokenizer, model.vocab_size()), options) {}
+
+Engine::Engine(models::LanguageModel& model, std::vector<int32_t> ids, const EngineOptions& options)
     : model_(model),
       options_(checked(options)),
-      ids_(ids_of(tokenizer, model.vocab_size())),
+      ids_(std::move(ids)),
       evaluating_(std::make_unique<nn::EvalScope>(model)) {
   cache_ = std::make_unique<PagedCache>(
       model.config(), PagedCacheOptions{.dtype = model.named_parameters().front().parameter.use_dtype(),

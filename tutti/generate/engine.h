@@ -48,9 +48,12 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // The model must outlive the engine, which puts it into evaluation mode. Only ids that the tokenizer has are drawn.
+  // The model must outlive the engine, which puts it into evaluation mode. Only `ids`, in ascending order, are drawn:
+  // those of tokens, since a vocabulary may have gaps, and a model rows for none of its tokens.
   // The context is shorter than asked for where the cache holds less. UsageError for sizes that are not positive, and
   // for a cache that holds no page.
+  Engine(models::LanguageModel& model, std::vector<int32_t> ids, const EngineOptions& options);
+  // The ids are those that the tokenizer has.
   Engine(models::LanguageModel& model, const Tokenizer& tokenizer, const EngineOptions& options);
   ~Engine();
 
