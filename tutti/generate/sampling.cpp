@@ -40,7 +40,10 @@ class Candidates {
     for (const Entry& entry : entries_) sum += weight(entry, largest, temperature);
     return sum;
   }
-  double weight(size_t place, double temperature) { return weight(at(place), entries_[0].logit, temperature); }
+  double weight(size_t place, double temperature) {
+    const Entry& entry = at(place);  // sorts, before the first one is read
+    return weight(entry, entries_[0].logit, temperature);
+  }
 
  private:
   static double weight(const Entry& entry, float largest, double temperature) {
@@ -140,15 +143,36 @@ void validate(const SamplingOptions& o, int64_t vocab) {
   }
 }
 
-int32_t draw_token(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
-                   const SamplingState& state) {
+// The candidates that the settings leave.
+static Candidates narrowed(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
+                           const SamplingState& state) {
   Candidates left = candidates_of(logits, ids, options, state);
-  if (options.temperature == 0) return left.at(0).id;
+  if (options.temperature == 0) {
+    left.keep(1);
+    return left;
+  }
   // The temperature at which probabilities are compared while tokens are left out.
   const double narrowing = options.order == SamplingOrder::llama_cpp ? 1 : options.temperature;
   if (options.top_k > 0) left.keep(static_cast<size_t>(options.top_k));
   keep_top_p(left, options.top_p, narrowing);
   keep_min_p(left, options.min_p, narrowing);
+  return left;
+}
+
+std::vector<TokenProbability> distribution_of(std::span<const float> logits, std::span<const int32_t> ids,
+                                              const SamplingOptions& options, const SamplingState& state) {
+  Candidates left = narrowed(logits, ids, options, state);
+  const double temperature = options.temperature == 0 ? 1 : options.temperature, sum = left.sum_of_weights(temperature);
+  std::vector<TokenProbability> result;
+  for (size_t place = 0; place < left.size(); ++place)
+    result.push_back({left.at(place).id, left.weight(place, temperature) / sum});
+  return result;
+}
+
+int32_t draw_token(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
+                   const SamplingState& state) {
+  Candidates left = narrowed(logits, ids, options, state);
+  if (left.size() == 1) return left.at(0).id;
   const auto generated = static_cast<uint64_t>(std::ssize(state.tokens) - state.prompt);
   const auto block = philox4x32({static_cast<uint32_t>(generated), static_cast<uint32_t>(generated >> 32), 0, 0},
                                 philox_key(hash64("sample", options.seed)));

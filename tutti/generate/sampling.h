@@ -45,4 +45,12 @@ struct SamplingState {
 int32_t draw_token(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
                    const SamplingState& state);
 
+struct TokenProbability {
+  int32_t id;
+  double probability;
+};
+// The tokens among which draw_token draws, the most likely first, and with what probabilities. Errors as draw_token.
+std::vector<TokenProbability> distribution_of(std::span<const float> logits, std::span<const int32_t> ids,
+                                              const SamplingOptions& options, const SamplingState& state);
+
 }  // namespace tutti::generate
