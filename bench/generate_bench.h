@@ -14,7 +14,7 @@ struct GenerateRow {
   int64_t prompt = 0, generated = 0, depth = 0, requests = 1;
   double avg_ts = 0, stddev_ts = 0;  // tokens per second over the repeats
   std::vector<double> samples_s;     // seconds of each repeat
-  // Of decoding: the bytes of weights, keys and values that each step reads, by the time that it takes.
+  // The bandwidth of decoding: the bytes of weights, keys and values that each step reads, by the time that it takes.
   double gbytes_per_s = 0;
 };
 
