@@ -6,6 +6,8 @@
 #include "tests/weights/support/published_models.h"
 #include "tutti/core/blake2b.h"
 #include "tutti/io/model_file.h"
+#include "tutti/io/tokenizer_source.h"
+#include "tutti/models/generation_defaults.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
@@ -56,6 +58,13 @@ TEST(SmolLm2Gguf, TensorsHaveTheValuesThatThePythonPackageDecodes) {
     for (const char byte : hash.finish()) found += fmt::format("{:02x}", static_cast<unsigned char>(byte));
     EXPECT_EQ(found, digest) << name;
   }
+}
+
+TEST(SmolLm2Gguf, NamesTheEndsOfTurnsAndDocuments) {
+  TUTTI_NEEDS_PUBLISHED(kFile, kModel);
+  const auto tokenizer = open_tokenizer(kFile, {}, "");
+  EXPECT_EQ(models::generation_defaults(ModelFile(kFile), *tokenizer).eos_token_ids,
+            (std::vector<int32_t>{2, 0}));  // <|im_end|>, <|endoftext|>
 }
 
 }  // namespace

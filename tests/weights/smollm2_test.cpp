@@ -36,8 +36,7 @@ TEST_F(SmolLm2, ContinuesTheCapitalOfFrance) {
   std::vector<int32_t> ids = ready().tokenizer->encode("The capital of France is");
   EXPECT_EQ(ids, (std::vector<int32_t>{504, 3575, 282, 4649, 314}));
   EXPECT_EQ(ids, ids_in(expected, "capital"));
-  continue_tokens(*ready().model, *ready().tokenizer, ids, ready().tokenizer->eos_id(),
-                  {.max_tokens = 1, .temperature = 0, .context = 1024});
+  continue_tokens(*ready().model, *ready().tokenizer, ids, {}, {.max_tokens = 1, .temperature = 0, .context = 1024});
   EXPECT_EQ(ready().tokenizer->decode(ids), "The capital of France is Paris");
 }
 

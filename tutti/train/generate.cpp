@@ -4,8 +4,10 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/core/error.h"
+#include "tutti/io/model_file.h"
 #include "tutti/io/token_stream.h"
 #include "tutti/models/decoder_config.h"
+#include "tutti/models/generation_defaults.h"
 #include "tutti/nn/moe.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/numerics.h"
@@ -99,7 +101,8 @@ std::string generate_with_published(const std::filesystem::path& path, const Gen
   if (tokens.empty()) tokens.push_back(document_frame(*tokenizer).start);
   sample.context = std::ssize(tokens) + sample.max_tokens;
   const ReadyModel ready = open_published(path, sample.context);
-  continue_tokens(*ready.model, *tokenizer, tokens, tokenizer->eos_id(), sample);
+  const std::vector<int32_t> ends = models::generation_defaults(ModelFile(path), *tokenizer).eos_token_ids;
+  continue_tokens(*ready.model, *tokenizer, tokens, ends, sample);
   return tokenizer->decode(tokens, true);
 }
 

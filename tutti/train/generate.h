@@ -25,9 +25,9 @@ struct GenerateOptions {
   bool divides_products = true, divides_experts = false;
 };
 
-// Continues the prompt with a published model, a folder of Hugging Face's or a GGUF file (ready_model.h); the values
-// that are not set are those of SampleOptions. UsageError without a prompt, for ranks that would divide the model, and
-// for files that are no such model.
+// Continues the prompt with a published model, a folder of Hugging Face's or a GGUF file (ready_model.h), until an id
+// that ends its texts (models/generation_defaults.h); the values that are not set are those of SampleOptions.
+// UsageError without a prompt, for ranks that would divide the model, and for files that are no such model.
 std::string generate_with_published(const std::filesystem::path& path, const GenerateOptions& options);
 
 // UsageError when so many ranks cannot divide the model, before any is started.

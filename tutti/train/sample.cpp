@@ -16,7 +16,7 @@ SampleOptions sample_options(const Config& config) {
 }
 
 void continue_tokens(models::LanguageModel& model, const Tokenizer& tokenizer, std::vector<int32_t>& tokens,
-                     std::optional<int32_t> end, const SampleOptions& options) {
+                     std::span<const int32_t> ends, const SampleOptions& options) {
   generate::Engine engine(model, tokenizer,
                           {.context = options.context,
                            .max_requests = 1,
@@ -25,7 +25,7 @@ void continue_tokens(models::LanguageModel& model, const Tokenizer& tokenizer, s
                            .mesh = options.mesh});
   generate::Request request{.prompt = tokens, .max_tokens = options.max_tokens, .slides = true};
   request.sampling = {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed};
-  if (end) request.ends = {*end};
+  request.ends.assign(ends.begin(), ends.end());
   engine.submit(std::move(request));
   while (engine.has_work()) {
     for (const generate::Event& event : engine.step()) {
@@ -41,7 +41,7 @@ std::string sample_text(models::LanguageModel& model, const Tokenizer& tokenizer
   std::vector<int32_t> tokens = {frame.start};
   // The prompt is the whole text that the model continues, as a document is: its markers are meant.
   tokenizer.encode_into(prompt, tokens, {.parse_special = true});
-  continue_tokens(model, tokenizer, tokens, frame.end, options);
+  continue_tokens(model, tokenizer, tokens, std::span(&frame.end, 1), options);
   return tokenizer.decode(std::span(tokens).subspan(1), true);
 }
 

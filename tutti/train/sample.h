@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,11 +30,11 @@ struct SampleOptions {
 // The options with which a run samples its sample.txt.
 SampleOptions sample_options(const Config& config);
 
-// Continues `tokens` until `end` is drawn, which is not appended, or for options.max_tokens. Only ids of the tokenizer
-// are drawn. Token t depends only on the model, the first tokens and (seed, t). The model is in evaluation mode
-// meanwhile. UsageError when there is no token to continue.
+// Continues `tokens` until one of `ends` is drawn, which is not appended, or for options.max_tokens. Only ids of the
+// tokenizer are drawn. Token t depends only on the model, the first tokens and (seed, t). The model is in evaluation
+// mode meanwhile. UsageError when there is no token to continue.
 void continue_tokens(models::LanguageModel& model, const Tokenizer& tokenizer, std::vector<int32_t>& tokens,
-                     std::optional<int32_t> end, const SampleOptions& options);
+                     std::span<const int32_t> ends, const SampleOptions& options);
 
 // Continues `prompt` token by token until the end of the document or max_tokens. Token t depends only on the model, the
 // prompt and (seed, t). The model is in evaluation mode meanwhile. Returns the prompt followed by its continuation.
