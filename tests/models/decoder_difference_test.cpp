@@ -35,6 +35,15 @@ TEST(DecoderDifference, IsToldByLayer) {
        },
        "layer 1, rotary angles: base 1000000, written as base 1000000, linear by 2, from 0 positions, cosines times 1"},
       {[](DecoderConfig& c) { c.layers[0].feed_forward.experts = 3; }, "layer 0, experts: 0, written as 3"},
+      {[](DecoderConfig& c) { c.layers[1].attention.scale = 0.5; }, "layer 1, scale of scores: 0.25, written as 0.5"},
+      {[](DecoderConfig& c) { c.layers[1].attention.score_cap = 50; }, "layer 1, cap of scores: 0, written as 50"},
+      {[](DecoderConfig& c) { c.layers[0].output_norms = true; },
+       "layer 0, norms of the outputs of attention and feed-forward: false, written as true"},
+      {[](DecoderConfig& c) { c.layers[0].feed_forward.activation = Activation::gelu_tanh; },
+       "layer 0, activation: silu, written as gelu_pytorch_tanh"},
+      {[](DecoderConfig& c) { c.zero_centered_norms = true; }, "norms multiply by 1 + weight: false, written as true"},
+      {[](DecoderConfig& c) { c.embedding_scale = 6; }, "scale of embeddings: 1, written as 6"},
+      {[](DecoderConfig& c) { c.logits_cap = 30; }, "cap of logits: 0, written as 30"},
   };
   for (const auto& [change, line] : dense)
     EXPECT_EQ(told("llama", "tiny", change), std::string("a file does not describe llama tiny:\n  ") + line);

@@ -1,7 +1,8 @@
-// Qwen3 under its plan: losses and all gradients have the bits of one rank.
+// Decoders under their plans: losses and all gradients have the bits of one rank.
 #include "tutti/models/decoder_plan.h"
 
 #include "tutti/models/families/qwen3.h"
+#include "tutti/models/published_gemma.h"
 
 #include <gtest/gtest.h>
 
@@ -31,20 +32,30 @@ struct SmallLeaves {
   TokenGrainScope grain{2};
 };
 
-DecoderSizes small(bool tied) {
-  return {.flavor = "small",
-          .dim = 20,
-          .layers = 2,
-          .heads = 8,
-          .kv_heads = 4,
-          .ffn_dim = 42,
-          .vocab = 70,
-          .tied_embeddings = tied,
-          .head_dim = 6};
+DecoderConfig small(bool tied) {
+  return qwen3({.flavor = "small",
+                .dim = 20,
+                .layers = 2,
+                .heads = 8,
+                .kv_heads = 4,
+                .ffn_dim = 42,
+                .vocab = 70,
+                .tied_embeddings = tied,
+                .head_dim = 6});
+}
+
+// The same sizes with all that Gemma 2 and 3 have.
+DecoderConfig small_gemma() {
+  DecoderConfig config = small(true);
+  make_gemma(config);
+  config.logits_cap = 3;
+  for (LayerConfig& layer : config.layers) layer.attention.scale = 0.3, layer.attention.score_cap = 2;
+  config.layers[0].attention.window = 3, config.layers[0].attention.rope.theta = 1e4;
+  return config;
 }
 
 struct Run {
-  DecoderSizes config;
+  DecoderConfig config;
   int ranks;
   bool sequence = false;
   DType dtype = DType::f32;
@@ -64,9 +75,9 @@ std::vector<float> values(const Tensor& t) {
 // Two rows, the second of which holds two documents.
 Values losses_and_gradients(const Run& run, const dist::Mesh& mesh) {
   seed_all(3);
-  Decoder model(qwen3(run.config), ModelOptions{.max_positions = run.length, .dropout = run.dropout});
+  Decoder model(run.config, ModelOptions{.max_positions = run.length, .dropout = run.dropout});
   if (run.dtype != DType::f32) model.to(run.dtype);
-  if (mesh != nullptr) parallel::parallelize_module(model, mesh, decoder_plan(qwen3(run.config), run.sequence));
+  if (mesh != nullptr) parallel::parallelize_module(model, mesh, decoder_plan(run.config, run.sequence));
   nn::initialize(model);
   const int32_t vocab = static_cast<int32_t>(run.config.vocab), second = run.length + run.length / 2;
   std::vector<int32_t> tokens, labels, positions, first;
@@ -124,11 +135,21 @@ TEST(Qwen3Plan, HasThemWithCheckpointsDropoutAndTheLossInChunks) {
   }
 }
 
+TEST(GemmaPlan, HasTheLossesAndGradientsOfOneRank) {
+  const SmallLeaves leaves;
+  for (const int ranks : {2, 4}) {
+    for (const bool sequence : {false, true}) {
+      expect_the_bits_of_one_rank({small_gemma(), ranks, sequence});
+      expect_the_bits_of_one_rank({small_gemma(), ranks, sequence, DType::bf16, {.loss_max_bytes = 1 << 20}, 0.25});
+    }
+  }
+}
+
 // With the leaves of the contract.
 TEST(Qwen3Plan, HasThemInAFlavorThatIsLegalForFourRanks) {
   const TokenGrainScope grain(16);
   for (const bool sequence : {false, true})
-    expect_the_bits_of_one_rank({qwen3_sizes("tiny-tp4"), 4, sequence, DType::f32, {}, 0, 32});
+    expect_the_bits_of_one_rank({qwen3(qwen3_sizes("tiny-tp4")), 4, sequence, DType::f32, {}, 0, 32});
 }
 
 TEST(Qwen3Plan, KnowsTheLargestDegreeOfEveryFlavor) {

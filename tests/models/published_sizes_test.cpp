@@ -33,7 +33,7 @@ std::vector<PublishedSize> published_sizes() {
 
 // "Qwen2.5-7B" is the flavor "2.5-7B" of qwen2.
 std::string flavor_of(const std::string& name) {
-  for (const std::string prefix : {"Llama-", "Mistral-", "Qwen3-", "Qwen"})
+  for (const std::string prefix : {"Llama-", "Mistral-", "Mixtral-", "Qwen3-", "Qwen", "Gemma-2-", "Gemma-3-"})
     if (name.starts_with(prefix)) return name.substr(prefix.size());
   return name;
 }
@@ -41,7 +41,7 @@ std::string flavor_of(const std::string& name) {
 TEST(PublishedSizes, AreThoseOfTransformersAndOfTheFlavors) {
   const tutti::testing::TemporaryFolder folder;
   const std::vector<PublishedSize> sizes = published_sizes();
-  EXPECT_EQ(sizes.size(), 25u);
+  EXPECT_EQ(sizes.size(), 33u);
   for (const PublishedSize& size : sizes) {
     const DecoderConfig config = read_published_config(folder.write("config.json", size.keys));
     EXPECT_EQ(parameter_count(config), size.parameters) << size.name;
@@ -52,6 +52,9 @@ TEST(PublishedSizes, AreThoseOfTransformersAndOfTheFlavors) {
     EXPECT_EQ(flavor.vocab, config.vocab) << size.name;
     EXPECT_EQ(flavor.tied_embeddings, config.tied_embeddings) << size.name;
     EXPECT_EQ(flavor.norm_eps, config.norm_eps) << size.name;
+    EXPECT_EQ(flavor.embedding_scale, config.embedding_scale) << size.name;
+    EXPECT_EQ(flavor.logits_cap, config.logits_cap) << size.name;
+    EXPECT_EQ(flavor.zero_centered_norms, config.zero_centered_norms) << size.name;
   }
 }
 

@@ -25,6 +25,9 @@ void expect_same(const DecoderConfig& got, const DecoderConfig& expected) {
   EXPECT_EQ(got.vocab, expected.vocab);
   EXPECT_EQ(got.tied_embeddings, expected.tied_embeddings);
   EXPECT_EQ(got.norm_eps, expected.norm_eps);
+  EXPECT_EQ(got.zero_centered_norms, expected.zero_centered_norms);
+  EXPECT_EQ(got.embedding_scale, expected.embedding_scale);
+  EXPECT_EQ(got.logits_cap, expected.logits_cap);
   EXPECT_EQ(got.layers, expected.layers) << expected.name();
 }
 

@@ -8,12 +8,14 @@
 #include "tutti/models/decoder_block.h"
 #include "tutti/nn/containers.h"
 #include "tutti/nn/embedding.h"
+#include "tutti/ops/binary.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/gather.h"
 #include "tutti/ops/linear_cross_entropy.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/unary.h"
 #include "tutti/runtime/trace/trace_context.h"
 
 namespace tutti::models {
@@ -32,7 +34,10 @@ struct Decoder::Stack final : nn::Module {
   Stack(const DecoderConfig& c, const ModelOptions& options)
       : embed_tokens(this, "embed_tokens", c.vocab, c.dim, nn::EmbeddingOptions{.init = nn::Init::normal(c.init_std)}),
         layers(this, "layers"),
-        norm(this, "norm", c.dim, nn::RMSNormOptions{.eps = c.norm_eps}) {
+        norm(this, "norm", c.dim,
+             nn::RMSNormOptions{.eps = c.norm_eps,
+                                .form = c.zero_centered_norms ? NormWeight::zero_centered : NormWeight::factor}),
+        embedding_scale(c.embedding_scale) {
     for (const LayerConfig& layer : c.layers) {
       layers->add(c, layer, options.dropout);
       angles_of_layer.push_back(angles_for(layer.attention, options.max_positions));
@@ -41,7 +46,12 @@ struct Decoder::Stack final : nn::Module {
 
   Tensor forward(const TokenBatch& batch, const ForwardOptions& options) const {
     const std::vector<TokenPlaces> places = places_of(batch);
-    return norm(run(embed_tokens(batch.tokens), places, 0, layers->size(), options));
+    return norm(run(embed(batch), places, 0, layers->size(), options));
+  }
+
+  Tensor embed(const TokenBatch& batch) const {
+    const Tensor x_TD = embed_tokens(batch.tokens);
+    return embedding_scale == 1 ? x_TD : mul(x_TD, embedding_scale);
   }
 
   // By the index of the angles.
@@ -72,6 +82,7 @@ struct Decoder::Stack final : nn::Module {
   nn::Child<nn::Embedding> embed_tokens;
   nn::Child<nn::ModuleList<DecoderBlock>> layers;
   nn::Child<nn::RMSNorm> norm;
+  const double embedding_scale;
   std::vector<Angles> angles;
   std::vector<size_t> angles_of_layer;
 
@@ -115,7 +126,7 @@ Tensor Decoder::losses(const TokenBatch& batch, const Tensor& labels, const Forw
   return losses_of((*stack_)(batch, options), labels, options);
 }
 
-Tensor Decoder::embed(const TokenBatch& batch) const { return (*stack_)->embed_tokens(batch.tokens); }
+Tensor Decoder::embed(const TokenBatch& batch) const { return (*stack_)->embed(batch); }
 
 Tensor Decoder::blocks(const Tensor& x_TD, const TokenBatch& batch, int64_t first, int64_t end,
                        const ForwardOptions& options) const {
@@ -134,7 +145,9 @@ Tensor Decoder::head_losses(const Tensor& x_TD, const Tensor& labels, const Forw
 
 Tensor Decoder::logits_of(const Tensor& x_TD) const {
   const ModuleScope module("lm_head");
-  return matmul(x_TD, transpose(head_VD_, 0, 1), {.out_dtype = DType::f32});
+  const Tensor logits_TV = matmul(x_TD, transpose(head_VD_, 0, 1), {.out_dtype = DType::f32});
+  const double cap = config_.logits_cap;
+  return cap == 0 ? logits_TV : mul(tanh(truediv(logits_TV, cap)), cap);
 }
 
 Tensor Decoder::losses_of(const Tensor& x_TD, const Tensor& labels, const ForwardOptions& options) const {
@@ -144,8 +157,9 @@ Tensor Decoder::losses_of(const Tensor& x_TD, const Tensor& labels, const Forwar
     return cross_entropy(logits, labels);
   }
   const ModuleScope module("loss");
-  return linear_cross_entropy(x_TD, head_VD_, labels,
-                              {.reduction = LossReduction::none, .max_bytes = options.loss_max_bytes});
+  return linear_cross_entropy(
+      x_TD, head_VD_, labels,
+      {.reduction = LossReduction::none, .softcap = config_.logits_cap, .max_bytes = options.loss_max_bytes});
 }
 
 }  // namespace tutti::models

@@ -2,6 +2,8 @@
 //
 //   x = Embedding(tokens);  each block: h = x + Attention(Norm(x)), x = h + FeedForward(Norm(h));  Head(Norm(x))
 //
+// with the further norms, scales and caps of the description.
+//
 // Dims: B rows of S tokens, T = B * S tokens, D model dim, V vocabulary.
 #pragma once
 

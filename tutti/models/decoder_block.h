@@ -40,7 +40,7 @@ class DecoderAttention final : public nn::Module {
   const AttentionConfig config_;
 };
 
-// down(silu(gate(x)) * up(x)).
+// down(activation(gate(x)) * up(x)).
 class DecoderFeedForward final : public nn::Module {
  public:
   DecoderFeedForward(const DecoderConfig& config, const FeedForwardConfig& feed_forward, double dropout);
@@ -48,6 +48,9 @@ class DecoderFeedForward final : public nn::Module {
 
   nn::Child<nn::Linear> gate_proj, up_proj, down_proj;
   nn::Child<nn::Dropout> dropout;
+
+ private:
+  const Activation activation_;
 };
 
 // The router of published mixtures: softmax over all experts.
@@ -76,6 +79,8 @@ class DecoderBlock final : public nn::Module {
   nn::Child<DecoderAttention> self_attn;
   DecoderMlp mlp;
   nn::Child<nn::RMSNorm> input_layernorm, post_attention_layernorm;
+  // Null without norms of outputs; post_attention_layernorm is then the norm before the feed-forward.
+  std::unique_ptr<nn::Child<nn::RMSNorm>> pre_feedforward_layernorm, post_feedforward_layernorm;
 };
 
 }  // namespace tutti::models

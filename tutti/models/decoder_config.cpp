@@ -9,7 +9,7 @@ namespace tutti::models {
 namespace {
 
 int64_t norms_of(const LayerConfig& layer, int64_t dim) {
-  return 2 * dim + (layer.attention.query_key_norms ? 2 * layer.attention.head_dim : 0);
+  return (layer.output_norms ? 4 : 2) * dim + (layer.attention.query_key_norms ? 2 * layer.attention.head_dim : 0);
 }
 
 int64_t attention_of(const AttentionConfig& a, int64_t dim) {
@@ -34,6 +34,8 @@ int64_t count_with(const DecoderConfig& c, int64_t FeedForwardConfig::* experts)
 
 }  // namespace
 
+std::string name_of(Activation activation) { return activation == Activation::silu ? "silu" : "gelu_pytorch_tanh"; }
+
 bool DecoderConfig::has_experts() const {
   return std::any_of(layers.begin(), layers.end(), [](const LayerConfig& l) { return l.feed_forward.experts > 0; });
 }
@@ -57,11 +59,18 @@ namespace {
 // Products of sizes below fit in 64 bits.
 constexpr int64_t kMostFeatures = int64_t{1} << 24, kMostRows = int64_t{1} << 31, kMostExperts = 1 << 16;
 
+bool is_finite_and_not_negative(double x) { return std::isfinite(x) && x >= 0; }
+
 }  // namespace
 
 void validate(const DecoderConfig& c) {
   TUTTI_CHECK(std::isfinite(c.norm_eps) && c.norm_eps > 0, "{}: an epsilon of norms of {}; expected a positive number",
               c.name(), c.norm_eps);
+  TUTTI_CHECK(
+      std::isfinite(c.embedding_scale) && c.embedding_scale != 0 && is_finite_and_not_negative(c.logits_cap),
+      "{}: embeddings times {}, logits capped at {}; expected a number other than 0, and a positive one or 0 for "
+      "no cap",
+      c.name(), c.embedding_scale, c.logits_cap);
   TUTTI_CHECK(c.dim <= kMostFeatures && c.vocab <= kMostRows,
               "{}: model dim {}, vocabulary {}; expected at most {} and {}", c.name(), c.dim, c.vocab, kMostFeatures,
               kMostRows);
@@ -85,10 +94,17 @@ void validate(const DecoderConfig& c) {
         c.name(), i, a.heads, a.head_dim, f.hidden_dim, f.experts, kMostFeatures, kMostExperts);
     TUTTI_CHECK(a.window >= 0, "{}, layer {}: a window of {} keys; expected at least 1, or 0 for all", c.name(), i,
                 a.window);
+    TUTTI_CHECK(
+        is_finite_and_not_negative(a.scale) && is_finite_and_not_negative(a.score_cap),
+        "{}, layer {}: scores times {}, capped at {}; expected positive numbers, or 0 for 1 / sqrt(head_dim) and "
+        "for no cap",
+        c.name(), i, a.scale, a.score_cap);
     TUTTI_CHECK(f.hidden_dim > 0, "{}, layer {}: {} hidden features; expected at least 1", c.name(), i, f.hidden_dim);
     TUTTI_CHECK(f.experts >= 0 && (f.experts == 0 || (f.active_experts > 0 && f.active_experts <= f.experts)),
                 "{}, layer {}: {} of {} experts for each token; expected 1 to {}", c.name(), i, f.active_experts,
                 f.experts, f.experts);
+    TUTTI_CHECK(f.experts == 0 || f.activation == Activation::silu, "{}, layer {}: experts with {} are not supported",
+                c.name(), i, name_of(f.activation));
     TUTTI_CHECK(f.experts == 0 || !f.bias, "{}, layer {}: experts with biases are not supported", c.name(), i);
   }
 }

@@ -1,11 +1,14 @@
 // DecoderConfig: a decoder as data, layer by layer. The one implementation (decoder.h), the plans of its ranks, counts
 // of parameters and files of published models all read this description; a family (family.h) makes it.
 //
-// Parts have the names of Qwen3's published weights, whatever the family:
+// Parts have the names of Qwen3's published weights, whatever the family, and norms of outputs those of Gemma's:
 //
 //   model.embed_tokens, model.layers.N.{input_layernorm, post_attention_layernorm}, model.norm, lm_head
 //   model.layers.N.self_attn.{q_proj, k_proj, v_proj, o_proj, q_norm, k_norm}
 //   model.layers.N.mlp.{gate_proj, up_proj, down_proj}, or with experts mlp.gate and mlp.experts.{w1, w2, w3}
+//
+// Where a layer has norms of outputs, its norms are input_layernorm, post_attention_layernorm (of the output of
+// attention), pre_feedforward_layernorm and post_feedforward_layernorm.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +26,14 @@ struct AttentionConfig {
   RopeConfig rope;
   bool qkv_bias = false, output_bias = false;  // of the projections
   bool query_key_norms = false;                // an RMS norm of each head of queries and keys, before their rotation
+  double scale = 0;                            // of the products of queries and keys; 0: 1 / sqrt(head_dim)
+  double score_cap = 0;                        // scores s become score_cap tanh(s / score_cap); 0: they stay
   bool operator==(const AttentionConfig&) const = default;
 };
+
+// The function that a feed-forward applies to its gate.
+enum class Activation : uint8_t { silu, gelu_tanh };
+std::string name_of(Activation activation);
 
 struct FeedForwardConfig {
   int64_t hidden_dim = 0;  // of the layer, or of each expert
@@ -32,13 +41,17 @@ struct FeedForwardConfig {
   // A mixture of so many experts, of which each token takes active_experts; 0: one feed-forward layer for all tokens.
   int64_t experts = 0, active_experts = 0;
   bool route_norm = true;  // the weights of a token's experts add up to 1
+  Activation activation = Activation::silu;
   bool operator==(const FeedForwardConfig&) const = default;
 };
 
 //   h = x + Attention(RmsNorm(x));  y = h + FeedForward(RmsNorm(h))
+// or with norms of outputs
+//   h = x + RmsNorm(Attention(RmsNorm(x)));  y = h + RmsNorm(FeedForward(RmsNorm(h)))
 struct LayerConfig {
   AttentionConfig attention;
   FeedForwardConfig feed_forward;
+  bool output_norms = false;
   bool operator==(const LayerConfig&) const = default;
 };
 
@@ -48,7 +61,10 @@ struct DecoderConfig {
   std::vector<LayerConfig> layers;
   bool tied_embeddings = false;  // the head is the embedding
   double norm_eps = 1e-6;
-  double init_std = 0.02;  // of all weights but norms
+  double init_std = 0.02;            // of all weights but norms
+  bool zero_centered_norms = false;  // norms multiply by 1 + weight
+  double embedding_scale = 1;        // by which the embeddings of tokens are multiplied, unlike a tied head
+  double logits_cap = 0;             // logits x become logits_cap tanh(x / logits_cap); 0: they stay
 
   std::string name() const { return family + " " + flavor; }
   bool has_experts() const;  // in some layer

@@ -10,6 +10,8 @@
 
 namespace tutti::models {
 
+class PublishedConfig;
+
 // UsageError, naming `path` and listing what differs, unless the description in that file is that of `model`, into
 // which its weights would be loaded.
 void check_same_decoder(const DecoderConfig& file, const DecoderConfig& model, const std::string& path);
@@ -17,5 +19,8 @@ void check_same_decoder(const DecoderConfig& file, const DecoderConfig& model, c
 // UsageError, listing what differs, unless `said`, as read from what was written to `place`, describes the decoder
 // `config`.
 void check_described(const DecoderConfig& config, const DecoderConfig& said, const std::string& place);
+
+// Notes in `file`, which describes `of_file`, what differs from the model.
+void note_differences(const DecoderConfig& of_file, const DecoderConfig& model, PublishedConfig& file);
 
 }  // namespace tutti::models

@@ -44,6 +44,8 @@ std::vector<DecoderParameter> parameters_of(const LayerConfig& layer, int64_t di
     all.linear("mlp.down_proj", f.hidden_dim, dim, f.bias);
   }
   all.weight("input_layernorm", {dim}), all.weight("post_attention_layernorm", {dim});
+  if (layer.output_norms)
+    all.weight("pre_feedforward_layernorm", {dim}), all.weight("post_feedforward_layernorm", {dim});
   return std::move(all.list);
 }
 

@@ -59,8 +59,11 @@ parallel::ParallelPlan decoder_plan(const DecoderConfig& config, bool sequence_p
   }
   if (!config.tied_embeddings) plan.push_back({"lm_head", ColwiseParallel{}});
   if (!sequence_parallel) return plan;
-  for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
-    plan.push_back({layer + norm, SequenceParallel{.sequence_dim = 0}});
+  const auto has_output_norms = [](const LayerConfig& l) { return l.output_norms; };
+  std::vector<const char*> norms{"input_layernorm", "post_attention_layernorm"};
+  if (std::any_of(config.layers.begin(), config.layers.end(), has_output_norms))
+    norms.insert(norms.end(), {"pre_feedforward_layernorm", "post_feedforward_layernorm"});
+  for (const char* norm : norms) plan.push_back({layer + norm, SequenceParallel{.sequence_dim = 0}});
   plan.push_back({"model.norm", SequenceParallel{.sequence_dim = 0}});
   // One gather in front of all the products of a layer, and one in front of the head.
   const PrepareModuleInput gather{.desired_input_layouts = {dist::replicate()}};
@@ -84,7 +87,8 @@ std::vector<DegreeLimit> tensor_parallel_limits(const DecoderConfig& c, int64_t 
         std::any_of(limits.begin(), limits.end(), [&](const DegreeLimit& known) { return known.what == limit.what; });
     if (!is_known) limits.push_back(std::move(limit));
   };
-  for (const auto& [a, f] : c.layers) {
+  for (const LayerConfig& layer : c.layers) {
+    const AttentionConfig& a = layer.attention;
     add({fmt::format("{} key/value head{}", a.kv_heads, a.kv_heads == 1 ? "" : "s"),
          int64_t{1} << std::countr_zero(static_cast<uint64_t>(a.kv_heads))});
     add(sum("elements of the query heads", a.heads * a.head_dim, leaf));

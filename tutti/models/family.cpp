@@ -8,6 +8,26 @@
 #include "tutti/models/published_decoder.h"
 
 namespace tutti::models {
+namespace {
+
+std::string respelled(const ModelFamily& family, std::string_view name, std::string_view PartName::* from,
+                      std::string_view PartName::* to) {
+  std::string result(name);
+  for (const PartName& part : family.part_names) {
+    if (const size_t at = result.find(part.*from); at != std::string::npos)
+      result.replace(at, (part.*from).size(), part.*to);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string own_name(const ModelFamily& family, std::string_view published) {
+  return respelled(family, published, &PartName::published, &PartName::own);
+}
+std::string published_name(const ModelFamily& family, std::string_view own) {
+  return respelled(family, own, &PartName::own, &PartName::published);
+}
 
 const ModelFamily& family_named(std::string_view name) {
   for (const NamedFamily& family : family_table()) {

@@ -13,6 +13,8 @@
 
 namespace tutti::models {
 
+class GgufKeys;
+class GgufKeyWriter;
 class PublishedConfig;
 class PublishedKeys;
 
@@ -24,6 +26,15 @@ struct GgufArchitecture {
   bool has_divisors = false;  // readers divide frequencies by the tensor rope_freqs.weight
   // Whether the family reads the files; a file that llama.cpp reads as of another family is only written as that.
   bool is_read = true;
+  std::string_view expert_length = "expert_feed_forward_length";  // the key of the hidden features of an expert
+  // What the keys that architectures share leave open: keys of its own, and what it fixes without any.
+  void (*read)(const GgufKeys& keys, DecoderConfig& config) = nullptr;
+  void (*write)(const DecoderConfig& config, GgufKeyWriter& keys) = nullptr;
+};
+
+// A part of names that Hugging Face's files spell otherwise than this library: {".block_sparse_moe.", ".mlp."}.
+struct PartName {
+  std::string_view published, own;
 };
 
 struct ModelFamily {
@@ -39,7 +50,12 @@ struct ModelFamily {
   void (*write)(const DecoderConfig& config, PublishedKeys& keys);
   // The architectures of the GGUF files of the family.
   std::vector<GgufArchitecture> gguf = {};
+  std::vector<PartName> part_names = {};
 };
+
+// The name of a tensor of Hugging Face's files in this library, and the other way.
+std::string own_name(const ModelFamily& family, std::string_view published);
+std::string published_name(const ModelFamily& family, std::string_view own);
 
 // TUTTI_FAMILY(name) = {...}; at the end of tutti/models/families/<name>.cpp, in this namespace.
 #define TUTTI_FAMILY(name)                \

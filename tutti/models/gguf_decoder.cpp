@@ -4,42 +4,12 @@
 #include <filesystem>
 
 #include "tutti/core/error.h"
+#include "tutti/models/gguf_keys.h"
 
 namespace tutti::models {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 31;
 constexpr const char* kFrequencies = "rope_freqs.weight";
-
-// The keys "<architecture>.<name>".
-class Keys {
- public:
-  Keys(const ModelFile& file, std::string_view architecture) : metadata_(file.metadata()), prefix_(architecture) {}
-
-  std::optional<MetadataField> find(std::string_view name) const { return metadata_.find(full(name)); }
-  int64_t whole(std::string_view name) const { return metadata_.at(full(name)).whole(1, kMost); }
-  int64_t whole(std::string_view name, int64_t by_default) const {
-    const std::optional<MetadataField> field = find(name);
-    return field ? field->whole(0, kMost) : by_default;
-  }
-  double number(std::string_view name) const { return metadata_.at(full(name)).number(); }
-  double number(std::string_view name, double by_default) const {
-    const std::optional<MetadataField> field = find(name);
-    return field ? field->number() : by_default;
-  }
-  // Fails unless the key is missing or has this value.
-  void expect(std::string_view name, double value) const {
-    const std::optional<MetadataField> field = find(name);
-    if (field && field->number() != value)
-      field->fail("is {}, which is not computed here; expected {}", field->shown(), value);
-  }
-
- private:
-  std::string full(std::string_view name) const { return fmt::format("{}.{}", prefix_, name); }
-
-  const ModelMetadata& metadata_;
-  std::string prefix_;
-};
 
 // llama.cpp divides the frequency of each pair by a number that the file may hold.
 std::vector<double> divisors_in(const ModelFile& file, int64_t head_dim) {
@@ -52,7 +22,7 @@ std::vector<double> divisors_in(const ModelFile& file, int64_t head_dim) {
   return {divisors.data<float>(), divisors.data<float>() + divisors.numel()};
 }
 
-RopeConfig rope_in(const Keys& keys, const ModelFile& file, int64_t head_dim) {
+RopeConfig rope_in(const GgufKeys& keys, const ModelFile& file, int64_t head_dim) {
   RopeConfig rope{.theta = keys.number("rope.freq_base", 10000)};
   keys.expect("rope.dimension_count", static_cast<double>(head_dim));
   rope.divisors = divisors_in(file, head_dim);
@@ -75,7 +45,7 @@ RopeConfig rope_in(const Keys& keys, const ModelFile& file, int64_t head_dim) {
   return rope;
 }
 
-FeedForwardConfig feed_forward_in(const Keys& keys, const GgufArchitecture& architecture, const ModelFile& file) {
+FeedForwardConfig feed_forward_in(const GgufKeys& keys, const GgufArchitecture& architecture, const ModelFile& file) {
   const int64_t experts = keys.whole("expert_count", 0);
   if (experts == 0)
     return {.hidden_dim = keys.whole("feed_forward_length"), .bias = file.contains("blk.0.ffn_gate.bias")};
@@ -84,7 +54,7 @@ FeedForwardConfig feed_forward_in(const Keys& keys, const GgufArchitecture& arch
         ->fail("is {}, and mixtures of experts of the architecture {} are not read here", experts, architecture.name);
   keys.expect("expert_shared_count", 0);
   keys.expect("expert_shared_feed_forward_length", 0);
-  return {.hidden_dim = keys.whole("expert_feed_forward_length"),
+  return {.hidden_dim = keys.whole(architecture.expert_length),
           .experts = experts,
           .active_experts = keys.whole("expert_used_count"),
           .route_norm = true};
@@ -95,7 +65,7 @@ FeedForwardConfig feed_forward_in(const Keys& keys, const GgufArchitecture& arch
 std::string gguf_architecture(const ModelFile& file) { return file.metadata().at("general.architecture").text(); }
 
 DecoderConfig read_gguf_decoder(const ModelFile& file, std::string_view family, const GgufArchitecture& architecture) {
-  const Keys keys(file, architecture.name);
+  const GgufKeys keys(file, architecture.name);
   DecoderConfig config{.family = std::string(family), .flavor = std::filesystem::path(file.path()).filename().string()};
   config.dim = keys.whole("embedding_length");
   const ModelTensor& embedding = file.entry("token_embd.weight");
@@ -108,7 +78,7 @@ DecoderConfig read_gguf_decoder(const ModelFile& file, std::string_view family, 
   a.kv_heads = keys.whole("attention.head_count_kv", a.heads);
   a.head_dim = keys.whole("attention.key_length", config.dim / a.heads);
   keys.expect("attention.value_length", static_cast<double>(a.head_dim));
-  keys.expect("attention.sliding_window", 0);
+  if (architecture.read == nullptr) keys.expect("attention.sliding_window", 0);
   if (const auto causal = keys.find("attention.causal"); causal && !causal->boolean())
     causal->fail("is false, and decoders see earlier tokens only");
   a.qkv_bias = file.contains("blk.0.attn_q.bias"), a.output_bias = file.contains("blk.0.attn_output.bias");
@@ -120,6 +90,7 @@ DecoderConfig read_gguf_decoder(const ModelFile& file, std::string_view family, 
   TUTTI_CHECK(layers <= std::ssize(file.entries()), "{}: {}.block_count is {}, and the file has {} tensors",
               file.path(), architecture.name, layers, file.entries().size());
   config.layers.assign(static_cast<size_t>(layers), layer);
+  if (architecture.read != nullptr) architecture.read(keys, config);
   validate(config);
   return config;
 }

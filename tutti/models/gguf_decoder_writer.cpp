@@ -1,26 +1,12 @@
 #include <algorithm>
 
 #include "tutti/models/gguf_decoder.h"
+#include "tutti/models/gguf_keys.h"
 
 namespace tutti::models {
 namespace {
 
-// The keys "<architecture>.<name>" in the types that llama.cpp reads.
-class KeyWriter {
- public:
-  KeyWriter(std::string_view architecture, ModelMetadata& metadata) : metadata_(metadata), prefix_(architecture) {}
-  void whole(std::string_view name, int64_t value) { metadata_.set(full(name), static_cast<uint32_t>(value)); }
-  void number(std::string_view name, double value) { metadata_.set(full(name), static_cast<float>(value)); }
-  void text(std::string_view name, std::string value) { metadata_.set(full(name), std::move(value)); }
-
- private:
-  std::string full(std::string_view name) const { return fmt::format("{}.{}", prefix_, name); }
-
-  ModelMetadata& metadata_;
-  std::string prefix_;
-};
-
-void write_rope_keys(const RopeConfig& rope, KeyWriter& keys) {
+void write_rope_keys(const RopeConfig& rope, GgufKeyWriter& keys) {
   keys.number("rope.freq_base", rope.theta);
   if (rope.type != RopeType::linear && rope.type != RopeType::yarn) return;  // llama3 stands in rope_freqs.weight
   keys.text("rope.scaling.type", name_of(rope.type));
@@ -35,7 +21,7 @@ void write_rope_keys(const RopeConfig& rope, KeyWriter& keys) {
 
 void write_gguf_decoder(const DecoderConfig& config, const GgufArchitecture& architecture, int64_t positions,
                         ModelMetadata& metadata) {
-  KeyWriter keys(architecture.name, metadata);
+  GgufKeyWriter keys(architecture.name, metadata);
   const auto with_experts = std::find_if(config.layers.begin(), config.layers.end(),
                                          [](const LayerConfig& layer) { return layer.feed_forward.experts > 0; });
   const AttentionConfig& a = config.layers.front().attention;
@@ -50,11 +36,15 @@ void write_gguf_decoder(const DecoderConfig& config, const GgufArchitecture& arc
   keys.whole("attention.value_length", a.head_dim);
   keys.number("attention.layer_norm_rms_epsilon", config.norm_eps);
   keys.whole("rope.dimension_count", a.head_dim);
-  write_rope_keys(a.rope, keys);
+  // Layers with a window may turn by other angles, which have keys of their own.
+  const auto full = std::find_if(config.layers.begin(), config.layers.end(),
+                                 [](const LayerConfig& layer) { return layer.attention.window == 0; });
+  write_rope_keys(full == config.layers.end() ? a.rope : full->attention.rope, keys);
+  if (architecture.write != nullptr) architecture.write(config, keys);
   if (!architecture.has_experts) return keys.whole("feed_forward_length", f.hidden_dim);
   keys.whole("expert_count", f.experts);
   keys.whole("expert_used_count", f.active_experts);
-  keys.whole("expert_feed_forward_length", f.hidden_dim);
+  keys.whole(architecture.expert_length, f.hidden_dim);
 }
 
 std::vector<float> gguf_divisors(const DecoderConfig& config, const GgufArchitecture& architecture) {

@@ -4,11 +4,14 @@
 #include <array>
 #include <charconv>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "tutti/core/error.h"
 #include "tutti/io/rotary_rows.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 
@@ -24,9 +27,14 @@ constexpr std::array kWhole{Pair{"token_embd.weight", "model.embed_tokens.weight
 constexpr std::array kParts{Pair{"attn_norm", "input_layernorm"},    Pair{"attn_q", "self_attn.q_proj"},
                             Pair{"attn_k", "self_attn.k_proj"},      Pair{"attn_v", "self_attn.v_proj"},
                             Pair{"attn_output", "self_attn.o_proj"}, Pair{"attn_q_norm", "self_attn.q_norm"},
-                            Pair{"attn_k_norm", "self_attn.k_norm"}, Pair{"ffn_norm", "post_attention_layernorm"},
-                            Pair{"ffn_gate", "mlp.gate_proj"},       Pair{"ffn_up", "mlp.up_proj"},
-                            Pair{"ffn_down", "mlp.down_proj"},       Pair{"ffn_gate_inp", "mlp.gate"}};
+                            Pair{"attn_k_norm", "self_attn.k_norm"}, Pair{"ffn_gate", "mlp.gate_proj"},
+                            Pair{"ffn_up", "mlp.up_proj"},           Pair{"ffn_down", "mlp.down_proj"},
+                            Pair{"ffn_gate_inp", "mlp.gate"}};
+// The other norms of layers without norms of outputs, and of those with them.
+constexpr std::array kTwoNorms{Pair{"ffn_norm", "post_attention_layernorm"}};
+constexpr std::array kFourNorms{Pair{"post_attention_norm", "post_attention_layernorm"},
+                                Pair{"ffn_norm", "pre_feedforward_layernorm"},
+                                Pair{"post_ffw_norm", "post_feedforward_layernorm"}};
 // These tensors of a layer hold the weights of all experts.
 constexpr std::array kExperts{Pair{"ffn_gate_exps.weight", "mlp.experts.w1"},
                               Pair{"ffn_down_exps.weight", "mlp.experts.w2"},
@@ -54,7 +62,7 @@ std::optional<InLayer> in_layer(std::string_view name, std::string_view prefix) 
 }
 
 std::optional<std::string> renamed(std::string_view name, std::string_view Pair::* from, std::string_view Pair::* to,
-                                   std::string_view from_layer, std::string_view to_layer) {
+                                   std::string_view from_layer, std::string_view to_layer, bool output_norms) {
   for (const Pair& pair : kWhole) {
     if (pair.*from == name) return std::string(pair.*to);
   }
@@ -68,8 +76,12 @@ std::optional<std::string> renamed(std::string_view name, std::string_view Pair:
   if (dot == std::string_view::npos) return std::nullopt;
   const std::string_view part = at->rest.substr(0, dot), kind = at->rest.substr(dot + 1);
   if (kind != "weight" && kind != "bias") return std::nullopt;
-  for (const Pair& pair : kParts) {
-    if (pair.*from == part) return in(fmt::format("{}.{}", pair.*to, kind));
+  const std::span<const Pair> norms =
+      output_norms ? std::span<const Pair>(kFourNorms) : std::span<const Pair>(kTwoNorms);
+  for (const std::span<const Pair> pairs : {std::span<const Pair>(kParts), norms}) {
+    for (const Pair& pair : pairs) {
+      if (pair.*from == part) return in(fmt::format("{}.{}", pair.*to, kind));
+    }
   }
   return std::nullopt;
 }
@@ -79,8 +91,11 @@ class DecoderTensors final : public ModelFileReader {
   DecoderTensors(const ModelFile& gguf, const DecoderConfig& config, bool is_pair_layout) : gguf_(gguf) {
     for (ModelTensor entry : gguf.entries()) {
       if (entry.name == kDescribed) continue;
-      const std::string name = name_of_gguf(entry.name).value_or(entry.name);
-      add({.name_in_file = entry.name, .heads = is_pair_layout ? heads_of(name, config) : 0}, entry, name);
+      const std::string name = name_of_gguf(entry.name, config.layers.front().output_norms).value_or(entry.name);
+      add({.name_in_file = entry.name,
+           .heads = is_pair_layout ? heads_of(name, config) : 0,
+           .is_one_more = config.zero_centered_norms && is_norm(name)},
+          entry, name);
       const std::optional<InLayer> at = in_layer(name, kLayer);
       if (!at || at->rest != kFirstExpertWeight || entry.sizes.empty()) continue;
       ModelTensor bias{.name = "", .sizes = {entry.sizes[0]}, .dtype = DType::f32};
@@ -95,6 +110,7 @@ class DecoderTensors final : public ModelFileReader {
     const Source& source = sources_.at(std::string(name));
     if (source.name_in_file.empty()) return zeros({entries_[source.entry].sizes[0]});
     const Tensor stored = gguf_.tensor(source.name_in_file);
+    if (source.is_one_more) return sub(cast(stored, DType::f32), 1.0);
     if (source.heads == 0) return stored;
     const Tensor rows = to_contiguous(stored), turned = Tensor::empty(rows.extents(), rows.dtype());
     const int64_t row_nbytes = rows.numel() / rows.extent(0) * itemsize(rows.dtype());
@@ -108,6 +124,7 @@ class DecoderTensors final : public ModelFileReader {
   struct Source {
     std::string name_in_file = "";  // "": zeros
     int64_t heads = 0;              // whose rows are in pair layout; 0: none
+    bool is_one_more = false;       // the file holds 1 + weight
     size_t entry = 0;
   };
 
@@ -120,7 +137,7 @@ class DecoderTensors final : public ModelFileReader {
   }
 
   void add(Source source, ModelTensor entry, const std::string& name) {
-    if (source.heads > 0) entry.bytes = {};  // those of the file have other rows
+    if (source.heads > 0 || source.is_one_more) entry.bytes = {};  // those of the file are others
     source.entry = entries_.size();
     const auto [known, is_new] = sources_.emplace(name, std::move(source));
     TUTTI_CHECK(is_new, "{}: {} and {} are one tensor, {}, under two names", gguf_.path(), known->second.name_in_file,
@@ -136,12 +153,14 @@ class DecoderTensors final : public ModelFileReader {
 
 }  // namespace
 
-std::optional<std::string> name_of_gguf(std::string_view gguf) {
-  return renamed(gguf, &Pair::gguf, &Pair::name, kBlock, kLayer);
+std::optional<std::string> name_of_gguf(std::string_view gguf, bool output_norms) {
+  return renamed(gguf, &Pair::gguf, &Pair::name, kBlock, kLayer, output_norms);
 }
-std::optional<std::string> gguf_name_of(std::string_view name) {
-  return renamed(name, &Pair::name, &Pair::gguf, kLayer, kBlock);
+std::optional<std::string> gguf_name_of(std::string_view name, bool output_norms) {
+  return renamed(name, &Pair::name, &Pair::gguf, kLayer, kBlock, output_norms);
 }
+
+bool is_norm(std::string_view name) { return name.ends_with("norm.weight"); }
 
 ModelFile decoder_tensors_of_gguf(const ModelFile& gguf, const DecoderConfig& config, bool is_pair_layout) {
   return {gguf.path(), gguf.format(), std::make_unique<DecoderTensors>(gguf, config, is_pair_layout)};

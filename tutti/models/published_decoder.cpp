@@ -85,7 +85,7 @@ void refuse_quantized(PublishedConfig& file) {
   }
 }
 
-DecoderConfig read_decoder(const PublishedClass& c, PublishedConfig& file, const DecoderConfig* model) {
+DecoderConfig read_sizes(const PublishedClass& c, PublishedConfig& file, const DecoderConfig* model) {
   const int64_t layers_of_model = model == nullptr ? 0 : std::ssize(model->layers);
   DecoderConfig config;
   config.dim = file.take("hidden_size", c.dim, part(model, &DecoderConfig::dim));
@@ -100,14 +100,20 @@ DecoderConfig read_decoder(const PublishedClass& c, PublishedConfig& file, const
   a.head_dim = file.take("head_dim", has_default_head ? *c.head_dim : divided,
                          attention_part(model, &AttentionConfig::head_dim));
   config.vocab = file.take("vocab_size", c.vocab, part(model, &DecoderConfig::vocab));
-  config.tied_embeddings = file.take("tie_word_embeddings", false, part(model, &DecoderConfig::tied_embeddings));
+  config.tied_embeddings = file.take("tie_word_embeddings", c.tied, part(model, &DecoderConfig::tied_embeddings));
   config.norm_eps = file.take("rms_norm_eps", c.eps, part(model, &DecoderConfig::norm_eps));
-  a.rope = read_rope(c.theta, file, attention_part(model, &AttentionConfig::rope));
   // A file may say any number; a model of more layers than a file can hold is refused before memory is taken for it.
   constexpr int64_t most_layers = 100'000;
   if (layers < 1 || layers > most_layers)
     file.refuse("num_hidden_layers", fmt::format("{}", layers), fmt::format("1 to {}", most_layers));
   else config.layers.assign(static_cast<size_t>(layers), layer);
+  return config;
+}
+
+DecoderConfig read_decoder(const PublishedClass& c, PublishedConfig& file, const DecoderConfig* model) {
+  DecoderConfig config = read_sizes(c, file, model);
+  const RopeConfig rope = read_rope(c.theta, file, attention_part(model, &AttentionConfig::rope));
+  for (LayerConfig& layer : config.layers) layer.attention.rope = rope;
   return config;
 }
 
@@ -167,6 +173,8 @@ void read_windows(const PublishedWindows& windows, DecoderConfig& config, Publis
       if (slides && key != "layer_types") key = "layer_types", said = type.shown();
     }
   }
+  for (size_t i = 0; windows.period > 0 && !types && i < config.layers.size(); ++i)
+    config.layers[i].attention.window = (static_cast<int64_t>(i) + 1) % windows.period == 0 ? 0 : windows.window;
   if (windows.first && (!types || windows.beats_types)) {
     for (size_t i = static_cast<size_t>(std::max<int64_t>(*windows.first, 0)); i < config.layers.size(); ++i)
       config.layers[i].attention.window = windows.window;

@@ -20,6 +20,7 @@ struct PublishedClass {
   std::optional<int64_t> head_dim;  // nothing: dim / heads
   double eps = 1e-6;
   double theta = 10000;
+  bool tied = false;
 };
 
 // `model_type`, where a file of a model with several parts nests its text model that of the text model; else that which
@@ -33,7 +34,9 @@ bool is_of_class(const PublishedClass& c, PublishedConfig& file);
 // Notes weights that are not plain floats.
 void refuse_quantized(PublishedConfig& file);
 
-// Dims, heads, vocabulary, ties, epsilon and angles, of layers that are alike and have no feed-forward yet.
+// Dims, heads, vocabulary, ties and epsilon, of layers that are alike and have no angles and no feed-forward yet.
+DecoderConfig read_sizes(const PublishedClass& c, PublishedConfig& file, const DecoderConfig* model);
+// The same with the angles of all layers.
 DecoderConfig read_decoder(const PublishedClass& c, PublishedConfig& file, const DecoderConfig* model);
 
 // The hidden features of the feed-forward of each layer.
@@ -53,8 +56,9 @@ void read_activation(PublishedConfig& file);
 struct PublishedWindows {
   int64_t window = 0;                 // keys of sliding layers, with the query's own; 0: the file gives none
   std::optional<int64_t> first = {};  // without types: layers from this one on slide; nothing: none does
-  bool beats_types = false;           // the class does not ask layer_types which layers slide
-  std::string key = "", said = "";    // differences are noted under this key, which says so
+  int64_t period = 0;        // without types: the last layer of each so many sees all keys; 0: there is no period
+  bool beats_types = false;  // the class does not ask layer_types which layers slide
+  std::string key = "", said = "";  // differences are noted under this key, which says so
 };
 // The windows of `use_sliding_window`, `sliding_window` and `max_window_layers`, with the defaults of the last two;
 // without a default of the last, windows are in all layers.

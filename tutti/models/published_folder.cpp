@@ -9,6 +9,7 @@
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/gguf_vocabulary.h"
 #include "tutti/io/model_file.h"
+#include "tutti/models/family.h"
 #include "tutti/models/published_writer.h"
 #include "tutti/models/weight_source.h"
 #include "tutti/ops/cast.h"
@@ -89,7 +90,8 @@ bool fits_all_small(const WeightSource& source, DType dtype) {
 
 class FolderPlan {
  public:
-  FolderPlan(const WeightSource& source, const std::optional<BlockFormat>& type) : source_(source) {
+  FolderPlan(const WeightSource& source, const std::optional<BlockFormat>& type)
+      : source_(source), family_(family_named(source.config().family)) {
     if (type) {
       dtype_ = row_of(*type).dtype;
       TUTTI_CHECK(dtype_.has_value(), "{} is no type of safetensors files; expected f32, bf16 or f16", name_of(*type));
@@ -121,9 +123,10 @@ class FolderPlan {
     DType dtype = dtype_.value_or(weight.dtype);
     if (narrows_ && weight.is_f32_in_gguf()) dtype = main_;
     if (!weight.holds_experts())
-      return tensors_.push_back({{.name = weight.name, .sizes = weight.sizes, .dtype = dtype}, &weight});
+      return tensors_.push_back(
+          {{.name = published_name(family_, weight.name), .sizes = weight.sizes, .dtype = dtype}, &weight});
     for (int64_t e = 0; e < weight.sizes[0]; ++e)
-      tensors_.push_back({{.name = nn::published_expert_name(weight.name, e),
+      tensors_.push_back({{.name = published_name(family_, nn::published_expert_name(weight.name, e)),
                            .sizes = {weight.sizes[1], weight.sizes[2]},
                            .dtype = dtype},
                           &weight,
@@ -131,6 +134,7 @@ class FolderPlan {
   }
 
   const WeightSource& source_;
+  const ModelFamily& family_;
   std::optional<DType> dtype_;
   DType main_ = DType::f32;
   bool narrows_ = false;

@@ -12,6 +12,8 @@
 #include "tutti/models/gguf_names.h"
 #include "tutti/models/gguf_vocabulary_writer.h"
 #include "tutti/models/weight_source.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 
 namespace tutti::models {
@@ -56,7 +58,7 @@ class GgufPlan {
     if (source.folder().empty()) raw_.emplace(source.model().path());
     if (!divisors_.empty()) add({.name = kDivisors, .sizes = {std::ssize(divisors_)}, .dtype = DType::f32}, nullptr);
     for (const SourceWeight& weight : source.weights()) {
-      const std::optional<std::string> name = gguf_name_of(weight.name);
+      const std::optional<std::string> name = gguf_name_of(weight.name, source.config().layers.front().output_norms);
       TUTTI_ASSERT(name.has_value(), "{} has no name in GGUF files", weight.name);
       const BlockFormat format = weight.is_f32_in_gguf() ? BlockFormat::f32 : format_of(weight, options.type);
       const std::optional<DType> dtype = row_of(format).dtype;
@@ -139,9 +141,10 @@ class GgufPlan {
     return kUnknownPositions;
   }
 
-  // Rows of queries and keys in the layout of the architecture.
+  // Rows of queries and keys in the layout of the architecture, and what norms multiply by.
   Tensor in_layout(const SourceWeight& weight, const Tensor& values) const {
     const std::string_view name = weight.name;
+    if (source_.config().zero_centered_norms && is_norm(name)) return tutti::add(cast(values, DType::f32), 1.0);
     const bool is_query = name.find(".q_proj.") != name.npos, is_key = name.find(".k_proj.") != name.npos;
     if (!row_.is_pair_layout || (!is_query && !is_key)) return values;
     const AttentionConfig& a = source_.config().layers.front().attention;  // all have the same

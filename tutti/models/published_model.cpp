@@ -4,6 +4,7 @@
 #include "tutti/models/decoder_difference.h"
 #include "tutti/models/family.h"
 #include "tutti/models/gguf_decoder.h"
+#include "tutti/models/gguf_keys.h"
 #include "tutti/models/gguf_names.h"
 #include "tutti/models/language_model.h"
 #include "tutti/models/published_config.h"
@@ -20,16 +21,20 @@ struct OfArchitecture {
   const char* family;
   const GgufArchitecture* row;
 };
+// Families may share an architecture, of which one has experts.
 OfArchitecture family_of(const ModelFile& gguf) {
   const std::string architecture = gguf_architecture(gguf);
+  const bool has_experts = GgufKeys(gguf, architecture).whole("expert_count", 0) > 0;
   std::vector<std::string> known;
+  std::optional<OfArchitecture> found;
   for (const auto& [name, family] : family_table()) {
     for (const GgufArchitecture& row : family->gguf) {
       if (!row.is_read) continue;
-      if (row.name == architecture) return {name, &row};
+      if (row.name == architecture && (!found || row.has_experts == has_experts)) found = {name, &row};
       known.emplace_back(row.name);
     }
   }
+  if (found) return *found;
   throw UsageError(fmt::format("{}: general.architecture is \"{}\"; expected one of: {}", gguf.path(), architecture,
                                joined(known, ", ")));
 }
@@ -38,8 +43,8 @@ fs::path config_beside(const fs::path& path) {
   return (fs::is_directory(path) ? path : path.parent_path()) / "config.json";
 }
 
-// Files of models with several parts nest the text model, and hold others beside it.
-std::optional<std::string> name_in_text_model(std::string_view name) {
+// The name in this library. Files of models with several parts nest the text model, and hold others beside it.
+std::optional<std::string> name_in_text_model(const ModelFamily& family, std::string_view name) {
   for (const std::string_view other : {"model.vision_tower.", "vision_tower.", "model.visual.", "visual.",
                                        "model.multi_modal_projector.", "multi_modal_projector."}) {
     if (name.starts_with(other)) return std::nullopt;
@@ -48,9 +53,14 @@ std::optional<std::string> name_in_text_model(std::string_view name) {
        std::initializer_list<std::pair<std::string_view, std::string_view>>{{"model.language_model.", "model."},
                                                                             {"language_model.model.", "model."},
                                                                             {"language_model.lm_head.", "lm_head."}}) {
-    if (name.starts_with(nested)) return fmt::format("{}{}", plain, name.substr(nested.size()));
+    if (name.starts_with(nested)) return own_name(family, fmt::format("{}{}", plain, name.substr(nested.size())));
   }
-  return std::string(name);
+  return own_name(family, name);
+}
+
+ModelFile with_own_names(const ModelFile& file, const std::string& family) {
+  const ModelFamily& row = family_named(family);
+  return renamed_tensors(file, [&row](std::string_view name) { return name_in_text_model(row, name); });
 }
 
 DecoderConfig description(const ModelFile& file, const fs::path& path) {
@@ -72,7 +82,7 @@ PublishedModel::PublishedModel(const fs::path& path) : file_(path), config_(desc
               file_.format() == kGguf ? path.string() : config_beside(path).string(), config_.layers.size(),
               file_.entries().size());
   file_ = file_.format() == kGguf ? decoder_tensors_of_gguf(file_, config_, family_of(file_).row->is_pair_layout)
-                                  : renamed_tensors(file_, name_in_text_model);
+                                  : with_own_names(file_, config_.family);
 }
 
 void PublishedModel::load(nn::Module& model, const nn::LoadOptions& options) const { nn::load(model, file_, options); }
@@ -97,7 +107,7 @@ bool load_published(LanguageModel& model, const fs::path& path) {
     family_named(own.family).read(published, &own);
     published.check(own.name());
   }
-  nn::load(model, renamed_tensors(file, name_in_text_model));
+  nn::load(model, with_own_names(file, own.family));
   return is_compared;
 }
 

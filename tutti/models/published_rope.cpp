@@ -159,9 +159,36 @@ RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* mode
   return rope;
 }
 
-void write_rope(const RopeConfig& of_model, int64_t head_dim, PublishedKeys& keys) {
-  const bool is_divided = of_model.type == RopeType::plain && !of_model.divisors.empty();
-  const RopeConfig rope = is_divided ? llama3_of(of_model, head_dim).value_or(of_model) : of_model;
+RopeConfig read_rope_of_kind(const RopeOfKind& of, PublishedConfig& file) {
+  const std::optional<JsonValue> parameters = file.find("rope_parameters"),
+                                 scaling = of.takes_scaling ? file.find("rope_scaling") : std::nullopt;
+  for (const auto& angles : {parameters, scaling}) {
+    if (angles && !angles->is_object()) angles->fail("is {}, expected an object", angles->shown());
+  }
+  const bool has_kinds =
+      parameters && (parameters->find_set("full_attention") || parameters->find_set("sliding_attention"));
+  if (of.takes_scaling && parameters && parameters->size() > 0 && !has_kinds)
+    file.refuse("rope_parameters", "an object for all layers", "an object for each kind of layer");
+  const std::optional<JsonValue> of_kind = has_kinds ? parameters->find_set(of.kind) : std::nullopt;
+  if (of_kind && !of_kind->is_object()) of_kind->fail("is {}, expected an object", of_kind->shown());
+  const std::optional<JsonValue>& read = scaling && scaling->size() > 0 ? scaling : of_kind;
+  Lengths lengths;
+  if (read && is_stretched(*read)) {
+    if (const auto found = file.find("max_position_embeddings")) lengths.positions = found->whole();
+    if (const auto found = file.find("original_max_position_embeddings")) lengths.original = found->whole();
+  }
+  RopeConfig rope = read ? scaling_in(*read, lengths) : RopeConfig{};
+  const std::optional<JsonValue> theta = of_kind ? of_kind->find_set("rope_theta") : std::nullopt;
+  rope.theta = theta ? theta->number() : file.take(of.theta_key, of.theta);
+  file.expect_found(of.theta_key, file.find(of.theta_key), rope.theta, rope.theta);
+  const std::string under_kind = fmt::format("rope_parameters.{}", of.kind);
+  if (of_kind) compare_angles(under_kind, *of_kind, rope, rope.theta, lengths, true, file);
+  if (scaling) compare_angles("rope_scaling", *scaling, rope, rope.theta, lengths, true, file);
+  if (of.takes_scaling) file.expect("partial_rotary_factor", 1.0, 1.0);
+  return rope;
+}
+
+PublishedKeys rope_keys(const RopeConfig& rope) {
   PublishedKeys angles;
   angles.set("rope_type", name_of(rope.type));
   if (rope.type != RopeType::plain) angles.set("factor", rope.factor);
@@ -177,6 +204,13 @@ void write_rope(const RopeConfig& of_model, int64_t head_dim, PublishedKeys& key
     angles.set("truncate", rope.truncate);
     if (rope.attention_factor) angles.set("attention_factor", *rope.attention_factor);
   }
+  return angles;
+}
+
+void write_rope(const RopeConfig& of_model, int64_t head_dim, PublishedKeys& keys) {
+  const bool is_divided = of_model.type == RopeType::plain && !of_model.divisors.empty();
+  const RopeConfig rope = is_divided ? llama3_of(of_model, head_dim).value_or(of_model) : of_model;
+  PublishedKeys angles = rope_keys(rope);
   if (rope.type == RopeType::plain) keys.set_null("rope_scaling");
   else keys.set("rope_scaling", angles);
   keys.set("rope_theta", rope.theta);

@@ -13,7 +13,20 @@ namespace tutti::models {
 // default of the base.
 RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* model);
 
+// The angles of one kind of layers, "full_attention" or "sliding_attention", of a class whose kinds differ: those under
+// the kind in `rope_parameters`, or the base under `theta_key`, and where the kind `takes_scaling` the older
+// `rope_scaling`. Noted is what read_rope() notes, and with that kind objects without kinds.
+struct RopeOfKind {
+  const char *kind, *theta_key;
+  double theta;  // the class's default
+  bool takes_scaling;
+};
+RopeConfig read_rope_of_kind(const RopeOfKind& of, PublishedConfig& file);
+
 class PublishedKeys;
+
+// The keys of an object in rope_parameters.
+PublishedKeys rope_keys(const RopeConfig& rope);
 
 // Writes all spellings. Divisors, which config.json does not have, stand there as the llama3 scaling that they are, if
 // it blends from 1 to 4 turns of a number of positions that is a power of 2. Others are not written.

@@ -53,17 +53,19 @@ void PublishedKeys::set(std::string key, const std::vector<std::string>& values)
 void PublishedKeys::set(std::string key, const std::vector<int64_t>& values) {
   values_[std::move(key)] = json_list(values);
 }
-void PublishedKeys::set(std::string key, const PublishedKeys& object) { values_[std::move(key)] = object.json(2); }
+void PublishedKeys::set(std::string key, const PublishedKeys& object) { values_[std::move(key)] = object.json(); }
 void PublishedKeys::set_null(std::string key) { values_[std::move(key)] = "null"; }
 
-std::string PublishedKeys::json(int indent) const {
+std::string PublishedKeys::json() const {
   std::string text = "{";
-  for (const auto& [key, value] : values_)
-    text += fmt::format("{}\n{:{}}{}: {}", text == "{" ? "" : ",", "", indent + 2, json_quoted(key), value);
-  return fmt::format("{}\n{:{}}}}", text, "", indent);
+  for (const auto& [key, value] : values_) {
+    text += fmt::format("{}\n  {}: ", text == "{" ? "" : ",", json_quoted(key));
+    for (const char c : value) text += c == '\n' ? "\n  " : std::string(1, c);  // an object within stands deeper
+  }
+  return text + "\n}";
 }
 
-void write_decoder(const PublishedClass& c, const DecoderConfig& config, PublishedKeys& keys) {
+void write_sizes(const PublishedClass& c, const DecoderConfig& config, PublishedKeys& keys) {
   const AttentionConfig& a = config.layers.front().attention;
   keys.set("model_type", c.model_type);
   keys.set("architectures", std::vector<std::string>{c.architecture});
@@ -75,26 +77,34 @@ void write_decoder(const PublishedClass& c, const DecoderConfig& config, Publish
   keys.set("vocab_size", config.vocab);
   keys.set("tie_word_embeddings", config.tied_embeddings);
   keys.set("rms_norm_eps", config.norm_eps);
-  keys.set("hidden_act", "silu");
   keys.set("attention_dropout", 0.0);
   keys.set("initializer_range", config.init_std);
   keys.set("use_cache", true);
+}
+
+void write_decoder(const PublishedClass& c, const DecoderConfig& config, PublishedKeys& keys) {
+  const AttentionConfig& a = config.layers.front().attention;
+  write_sizes(c, config, keys);
+  keys.set("hidden_act", "silu");
   write_rope(a.rope, a.head_dim, keys);
+}
+
+void write_layer_types(const DecoderConfig& config, PublishedKeys& keys) {
+  std::vector<std::string> types;
+  for (const LayerConfig& layer : config.layers)
+    types.emplace_back(layer.attention.window > 0 ? "sliding_attention" : "full_attention");
+  keys.set("layer_types", types);
 }
 
 void write_windows_from_a_layer_on(const DecoderConfig& config, bool has_types, PublishedKeys& keys) {
   const int64_t first = first_of_the_last_windows(config);
-  std::vector<std::string> types;
   int64_t window = 0;
-  for (const LayerConfig& layer : config.layers) {
-    window = std::max(window, layer.attention.window);
-    types.emplace_back(layer.attention.window > 0 ? "sliding_attention" : "full_attention");
-  }
+  for (const LayerConfig& layer : config.layers) window = std::max(window, layer.attention.window);
   keys.set("use_sliding_window", window > 0);
   keys.set("max_window_layers", first);
   if (window > 0) keys.set("sliding_window", window);
   else keys.set_null("sliding_window");
-  if (has_types) keys.set("layer_types", types);
+  if (has_types) write_layer_types(config, keys);
 }
 
 std::string published_config_json(const DecoderConfig& config, DType dtype, const PublishedFacts& facts) {

@@ -29,16 +29,20 @@ class PublishedKeys {
   void set(std::string key, const PublishedKeys& object);
   void set_null(std::string key);
 
-  // The text of the object, with a member in each line; `indent` is that of its end.
-  std::string json(int indent = 0) const;
+  // The text of the object, with a member in each line.
+  std::string json() const;
 
  private:
   std::map<std::string, std::string> values_;  // JSON
 };
 
-// The class, sizes, ties, epsilon, angles and activation of a decoder whose layers have the attention of the first.
+// The class, sizes, ties and epsilon of a decoder whose layers have the heads of the first.
+void write_sizes(const PublishedClass& c, const DecoderConfig& config, PublishedKeys& keys);
+// The same with the angles of the first layer and the activation silu.
 void write_decoder(const PublishedClass& c, const DecoderConfig& config, PublishedKeys& keys);
 
+// `layer_types`.
+void write_layer_types(const DecoderConfig& config, PublishedKeys& keys);
 // `use_sliding_window`, `sliding_window`, `max_window_layers`, and `layer_types` where the class asks it.
 void write_windows_from_a_layer_on(const DecoderConfig& config, bool has_types, PublishedKeys& keys);
 

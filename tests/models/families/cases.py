@@ -3,7 +3,8 @@
 Sizes are odd, heads * head_dim differs from the hidden size where the class allows it, and no two sizes are equal. The
 angles of far positions, to 9,036, differ between the kinds of scaling; they are relative, so one row has gaps.
 """
-from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
+from transformers import (Gemma2Config, Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config,
+                          Qwen3MoeConfig)
 
 WIDE = dict(vocab_size=31, hidden_size=18, intermediate_size=19, num_hidden_layers=3, num_attention_heads=9,
             num_key_value_heads=3, head_dim=6)
@@ -18,6 +19,22 @@ QWEN2_TIED = {**QWEN2, "hidden_size": 18, "num_attention_heads": 3, "num_key_val
 MIXTURE = dict(vocab_size=19, hidden_size=17, intermediate_size=13, num_hidden_layers=3, num_attention_heads=6,
                num_key_value_heads=2, head_dim=4, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=7)
 MIXED = {**MIXTURE, "num_hidden_layers": 4, "decoder_sparse_step": 2, "mlp_only_layers": [3]}  # experts in layer 1 only
+
+# The classes of Gemma want a hidden size that is a multiple of the heads, and compute no gradient for the row of a padding
+# token. Caps are small, so that they matter.
+GEMMA2 = dict(pad_token_id=None, vocab_size=29, hidden_size=18, intermediate_size=19, num_hidden_layers=3, num_attention_heads=6,
+              num_key_value_heads=2, head_dim=8, sliding_window=9, query_pre_attn_scalar=8, attn_logit_softcapping=5.0,
+              final_logit_softcapping=4.0)
+# The model of 27B divides scores by sqrt(hidden_size / heads), which is not the size of its heads.
+GEMMA2_27B = dict(pad_token_id=None, vocab_size=17, hidden_size=9, intermediate_size=7, num_hidden_layers=4, num_attention_heads=3,
+                  num_key_value_heads=1, head_dim=4, sliding_window=11, query_pre_attn_scalar=3)
+GEMMA3 = dict(pad_token_id=None, vocab_size=31, hidden_size=20, intermediate_size=17, num_hidden_layers=7, num_attention_heads=4,
+              num_key_value_heads=2, head_dim=6, sliding_window=8, query_pre_attn_scalar=6)
+GEMMA3_WIDE = dict(pad_token_id=None, vocab_size=23, hidden_size=15, intermediate_size=22, num_hidden_layers=4, num_attention_heads=5,
+                   num_key_value_heads=1, head_dim=12, sliding_window=7, query_pre_attn_scalar=12,
+                   max_position_embeddings=16384, final_logit_softcapping=6.0, attention_bias=True,
+                   layer_types=["full_attention", "sliding_attention", "sliding_attention",
+                                                     "full_attention"])
 
 
 def angles(kind, theta=10000.0, **more):
@@ -46,6 +63,12 @@ DECODERS = {
     "qwen3-window": (Qwen3Config, NARROW | {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 2},
                      False),
     "qwen3-yarn": (Qwen3Config, ANGLES | YARN, True),
+    "gemma2": (Gemma2Config, GEMMA2, False),
+    "gemma2-27b": (Gemma2Config, GEMMA2_27B, False),
+    "gemma3": (Gemma3TextConfig, GEMMA3, False),
+    "gemma3-linear": (Gemma3TextConfig, GEMMA3_WIDE | {"rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}}, True),
     "qwen3_moe": (Qwen3MoeConfig, MIXTURE | {"norm_topk_prob": True}, False),
     "qwen3_moe-mixed": (Qwen3MoeConfig, MIXED | {"norm_topk_prob": False}, False),
 }

@@ -25,6 +25,14 @@ QWEN2 = dict(model_type="qwen2", vocab_size=152064, rms_norm_eps=1e-6, rope_thet
 QWEN3 = dict(model_type="qwen3", head_dim=128, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1000000,
              rope_scaling=None, max_position_embeddings=40960, tie_word_embeddings=False, attention_bias=False,
              use_sliding_window=False, sliding_window=None)
+GEMMA2 = dict(model_type="gemma2", vocab_size=256000, head_dim=256, rms_norm_eps=1e-6, rope_theta=10000.0,
+              max_position_embeddings=8192, sliding_window=4096, query_pre_attn_scalar=256, attn_logit_softcapping=50.0,
+              final_logit_softcapping=30.0, hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh")
+GEMMA3 = dict(model_type="gemma3_text", vocab_size=262144, head_dim=256, rms_norm_eps=1e-6, rope_theta=1000000,
+              rope_local_base_freq=10000, rope_scaling=None, max_position_embeddings=32768, sliding_window=512,
+              sliding_window_pattern=6, query_pre_attn_scalar=256, hidden_activation="gelu_pytorch_tanh")
+GEMMA3_LARGE = GEMMA3 | dict(vocab_size=262208, rope_scaling=dict(factor=8.0, rope_type="linear"),
+                             max_position_embeddings=131072, sliding_window=1024)
 MIXTURE = QWEN3 | dict(model_type="qwen3_moe", num_experts=128, num_experts_per_tok=8, norm_topk_prob=True,
                        decoder_sparse_step=1, mlp_only_layers=[])
 
@@ -76,6 +84,16 @@ MODELS = [  # name, source, parameters that were expected, keys
     ("Qwen3-30B-A3B", "file", 30532122624, MIXTURE | sizes(2048, 6144, 48, 32, 4) | dict(moe_intermediate_size=768)),
     ("Qwen3-235B-A22B", "known", 235093634560, MIXTURE | sizes(4096, 12288, 94, 64, 4)
      | dict(moe_intermediate_size=1536)),
+    ("Gemma-2-2B", "known", 2614341888, GEMMA2 | sizes(2304, 9216, 26, 8, 4)),
+    ("Gemma-2-9B", "known", 9241705984, GEMMA2 | sizes(3584, 14336, 42, 16, 8)),
+    ("Gemma-2-27B", "known", 27227128320, GEMMA2 | sizes(4608, 36864, 46, 32, 16)
+     | dict(head_dim=128, query_pre_attn_scalar=144)),
+    ("Gemma-3-270M", "known", 268098176, GEMMA3 | sizes(640, 2048, 18, 4, 1)),
+    ("Gemma-3-1B", "known", 999885952, GEMMA3 | sizes(1152, 6912, 26, 4, 1)),
+    ("Gemma-3-4B", "known", 3880263168, GEMMA3_LARGE | sizes(2560, 10240, 34, 8, 4)),
+    ("Gemma-3-12B", "known", 11766034176, GEMMA3_LARGE | sizes(3840, 15360, 48, 16, 8)),
+    ("Gemma-3-27B", "known", 27009346304, GEMMA3_LARGE | sizes(5376, 21504, 62, 32, 16)
+     | dict(head_dim=128, query_pre_attn_scalar=168)),
     ("all-MiniLM-L6-v2", "package", 22713216, dict(
         model_type="bert", hidden_size=384, intermediate_size=1536, num_hidden_layers=6, num_attention_heads=12,
         vocab_size=30522, max_position_embeddings=512, type_vocab_size=2, layer_norm_eps=1e-12, hidden_act="gelu")),

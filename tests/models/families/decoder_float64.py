@@ -1,5 +1,5 @@
 """Decoder-only language models in float64 with numpy, written from the formulas and driven by config.json: Llama,
-Mistral, Qwen2, Qwen3 and Qwen3-MoE.
+Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE, Gemma 2 and the text model of Gemma 3.
 
 It shares no code with transformers, whose logits make_families.py compares with these. Weights have the names of
 published files. Shapes: T tokens, H heads, G key/value heads, D head size.
@@ -11,11 +11,13 @@ import struct
 
 import numpy as np
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
+FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3_text")
 # What a missing key means, where the classes differ or the key is left out of many files.
 DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "attention_bias": False, "hidden_act": "silu",
             "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28, "norm_topk_prob": False,
             "decoder_sparse_step": 1}
+GEMMA = {"tie_word_embeddings": True, "query_pre_attn_scalar": 256, "hidden_activation": "gelu_pytorch_tanh"}
+GEMMA2 = GEMMA | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 
 
 def read_safetensors(path):
@@ -44,7 +46,11 @@ class Config:
         self.keys = {**keys, **(keys.get("text_config") or {})}
         self.family = self.keys["model_type"]
         assert self.family in FAMILIES, self.family
-        assert self["hidden_act"] == "silu", self["hidden_act"]
+        self.is_gemma = self.family.startswith("gemma")
+        if self.is_gemma:
+            assert self["hidden_activation"] == "gelu_pytorch_tanh", self["hidden_activation"]
+        else:
+            assert self["hidden_act"] == "silu", self["hidden_act"]
         self.heads = self["num_attention_heads"]
         self.kv_heads = self["num_key_value_heads"] or self.heads
         self.head_dim = self["head_dim"] or (128 if self.family == "qwen3" else self["hidden_size"] // self.heads)
@@ -54,20 +60,28 @@ class Config:
         return cls(json.loads(pathlib.Path(path).read_text()))
 
     def __getitem__(self, key):
-        return self.keys.get(key, DEFAULTS.get(key))
+        of_family = {"gemma2": GEMMA2, "gemma3_text": GEMMA}.get(self.family, {})
+        return self.keys.get(key, of_family.get(key, DEFAULTS.get(key)))
 
-    def rope(self):
-        """The flat dictionary of rope_parameters; rope_theta + rope_scaling is the older spelling."""
-        rope = dict(self["rope_scaling"] or self["rope_parameters"] or {})
+    def rope(self, kind=None):
+        """The flat dictionary of rope_parameters; rope_theta + rope_scaling is the older spelling. Kinds of layers differ
+        in Gemma 3."""
+        rope, theta = dict(self["rope_scaling"] or self["rope_parameters"] or {}), self["rope_theta"] or 10000.0
+        if self.family == "gemma3_text":
+            sliding = kind == "sliding_attention"
+            rope = dict((self["rope_parameters"] or {}).get(kind) or (not sliding and self["rope_scaling"]) or {})
+            theta = self["rope_local_base_freq"] or 1e4 if sliding else self["rope_theta"] or 1e6
         rope.setdefault("rope_type", rope.get("type", "default"))
-        rope.setdefault("rope_theta", self["rope_theta"] or 10000.0)
+        rope.setdefault("rope_theta", theta)
         rope.setdefault("original_max_position_embeddings", self["max_position_embeddings"])
         return rope
 
     def window(self, layer):
         """The number of keys that a query sees, its own included; None for all."""
-        if self.family == "mistral":
-            return self["sliding_window"]
+        if self.family in ("mistral", "mixtral"):
+            return self["sliding_window"] if self.family == "mistral" else self.keys.get("sliding_window")
+        if self.is_gemma:
+            return self["sliding_window"] if self.kind(layer) == "sliding_attention" else None
         if self.family == "llama" or not self["use_sliding_window"]:
             return None
         if self.family == "qwen3_moe":
@@ -76,8 +90,23 @@ class Config:
             return self["sliding_window"] if self["layer_types"][layer] == "sliding_attention" else None
         return self["sliding_window"] if layer >= self["max_window_layers"] else None
 
+    def kind(self, layer):
+        """The kind of a layer of Gemma; other families have one kind of angles."""
+        if not self.is_gemma:
+            return None
+        if self["layer_types"]:
+            return self["layer_types"][layer]
+        period = 2 if self.family == "gemma2" else self["sliding_window_pattern"] or 6
+        return "sliding_attention" if (layer + 1) % period else "full_attention"
+
+    def kinds(self):
+        return sorted({self.kind(layer) for layer in range(self["num_hidden_layers"])}, key=str)
+
+    def scale(self):
+        return (self["query_pre_attn_scalar"] if self.is_gemma else self.head_dim) ** -0.5
+
     def has_experts(self, layer):
-        return (self.family == "qwen3_moe" and layer not in (self["mlp_only_layers"] or [])
+        return self.family == "mixtral" or (self.family == "qwen3_moe" and layer not in (self["mlp_only_layers"] or [])
                 and (layer + 1) % self["decoder_sparse_step"] == 0)
 
 
@@ -123,9 +152,9 @@ def inverse_frequencies(rope, dim):
     return frequencies, attention_factor(rope)
 
 
-def rope_tables(config, positions):
+def rope_tables(config, positions, kind=None):
     """cos and sin [T, D/2]."""
-    frequencies, factor = inverse_frequencies(config.rope(), config.head_dim)
+    frequencies, factor = inverse_frequencies(config.rope(kind), config.head_dim)
     angles = np.outer(np.asarray(positions, np.float64), frequencies)
     return np.cos(angles) * factor, np.sin(angles) * factor
 
@@ -142,6 +171,10 @@ def rms_norm(x, weight, eps):
     return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps) * weight
 
 
+def capped(x, cap):
+    return x if cap is None else cap * np.tanh(x / cap)
+
+
 def softmax(x):
     exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
@@ -150,6 +183,10 @@ def softmax(x):
 def log_softmax(x):
     shifted = x - x.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def norm(config, weights, name, x):
+    return rms_norm(x, weights[name + ".weight"] + (1 if config.is_gemma else 0), config["rms_norm_eps"])
 
 
 def linear(weights, name, x):  # weight [out, in]
@@ -161,9 +198,8 @@ def attention(config, weights, name, x, tables, layer):
     tokens, dim = len(x), config.head_dim
     split = lambda part, heads: linear(weights, f"{name}.{part}_proj", x).reshape(tokens, heads, dim)
     q, k, v = split("q", config.heads), split("k", config.kv_heads), split("v", config.kv_heads)
-    if config.family.startswith("qwen3"):
-        q = rms_norm(q, weights[name + ".q_norm.weight"], config["rms_norm_eps"])
-        k = rms_norm(k, weights[name + ".k_norm.weight"], config["rms_norm_eps"])
+    if name + ".q_norm.weight" in weights:
+        q, k = norm(config, weights, name + ".q_norm", q), norm(config, weights, name + ".k_norm", k)
     q, k = rotate(q, tables), rotate(k, tables)
     distance = np.arange(tokens)[:, None] - np.arange(tokens)[None, :]
     window = config.window(layer)
@@ -171,14 +207,20 @@ def attention(config, weights, name, x, tables, layer):
     mixed = np.empty((tokens, config.heads, dim))
     for head in range(config.heads):
         shared = head // (config.heads // config.kv_heads)
-        scores = np.where(visible, q[:, head] @ k[:, shared].T / math.sqrt(dim), -np.inf)
+        scores = capped(q[:, head] @ k[:, shared].T * config.scale(), config["attn_logit_softcapping"])
+        scores = np.where(visible, scores, -np.inf)
         mixed[:, head] = softmax(scores) @ v[:, shared]
     return linear(weights, name + ".o_proj", mixed.reshape(tokens, -1))
 
 
-def gated(weights, name, x):
-    gate = linear(weights, name + ".gate_proj", x)
-    return linear(weights, name + ".down_proj", gate / (1 + np.exp(-gate)) * linear(weights, name + ".up_proj", x))
+def gelu_tanh(x):
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gated(config, weights, name, x, parts=("gate_proj", "up_proj", "down_proj")):
+    gate, up = (linear(weights, f"{name}.{part}", x) for part in parts[:2])
+    active = gelu_tanh(gate) if config.is_gemma else gate / (1 + np.exp(-gate))
+    return linear(weights, f"{name}.{parts[2]}", active * up)
 
 
 def experts(config, weights, name, x, margins):
@@ -188,31 +230,43 @@ def experts(config, weights, name, x, margins):
     ranked = np.take_along_axis(shares, order, axis=-1)
     if active < ranked.shape[-1]:
         margins.append((ranked[:, active - 1] - ranked[:, active]).min())
-    y = np.zeros_like(x)
+    y, is_mixtral = np.zeros_like(x), config.family == "mixtral"
+    parts = ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
     for token in range(len(x)):
-        total = ranked[token, :active].sum() if config["norm_topk_prob"] else 1.0
+        total = ranked[token, :active].sum() if is_mixtral or config["norm_topk_prob"] else 1.0
         for expert, share in zip(order[token, :active], ranked[token, :active]):
-            y[token] += share / total * gated(weights, f"{name}.experts.{expert}", x[token])
+            y[token] += share / total * gated(config, weights, f"{name}.experts.{expert}", x[token], parts)
     return y
 
 
+def block(config, weights, name, layer, x, tables, margins):
+    after = lambda part, y: norm(config, weights, f"{name}.{part}_layernorm", y)
+    mixed = attention(config, weights, name + ".self_attn", after("input", x), tables, layer)
+    if config.is_gemma:
+        x = x + after("post_attention", mixed)
+        return x + after("post_feedforward", gated(config, weights, name + ".mlp", after("pre_feedforward", x)))
+    x = x + mixed
+    normed = after("post_attention", x)
+    if not config.has_experts(layer):
+        return x + gated(config, weights, name + ".mlp", normed)
+    part = "block_sparse_moe" if config.family == "mixtral" else "mlp"
+    return x + experts(config, weights, f"{name}.{part}", normed, margins)
+
+
 def forward(config, weights, tokens, positions=None, tables=None, margins=None):
-    """Logits [T, vocabulary] of one row. `tables` replaces the exact cos and sin of the positions."""
+    """Logits [T, vocabulary] of one row. `tables`, by kind of layer, replace the exact cos and sin of the positions."""
     if tables is None:
-        tables = rope_tables(config, range(len(tokens)) if positions is None else positions)
-    eps, margins = config["rms_norm_eps"], [] if margins is None else margins
+        at = range(len(tokens)) if positions is None else positions
+        tables = {kind: rope_tables(config, at, kind) for kind in config.kinds()}
+    margins = [] if margins is None else margins
     x = weights["model.embed_tokens.weight"][np.asarray(tokens)]
+    if config.is_gemma:
+        x = x * math.sqrt(config["hidden_size"])
     for layer in range(config["num_hidden_layers"]):
-        name = f"model.layers.{layer}"
-        normed = rms_norm(x, weights[name + ".input_layernorm.weight"], eps)
-        x = x + attention(config, weights, name + ".self_attn", normed, tables, layer)
-        normed = rms_norm(x, weights[name + ".post_attention_layernorm.weight"], eps)
-        if config.has_experts(layer):
-            x = x + experts(config, weights, name + ".mlp", normed, margins)
-        else:
-            x = x + gated(weights, name + ".mlp", normed)
-    x = rms_norm(x, weights["model.norm.weight"], eps)
-    return x @ weights["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"].T
+        x = block(config, weights, f"model.layers.{layer}", layer, x, tables[config.kind(layer)], margins)
+    x = norm(config, weights, "model.norm", x)
+    head = weights["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
+    return capped(x @ head.T, config["final_logit_softcapping"])
 
 
 def loss(logits, tokens):

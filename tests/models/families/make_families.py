@@ -44,25 +44,27 @@ METADATA = {"format": "pt"}  # one key only: the order of several would change f
 
 @contextlib.contextmanager
 def float64_for_float32():
-    names = ("float32", "float")
+    names, method = ("float32", "float"), torch.Tensor.float
     for name in names:
         setattr(torch, name, torch.float64)
+    torch.Tensor.float = torch.Tensor.double
     try:
         yield
     finally:
+        torch.Tensor.float = method
         for name in names:
             setattr(torch, name, FLOAT32)
 
 
 class Tables(torch.nn.Module):
-    """Stands in for a module of rotary embeddings: cos and sin that were computed before."""
+    """Stands in for a module of rotary embeddings: cos and sin that were computed before, by kind of layer."""
 
     def __init__(self, tables):
         super().__init__()
         self.tables = tables
 
-    def forward(self, x, position_ids):
-        return self.tables
+    def forward(self, x, position_ids, layer_type=None):
+        return self.tables[layer_type]
 
 
 def randomise(model, name):
@@ -72,7 +74,8 @@ def randomise(model, name):
         for key, parameter in sorted(model.named_parameters()):
             values = random.standard_normal(tuple(parameter.shape))
             if parameter.ndim == 1:
-                values = 0.3 * values + (1 if key.endswith("weight") else 0)
+                is_factor = key.endswith("weight") and not model.config.model_type.startswith("gemma")  # else 1 is added
+                values = 0.3 * values + (1 if is_factor else 0)
             elif "embed" in key:
                 values = values * (0.4 if getattr(model.config, "tie_word_embeddings", False) else 0.05)
             else:
@@ -80,32 +83,39 @@ def randomise(model, name):
             parameter.copy_(torch.from_numpy(values))
 
 
-def published(tensors):
-    """Experts, which transformers 5 holds stacked, under the names that it saves."""
-    out = {}
+def published(tensors, is_mixtral):
+    """Experts, which transformers 5 holds stacked, under the names that it saves: Mixtral's if `is_mixtral`."""
+    out, names = {}, ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
     for key, value in tensors.items():
+        if is_mixtral:
+            key = key.replace(".mlp.", ".block_sparse_moe.")
         if not key.endswith(("experts.gate_up_proj", "experts.down_proj")):
             out[key] = value
             continue
         stem, kind = key.rsplit(".", 1)
         for expert, matrix in enumerate(value):
             if kind == "down_proj":
-                out[f"{stem}.{expert}.down_proj.weight"] = matrix
+                out[f"{stem}.{expert}.{names[2]}.weight"] = matrix
             else:
-                for part, half in zip(("gate_proj", "up_proj"), matrix.chunk(2)):
+                for part, half in zip(names[:2], matrix.chunk(2)):
                     out[f"{stem}.{expert}.{part}.weight"] = half
     return out
 
 
-def old_spelling(keys):
+def old_spelling(keys, keeps_types=False):
     """config.json as transformers 4 wrote it."""
     keys = dict(keys)
     keys["transformers_version"], keys["torch_dtype"] = "4.43.0", keys.pop("dtype")
     rope = dict(keys.pop("rope_parameters"))
+    if "sliding_attention" in rope:  # Gemma 3
+        keys["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = dict(rope["full_attention"])
     kind, keys["rope_theta"] = rope.pop("rope_type"), rope.pop("rope_theta")
-    keys["rope_scaling"] = None if kind == "default" else {"type": kind, **rope}
-    keys.pop("layer_types", None)
-    if "num_local_experts" in keys:
+    name = "rope_type" if "rope_local_base_freq" in keys else "type"  # Gemma 3 came later
+    keys["rope_scaling"] = None if kind == "default" else {name: kind, **rope}
+    if not keeps_types:
+        keys.pop("layer_types", None)
+    if "num_local_experts" in keys and keys["model_type"] != "mixtral":
         keys["num_experts"] = keys.pop("num_local_experts")
     return keys
 
@@ -140,7 +150,7 @@ def save_model(name, model):
 
 def check_spellings(name, folder, model, tokens, positions, logits):
     keys = json.loads((folder / "config.json").read_text())
-    write_json(folder / "config_old.json", old_spelling(keys))
+    write_json(folder / "config_old.json", old_spelling(keys, keeps_types=name == "gemma3-linear"))
     old = load(folder, transformers.AutoConfig.from_pretrained(folder / "config_old.json"))
     assert torch.equal(run(old, tokens, positions), logits), "the older spelling means another model"
     if name != "llama":
@@ -175,13 +185,18 @@ def make_decoder(name, config_class, keys, far):
         logits = run(model, tokens, positions)
     check_spellings(name, folder, model, tokens, positions, logits)
 
-    assert config.rope().items() <= formulas.Config.read(folder / "config_old.json").rope().items()
+    older = formulas.Config.read(folder / "config_old.json")
+    assert all(config.rope(kind).items() <= older.rope(kind).items() for kind in config.kinds())
 
     rotary = model.model.rotary_emb
-    tables = [table.double() for table in rotary(torch.empty(0), positions)]
+    kinds = config.kinds() if config.family == "gemma3_text" else [None]
+    tables = {kind: [table.double() for table in rotary(torch.empty(0), positions, *([kind] if kind else []))]
+              for kind in kinds}
     double = load(folder).double()
     with float64_for_float32():
         double.model.rotary_emb = type(rotary)(double.config)
+        if config.is_gemma:
+            double.model.embed_tokens.embed_scale = torch.tensor(config["hidden_size"] ** 0.5, dtype=torch.float64)
         exact_logits = run(double, tokens, positions)
         worst = relative(exact_logits.detach(), exact)
         assert worst < 1e-9, f"{name}: the formulas differ by {worst}"
@@ -190,13 +205,15 @@ def make_decoder(name, config_class, keys, far):
         double.model.rotary_emb = Tables(tables)
         with torch.no_grad():
             double_logits = run(double, tokens, positions)
-    halves = list(zip(*(table.numpy()[..., :config.head_dim // 2] for table in tables)))
-    from_tables = lambda weights: np.stack([formulas.forward(config, weights, row, tables=of_row)
-                                            for row, of_row in zip(tokens.numpy(), halves)])
+    halves = {kind: list(zip(*(table.numpy()[..., :config.head_dim // 2] for table in of_kind)))
+              for kind, of_kind in tables.items()}
+    of_row = lambda i: {kind: halves[kind if kind in halves else None][i] for kind in config.kinds()}
+    from_tables = lambda weights: np.stack([formulas.forward(config, weights, row, tables=of_row(i))
+                                            for i, row in enumerate(tokens.numpy())])
     assert relative(double_logits, from_tables(weights)) < 1e-9
     from_positions = lambda weights: formulas_of(config, weights, tokens, positions)[0]
 
-    gradients = published({key: p.grad for key, p in double.named_parameters()})
+    gradients = published({key: p.grad for key, p in double.named_parameters()}, config.family == "mixtral")
     assert set(gradients) == set(weights), set(gradients) ^ set(weights)
     slope, finite = directional(from_positions, weights, gradients, tokens.numpy(), random)
     assert abs(slope - finite) < 1e-6 * abs(slope) + 1e-9, f"{name}: slope {slope}, finite differences {finite}"

@@ -16,13 +16,14 @@ import torch
 import transformers
 
 HERE = pathlib.Path(__file__).resolve().parent
-KEYS = ("attention_bias", "attention_dropout", "decoder_sparse_step", "head_dim", "hidden_act", "hidden_size",
-        "intermediate_size", "layer_norm_eps", "layer_types", "max_position_embeddings", "max_window_layers", "mlp_bias",
-        "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob", "num_attention_heads", "num_experts",
-        "num_experts_per_tok", "num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "rope_parameters",
-        "sliding_window", "tie_word_embeddings", "type_vocab_size", "use_sliding_window", "vocab_size", "bos_token_id",
-        "eos_token_id", "pad_token_id")
-TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "bert")
+KEYS = ("attention_bias", "attention_dropout", "attn_logit_softcapping", "decoder_sparse_step",
+        "final_logit_softcapping", "head_dim", "hidden_act", "hidden_activation", "hidden_size", "intermediate_size",
+        "layer_norm_eps", "layer_types", "max_position_embeddings", "max_window_layers", "mlp_bias", "mlp_only_layers",
+        "moe_intermediate_size", "norm_topk_prob", "num_attention_heads", "num_experts", "num_experts_per_tok",
+        "num_hidden_layers", "num_key_value_heads", "num_local_experts", "query_pre_attn_scalar", "rms_norm_eps",
+        "rope_parameters", "sliding_window", "tie_word_embeddings", "type_vocab_size", "use_sliding_window",
+        "vocab_size", "bos_token_id", "eos_token_id", "pad_token_id")
+TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "bert")
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32}

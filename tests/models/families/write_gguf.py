@@ -6,6 +6,7 @@
 In files of `llama` the rows of q and k are in pair layout, and rope_freqs.weight holds what the angles are divided by. The
 folders have no tokenizer, so tokenizer.ggml.model is "none". What the file's tensors say is compared with the safetensors.
 """
+import json
 import pathlib
 import sys
 
@@ -15,20 +16,29 @@ import torch
 import decoder_float64 as formulas
 
 HERE = pathlib.Path(__file__).resolve().parent
-FOLDERS = ("llama-llama3", "qwen2", "qwen3", "qwen3_moe")
+FOLDERS = ("llama-llama3", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3")
 NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
          "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
          "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
          "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp"}
+GEMMA = NAMES | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+                 "post_feedforward_layernorm": "post_ffw_norm"}
 
 
 def convert(base, get_model_class, folder):
     keys = base.ModelBase.load_hparams(folder, False)
     model_class = get_model_class(keys["architectures"][0])
     model_class.set_vocab = lambda self: self._set_vocab_none()
+    vocabulary = folder / "tokenizer.json"  # the converter of Gemma 3 counts the tokens there
+    is_missing = not vocabulary.exists()
+    if is_missing:
+        tokens = {str(i): i for i in range(keys["vocab_size"])}
+        vocabulary.write_text(json.dumps({"model": {"vocab": tokens}, "added_tokens": []}))
     with torch.inference_mode():
         model_class(folder, base.gguf.LlamaFileType.ALL_F32, folder / "model.gguf", model_name=folder.name).write()
+    if is_missing:
+        vocabulary.unlink()
 
 
 def pair_layout(matrix, heads):
@@ -51,7 +61,9 @@ def expected_tensors(folder):
             continue
         if config.family == "llama" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
             value = pair_layout(value, config.heads if "q_proj" in stem else config.kv_heads)
-        tensors[f"{prefix}{NAMES[stem]}.{kind}"] = value
+        if config.is_gemma and stem.endswith("norm"):
+            value = (value.astype(np.float32) + np.float32(1)).astype(np.float64)
+        tensors[f"{prefix}{(GEMMA if config.is_gemma else NAMES)[stem]}.{kind}"] = value
     tensors = {name: np.stack(value) if isinstance(value, list) else value for name, value in tensors.items()}
     rope = config.rope()
     if rope["rope_type"] == "llama3":
