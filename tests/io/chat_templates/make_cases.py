@@ -3,15 +3,17 @@
 
   chats.json      the chats of conversations.py
   cases.json      small templates, each of one feature, with what Jinja2 makes of them; null where it raises
-  published.json  lengths and digests of what 70 published templates make of the chats; FOLDER holds the templates, which are
-                  vendor/llama.cpp/models/templates of the source package llama-cpp-python 0.3.36
+  published.json  lengths and digests of what 70 published templates and that of SmolLM2 make of the chats
 
-Run as: make_cases.py FOLDER
+Run as: make_cases.py MODELS, the folder where scripts/fetch_models.sh has put chat-templates and smollm2-135m-instruct; it needs
+the package gguf, too.
 """
 import hashlib
 import json
 import pathlib
 import sys
+
+import gguf
 
 import conversations
 import oracle
@@ -37,9 +39,12 @@ for source in FEATURES:
     generation = [[len(text[:begin].encode()), len(text[:end].encode())] for begin, end in spans if begin < end] if text is not None else []
     cases.append([source, text, generation])
 write("cases.json", {"variables": VARIABLES, "cases": cases})
+models = pathlib.Path(sys.argv[1])
+sources = {path.name: path.open(encoding="utf8", newline="").read() for path in sorted((models / "chat-templates").glob("*.jinja"))}
+smollm2 = gguf.GGUFReader(models / "smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf")
+sources["smollm2-135m-instruct"] = smollm2.fields["tokenizer.chat_template"].contents()
 published = {}
-for path in sorted(pathlib.Path(sys.argv[1]).glob("*.jinja")):
-    source = path.open(encoding="utf8", newline="").read()
+for name, source in sources.items():
     texts = [oracle.render(source, conversations.SPECIAL_TOKENS, **keywords)[0] for _, keywords in conversations.CHATS]
-    published[path.name] = ["" if text is None else digest(text) for text in texts]
+    published[name] = ["" if text is None else digest(text) for text in texts]
 write("published.json", published)
