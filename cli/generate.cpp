@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/sampling_flags.h"
 #include "cli/started_rank.h"
 #include "tutti/core/error.h"
 #include "tutti/job/launch/launcher.h"
@@ -23,8 +24,9 @@ struct GenerateFlags {
 };
 
 int run_generate(GenerateFlags flags) {
-  flags.options.divides_experts = flags.experts;
-  flags.options.divides_products = flags.products || !flags.experts;
+  train::TextModelOptions& model = flags.options.model;
+  model.divides_experts = flags.experts;
+  model.divides_products = flags.products || !flags.experts;
   const auto place = comm::read_launch_place();
   TUTTI_CHECK(!place || flags.ranks == 1 || flags.ranks == place->world_size,
               "{} has started {} rank{} already; leave out -n", place->launcher, place->world_size,
@@ -33,16 +35,16 @@ int run_generate(GenerateFlags flags) {
               "generate: {} does not exist; expected a run folder or a published model", flags.run);
   TUTTI_CHECK(flags.ranks == 1 || !train::is_published(flags.run),
               "generate: {} is a published model, which one rank runs; leave out -n", flags.run);
-  if (!place && flags.ranks > 1) train::check_generate(flags.run, flags.ranks, flags.options);
-  if (!place && flags.ranks > 1) return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line});
+  if (!place && flags.ranks > 1) {
+    train::check_text_model_ranks(flags.run, flags.ranks, model);
+    return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line});
+  }
   std::optional<StartedRank> rank;
   if (place) {
     rank.emplace(*place, "auto");
-    flags.options.group = &rank->group();
+    model.group = &rank->group();
   }
-  const std::string text = (train::is_published(flags.run) ? train::generate_with_published(flags.run, flags.options)
-                                                           : train::generate_text(flags.run, flags.options)) +
-                           "\n";
+  const std::string text = train::generate_text(flags.run, flags.options) + "\n";
   if (!place || place->rank == 0) std::fwrite(text.data(), 1, text.size(), stdout);  // it may hold any byte
   return 0;
 }
@@ -58,14 +60,16 @@ void add_generate(CLI::App& app, Action& action, int argc, char** argv) {
   verb->add_option("run", flags->run,
                    "Run folder, e.g. runs/quickstart, or a published model: a folder with config.json, a GGUF file")
       ->required();
-  verb->add_option("--prompt", flags->options.prompt, "Text to continue; else validation.sample_prompt of the run");
-  verb->add_option("--max-tokens", flags->options.max_tokens, "Tokens to write at most; else validation.sample_tokens")
+  verb->add_option("prompt,--prompt", flags->options.prompt,
+                   "Text to continue; else validation.sample_prompt of the run");
+  verb->add_option("--max-tokens", flags->options.max_tokens,
+                   "Tokens to write at most; else validation.sample_tokens, or as the model's files say, or 200")
       ->check(CLI::NonNegativeNumber);
-  verb->add_option("--temperature", flags->options.temperature, "0 takes the likeliest token; else 0.7")
-      ->check(CLI::Range(0.0, 1000.0));
-  verb->add_option("--top-k", flags->options.top_k, "Draw from the k likeliest tokens; 0: all; else 40")
-      ->check(CLI::NonNegativeNumber);
-  verb->add_option("--seed", flags->options.seed, "Equal seeds give equal text; else training.seed");
+  verb->add_option("--stop", flags->options.stops, "Ends the text, without it; may be given several times")
+      ->take_all()
+      ->expected(1);
+  add_sampling_flags(*verb, flags->options.sampling);
+  add_model_flags(*verb, flags->options.model);
   verb->add_option("-n,--ranks", flags->ranks, "Local ranks to start, which divide the model; the text is that of one")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

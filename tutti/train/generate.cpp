@@ -1,109 +1,80 @@
 #include "tutti/train/generate.h"
 
-#include <bit>
+#include <limits>
 
-#include "tutti/comm/process_group.h"
 #include "tutti/core/error.h"
-#include "tutti/io/model_file.h"
-#include "tutti/io/token_stream.h"
-#include "tutti/models/decoder_config.h"
-#include "tutti/models/generation_defaults.h"
-#include "tutti/nn/moe.h"
-#include "tutti/ops/sum_to.h"
-#include "tutti/runtime/numerics.h"
-#include "tutti/train/checkpoint/checkpoint.h"
-#include "tutti/train/config/config_toml.h"
-#include "tutti/train/data/run_tokenizer.h"
+#include "tutti/generate/serve/text_stream.h"
 #include "tutti/train/ready_model.h"
-#include "tutti/train/sample.h"
-#include "tutti/train/step/run_model.h"
-#include "tutti/train/step/tensor_ranks.h"
 
 namespace tutti::train {
-
 namespace {
 
-// Nothing is summed over tokens here, so they may be cut anywhere.
-void check(models::LanguageModel& model, const Config& config, int64_t ranks, const GenerateOptions& options) {
-  TUTTI_CHECK(
-      options.divides_products || options.divides_experts,
-      "generate: {} ranks divide neither products nor experts of the model; let them divide one, or use one rank",
-      ranks);
-  if (options.divides_products && config.numerics.mode == "strict")
-    model.check_tensor_parallel(ranks, 0, config.numerics.token_grain);
-  if (!options.divides_experts) return;
-  const std::vector<nn::NamedMoE> layers = nn::moe_layers(model);
-  TUTTI_CHECK(!layers.empty(), "generate: the model {} has no experts for {} ranks to divide", model.config().name(),
-              ranks);
-  for (const nn::NamedMoE& layer : layers) {
-    const int64_t experts = layer.layer->options().router.num_experts;
-    TUTTI_CHECK(experts % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(ranks)),
-                "generate: {} ranks cannot divide the {} experts of '{}'; expected a power of two that divides them",
-                ranks, experts, layer.name);
-  }
-}
+struct Continued {
+  std::vector<int32_t> tokens;
+  std::optional<std::string> stopped;  // the generated text before a stop string
+};
 
-TensorRanks divided(models::LanguageModel& model, const Config& config, const GenerateOptions& options) {
-  const int64_t ranks = options.group == nullptr ? 1 : options.group->size();
-  if (ranks == 1) return {};
-  check(model, config, ranks, options);
-  ParallelismConfig division;
-  division.tensor_parallel_degree = options.divides_products ? ranks : 1;
-  division.expert_parallel_degree = options.divides_experts ? ranks : 1;
-  division.enable_sequence_parallel = false;
-  return divide_model(model, division, options.group);
+Continued continue_text(TextModel& text, generate::Request request, const std::vector<std::string>& stops) {
+  generate::EngineOptions options = text.engine_options();
+  options.max_requests = 1;
+  options.cache_bytes = std::numeric_limits<int64_t>::max();  // as much as the one text needs
+  generate::Engine engine(*text.model, *text.tokenizer, options);
+  Continued result{.tokens = request.prompt};
+  generate::serve::TextStream stream(*text.tokenizer, stops);
+  std::string generated;
+  const generate::RequestId id = engine.submit(std::move(request));
+  while (engine.has_work()) {
+    for (const generate::Event& event : engine.step()) {
+      TUTTI_CHECK(event.finish != generate::Finish::failed, "{}", event.error);
+      if (!event.token || result.stopped) continue;
+      result.tokens.push_back(event.token->id);
+      if (stops.empty()) continue;
+      generated += stream.feed(event.token->id);
+      if (!stream.is_stopped()) continue;
+      result.stopped = generated;
+      engine.cancel(id);
+    }
+  }
+  return result;
 }
 
 }  // namespace
 
-void check_generate(const std::filesystem::path& run, int64_t ranks, const GenerateOptions& options) {
-  const Config config = load_config(run / "config.resolved.toml");
-  const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
-  if (ranks > 1) check(*build_model(config, run), config, ranks, options);
+generate::SamplingOptions SamplingSettings::over(generate::SamplingOptions defaults) const {
+  defaults.temperature = temperature.value_or(defaults.temperature);
+  defaults.top_k = top_k.value_or(defaults.top_k);
+  defaults.top_p = top_p.value_or(defaults.top_p);
+  defaults.min_p = min_p.value_or(defaults.min_p);
+  defaults.repetition_penalty = repetition_penalty.value_or(defaults.repetition_penalty);
+  defaults.presence_penalty = presence_penalty.value_or(defaults.presence_penalty);
+  defaults.frequency_penalty = frequency_penalty.value_or(defaults.frequency_penalty);
+  defaults.order = order.value_or(defaults.order);
+  defaults.seed = seed.value_or(defaults.seed);
+  return defaults;
 }
 
-std::string generate_text(const std::filesystem::path& run, const GenerateOptions& options) {
-  const Config config = load_config(run / "config.resolved.toml");
-  const auto checkpoint = newest_checkpoint(run / "checkpoint");
-  TUTTI_CHECK(checkpoint.has_value(), "{} holds no complete checkpoint; train it first", run.string());
-  const auto tokenizer = open_run_tokenizer(run, read_state(*checkpoint).train.inputs.tokenizer);
-  const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
-  const TokenGrainScope grain(config.numerics.token_grain);
-  const auto model = build_model(config, run);
-  const TensorRanks ranks = divided(*model, config, options);
-  load_model(*checkpoint, *model);
-  SampleOptions sample = sample_options(config);
-  sample.mesh = ranks.mesh;
-  const int64_t usual =
-      sample.max_tokens > 0 ? sample.max_tokens : SampleOptions{}.max_tokens;  // a run may write no sample
-  sample.max_tokens = options.max_tokens.value_or(usual);
-  sample.temperature = options.temperature.value_or(sample.temperature);
-  sample.top_k = options.top_k.value_or(sample.top_k);
-  sample.seed = options.seed.value_or(sample.seed);
-  return sample_text(*model, *tokenizer, options.prompt.value_or(config.validation.sample_prompt), sample);
-}
-
-std::string generate_with_published(const std::filesystem::path& path, const GenerateOptions& options) {
-  TUTTI_CHECK(options.group == nullptr || options.group->size() == 1,
-              "generate: {} is a published model, which one rank runs; leave out -n", path.string());
-  TUTTI_CHECK(options.prompt.has_value(), "generate: {} is a published model; give it a text to continue by --prompt",
-              path.string());
+std::string generate_text(const std::filesystem::path& path, const GenerateOptions& options) {
   constexpr int64_t most_tokens = 1 << 20;
-  SampleOptions sample{.max_tokens = options.max_tokens.value_or(SampleOptions{}.max_tokens)};
-  TUTTI_CHECK(sample.max_tokens >= 0 && sample.max_tokens <= most_tokens, "generate: {} tokens; expected 0 to {}",
-              sample.max_tokens, most_tokens);
-  sample.temperature = options.temperature.value_or(sample.temperature);
-  sample.top_k = options.top_k.value_or(sample.top_k);
-  sample.seed = options.seed.value_or(sample.seed);
-  const std::unique_ptr<Tokenizer> tokenizer = open_published_tokenizer(path);
-  // The prompt is the whole text that the model continues: its markers are meant.
-  std::vector<int32_t> tokens = tokenizer->encode(*options.prompt, {.add_special_tokens = true, .parse_special = true});
-  if (tokens.empty()) tokens.push_back(document_frame(*tokenizer).start);
-  sample.context = std::ssize(tokens) + sample.max_tokens;
-  const ReadyModel ready = open_published(path, sample.context);
-  const std::vector<int32_t> ends = models::generation_defaults(ModelFile(path), *tokenizer).eos_token_ids;
-  continue_tokens(*ready.model, *tokenizer, tokens, ends, sample);
-  return tokenizer->decode(tokens, true);
+  const int64_t asked = options.max_tokens.value_or(0);
+  TUTTI_CHECK(asked >= 0 && asked <= most_tokens, "generate: {} tokens; expected 0 to {}", asked, most_tokens);
+  const bool published = is_published(path);
+  TUTTI_CHECK(options.prompt.has_value() || !published,
+              "generate: {} is a published model; give it a text to continue by --prompt", path.string());
+  TextModelOptions model = options.model;
+  if (published && model.context == 0)
+    model.context = std::max(kUsualContext, std::ssize(*options.prompt) + 64 + asked);  // a token has a byte at least
+  TextModel text = open_text_model(path, model);
+  generate::Request request{.prompt = text.encode(options.prompt.value_or(text.prompt)),
+                            .sampling = options.sampling.over(text.sampling),
+                            .max_tokens = options.max_tokens.value_or(text.max_tokens),
+                            .ends = text.ends,
+                            .suppressed = text.suppressed,
+                            .slides = text.slides};
+  std::vector<std::string> stops = text.stops;
+  stops.insert(stops.end(), options.stops.begin(), options.stops.end());
+  const std::vector<int32_t> prompt = request.prompt;
+  const Continued continued = continue_text(text, std::move(request), stops);
+  return continued.stopped ? text.decode(prompt) + *continued.stopped : text.decode(continued.tokens);
 }
 
 }  // namespace tutti::train

@@ -1,0 +1,22 @@
+// Flags of verbs that write texts.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tutti/train/generate.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tutti::cli {
+
+// --temperature, --top-k, --top-p, --min-p, the penalties, --seed and --sampling-order; what they set is in `settings`
+// when the verb runs.
+void add_sampling_flags(CLI::App& verb, train::SamplingSettings& settings);
+
+// --context and --dtype.
+void add_model_flags(CLI::App& verb, train::TextModelOptions& model);
+
+}  // namespace tutti::cli

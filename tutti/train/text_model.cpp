@@ -1,0 +1,147 @@
+#include "tutti/train/text_model.h"
+
+#include <bit>
+#include <limits>
+
+#include "tutti/comm/process_group.h"
+#include "tutti/core/error.h"
+#include "tutti/io/model_file.h"
+#include "tutti/io/token_stream.h"
+#include "tutti/models/decoder_config.h"
+#include "tutti/models/generation_defaults.h"
+#include "tutti/nn/moe.h"
+#include "tutti/ops/sum_to.h"
+#include "tutti/runtime/numerics.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/config/config_toml.h"
+#include "tutti/train/data/run_tokenizer.h"
+#include "tutti/train/ready_model.h"
+#include "tutti/train/sample.h"
+#include "tutti/train/step/run_model.h"
+#include "tutti/train/step/tensor_ranks.h"
+
+namespace tutti::train {
+namespace {
+
+struct RunNumerics {
+  explicit RunNumerics(const Config& config)
+      : mode(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict),
+        grain(config.numerics.token_grain) {}
+  NumericsScope mode;
+  TokenGrainScope grain;
+};
+
+// Nothing is summed over tokens here, so they may be cut anywhere.
+void check_ranks(models::LanguageModel& model, const Config& config, int64_t ranks, const TextModelOptions& options) {
+  TUTTI_CHECK(
+      options.divides_products || options.divides_experts,
+      "generate: {} ranks divide neither products nor experts of the model; let them divide one, or use one rank",
+      ranks);
+  if (options.divides_products && config.numerics.mode == "strict")
+    model.check_tensor_parallel(ranks, 0, config.numerics.token_grain);
+  if (!options.divides_experts) return;
+  const std::vector<nn::NamedMoE> layers = nn::moe_layers(model);
+  TUTTI_CHECK(!layers.empty(), "generate: the model {} has no experts for {} ranks to divide", model.config().name(),
+              ranks);
+  for (const nn::NamedMoE& layer : layers) {
+    const int64_t experts = layer.layer->options().router.num_experts;
+    TUTTI_CHECK(experts % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(ranks)),
+                "generate: {} ranks cannot divide the {} experts of '{}'; expected a power of two that divides them",
+                ranks, experts, layer.name);
+  }
+}
+
+dist::Mesh divide(models::LanguageModel& model, const Config& config, const TextModelOptions& options) {
+  const int64_t ranks = options.group == nullptr ? 1 : options.group->size();
+  if (ranks == 1) return {};
+  check_ranks(model, config, ranks, options);
+  ParallelismConfig division;
+  division.tensor_parallel_degree = options.divides_products ? ranks : 1;
+  division.expert_parallel_degree = options.divides_experts ? ranks : 1;
+  division.enable_sequence_parallel = false;
+  return divide_model(model, division, options.group).mesh;
+}
+
+TextModel open_run(const std::filesystem::path& run, const TextModelOptions& options) {
+  const Config config = load_config(run / "config.resolved.toml");
+  const auto checkpoint = newest_checkpoint(run / "checkpoint");
+  TUTTI_CHECK(checkpoint.has_value(), "{} holds no complete checkpoint; train it first", run.string());
+  TextModel text;
+  text.tokenizer = open_run_tokenizer(run, read_state(*checkpoint).train.inputs.tokenizer);
+  text.numerics = std::make_shared<RunNumerics>(config);
+  text.model = build_model(config, run);
+  text.mesh = divide(*text.model, config, options);
+  load_model(*checkpoint, *text.model);
+  const SampleOptions sample = sample_options(config);
+  text.sampling = {.temperature = sample.temperature, .top_k = sample.top_k, .seed = sample.seed};
+  if (sample.max_tokens > 0) text.max_tokens = sample.max_tokens;  // a run may write no sample
+  text.prompt = config.validation.sample_prompt;
+  text.ends = {document_frame(*text.tokenizer).end};
+  text.context = options.context == 0 ? sample.context : std::min(options.context, sample.context);
+  text.slides = true;
+  text.forward = sample.forward;
+  return text;
+}
+
+TextModel open_published_text(const std::filesystem::path& path, const TextModelOptions& options) {
+  TUTTI_CHECK(options.group == nullptr || options.group->size() == 1,
+              "generate: {} is a published model, which one rank runs; leave out -n", path.string());
+  TextModel text;
+  text.context = options.context == 0 ? kUsualContext : options.context;
+  ReadyModel ready = open_published(path, text.context, options.dtype);
+  text.model = std::move(ready.model);
+  text.tokenizer = std::move(ready.tokenizer);
+  text.chat = read_published_chat(path.string());
+  const models::GenerationDefaults defaults = models::generation_defaults(ModelFile(path), *text.tokenizer);
+  text.sampling = {.temperature = defaults.temperature.value_or(0.7),
+                   .top_k = defaults.top_k.value_or(40),
+                   .top_p = defaults.top_p.value_or(1),
+                   .min_p = defaults.min_p.value_or(0),
+                   .repetition_penalty = defaults.repetition_penalty.value_or(1)};
+  if (defaults.do_sample == false) text.sampling.temperature = 0;
+  text.max_tokens = defaults.max_new_tokens.value_or(text.max_tokens);
+  text.ends = defaults.eos_token_ids;
+  text.suppressed = defaults.suppress_tokens;
+  text.stops = defaults.stop_strings;
+  return text;
+}
+
+}  // namespace
+
+std::vector<int32_t> TextModel::encode(const std::string& text) const {
+  std::vector<int32_t> ids;
+  if (frames_documents_) ids.push_back(document_frame(*tokenizer).start);
+  tokenizer->encode_into(text, ids, {.add_special_tokens = !frames_documents_, .parse_special = true});
+  if (ids.empty()) ids.push_back(document_frame(*tokenizer).start);
+  return ids;
+}
+
+std::string TextModel::decode(std::span<const int32_t> ids) const {
+  return tokenizer->decode(frames_documents_ ? ids.subspan(1) : ids, true);
+}
+
+generate::EngineOptions TextModel::engine_options() const {
+  return {.context = context, .forward = forward, .mesh = mesh};
+}
+
+TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options) {
+  constexpr int64_t most = 1 << 22;
+  TUTTI_CHECK(options.context >= 0 && options.context <= most, "a context of {} tokens; expected 1 to {}",
+              options.context, most);
+  TUTTI_CHECK(std::filesystem::exists(path), "generate: {} does not exist; expected a run folder or a published model",
+              path.string());
+  const bool published = is_published(path);
+  TextModel text = published ? open_published_text(path, options) : open_run(path, options);
+  text.frames_documents_ = !published;
+  const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
+  text.name = (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+  return text;
+}
+
+void check_text_model_ranks(const std::filesystem::path& run, int64_t ranks, const TextModelOptions& options) {
+  const Config config = load_config(run / "config.resolved.toml");
+  const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
+  if (ranks > 1) check_ranks(*build_model(config, run), config, ranks, options);
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,69 @@
+// A model that writes texts, wherever it comes from, with what its files say about writing.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/generate/engine.h"
+#include "tutti/io/chat_template/published_chat.h"
+#include "tutti/io/tokenizer.h"
+#include "tutti/models/language_model.h"
+
+namespace tutti::comm {
+class ProcessGroup;
+}
+
+namespace tutti::train {
+
+struct TextModelOptions {
+  int64_t context = 0;       // tokens of a text; 0: the sequence length of a run, kUsualContext of a published model
+  DType dtype = DType::f32;  // in which a published model computes: f32 or bf16
+  // Ranks that divide the model of a run, which make the same call: over all of them its products, its experts, or
+  // both.
+  comm::ProcessGroup* group = nullptr;  // null: one rank
+  bool divides_products = true, divides_experts = false;
+};
+inline constexpr int64_t kUsualContext = 4096;
+
+// How a text is framed: the ids of a prompt, and the text of all of them.
+struct TextModel {
+  std::string name;  // of its file or folder
+  std::unique_ptr<models::LanguageModel> model;
+  std::unique_ptr<Tokenizer> tokenizer;
+  PublishedChat chat;  // without templates where the files bring none
+  // What the files say about writing; a run: what its sample.txt is written with.
+  generate::SamplingOptions sampling;
+  int64_t max_tokens = 200;
+  std::string prompt;  // "" of a published model
+  std::vector<int32_t> ends, suppressed;
+  std::vector<std::string> stops;
+  int64_t context = 0;
+  bool slides = false;  // texts go on beyond the context, as those of a run do
+  models::ForwardOptions forward;
+  dist::Mesh mesh;
+  std::shared_ptr<void> numerics;  // the settings under which a run computes, for as long as the model is used
+
+  // The ids of a text that is continued. Names of special tokens in it are meant: it is the whole text.
+  std::vector<int32_t> encode(const std::string& text) const;
+  // The text of these ids without special tokens.
+  std::string decode(std::span<const int32_t> ids) const;
+  generate::EngineOptions engine_options() const;
+
+ private:
+  friend TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options);
+  bool frames_documents_ = false;  // a run: a text begins as a document of its corpus
+};
+
+// Opens a run folder, with its newest checkpoint, a folder of Hugging Face's or a GGUF file. UsageError where there is
+// no model, no checkpoint or no tokenizer, and for ranks that cannot divide the model or would divide a published one;
+// EnvironmentError when the tokenizer of a run is not the one that the checkpoint was trained with.
+TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options);
+
+// UsageError when so many ranks cannot divide the model of the run, before any is started.
+void check_text_model_ranks(const std::filesystem::path& run, int64_t ranks, const TextModelOptions& options);
+
+}  // namespace tutti::train
