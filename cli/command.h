@@ -21,6 +21,7 @@ void add_plan(CLI::App& app, Action& action);
 // Takes the command line of the program to start, which follows "--", off the end of argv.
 void add_launch(CLI::App& app, Action& action, int& argc, char** argv);
 void add_generate(CLI::App& app, Action& action, int argc, char** argv);
+void add_chat(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_embed(CLI::App& app, Action& action);
 void add_tokenizer(CLI::App& app, Action& action);
