@@ -6,6 +6,8 @@
 
 #include "tests/io/support/chat_inputs.h"
 #include "tutti/core/error.h"
+#include "tutti/io/byte_alphabet.h"
+#include "tutti/io/gguf_vocabulary.h"
 #include "tutti/io/published_tokenizer.h"
 
 namespace tutti {
@@ -111,7 +113,13 @@ TEST(ChatEncoding, MarksTheAssistantWhereTextIsNormalized) {
 }
 
 TEST(ChatEncoding, HasOneBosWhoeverWritesIt) {
-  const auto tokenizer = tokenizer_named("llama3");
+  GgufVocabulary vocabulary{.model = "gpt2", .pre = "llama-bpe", .bos_id = 256, .eos_id = 256};
+  for (int byte = 0; byte < 256; ++byte)
+    vocabulary.tokens.push_back(io::to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  vocabulary.tokens.emplace_back("<s>");
+  vocabulary.token_types.assign(257, 1);
+  vocabulary.token_types[256] = 3;
+  const auto tokenizer = tokenizer_of_gguf(vocabulary, "m.gguf");
   const int32_t bos = *tokenizer->bos_id();
   const std::string name(tokenizer->token_bytes(bos));
   EXPECT_EQ(count_of(tokenizer->encode("Hi", {.add_special_tokens = true, .parse_special = true}), bos), 1);
