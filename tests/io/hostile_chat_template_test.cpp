@@ -25,8 +25,8 @@ TEST(HostileChatTemplate, EndsInTheEnd) {
   const std::string loop = "{% for i in range(100000) %}";
   EXPECT_EQ(refusal_of(loop + loop + "{% endfor %}{% endfor %}"),
             "chat:1: this takes more than 16777216 steps; the template may not end");
-  EXPECT_EQ(refusal_of("{% for a in range(9) %}\n{{ a }}{% endfor %}", {.steps = 40}),
-            "chat:2: this takes more than 40 steps; the template may not end");
+  EXPECT_EQ(refusal_of("{% for a in range(20) %}\n{{ a }}{% endfor %}", {.steps = 150}),
+            "chat:2: this takes more than 150 steps; the template may not end");
   const std::string ten = repeated("{% for i in range(10) %}", 30) + repeated("{% endfor %}", 30);
   EXPECT_NE(refusal_of(ten).find("may not end"), std::string::npos);
   EXPECT_NE(refusal_of("{% macro m(n) %}{{ m(n) ~ m(n) }}{% endmacro %}{{ m(1) }}").find("too deeply"),
@@ -60,6 +60,36 @@ TEST(HostileChatTemplate, MakesNoHugeValues) {
   EXPECT_NE(refusal_of("{{ ('a\n' * 999999) | indent(9999) }}").find("a text of more than"), std::string::npos);
   EXPECT_NE(refusal_of("{{ 'a' | indent(9223372036854775807) }}").find("a text of more than"), std::string::npos);
   EXPECT_NE(refusal_of("{{ ('{0}' * 9999).format('a' * 9999) }}").find("a text of more than"), std::string::npos);
+}
+
+TEST(HostileChatTemplate, SearchesInLinearTime) {
+  // Each of these would take hours if every place of the text were compared with all of what is looked for.
+  const std::string texts = "{% set t = 'a' * 400000 %}{% set w = 'a' * 200000 ~ 'b' %}";
+  for (const char* search :
+       {"{{ t.find(w) }}", "{{ w in t }}", "{{ t.rfind('b' ~ t[:200000]) }}", "{{ t.split(w) | length }}",
+        "{{ t.rsplit('b' ~ t[:200000]) | length }}", "{{ t | replace(w, '') | length }}", "{{ t.count(w) }}",
+        "{{ t.partition(w)[1] }}", "{{ t.strip('b' * 200000 ~ 'a') | length }}"})
+    EXPECT_EQ(refusal_of(texts + search), "no error") << search;
+  const std::string many = "{% set t = 'a' * 1000000 %}{% set l = [t ~ 'x', t ~ 'y'] * 1000 %}";
+  EXPECT_NE(refusal_of(many + "{{ l | sort | length }}").find("may not end"), std::string::npos);
+  EXPECT_NE(refusal_of(many + "{{ (t ~ 'z') in l }}").find("may not end"), std::string::npos);
+  EXPECT_NE(refusal_of(many + "{{ l | unique | list | length }}").find("may not end"), std::string::npos);
+  EXPECT_NE(refusal_of("{{ ('a' * 9999999).split('a') }}").find("a list of more than"), std::string::npos);
+  EXPECT_NE(refusal_of("{{ ('a ' * 4999999).split() }}").find("a list of more than"), std::string::npos);
+  EXPECT_NE(refusal_of("{{ ('\n' * 9999999).splitlines() }}").find("a list of more than"), std::string::npos);
+  EXPECT_NE(refusal_of("{{ ('a' * 9999999) | list }}").find("a list of more than"), std::string::npos);
+}
+
+TEST(HostileChatTemplate, KnowsManyNames) {
+  std::string names = "{% for i in range(100) %}";
+  for (int i = 0; i < 20000; ++i) names += fmt::format("{{% set v{} = 1 %}}", i);
+  EXPECT_EQ(refusal_of(names + "{% endfor %}"), "no error");
+  std::string call = "{{ namespace(";
+  for (int i = 0; i < 300; ++i) call += fmt::format("v{}=1,", i);
+  EXPECT_EQ(refusal_of(call + ") }}"), "chat:1: a call has more than 255 arguments");
+  std::string macro = "{% macro m(";
+  for (int i = 0; i < 300; ++i) macro += fmt::format("v{},", i);
+  EXPECT_EQ(refusal_of(macro + ") %}{% endmacro %}"), "chat:1: a macro has more than 255 parameters");
 }
 
 TEST(HostileChatTemplate, NestsNothingDeeply) {

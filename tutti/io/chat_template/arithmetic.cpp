@@ -133,12 +133,12 @@ bool contains(const Value& container, const Value& value, Meter& meter) {
   if (const MarkedText* text = container.text()) {
     if (value.text() == nullptr)
       meter.fail("'in' looks for a {} in a text; only a text can be there", value.type_name());
-    meter.text(text->size());
-    return text->bytes().find(value.text()->bytes()) != std::string::npos;
+    meter.text(text->size() + value.text()->size());
+    return find_text(text->bytes(), value.text()->bytes(), 0) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) {
     if (!key_of(value)) meter.fail("a {} cannot be a key", value.type_name());
-    return dict->find(value) != nullptr;
+    return dict->find(value, meter) != nullptr;
   }
   if (container.list() == nullptr && !container.is_undefined())
     meter.fail("'in' looks into a {}, which holds nothing", container.type_name());

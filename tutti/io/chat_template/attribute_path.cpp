@@ -6,6 +6,11 @@
 #include "tutti/io/chat_template/python_text.h"
 
 namespace tutti::jinja {
+namespace {
+
+constexpr size_t kMostParts = 100;
+
+}  // namespace
 
 AttributePath::AttributePath(const std::optional<Value>& path, Interpreter& interpreter) : interpreter_(interpreter) {
   if (!path || path->is_none()) return;
@@ -13,7 +18,8 @@ AttributePath::AttributePath(const std::optional<Value>& path, Interpreter& inte
     parts_.push_back(*path);
     return;
   }
-  for (MarkedText& part : split_at(text_argument(path, "the name of an attribute", interpreter.meter()), ".", -1)) {
+  for (MarkedText& part :
+       split_at(text_argument(path, "the name of an attribute", interpreter.meter()), ".", -1, kMostParts)) {
     const std::string& text = part.bytes();
     int64_t whole = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), whole);

@@ -21,7 +21,7 @@ namespace tutti {
 
 struct ChatTemplateLimits {
   size_t source_nbytes = size_t{1} << 20;
-  int64_t steps = int64_t{1} << 24;  // nodes that are evaluated, values that are made, 16 bytes of text
+  int64_t steps = int64_t{1} << 24;  // nodes that are evaluated, values that are made (4 each), 8 bytes of text
   size_t text_nbytes = size_t{1} << 24;
   size_t values = size_t{1} << 20;  // in one list
 };

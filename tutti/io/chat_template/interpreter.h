@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ctime>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -23,7 +24,7 @@ class Scope {
 
  private:
   const Scope* parent_;
-  std::vector<std::pair<std::string_view, Value>> variables_;
+  std::map<std::string_view, Value> variables_;
 };
 
 class Interpreter {

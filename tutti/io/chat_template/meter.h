@@ -24,7 +24,7 @@ class Meter {
   // A text of `nbytes` is about to be made. UsageError when that is too much.
   void text(size_t nbytes) {
     limit_text(nbytes);
-    step(1 + static_cast<int64_t>(nbytes / 16));
+    step(1 + static_cast<int64_t>(nbytes / 8));
   }
   // The same for a text that is made in parts, which are charged one by one.
   void limit_text(size_t nbytes) const {
@@ -32,11 +32,12 @@ class Meter {
       fail("this makes a text of more than {} bytes", limits_.text_nbytes);
   }
   size_t most_text_nbytes() const { return limits_.text_nbytes; }
+  size_t most_values() const { return limits_.values; }
   // A list or mapping of `count` values is about to be made.
   void values(size_t count) {
     if (count > limits_.values) [[unlikely]]
       fail("this makes a list of more than {} values", limits_.values);
-    step(static_cast<int64_t>(count));
+    step(4 * static_cast<int64_t>(count));
   }
 
   int line = 1;

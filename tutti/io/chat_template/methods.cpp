@@ -11,7 +11,7 @@ Value get(Interpreter& interpreter, const Value& self, const Arguments& argument
   const auto [key, otherwise] = arguments.bind<2>("get", {"", ""}, interpreter.meter());
   if (!key) interpreter.meter().fail("get: the key is missing");
   if (!key_of(*key)) interpreter.meter().fail("get: a {} cannot be a key", key->type_name());
-  const Value* found = self.dict()->find(*key);
+  const Value* found = self.dict()->find(*key, interpreter.meter());
   return found != nullptr ? *found : otherwise.value_or(Value());
 }
 

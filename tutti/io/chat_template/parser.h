@@ -15,6 +15,8 @@ namespace tutti::jinja {
 // A pair of brackets takes up to four levels of the parser.
 constexpr int kMostTreeDepth = 100;
 constexpr int kMostParserDepth = 300;
+// This bounds the search of arguments by name.
+constexpr size_t kMostArguments = 255;
 
 class Parser {
  public:

@@ -66,6 +66,7 @@ void Parser::parse_arguments(Expression& call) {
       fail("an argument without a name stands behind one with a name");
     }
     add_part(call, parse_expression());
+    if (call.parts.size() > kMostArguments) fail("a call has more than {} arguments", kMostArguments);
     if (!take_symbol(",")) break;
   }
   expect_symbol(")");

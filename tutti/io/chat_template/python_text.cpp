@@ -1,6 +1,8 @@
 #include "tutti/io/chat_template/python_text.h"
 
 #include <algorithm>
+#include <cstring>
+#include <set>
 
 #include "tutti/io/utf8.h"
 
@@ -35,10 +37,15 @@ bool is_python_space(uint32_t c) {
 
 MarkedText stripped(const MarkedText& text, const std::optional<std::string_view>& characters, bool left, bool right) {
   const std::string_view bytes = text.bytes();
+  std::set<std::string_view> wanted;
+  for (size_t at = 0; characters && at < characters->size();) {
+    const size_t next = next_start(*characters, at);
+    wanted.insert(characters->substr(at, next - at));
+    at = next;
+  }
   const auto goes = [&](size_t begin, size_t end) {
     const std::string_view character = bytes.substr(begin, end - begin);
-    if (!characters) return is_python_space(io::utf8_decode(character));
-    return characters->find(character) != std::string_view::npos;
+    return characters ? wanted.contains(character) : is_python_space(io::utf8_decode(character));
   };
   size_t begin = 0, end = bytes.size();
   while (left && begin < end && goes(begin, next_start(bytes, begin))) begin = next_start(bytes, begin);
@@ -46,11 +53,24 @@ MarkedText stripped(const MarkedText& text, const std::optional<std::string_view
   return text.slice(begin, end);
 }
 
-std::vector<MarkedText> split_at(const MarkedText& text, std::string_view separator, int64_t most) {
+size_t find_text(std::string_view text, std::string_view wanted, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  // The function of the C library is linear; std::string's is not.
+  const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  return found == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last_text(std::string_view text, std::string_view wanted) {
+  const std::string back(text.rbegin(), text.rend()), wanted_back(wanted.rbegin(), wanted.rend());
+  const size_t found = find_text(back, wanted_back, 0);
+  return found == std::string_view::npos ? found : text.size() - found - wanted.size();
+}
+
+std::vector<MarkedText> split_at(const MarkedText& text, std::string_view separator, int64_t most, size_t most_parts) {
   std::vector<MarkedText> parts;
   size_t begin = 0;
-  for (; most != 0; --most) {
-    const size_t end = text.bytes().find(separator, begin);
+  for (; most != 0 && parts.size() <= most_parts; --most) {
+    const size_t end = find_text(text.bytes(), separator, begin);
     if (end == std::string::npos) break;
     parts.push_back(text.slice(begin, end));
     begin = end + separator.size();
@@ -59,28 +79,30 @@ std::vector<MarkedText> split_at(const MarkedText& text, std::string_view separa
   return parts;
 }
 
-std::vector<MarkedText> split_at_right(const MarkedText& text, std::string_view separator, int64_t most) {
+std::vector<MarkedText> split_at_right(const MarkedText& text, std::string_view separator, int64_t most,
+                                       size_t most_parts) {
+  const std::string back(text.bytes().rbegin(), text.bytes().rend()), wanted(separator.rbegin(), separator.rend());
   std::vector<MarkedText> parts;
   size_t end = text.size();
-  for (; most != 0 && end >= separator.size(); --most) {
-    const size_t begin = text.bytes().rfind(separator, end - separator.size());
-    if (begin == std::string::npos) break;
-    parts.push_back(text.slice(begin + separator.size(), end));
-    end = begin;
+  for (; most != 0 && parts.size() <= most_parts; --most) {
+    const size_t found = find_text(back, wanted, text.size() - end);
+    if (found == std::string_view::npos) break;
+    parts.push_back(text.slice(text.size() - found, end));
+    end = text.size() - found - separator.size();
   }
   parts.push_back(text.slice(0, end));
   std::reverse(parts.begin(), parts.end());
   return parts;
 }
 
-std::vector<MarkedText> split_at_spaces(const MarkedText& text, int64_t most) {
+std::vector<MarkedText> split_at_spaces(const MarkedText& text, int64_t most, size_t most_parts) {
   const std::string_view bytes = text.bytes();
   std::vector<MarkedText> parts;
   const auto skip = [&](size_t at, bool spaces) {
     while (at < bytes.size() && is_python_space(code_point_at(bytes, at)) == spaces) at = next_start(bytes, at);
     return at;
   };
-  for (size_t at = skip(0, true); at < bytes.size(); at = skip(at, true), --most) {
+  for (size_t at = skip(0, true); at < bytes.size() && parts.size() <= most_parts; at = skip(at, true), --most) {
     const size_t end = most == 0 ? bytes.size() : skip(at, false);
     parts.push_back(text.slice(at, end));
     at = end;
@@ -88,11 +110,11 @@ std::vector<MarkedText> split_at_spaces(const MarkedText& text, int64_t most) {
   return parts;
 }
 
-std::vector<MarkedText> split_lines(const MarkedText& text, bool keeps_ends) {
+std::vector<MarkedText> split_lines(const MarkedText& text, bool keeps_ends, size_t most_parts) {
   const std::string_view bytes = text.bytes();
   std::vector<MarkedText> lines;
   size_t begin = 0;
-  for (size_t at = 0; at < bytes.size();) {
+  for (size_t at = 0; at < bytes.size() && lines.size() <= most_parts;) {
     const uint32_t c = code_point_at(bytes, at);
     size_t next = next_start(bytes, at);
     if (is_line_end(c)) {
@@ -113,7 +135,7 @@ std::optional<MarkedText> replaced(const MarkedText& text, std::string_view old,
   size_t kept = 0;   // what is before it has been written
   size_t found = 0;  // where the next search begins
   for (; most != 0 && found <= bytes.size(); --most) {
-    const size_t at = bytes.find(old, found);
+    const size_t at = find_text(bytes, old, found);
     if (at == std::string_view::npos) break;
     made.append(text, kept, at);
     made.append(with);

@@ -160,7 +160,7 @@ Value unique(Interpreter& interpreter, const Value& self, const Arguments& argum
   std::vector<Value> values;
   for (const Value& item : iterate(self, meter)) {
     const Value key = folded(path.of(item), is_given(case_sensitive), meter);
-    if (seen.find(key) != nullptr) continue;
+    if (seen.find(key, meter) != nullptr) continue;
     seen.set(key, true, meter);
     values.push_back(item);
   }

@@ -206,6 +206,7 @@ Statement Parser::parse_macro() {
     const std::string name = expect_name("the name of a parameter");
     if (name == "caller") fail("the parameter 'caller' of a macro is not supported");
     macro.targets.push_back({.name = name});
+    if (macro.targets.size() > kMostArguments) fail("a macro has more than {} parameters", kMostArguments);
     if (take_symbol("=")) macro.expressions.push_back(parse_expression());
     else if (!macro.expressions.empty()) fail("the parameter '{}' has no default, but one before it has", name);
     if (!take_symbol(",")) break;

@@ -12,20 +12,11 @@ constexpr int kMostDepth = 600;
 
 const Value* Scope::find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent_)
-    for (const auto& [key, value] : scope->variables_)
-      if (key == name) return &value;
+    if (const auto found = scope->variables_.find(name); found != scope->variables_.end()) return &found->second;
   return nullptr;
 }
 
-void Scope::set(std::string_view name, Value value) {
-  for (auto& [key, old] : variables_) {
-    if (key == name) {
-      old = std::move(value);
-      return;
-    }
-  }
-  variables_.emplace_back(name, std::move(value));
-}
+void Scope::set(std::string_view name, Value value) { variables_.insert_or_assign(name, std::move(value)); }
 
 Interpreter::Level::Level(Interpreter& its_interpreter) : interpreter(its_interpreter) {
   if (++interpreter.depth_ > kMostDepth) {

@@ -29,7 +29,7 @@ std::optional<Value> attribute_of(const Value& value, std::string_view name, Met
 // What value[key] of Python finds.
 std::optional<Value> item_of(const Value& value, const Value& key, Meter& meter) {
   if (const Dict* dict = value.dict()) {
-    const Value* found = dict->find(key);
+    const Value* found = dict->find(key, meter);
     return found == nullptr ? std::nullopt : std::optional<Value>(*found);
   }
   const auto index = key.integer();

@@ -49,7 +49,8 @@ Value indent(Interpreter& interpreter, const Value& self, const Arguments& argum
     if (spaces > 0) margin = *operate("*", Value::of_text(" "), spaces, meter).text();
   }
   text.append("\n");
-  const std::vector<MarkedText> lines = split_lines(text, false);
+  const std::vector<MarkedText> lines = split_lines(text, false, meter.most_values());
+  meter.values(lines.size());
   MarkedText made;
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) made.append("\n");

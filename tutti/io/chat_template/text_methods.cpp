@@ -47,11 +47,13 @@ Value split_sides(Interpreter& interpreter, const Value& self, const Arguments& 
   const int64_t most = maxsplit ? whole_argument(maxsplit, "split: maxsplit", meter) : -1;
   if (!separator || separator->is_none()) {
     if (is_right && most >= 0) meter.fail("rsplit at white space with maxsplit is not supported");
-    return list_of(split_at_spaces(text, most), meter);
+    return list_of(split_at_spaces(text, most, meter.most_values()), meter);
   }
   const std::string& at = text_argument(separator, "split: sep", meter).bytes();
   if (at.empty()) meter.fail("split: sep is empty");
-  return list_of(is_right ? split_at_right(text, at, most) : split_at(text, at, most), meter);
+  meter.text(at.size());
+  const size_t most_parts = meter.most_values();
+  return list_of(is_right ? split_at_right(text, at, most, most_parts) : split_at(text, at, most, most_parts), meter);
 }
 
 Value split(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
@@ -63,7 +65,9 @@ Value rsplit(Interpreter& interpreter, const Value& self, const Arguments& argum
 
 Value splitlines(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const auto [keepends] = arguments.bind<1>("splitlines", {"keepends"}, interpreter.meter());
-  return list_of(split_lines(charged(interpreter, self), keepends && keepends->is_true()), interpreter.meter());
+  Meter& meter = interpreter.meter();
+  const MarkedText& text = charged(interpreter, self);
+  return list_of(split_lines(text, keepends && keepends->is_true(), meter.most_values()), meter);
 }
 
 Value replace(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
@@ -82,7 +86,8 @@ Value partition_sides(Interpreter& interpreter, const Value& self, const Argumen
   const MarkedText& text = charged(interpreter, self);
   const std::string& at = text_argument(separator, "partition: sep", meter).bytes();
   if (at.empty()) meter.fail("partition: sep is empty");
-  const size_t found = is_right ? text.bytes().rfind(at) : text.bytes().find(at);
+  meter.text(at.size());
+  const size_t found = is_right ? find_last_text(text.bytes(), at) : find_text(text.bytes(), at, 0);
   const Value whole = text, empty = MarkedText();
   if (found == std::string::npos)
     return List(is_right ? std::vector<Value>{empty, empty, whole} : std::vector<Value>{whole, empty, empty},
@@ -134,7 +139,8 @@ int64_t found_at(Interpreter& interpreter, const Value& self, const Arguments& a
   const auto [wanted] = arguments.bind<1>("find", {""}, interpreter.meter());
   const std::string& text = charged(interpreter, self).bytes();
   const std::string& part = text_argument(wanted, "find: sub", interpreter.meter()).bytes();
-  const size_t at = is_last ? text.rfind(part) : text.find(part);
+  interpreter.meter().text(part.size());
+  const size_t at = is_last ? find_last_text(text, part) : find_text(text, part, 0);
   return at == std::string::npos ? -1 : std::ssize(character_starts(std::string_view(text).substr(0, at))) - 1;
 }
 
@@ -155,7 +161,9 @@ Value count(Interpreter& interpreter, const Value& self, const Arguments& argume
   const MarkedText& text = charged(interpreter, self);
   const std::string& part = text_argument(wanted, "count: sub", interpreter.meter()).bytes();
   if (part.empty()) return std::ssize(character_starts(text.bytes()));
-  return std::ssize(split_at(text, part, -1)) - 1;
+  int64_t found = 0;
+  for (size_t at = 0; (at = find_text(text.bytes(), part, at)) != std::string_view::npos; at += part.size()) ++found;
+  return found;
 }
 
 Value join(Interpreter& interpreter, const Value& self, const Arguments& arguments) {

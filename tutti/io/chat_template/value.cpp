@@ -99,7 +99,8 @@ std::optional<std::string> key_of(const Value& key) {
   return std::nullopt;
 }
 
-const Value* Dict::find(const Value& key) const {
+const Value* Dict::find(const Value& key, Meter& meter) const {
+  if (key.text() != nullptr) meter.text(key.text()->size());
   const auto name = key_of(key);
   if (!name) return nullptr;
   const auto found = places.find(*name);
@@ -111,7 +112,8 @@ const Value* Dict::find(std::string_view name) const {
   return found == places.end() ? nullptr : &entries[found->second].second;
 }
 
-void Dict::set(const Value& key, Value value, const Meter& meter) {
+void Dict::set(const Value& key, Value value, Meter& meter) {
+  if (key.text() != nullptr) meter.text(key.text()->size());
   const auto name = key_of(key);
   if (!name) meter.fail("a {} as the key of a dict is not supported", key.type_name());
   depth = std::max(depth, value.depth() + 1);
@@ -122,19 +124,12 @@ void Dict::set(const Value& key, Value value, const Meter& meter) {
 }
 
 const Value* Namespace::find(std::string_view name) const {
-  for (const auto& [key, value] : entries)
-    if (key == name) return &value;
-  return nullptr;
+  const auto found = entries.find(name);
+  return found == entries.end() ? nullptr : &found->second;
 }
 
 void Namespace::set(std::string_view name, Value value) {
-  for (auto& [key, old] : entries) {
-    if (key == name) {
-      old = std::move(value);
-      return;
-    }
-  }
-  entries.emplace_back(name, std::move(value));
+  entries.insert_or_assign(std::string(name), std::move(value));
 }
 
 bool equals(const Value& a, const Value& b, Meter& meter) {
@@ -145,7 +140,11 @@ bool equals(const Value& a, const Value& b, Meter& meter) {
     return x && y ? *x == *y : other && *number == *other;
   }
   if (a.is_none() || a.is_undefined()) return a.is_none() ? b.is_none() : b.is_undefined();
-  if (const MarkedText* text = a.text()) return b.text() != nullptr && text->bytes() == b.text()->bytes();
+  if (const MarkedText* text = a.text()) {
+    if (b.text() == nullptr || text->size() != b.text()->size()) return false;
+    meter.text(text->size());
+    return text->bytes() == b.text()->bytes();
+  }
   if (const List* list = a.list(); list != nullptr && list->is_indexed()) {
     const List* other = b.list();
     if (other == nullptr || other->kind != list->kind || other->items.size() != list->items.size()) return false;
@@ -157,7 +156,7 @@ bool equals(const Value& a, const Value& b, Meter& meter) {
     const Dict* other = b.dict();
     if (other == nullptr || other->entries.size() != dict->entries.size()) return false;
     for (const auto& [key, value] : dict->entries) {
-      const Value* theirs = other->find(key);
+      const Value* theirs = other->find(key, meter);
       if (theirs == nullptr || !equals(value, *theirs, meter)) return false;
     }
     return true;
@@ -171,7 +170,10 @@ bool is_less(const Value& a, const Value& b, Meter& meter) {
   if (const auto x = a.integer(), y = b.integer(); x && y) return *x < *y;
   if (const auto x = a.real(), y = b.real(); x && y) return *x < *y;
   // The order of the bytes of UTF-8 is that of the code points.
-  if (a.text() != nullptr && b.text() != nullptr) return a.text()->bytes() < b.text()->bytes();
+  if (a.text() != nullptr && b.text() != nullptr) {
+    meter.text(std::min(a.text()->size(), b.text()->size()));
+    return a.text()->bytes() < b.text()->bytes();
+  }
   const List *x = a.list(), *y = b.list();
   if (x == nullptr || y == nullptr || x->kind != y->kind || x->kind > ListKind::tuple)
     meter.fail("a {} and a {} have no order", a.type_name(), b.type_name());

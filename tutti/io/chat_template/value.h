@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -113,17 +114,17 @@ struct Dict {
   int depth = 1;
 
   // The value of a key; nullptr when there is none.
-  const Value* find(const Value& key) const;
+  const Value* find(const Value& key, Meter& meter) const;
   const Value* find(std::string_view name) const;
   // Adds the entry or replaces its value. UsageError for a key that Python cannot hash, or is not supported.
-  void set(const Value& key, Value value, const Meter& meter);
+  void set(const Value& key, Value value, Meter& meter);
 };
 
 // Keys are equal when this is; nothing for values that are no keys here.
 std::optional<std::string> key_of(const Value& key);
 
 struct Namespace {
-  std::vector<std::pair<std::string, Value>> entries;
+  std::map<std::string, Value, std::less<>> entries;
   const Value* find(std::string_view name) const;
   void set(std::string_view name, Value value);
 };
