@@ -1,0 +1,244 @@
+// The HTTP interface over real sockets.
+#include "tutti/generate/serve/http_server.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/generate/support/fake_backend.h"
+#include "tests/support/message_of.h"
+
+namespace tutti::generate::serve {
+namespace {
+
+using testing::fake_model;
+using testing::FakeBackend;
+using namespace std::chrono_literals;
+
+constexpr const char* kChat = R"({"messages": [{"role": "user", "content": "Hi"}]})";
+constexpr const char* kStream = R"({"messages": [{"role": "user", "content": "Hi"}], "stream": true})";
+
+// A connection by hand, for what no client does.
+class Socket {
+ public:
+  explicit Socket(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~Socket() { close(); }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  void send(const std::string& text) const {
+    EXPECT_EQ(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL), std::ssize(text));
+  }
+  // Until `wanted` has come, or the other side has closed.
+  std::string receive(const std::string& wanted) const {
+    std::string all;
+    char buffer[4096];
+    while (all.find(wanted) == std::string::npos) {
+      const ssize_t nbytes = ::recv(socket_, buffer, sizeof(buffer), 0);
+      if (nbytes <= 0) break;
+      all.append(buffer, static_cast<size_t>(nbytes));
+    }
+    return all;
+  }
+  void close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+
+ private:
+  int socket_;
+};
+
+std::string request_text(const std::string& body, const std::string& headers = "") {
+  return fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n{}\r\n{}",
+                     body.size(), headers, body);
+}
+
+TEST(HttpServer, AnswersOverASocket) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {});
+  EXPECT_EQ(server.url(), fmt::format("http://127.0.0.1:{}", server.port()));
+  httplib::Client client("127.0.0.1", server.port());
+  const auto health = client.Get("/health");
+  ASSERT_TRUE(health);
+  EXPECT_EQ(health->body, R"({"status":"ok"})");
+  const auto chat = client.Post("/v1/chat/completions", kChat, "application/json");
+  ASSERT_TRUE(chat);
+  EXPECT_EQ(chat->status, 200);
+  EXPECT_NE(chat->body.find(R"("content":"Hello")"), std::string::npos) << chat->body;
+  const auto page = client.Get("/");
+  ASSERT_TRUE(page);
+  EXPECT_NE(page->get_header_value("Content-Security-Policy").find("default-src 'none'"), std::string::npos);
+  const auto absent = client.Get("/x");
+  ASSERT_TRUE(absent);
+  EXPECT_EQ(absent->status, 404);
+  EXPECT_NE(absent->body.find(R"("code":"not_found")"), std::string::npos);
+  const auto wrong = client.Put("/v1/models", "", "text/plain");
+  ASSERT_TRUE(wrong);
+  EXPECT_EQ(wrong->status, 405);
+}
+
+TEST(HttpServer, StreamsWhatComes) {
+  FakeBackend backend;
+  backend.holds = true;
+  HttpServer server(backend, fake_model(), {});
+  const Socket client(server.port());
+  client.send(request_text(kStream));
+  const std::string begun = client.receive(R"("content":"o")");
+  EXPECT_NE(begun.find("Content-Type: text/event-stream"), std::string::npos) << begun;
+  EXPECT_EQ(begun.find("[DONE]"), std::string::npos) << "text comes before the end does";
+  backend.release();
+  EXPECT_NE(client.receive("[DONE]").find(R"("finish_reason":"stop")"), std::string::npos);
+}
+
+TEST(HttpServer, EndsTheRequestOfAClientThatLeaves) {
+  FakeBackend backend;
+  backend.holds = true;
+  HttpServer server(backend, fake_model(), {});
+  Socket client(server.port());
+  client.send(request_text(kStream));
+  client.receive(R"("content":"o")");
+  client.close();
+  EXPECT_TRUE(backend.wait_for_cancel(1));
+}
+
+TEST(HttpServer, AsksForItsKey) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {.api_key = "secret"});
+  httplib::Client client("127.0.0.1", server.port());
+  for (const char* given : {"", "Bearer ", "Bearer secre", "Bearer secrets", "Basic secret"}) {
+    const auto answer = client.Post("/v1/chat/completions", {{"Authorization", given}}, kChat, "application/json");
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 401) << given;
+    EXPECT_NE(answer->body.find(R"("code":"invalid_api_key")"), std::string::npos);
+  }
+  EXPECT_EQ(
+      client.Post("/v1/chat/completions", {{"Authorization", "Bearer secret"}}, kChat, "application/json")->status,
+      200);
+  EXPECT_EQ(client.Get("/health")->status, 200);
+  EXPECT_EQ(client.Get("/v1/models")->status, 401);
+  EXPECT_EQ(backend.requests.size(), 1U);
+}
+
+TEST(HttpServer, ServesOthersWithAKeyAlone) {
+  FakeBackend backend;
+  EXPECT_EQ(message_of([&] { HttpServer(backend, fake_model(), {.host = "0.0.0.0"}); }),
+            "the address 0.0.0.0 can be reached by others: set an API key, or serve 127.0.0.1");
+}
+
+TEST(HttpServer, RefusesPagesOfStrangers) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {});
+  httplib::Client client("127.0.0.1", server.port());
+  const std::string own = fmt::format("127.0.0.1:{}", server.port());
+  const auto status = [&](const httplib::Headers& headers) {
+    return client.Post("/v1/chat/completions", headers, kChat, "application/json")->status;
+  };
+  EXPECT_EQ(status({{"Origin", "http://" + own}, {"Host", own}}), 200);
+  EXPECT_EQ(status({{"Origin", "https://evil.example"}, {"Host", own}}), 403);
+  EXPECT_EQ(status({{"Host", "evil.example"}}), 403) << "a name that leads here";
+  EXPECT_EQ(status({{"Host", fmt::format("localhost:{}", server.port())}}), 200);
+}
+
+TEST(HttpServer, RefusesLargeBodies) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {.body_nbytes = 1000});
+  httplib::Client client("127.0.0.1", server.port());
+  const auto large = client.Post("/v1/chat/completions", std::string(1001, ' '), "application/json");
+  ASSERT_TRUE(large);
+  EXPECT_EQ(large->status, 413);
+  EXPECT_NE(large->body.find("\"error\""), std::string::npos) << large->body;
+  // Without a length, chunk by chunk.
+  const Socket chunked(server.port());
+  chunked.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 3; ++i) chunked.send(fmt::format("{:x}\r\n{}\r\n", 500, std::string(500, ' ')));
+  EXPECT_NE(chunked.receive("\r\n\r\n").find("413"), std::string::npos);
+  EXPECT_EQ(client.Get("/health")->status, 200) << "the next request is answered";
+}
+
+TEST(HttpServer, TellsConnectionsThatAreTooMany) {
+  FakeBackend backend;
+  backend.holds = true;
+  HttpServer server(backend, fake_model(), {.connections = 2});
+  const Socket first(server.port()), second(server.port());
+  first.send(request_text(kStream));
+  second.send(request_text(kStream));
+  first.receive(R"("content":"o")");
+  second.receive(R"("content":"o")");
+  const Socket third(server.port());
+  third.send(request_text(kChat));
+  const std::string answer = third.receive("}}");
+  EXPECT_NE(answer.find("HTTP/1.1 503"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("2 connections are open, and no more are allowed"), std::string::npos) << answer;
+  backend.release();
+  first.receive("[DONE]");
+}
+
+TEST(HttpServer, TellsWhenTheEngineIsFull) {
+  FakeBackend backend;
+  backend.is_full = true;
+  HttpServer server(backend, fake_model(), {});
+  httplib::Client client("127.0.0.1", server.port());
+  const auto answer = client.Post("/v1/chat/completions", kChat, "application/json");
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_EQ(answer->get_header_value("Retry-After"), "1");
+}
+
+TEST(HttpServer, LetsRequestsEndWhenItStops) {
+  FakeBackend backend;
+  backend.holds = true;
+  HttpServer server(backend, fake_model(), {});
+  const Socket client(server.port());
+  client.send(request_text(kStream));
+  client.receive(R"("content":"o")");
+  std::thread stops([&] { server.stop(); });
+  backend.release();
+  EXPECT_NE(client.receive("[DONE]").find("[DONE]"), std::string::npos);
+  stops.join();
+  EXPECT_FALSE(httplib::Client("127.0.0.1", server.port()).Get("/health"));
+}
+
+TEST(HttpServer, EndsRequestsThatDoNotEnd) {
+  FakeBackend backend;
+  backend.holds = true;
+  HttpServer server(backend, fake_model(), {.drain = 0s});
+  const Socket client(server.port());
+  client.send(request_text(kStream));
+  client.receive(R"("content":"o")");
+  server.stop();
+  EXPECT_NE(client.receive("[DONE]").find("the server stops"), std::string::npos);
+  EXPECT_TRUE(backend.wait_for_cancel(1));
+}
+
+TEST(HttpServer, SharesNoPort) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {});
+  EXPECT_THROW(HttpServer(backend, fake_model(), {.port = server.port()}), EnvironmentError);
+}
+
+TEST(HttpServer, AnswersBehindNonsense) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {});
+  for (const std::string& nonsense :
+       {std::string("\r\n\r\n"), std::string("GET\r\n\r\n"), std::string(20000, 'x') + "\r\n\r\n",
+        std::string("POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n"),
+        std::string("POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        std::string("GET /%00%ff/../.. HTTP/1.1\r\n\r\n")}) {
+    Socket client(server.port());
+    client.send(nonsense);
+  }
+  EXPECT_EQ(httplib::Client("127.0.0.1", server.port()).Get("/health")->status, 200);
+}
+
+}  // namespace
+}  // namespace tutti::generate::serve

@@ -1,0 +1,44 @@
+// What the HTTP interface needs of an engine and its model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tutti/generate/request.h"
+#include "tutti/generate/serve/api_answer.h"
+#include "tutti/io/chat_template/published_chat.h"
+#include "tutti/io/tokenizer.h"
+
+namespace tutti::generate::serve {
+
+struct ServedModel {
+  std::string name;
+  const Tokenizer* tokenizer = nullptr;  // must outlive the server
+  PublishedChat chat = {};
+  std::vector<int32_t> ends = {};  // ids that end a text
+  SamplingOptions defaults = {};   // for what a request does not say
+  int64_t context = 0;             // tokens of prompt and text together
+};
+
+// Called with each event of a request, by a thread of the backend; must not block.
+using EventSink = std::function<void(const Event&)>;
+
+// May be called by any thread.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Begins a request. `sink` gets its events, perhaps before this returns; the last one has a finish, after which the
+  // sink is dropped. UsageError for requests that cannot run; ApiError 503 (overloaded()) when too many wait.
+  virtual RequestId submit(Request request, EventSink sink) = 0;
+  // Ends a request that may have ended.
+  virtual void cancel(RequestId id) = 0;
+  // A vector for each list of ids. ApiError where the model makes none.
+  virtual std::vector<std::vector<float>> embed(const std::vector<std::vector<int32_t>>& texts);
+  // Numbers for /metrics; their names begin with "tutti_".
+  virtual std::vector<Metric> metrics() const { return {}; }
+};
+
+}  // namespace tutti::generate::serve

@@ -1,0 +1,47 @@
+#include "tutti/generate/serve/worker_pool.h"
+
+namespace tutti::generate::serve {
+namespace {
+
+thread_local bool serves_one_too_many = false;
+
+}  // namespace
+
+bool WorkerPool::is_spare() { return serves_one_too_many; }
+
+void WorkerPool::add(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  const bool needs_thread = idle_ < static_cast<int64_t>(tasks_.size());
+  if (needs_thread && static_cast<int64_t>(threads_.size()) < connections_ + kSpare)
+    threads_.emplace_back([this] { work(); });
+  changed_.notify_one();
+}
+
+void WorkerPool::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ++idle_;
+    changed_.wait(lock, [&] { return !tasks_.empty() || is_ending_; });
+    --idle_;
+    if (tasks_.empty()) return;
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    serves_one_too_many = ++busy_ > connections_;
+    lock.unlock();
+    task();
+    lock.lock();
+    --busy_;
+  }
+}
+
+void WorkerPool::join() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+}  // namespace tutti::generate::serve
