@@ -13,7 +13,7 @@
 #include "tutti/core/error.h"
 #include "tutti/generate/chat_session.h"
 #include "tutti/job/printable.h"
-#include "tutti/train/generate.h"
+#include "tutti/train/text_model.h"
 
 namespace tutti::cli {
 namespace {

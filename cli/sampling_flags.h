@@ -1,10 +1,7 @@
 // Flags of verbs that write texts.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "tutti/train/generate.h"
+#include "tutti/train/text_settings.h"
 
 namespace CLI {
 class App;

@@ -15,7 +15,7 @@
 namespace tutti::generate {
 
 struct ChatOptions {
-  // Of each turn; the prompt is left empty. Turn t draws with the seed of `sampling` plus t.
+  // What each turn asks, without its prompt. Turn t draws with the seed of `sampling` plus t.
   Request request = {};
   std::vector<std::string> stops = {};  // end an answer, without being part of it
   std::string system = {};              // the first message; "": none

@@ -5,6 +5,7 @@
 #include "tutti/core/error.h"
 #include "tutti/generate/serve/text_stream.h"
 #include "tutti/train/ready_model.h"
+#include "tutti/train/text_model.h"
 
 namespace tutti::train {
 namespace {
@@ -39,19 +40,6 @@ Continued continue_text(TextModel& text, generate::Request request, const std::v
 }
 
 }  // namespace
-
-generate::SamplingOptions SamplingSettings::over(generate::SamplingOptions defaults) const {
-  defaults.temperature = temperature.value_or(defaults.temperature);
-  defaults.top_k = top_k.value_or(defaults.top_k);
-  defaults.top_p = top_p.value_or(defaults.top_p);
-  defaults.min_p = min_p.value_or(defaults.min_p);
-  defaults.repetition_penalty = repetition_penalty.value_or(defaults.repetition_penalty);
-  defaults.presence_penalty = presence_penalty.value_or(defaults.presence_penalty);
-  defaults.frequency_penalty = frequency_penalty.value_or(defaults.frequency_penalty);
-  defaults.order = order.value_or(defaults.order);
-  defaults.seed = seed.value_or(defaults.seed);
-  return defaults;
-}
 
 std::string generate_text(const std::filesystem::path& path, const GenerateOptions& options) {
   constexpr int64_t most_tokens = 1 << 20;

@@ -7,21 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "tutti/train/text_model.h"
+#include "tutti/train/text_settings.h"
 
 namespace tutti::train {
 
-// Settings that are not set are those of the model's files, or those used for sample.txt; if none is set, the text of
-// sample.txt is reproduced.
-struct SamplingSettings {
-  std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<int64_t> top_k;
-  std::optional<uint64_t> seed;
-  std::optional<generate::SamplingOrder> order;
-
-  generate::SamplingOptions over(generate::SamplingOptions defaults) const;
-};
-
+// Settings that are not set are those of the model's files; with a run, those used for sample.txt, and if none is set,
+// the text of sample.txt is reproduced.
 struct GenerateOptions {
   std::optional<std::string> prompt;
   std::optional<int64_t> max_tokens;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,24 +12,10 @@
 #include "tutti/io/chat_template/published_chat.h"
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/language_model.h"
-
-namespace tutti::comm {
-class ProcessGroup;
-}
+#include "tutti/train/text_settings.h"
 
 namespace tutti::train {
 
-struct TextModelOptions {
-  int64_t context = 0;       // tokens of a text; 0: the sequence length of a run, kUsualContext of a published model
-  DType dtype = DType::f32;  // in which a published model computes: f32 or bf16
-  // Ranks that divide the model of a run, which make the same call: over all of them its products, its experts, or
-  // both.
-  comm::ProcessGroup* group = nullptr;  // null: one rank
-  bool divides_products = true, divides_experts = false;
-};
-inline constexpr int64_t kUsualContext = 4096;
-
-// How a text is framed: the ids of a prompt, and the text of all of them.
 struct TextModel {
   std::string name;  // of its file or folder
   std::unique_ptr<models::LanguageModel> model;

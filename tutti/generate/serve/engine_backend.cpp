@@ -1,0 +1,73 @@
+#include "tutti/generate/serve/engine_backend.h"
+
+#include "tutti/generate/serve/api_error.h"
+#include "tutti/runtime/rank_context.h"
+
+namespace tutti::generate::serve {
+
+EngineBackend::EngineBackend(Engine& engine, int64_t queue)
+    : engine_(engine), queue_(queue), thread_([this, &rank = RankContext::current()](const std::stop_token& stop) {
+        const RankContext::Scope scope(rank);
+        run(stop);
+      }) {}
+
+EngineBackend::~EngineBackend() {
+  thread_.request_stop();
+  thread_.join();
+  for (const auto& [id, sink] : sinks_) sink({.request = id, .finish = Finish::cancelled});
+}
+
+RequestId EngineBackend::submit(Request request, EventSink sink) {
+  // Held until the sink is known, so that no event of the request comes before.
+  const std::lock_guard lock(mutex_);
+  if (engine_.counters().waiting >= queue_)
+    throw overloaded(fmt::format("{} requests are waiting already; try again later", queue_));
+  const RequestId id = engine_.submit(std::move(request));
+  sinks_.emplace(id, std::move(sink));
+  return id;
+}
+
+void EngineBackend::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    if (!engine_.wait(std::chrono::milliseconds(50))) continue;
+    for (const Event& event : engine_.step()) dispatch(event);
+  }
+}
+
+void EngineBackend::dispatch(const Event& event) {
+  EventSink sink;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sinks_.find(event.request);
+    if (found == sinks_.end()) return;
+    if (event.finish == Finish::no) {
+      sink = found->second;
+    } else {
+      sink = std::move(found->second);
+      sinks_.erase(found);
+    }
+  }
+  sink(event);
+}
+
+std::vector<Metric> EngineBackend::metrics() const {
+  const Engine::Counters c = engine_.counters();
+  const auto gauge = [](const char* name, const char* help, int64_t value) {
+    return Metric{name, help, static_cast<double>(value), false};
+  };
+  const auto counter = [](const char* name, const char* help, int64_t value) {
+    return Metric{name, help, static_cast<double>(value), true};
+  };
+  return {gauge("tutti_requests_waiting", "Requests that have not begun.", c.waiting),
+          gauge("tutti_requests_running", "Requests that are being answered.", c.running),
+          counter("tutti_prompt_tokens_total", "Tokens of prompts that were read.", c.prompt_tokens),
+          counter("tutti_reused_tokens_total", "Tokens of prompts whose keys and values were in the cache.",
+                  c.reused_tokens),
+          counter("tutti_generated_tokens_total", "Tokens that were written.", c.generated_tokens),
+          counter("tutti_put_back_total", "How often a request gave its pages to others and began again.", c.put_back),
+          gauge("tutti_cache_pages", "Pages of the cache.", c.pages),
+          gauge("tutti_cache_pages_free", "Pages of the cache that no request holds.", c.free_pages),
+          gauge("tutti_cache_bytes", "Bytes of the cache.", c.cache_bytes)};
+}
+
+}  // namespace tutti::generate::serve

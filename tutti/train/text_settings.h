@@ -1,0 +1,36 @@
+// What a user may set of texts and of the model that writes them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "tutti/core/dtype.h"
+#include "tutti/generate/sampling.h"
+
+namespace tutti::comm {
+class ProcessGroup;
+}
+
+namespace tutti::train {
+
+// Settings that are not set are those of the model's files, or those used for sample.txt.
+struct SamplingSettings {
+  std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int64_t> top_k;
+  std::optional<uint64_t> seed;
+  std::optional<generate::SamplingOrder> order;
+
+  generate::SamplingOptions over(generate::SamplingOptions defaults) const;
+};
+
+struct TextModelOptions {
+  int64_t context = 0;       // tokens of a text; 0: the sequence length of a run, kUsualContext of a published model
+  DType dtype = DType::f32;  // in which a published model computes: f32 or bf16
+  // Ranks that divide the model of a run, which make the same call: over all of them its products, its experts, or
+  // both.
+  comm::ProcessGroup* group = nullptr;  // null: one rank
+  bool divides_products = true, divides_experts = false;
+};
+inline constexpr int64_t kUsualContext = 4096;
+
+}  // namespace tutti::train
