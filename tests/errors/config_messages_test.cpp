@@ -89,9 +89,9 @@ TEST(ConfigMessages, AnUnknownChoiceNamesTheNearest) {
 }
 
 TEST(ConfigMessages, AnUnknownModelFamilyNamesThoseThatExist) {
-  EXPECT_EQ(
-      toml_complaint("[model]\nname = \"qwen33\"\n"),
-      "a.toml:2:8: model.name: expected one of: llama, mistral, qwen2, qwen3, found 'qwen33'; did you mean 'qwen3'?");
+  const std::string complaint = toml_complaint("[model]\nname = \"qwen33\"\n");
+  EXPECT_TRUE(complaint.starts_with("a.toml:2:8: model.name: expected one of: ")) << complaint;
+  EXPECT_TRUE(complaint.ends_with(", qwen3, found 'qwen33'; did you mean 'qwen3'?")) << complaint;
 }
 
 TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {

@@ -133,7 +133,8 @@ TEST(GgufDecoder, RefusesWhatIsNotComputedHere) {
   expect(llama.message("llama.rope.scaling.type", "longrope"), "expected none, linear or yarn");
   expect(llama.message("llama.attention.sliding_window", uint32_t{4}), "llama.attention.sliding_window");
   expect(llama.message("llama.rope.dimension_count", uint32_t{4}), "llama.rope.dimension_count");
-  expect(llama.message("llama.expert_count", uint32_t{4}), "mixtures of experts of the architecture llama");
+  expect(ChangedGguf("qwen2").message("qwen2.expert_count", uint32_t{4}),
+         "mixtures of experts of the architecture qwen2");
   expect(llama.message("llama.attention.head_count", uint32_t{5}), "5 query heads cannot share");
   expect(mixture.message("qwen3moe.expert_used_count", uint32_t{99}), "experts for each token");
   expect(llama.message("llama.attention.causal", false), "llama.attention.causal");

@@ -16,7 +16,7 @@ import torch
 import decoder_float64 as formulas
 
 HERE = pathlib.Path(__file__).resolve().parent
-FOLDERS = ("llama-llama3", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3")
+FOLDERS = ("llama-llama3", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "mixtral")
 NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
          "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
          "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -55,11 +55,13 @@ def expected_tensors(folder):
         if stem.startswith("model.layers."):
             _, _, layer, stem = stem.split(".", 3)
             prefix = f"blk.{layer}."
+        stem = stem.replace("block_sparse_moe.", "mlp.")
         if stem.startswith("mlp.experts."):
             _, _, _, part = stem.split(".")
-            tensors.setdefault(f"{prefix}ffn_{part.removesuffix('_proj')}_exps.weight", []).append(value)
+            part = {"w1": "gate", "w2": "down", "w3": "up"}.get(part, part.removesuffix("_proj"))
+            tensors.setdefault(f"{prefix}ffn_{part}_exps.weight", []).append(value)
             continue
-        if config.family == "llama" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
+        if config.family in ("llama", "mixtral") and stem in ("self_attn.q_proj", "self_attn.k_proj"):
             value = pair_layout(value, config.heads if "q_proj" in stem else config.kv_heads)
         if config.is_gemma and stem.endswith("norm"):
             value = (value.astype(np.float32) + np.float32(1)).astype(np.float64)
