@@ -3,8 +3,8 @@
 Sizes are odd, heads * head_dim differs from the hidden size where the class allows it, and no two sizes are equal. The
 angles of far positions, to 9,036, differ between the kinds of scaling; they are relative, so one row has gaps.
 """
-from transformers import (Gemma2Config, Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config,
-                          Qwen3MoeConfig)
+from transformers import (Gemma2Config, Gemma3TextConfig, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config,
+                          Qwen3Config, Qwen3MoeConfig)
 
 WIDE = dict(vocab_size=31, hidden_size=18, intermediate_size=19, num_hidden_layers=3, num_attention_heads=9,
             num_key_value_heads=3, head_dim=6)
@@ -56,6 +56,12 @@ DECODERS = {
     "llama-yarn-mscale": (LlamaConfig, ANGLES | YARN_MSCALE, True),
     "mistral": (MistralConfig, NARROW | {"sliding_window": None, "rms_norm_eps": 1e-5}, False),
     "mistral-window": (MistralConfig, NARROW | {"sliding_window": 11}, False),
+    "mixtral": (MixtralConfig, dict(vocab_size=21, hidden_size=18, intermediate_size=11, num_hidden_layers=3,
+                                    num_attention_heads=6, num_key_value_heads=2, head_dim=4, num_local_experts=5,
+                                    sliding_window=None), False),
+    "mixtral-window": (MixtralConfig, dict(vocab_size=23, hidden_size=15, intermediate_size=7, num_hidden_layers=2,
+                                           num_attention_heads=3, num_key_value_heads=3, head_dim=6,
+                                           num_local_experts=3, sliding_window=10), False),
     "qwen2": (Qwen2Config, QWEN2, False),
     "qwen2-window": (Qwen2Config, QWEN2_TIED | {"use_sliding_window": True, "sliding_window": 9,
                                                 "max_window_layers": 1}, False),

@@ -20,6 +20,8 @@ SMOLLM = dict(model_type="llama", head_dim=64, vocab_size=49152, rms_norm_eps=1e
               rope_scaling=None, max_position_embeddings=8192, tie_word_embeddings=True)
 MISTRAL = dict(model_type="mistral", vocab_size=32768, rms_norm_eps=1e-5, rope_theta=1e6, max_position_embeddings=32768,
                tie_word_embeddings=False, sliding_window=None)
+MIXTRAL = dict(model_type="mixtral", vocab_size=32000, rms_norm_eps=1e-5, rope_theta=1e6, max_position_embeddings=32768,
+               tie_word_embeddings=False, sliding_window=None, num_local_experts=8, num_experts_per_tok=2)
 QWEN2 = dict(model_type="qwen2", vocab_size=152064, rms_norm_eps=1e-6, rope_theta=1e6, max_position_embeddings=131072,
              tie_word_embeddings=False, use_sliding_window=False)
 QWEN3 = dict(model_type="qwen3", head_dim=128, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1000000,
@@ -66,6 +68,9 @@ MODELS = [  # name, source, parameters that were expected, keys
     ("Mistral-7B-v0.1", "file", 7241732096, MISTRAL | sizes(4096, 14336, 32, 32, 8)
      | dict(vocab_size=32000, rope_theta=10000.0, sliding_window=4096)),
     ("Mistral-7B-v0.3", "file", 7248023552, MISTRAL | sizes(4096, 14336, 32, 32, 8)),
+    ("Mixtral-8x7B", "known", 46702792704, MIXTRAL | sizes(4096, 14336, 32, 32, 8)),
+    ("Mixtral-8x22B", "known", 140630071296, MIXTRAL | sizes(6144, 16384, 56, 48, 8)
+     | dict(vocab_size=32768, max_position_embeddings=65536)),
     ("Qwen2.5-0.5B", "file", 494032768, QWEN2 | SMALL | sizes(896, 4864, 24, 14, 2) | window(24, 32768)
      | dict(max_position_embeddings=32768)),
     ("Qwen2.5-1.5B", "known", 1543714304, QWEN2 | SMALL | sizes(1536, 8960, 28, 12, 2) | window(28)),
