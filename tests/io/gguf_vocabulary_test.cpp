@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tutti/core/error.h"
 #include "tutti/io/byte_alphabet.h"
 
@@ -34,6 +36,19 @@ GgufVocabulary words() {
           .cls_id = 2};
 }
 
+// <unk>, <s>, </s>, the bytes 0xC3 and 0xA9, characters, and what they make by their scores.
+GgufVocabulary pieces() {
+  GgufVocabulary made{.model = "llama",
+                      .tokens = {"<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "\u2581", "a", "b", "c", "ab", "bc", "abc",
+                                 "\u2581a", "<tool>"},
+                      .token_types = {2, 3, 3, 6, 6, 1, 1, 1, 1, 1, 1, 1, 1, 4},
+                      .scores = {0, 0, 0, 0, 0, -9, -9, -9, -9, -2, -1, -3, -4, 0},
+                      .bos_id = 1,
+                      .eos_id = 2,
+                      .unknown_id = 0};
+  return made;
+}
+
 std::string refusal_of(const GgufVocabulary& vocabulary) {
   try {
     tokenizer_of_gguf(vocabulary, "m.gguf");
@@ -53,6 +68,25 @@ TEST(GgufVocabulary, SplitsAsItsFamilyDoes) {
   EXPECT_EQ(encode("qwen2", "e\u0301"), (Ids{0xC3, 0xA9}));
   EXPECT_EQ(encode("llama-bpe", "the1231"), (Ids{257, 259, '1'})) << "a whole piece is taken without merging";
   EXPECT_EQ(encode("llama3", "e\u0301"), (Ids{'e', 0xCC, 0x81}));
+}
+
+TEST(GgufVocabulary, MergesByScores) {
+  const auto encode = [](std::string_view text, bool framed = false) {
+    return tokenizer_of_gguf(pieces(), "m.gguf")->encode(text, {.add_special_tokens = framed});
+  };
+  EXPECT_EQ(encode("abc"), (Ids{5, 11})) << "abc before the space with a";
+  EXPECT_EQ(encode("abcc"), (Ids{5, 11, 8})) << "bc, not ab, is the first";
+  EXPECT_EQ(encode("cab", true), (Ids{1, 5, 8, 9})) << "one BOS, and no EOS";
+  EXPECT_EQ(encode("\u00e9"), (Ids{5, 3, 4}));
+  EXPECT_EQ(encode("ex"), (Ids{5, 0})) << "bytes without tokens are unknown together";
+  EXPECT_EQ(encode("a<tool>a"), (Ids{12, 13, 12})) << "a space before each stretch";
+  EXPECT_EQ(encode("<s>"), (Ids{5, 0})) << "no special token";
+  GgufVocabulary plain = pieces();
+  plain.adds_space = false, plain.adds_bos = false, plain.adds_eos = true;
+  const auto tokenizer = tokenizer_of_gguf(plain, "m.gguf");
+  EXPECT_EQ(tokenizer->encode("abc", {.add_special_tokens = true}), (Ids{11, 2}));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(" ab c")), " ab c");
+  EXPECT_EQ(tokenizer_of_gguf(pieces(), "m.gguf")->decode(encode(" ab c\u00e9")), " ab c\u00e9");
 }
 
 TEST(GgufVocabulary, KnowsItsSpecialTokens) {
@@ -101,7 +135,13 @@ TEST(GgufVocabulary, SaysWhatContradicts) {
   };
   using V = GgufVocabulary&;
   const GgufVocabulary bytes = byte_level("gpt-2");
-  expect_refused(bytes, [](V v) { v.model = "llama"; }, "tokenizer.ggml.model is 'llama'; supported are gpt2");
+  expect_refused(pieces(), [](V v) { v.scores.pop_back(); }, "tokenizer.ggml.scores has 13 entries");
+  expect_refused(pieces(), [](V v) { v.scores[3] = NAN; }, "tokenizer.ggml.scores[3] is no number");
+  expect_refused(pieces(), [](V v) { v.tokens[3] = "<0xZ0>"; }, "'<0xZ0>' is of type 6, and no byte such as <0x0A>");
+  expect_refused(pieces(), [](V v) { v.tokens[7] = "a"; }, "token 7 'a' is there twice");
+  expect_refused(pieces(), [](V v) { v.tokens[7] = std::string(300, 'x'); }, "token 7 has 300 bytes; at most 256");
+  expect_refused(pieces(), [](V v) { v.bos_id = {}; }, "has no tokenizer.ggml.bos_token_id");
+  expect_refused(bytes, [](V v) { v.model = "t5"; }, "tokenizer.ggml.model is 't5'; supported are gpt2");
   expect_refused(bytes, [](V v) { v.tokens.clear(); }, "tokens is empty or missing");
   expect_refused(
       bytes, [](V v) { v.token_types.pop_back(); }, "token_type has 261 entries, and tokenizer.ggml.tokens 262");

@@ -8,6 +8,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"
+#include "tutti/io/sentence_piece_tokenizer.h"
 #include "tutti/io/word_piece_tokenizer.h"
 
 namespace tutti {
@@ -59,6 +60,8 @@ TEST_P(PublishedTokenizer, GivesTheSameIdsFromItsOwnFile) {
   if (const auto* bpe = dynamic_cast<const BpeTokenizer*>(tokenizer.get())) bpe->save_with_markers(folder.path());
   if (const auto* words = dynamic_cast<const WordPieceTokenizer*>(tokenizer.get()))
     words->save_with_markers(folder.path());
+  if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get()))
+    pieces->save_with_markers(folder.path());
   const auto again = load_tokenizer(folder / "tokenizer.json");
   EXPECT_EQ(again->fingerprint(), tokenizer->fingerprint());
   const EncodeOptions both{.add_special_tokens = true, .parse_special = true};
@@ -67,7 +70,7 @@ TEST_P(PublishedTokenizer, GivesTheSameIdsFromItsOwnFile) {
 
 INSTANTIATE_TEST_SUITE_P(, PublishedTokenizer,
                          ::testing::Values("gpt2", "smollm2", "qwen2", "llama3", "prefix_space", "flags", "bert",
-                                           "bert_cased"),
+                                           "bert_cased", "llama2", "mistral", "metaspace", "gemma"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PublishedTokenizers, OfAnotherModelAreRefused) {

@@ -40,7 +40,7 @@ bool loads(const Load& load, std::string_view text) {
 TEST(TokenizersFuzz, PublishedFilesLoadOrRaise) {
   std::mt19937 random(kSeed);
   int refused = 0;
-  for (const char* name : {"smollm2", "llama3", "flags", "prefix_space", "bert"}) {
+  for (const char* name : {"smollm2", "llama3", "flags", "prefix_space", "bert", "llama2", "metaspace", "gemma"}) {
     const std::string whole =
         testing::read_whole_file(TUTTI_SOURCE_DIR "/tests/io/tokenizers/" + std::string(name) + ".json");
     // Damage to the steps at the beginning, then to the rest.
@@ -69,6 +69,11 @@ TEST(TokenizersFuzz, GgufVocabulariesLoadOrRaise) {
   for (int i = 0; i < 2000; ++i) {
     GgufVocabulary damaged = whole;
     if (i % 4 == 0) damaged.model = "bert", damaged.unknown_id = 257, damaged.cls_id = damaged.separator_id = 258;
+    if (i % 4 == 1) {
+      damaged.model = "llama";
+      for (size_t id = 0; id < damaged.tokens.size(); ++id)
+        damaged.scores.push_back(static_cast<float>(random() % 7) - static_cast<float>(id == 256));
+    }
     std::string& token = damaged.tokens[random() % damaged.tokens.size()];
     token = mutated(token + " ", random);
     if (i % 3 == 0) damaged.merges[random() % 2] = mutated("th e", random);

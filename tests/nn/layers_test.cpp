@@ -46,6 +46,17 @@ TEST(Linear, IsAnAffineMapOfTheLastDim) {
   EXPECT_EQ(message_of([] { Linear(-1, 2); }), "Linear: -1 inputs and 2 outputs; expected 0 or more of each");
 }
 
+TEST(Norms, AZeroCenteredWeightStartsAsZeros) {
+  RMSNorm centered(6, {.form = NormWeight::zero_centered}), plain(6);
+  initialize(centered), initialize(plain);
+  const Tensor x = facets::sample_tensor(3, {5, 6});
+  EXPECT_EQ(values(centered.forward(x)), values(plain.forward(x)));
+  centered.weight.assign(full({6}, 1.0)), plain.weight.assign(full({6}, 2.0));
+  EXPECT_EQ(values(centered.forward(x)), values(plain.forward(x)));
+  const RMSNorm bare(6, {.elementwise_affine = false, .form = NormWeight::zero_centered});
+  EXPECT_EQ(values(bare.forward(x)), values(RMSNorm(6, {.elementwise_affine = false}).forward(x)));
+}
+
 TEST(Norms, NormalizeRows) {
   LayerNorm layer(6);
   RMSNorm rms(6);

@@ -34,15 +34,23 @@ BpeMerger::BpeMerger(const ByteTokens& bytes, std::span<const BpeMerge> merges) 
 }
 
 void BpeMerger::encode(std::string_view piece, std::vector<int32_t>& ids) const {
-  std::vector<Link> links;
-  links.reserve(piece.size());
+  std::vector<int32_t> tokens;
+  tokens.reserve(piece.size());
   bool was_unknown = false;
   for (const char byte : piece) {
-    int32_t token = bytes_.ids[static_cast<unsigned char>(byte)];
+    const int32_t token = bytes_.ids[static_cast<unsigned char>(byte)];
     const bool is_unknown = token == ByteTokens::kNoToken;
     if (is_unknown && (!bytes_.unknown || (was_unknown && bytes_.fuses_unknown))) continue;
     was_unknown = is_unknown;
-    if (is_unknown) token = *bytes_.unknown;
+    tokens.push_back(is_unknown ? *bytes_.unknown : token);
+  }
+  merge(tokens, ids);
+}
+
+void BpeMerger::merge(std::span<const int32_t> tokens, std::vector<int32_t>& ids) const {
+  std::vector<Link> links;
+  links.reserve(tokens.size());
+  for (const int32_t token : tokens) {
     const int64_t i = static_cast<int64_t>(links.size());
     links.push_back({token, i - 1, i + 1});
   }

@@ -51,6 +51,8 @@ class BpeMerger {
   // Appends the tokens of one piece to `ids`. The pair with the lowest rank is merged first, the leftmost of equals,
   // until no pair is left. Takes O(n log n) time in the length of the piece, whatever its content.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
+  // The same for a piece of which the first tokens are known.
+  void merge(std::span<const int32_t> tokens, std::vector<int32_t>& ids) const;
 
  private:
   struct Rule {

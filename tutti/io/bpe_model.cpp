@@ -105,26 +105,11 @@ class Reader {
     return found->second;
   }
 
-  // "a b" or ["a", "b"].
-  static std::pair<std::string, std::string> parts_of(const JsonValue& merge) {
-    if (merge.is_text()) {
-      const std::string_view text = merge.text();
-      const size_t space = text.find(' ');
-      if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
-        merge.fail("is {}, expected two tokens with one space between", merge.shown());
-      return {std::string(text.substr(0, space)), std::string(text.substr(space + 1))};
-    }
-    if (!merge.is_array() || merge.size() != 2) merge.fail("is {}, expected \"a b\" or [\"a\", \"b\"]", merge.shown());
-    auto part = merge.begin();
-    const std::string left = (*part).value.string();
-    return {left, (*++part).value.string()};
-  }
-
   void read_merges(const JsonValue& merges) {
     if (!merges.is_array()) merges.fail("is {}, expected an array", merges.shown());
     std::unordered_set<uint64_t, PairKeyHash> seen;
     for (const auto& [none, merge] : merges) {
-      const auto [left, right] = parts_of(merge);
+      const auto [left, right] = merge_parts(merge);
       const BpeMerge made{merge_part(merge, left), merge_part(merge, right), merge_part(merge, left + right)};
       if (!seen.insert(pair_key(made.left, made.right)).second) merge.fail("is in the list twice");
       model_.merges.push_back(made);

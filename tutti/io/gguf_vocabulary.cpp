@@ -1,6 +1,7 @@
 #include "tutti/io/gguf_vocabulary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/byte_alphabet.h"
 #include "tutti/io/model_metadata.h"
+#include "tutti/io/sentence_piece_tokenizer.h"
 #include "tutti/io/tokenizer_json.h"
 #include "tutti/io/word_piece_tokenizer.h"
 
@@ -31,7 +33,9 @@ namespace {
 
 enum TokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
-constexpr std::string_view kWordBegin = "\u2581";
+// Published ones have at most 93. All cuts of a token are looked up.
+constexpr size_t kLongestPiece = 256;
+constexpr std::string_view kWordBegin = io::kSpaceCharacter;
 
 std::string family_names() {
   std::string names;
@@ -88,6 +92,45 @@ class VocabularyReader {
     if (from_.adds_bos.value_or(family.adds_bos)) model.frame.before = {needed("bos_token_id", model.bos_id)};
     if (from_.adds_eos.value_or(false)) model.frame.after = {needed("eos_token_id", model.eos_id)};
     return std::make_unique<BpeTokenizer>(std::move(model));
+  }
+
+  // Control tokens do not come out of merging text.
+  std::unique_ptr<Tokenizer> by_scores() const {
+    TUTTI_CHECK(from_.scores.size() == from_.tokens.size(),
+                "{}: tokenizer.ggml.scores has {} entries, and tokenizer.ggml.tokens {}", name_, from_.scores.size(),
+                from_.tokens.size());
+    SentencePieceModel model;
+    model.bytes.ids.fill(io::ByteTokens::kNoToken);
+    std::vector<bool> merges_into;
+    for (size_t id = 0; id < from_.tokens.size(); ++id) {
+      const int32_t type = type_of(id);
+      TUTTI_CHECK(!std::isnan(from_.scores[id]), "{}: tokenizer.ggml.scores[{}] is no number", name_, id);
+      TUTTI_CHECK(from_.tokens[id].size() <= kLongestPiece, "{}: token {} has {} bytes; at most {} are supported",
+                  name_, id, from_.tokens[id].size(), kLongestPiece);
+      merges_into.push_back(type == kNormal || type == kUserDefined || type == kUnused);
+      model.vocab.emplace_back(from_.tokens[id]);
+      if (type != kByte) continue;
+      const std::optional<uint8_t> byte = io::byte_of_token(from_.tokens[id]);
+      TUTTI_CHECK(byte.has_value(), "{}: token {} '{}' is of type 6, and no byte such as <0x0A>", name_, id,
+                  from_.tokens[id]);
+      model.bytes.ids[*byte] = static_cast<int32_t>(id);
+    }
+    std::unordered_set<std::string_view> texts;
+    for (size_t id = 0; id < from_.tokens.size(); ++id)
+      TUTTI_CHECK(texts.insert(from_.tokens[id]).second, "{}: token {} '{}' is there twice", name_, id,
+                  from_.tokens[id]);
+    model.merges = io::merges_by_score(from_.tokens, from_.scores, merges_into);
+    model.added_tokens = added_tokens();
+    const bool adds_space = from_.adds_space.value_or(true);
+    model.prefix = adds_space ? SentencePieceModel::Prefix::every_stretch : SentencePieceModel::Prefix::never;
+    model.strips_space = adds_space;
+    model.bytes.unknown = id_of("unknown_token_id", from_.unknown_id);
+    model.bytes.fuses_unknown = true;
+    model.bos_id = id_of("bos_token_id", from_.bos_id);
+    model.eos_id = id_of("eos_token_id", from_.eos_id);
+    if (from_.adds_bos.value_or(true)) model.frame.before = {needed("bos_token_id", model.bos_id)};
+    if (from_.adds_eos.value_or(false)) model.frame.after = {needed("eos_token_id", model.eos_id)};
+    return std::make_unique<SentencePieceTokenizer>(std::move(model));
   }
 
   std::unique_ptr<Tokenizer> word_piece() const {
@@ -182,10 +225,12 @@ class VocabularyReader {
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of_gguf(const GgufVocabulary& vocabulary, std::string_view name) {
-  TUTTI_CHECK(vocabulary.model == "gpt2" || vocabulary.model == "bert",
-              "{}: tokenizer.ggml.model is '{}'; supported are gpt2 (byte-level BPE) and bert (WordPiece)", name,
-              vocabulary.model);
+  TUTTI_CHECK(vocabulary.model == "gpt2" || vocabulary.model == "llama" || vocabulary.model == "bert",
+              "{}: tokenizer.ggml.model is '{}'; supported are gpt2 (byte-level BPE), llama (SentencePiece) and bert "
+              "(WordPiece)",
+              name, vocabulary.model);
   const VocabularyReader reader(vocabulary, name);
+  if (vocabulary.model == "llama") return reader.by_scores();
   return vocabulary.model == "gpt2" ? reader.byte_level() : reader.word_piece();
 }
 
@@ -214,6 +259,9 @@ GgufVocabulary read_gguf_vocabulary(const ModelMetadata& metadata) {
   if (const auto types = metadata.find("tokenizer.ggml.token_type")) {
     for (const int64_t type : types->wholes(0, 1 << 8)) vocabulary.token_types.push_back(static_cast<int32_t>(type));
   }
+  if (const auto scores = metadata.find("tokenizer.ggml.scores")) {
+    for (const double score : scores->numbers()) vocabulary.scores.push_back(static_cast<float>(score));
+  }
   vocabulary.bos_id = id_in(metadata, "bos_token_id");
   vocabulary.eos_id = id_in(metadata, "eos_token_id");
   vocabulary.unknown_id = id_in(metadata, "unknown_token_id");
@@ -221,6 +269,7 @@ GgufVocabulary read_gguf_vocabulary(const ModelMetadata& metadata) {
   vocabulary.cls_id = id_in(metadata, "cls_token_id");
   vocabulary.adds_bos = flag_in(metadata, "add_bos_token");
   vocabulary.adds_eos = flag_in(metadata, "add_eos_token");
+  vocabulary.adds_space = flag_in(metadata, "add_space_prefix");
   return vocabulary;
 }
 

@@ -17,11 +17,12 @@ class ModelMetadata;
 
 // The values of the keys tokenizer.ggml.*, as they stand in the file.
 struct GgufVocabulary {
-  std::string model;                  // model: "gpt2" or "bert"
+  std::string model;                  // model: "gpt2", "llama" or "bert"
   std::optional<std::string> pre;     // pre: the name of the patterns that split the text
   std::vector<std::string> tokens;    // tokens
   std::vector<int32_t> token_types;   // token_type, or empty: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused
   std::vector<std::string> merges;    // merges
+  std::vector<float> scores;          // scores
   std::optional<int64_t> bos_id;      // bos_token_id
   std::optional<int64_t> eos_id;      // eos_token_id
   std::optional<int64_t> unknown_id;  // unknown_token_id
@@ -29,6 +30,7 @@ struct GgufVocabulary {
   std::optional<int64_t> cls_id;        // cls_token_id
   std::optional<bool> adds_bos;         // add_bos_token
   std::optional<bool> adds_eos;         // add_eos_token
+  std::optional<bool> adds_space;       // add_space_prefix
 };
 
 // The keys tokenizer.ggml.* of a file. UsageError, naming file and key, for missing ones and for other types.
@@ -51,6 +53,8 @@ std::span<const GgufSplitting> gguf_splittings();
 //   gpt2  byte-level BPE; `pre` is one of gpt-2, smollm, qwen2, deepseek-r1-qwen, llama3, llama-v3 and llama-bpe.
 //         qwen2 normalizes to form C, which the file does not say. BOS is added as adds_bos says, and by default with
 //         the names of Llama 3.
+//   llama byte pair encoding of characters by the scores of tokens, with byte fallback; a space is put before the text
+//         and BOS is added, unless adds_space and adds_bos say otherwise.
 //   bert  WordPiece of an uncased model, whose ids are framed by [CLS] and [SEP].
 // Control tokens are special and user-defined ones are added tokens that are not. Messages use `name` as the place.
 // UsageError for another model, a `pre` that is absent or another, and values that contradict each other.

@@ -5,6 +5,8 @@
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/mapped_file.h"
+#include "tutti/io/sentence_piece_tokenizer.h"
+#include "tutti/io/tokenizer_json.h"
 #include "tutti/io/word_piece_tokenizer.h"
 #include "tutti/runtime/json_document.h"
 
@@ -21,11 +23,18 @@ bool is_word_piece(std::string_view json, std::string_view name) {
   return type ? type->text() == "WordPiece" : model.find("max_input_chars_per_word").has_value();
 }
 
+bool has_byte_fallback(std::string_view json, std::string_view name) {
+  const JsonDocument document(json, {.name = std::string(name)});
+  return io::flag_of(document.top().at("model"), "byte_fallback");
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, std::string_view config, std::string_view name) {
   if (is_word_piece(json, name))
     return std::make_unique<WordPieceTokenizer>(io::parse_word_piece_json(json, config, name));
+  if (has_byte_fallback(json, name))
+    return std::make_unique<SentencePieceTokenizer>(io::parse_sentence_piece_json(json, config, name));
   return std::make_unique<BpeTokenizer>(io::parse_tokenizer_json(json, config, name));
 }
 

@@ -51,6 +51,20 @@ bool flag_of(const JsonValue& object, const char* key, bool when_absent) {
   return value ? value->boolean() : when_absent;
 }
 
+std::pair<std::string, std::string> merge_parts(const JsonValue& merge) {
+  if (merge.is_text()) {
+    const std::string_view text = merge.text();
+    const size_t space = text.find(' ');
+    if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
+      merge.fail("is {}, expected two tokens with one space between", merge.shown());
+    return {std::string(text.substr(0, space)), std::string(text.substr(space + 1))};
+  }
+  if (!merge.is_array() || merge.size() != 2) merge.fail("is {}, expected \"a b\" or [\"a\", \"b\"]", merge.shown());
+  auto part = merge.begin();
+  const std::string left = (*part).value.string();
+  return {left, (*++part).value.string()};
+}
+
 std::vector<AddedToken> read_added_tokens(const JsonValue& top, const VocabularyIds& vocabulary) {
   const auto tokens = top.find("added_tokens");
   if (!tokens) return {};

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tutti/io/added_tokens.h"
@@ -25,6 +26,9 @@ int32_t token_id_of(const JsonValue& value);
 // The "type" of a step such as the decoder; "none" when it is absent or null.
 std::string step_type(const std::optional<JsonValue>& step);
 bool flag_of(const JsonValue& object, const char* key, bool when_absent = false);
+
+// The two tokens of an entry of model.merges, "a b" or ["a", "b"].
+std::pair<std::string, std::string> merge_parts(const JsonValue& merge);
 
 // model.vocab, and the ids that are taken by it.
 struct VocabularyIds {

@@ -9,6 +9,7 @@
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/gguf_vocabulary.h"
 #include "tutti/io/model_file.h"
+#include "tutti/io/sentence_piece_tokenizer.h"
 #include "tutti/models/family.h"
 #include "tutti/models/published_writer.h"
 #include "tutti/models/weight_source.h"
@@ -179,9 +180,10 @@ std::optional<std::string> write_tokenizer_of_gguf(const ModelFile& file, const 
   if (!file.metadata().contains("tokenizer.ggml.tokens")) return "The folder has no tokenizer, as the source has none.";
   try {
     const auto tokenizer = tokenizer_of_gguf(read_gguf_vocabulary(file.metadata()), file.path());
-    const auto* bpe = dynamic_cast<const BpeTokenizer*>(tokenizer.get());
-    if (bpe == nullptr) return fmt::format("The folder has no tokenizer: {} is not written.", tokenizer->name());
-    bpe->save_with_markers(folder.string());
+    if (const auto* bpe = dynamic_cast<const BpeTokenizer*>(tokenizer.get())) bpe->save_with_markers(folder.string());
+    else if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get()))
+      pieces->save_with_markers(folder.string());
+    else return fmt::format("The folder has no tokenizer: {} is not written.", tokenizer->name());
     if (const auto chat = file.metadata().find("tokenizer.chat_template"))
       write_file_atomically((folder / "chat_template.jinja").string(), chat->text());
   } catch (const UsageError& error) {

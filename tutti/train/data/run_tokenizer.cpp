@@ -4,6 +4,7 @@
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/byte_tokenizer.h"
 #include "tutti/io/published_tokenizer.h"
+#include "tutti/io/sentence_piece_tokenizer.h"
 #include "tutti/io/tokenizer_difference.h"
 #include "tutti/io/tokenizer_source.h"
 #include "tutti/io/word_piece_tokenizer.h"
@@ -35,6 +36,8 @@ void save_run_tokenizer(const fs::path& run, const Tokenizer& tokenizer) {
   if (const auto* bpe = dynamic_cast<const BpeTokenizer*>(&tokenizer)) return bpe->save_with_markers(run.string());
   if (const auto* words = dynamic_cast<const WordPieceTokenizer*>(&tokenizer))
     return words->save_with_markers(run.string());
+  if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(&tokenizer))
+    return pieces->save_with_markers(run.string());
   for (const char* name : {kTokenizerFile, kMarkerFile}) fs::remove(run / name);
 }
 
