@@ -118,6 +118,7 @@ TEST(ChatTemplate, RefusesByNameWhatItDoesNotSupport) {
   EXPECT_EQ(refusal_of("{{ 'a' % 1 }}"), "chat:1: the operator % on a text is not supported");
   EXPECT_EQ(refusal_of("{{ strftime_now('%Q') }}"), "chat:1: strftime_now: the directive '%Q' is not supported");
   EXPECT_EQ(refusal_of("{% for x in [1] recursive %}{% endfor %}"), "chat:1: a recursive loop is not supported");
+  EXPECT_EQ(refusal_of("{% macro m() %}{{ kwargs }}{% endmacro %}"), "chat:1: 'kwargs' of a macro is not supported");
   EXPECT_EQ(refusal_of("{% for x in [1] %}{% macro m() %}{% endmacro %}{% endfor %}"),
             "chat:1: the macro 'm' inside a loop, macro or captured block is not supported");
 }

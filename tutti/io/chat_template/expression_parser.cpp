@@ -190,6 +190,8 @@ ExpressionPtr Parser::parse_primary() {
       if (text == "true" || text == "True") value->constant = true;
       else if (text == "false" || text == "False") value->constant = false;
       else if (text != "none" && text != "None") {
+        if (is_in_macro_ && (text == "varargs" || text == "kwargs" || text == "caller"))
+          fail("'{}' of a macro is not supported", text);
         value->kind = ExpressionKind::name;
         value->name = text;
       }

@@ -79,6 +79,30 @@ MarkedText capitalized(const MarkedText& text) {
                 [&](size_t i, uint32_t c) { return i == 0 ? upper_of(c) : lower_at(text.bytes(), starts, i, c); });
 }
 
+MarkedText titled(const MarkedText& text) {
+  const std::string_view bytes = text.bytes();
+  const std::vector<size_t> starts = character_starts(bytes);
+  const auto divides = [&](size_t i) {
+    const std::string_view character = bytes.substr(starts[i], starts[i + 1] - starts[i]);
+    return is_python_space(io::utf8_decode(character)) ||
+           std::string_view("-({[<").find(character) != std::string_view::npos;
+  };
+  // A word is lower case by itself, so that the last sigma of a word is another letter.
+  MarkedText made;
+  for (size_t i = 0; i + 1 < starts.size();) {
+    size_t end = i + 1;
+    if (divides(i)) {
+      made.append(text, starts[i], starts[end]);
+    } else {
+      while (end + 1 < starts.size() && !divides(end)) ++end;
+      made.append(upper(text.slice(starts[i], starts[i + 1])));
+      made.append(lower(text.slice(starts[i + 1], starts[end])));
+    }
+    i = end;
+  }
+  return made;
+}
+
 bool is_upper(std::string_view text) {
   const MarkedText marked(text);
   return upper(marked).bytes() == text && lower(marked).bytes() != text;

@@ -96,6 +96,7 @@ class Parser {
   int depth_ = 0;
   int loops_ = 0;           // that break and continue may leave
   bool is_nested_ = false;  // inside a loop, macro or captured block
+  bool is_in_macro_ = false;
   bool has_generation_ = false;
 };
 

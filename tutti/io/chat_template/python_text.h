@@ -39,6 +39,8 @@ std::optional<MarkedText> replaced(const MarkedText& text, std::string_view old,
 MarkedText upper(const MarkedText& text);
 MarkedText lower(const MarkedText& text);
 MarkedText capitalized(const MarkedText& text);
+// The filter title of Jinja2: the letter behind white space or one of -({[< is upper case, the others are lower case.
+MarkedText titled(const MarkedText& text);
 bool is_upper(std::string_view text);
 bool is_lower(std::string_view text);
 

@@ -212,6 +212,7 @@ Statement Parser::parse_macro() {
     if (!take_symbol(",")) break;
   }
   expect_symbol(")");
+  const Kept inside(is_in_macro_, true);
   macro.body = parse_capture("endmacro");
   return macro;
 }

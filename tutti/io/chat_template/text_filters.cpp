@@ -75,6 +75,23 @@ Value mark_safe(Interpreter& interpreter, const Value& self, const Arguments& ar
   return text;
 }
 
+Value escape_html(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+  Meter& meter = interpreter.meter();
+  arguments.bind<0>("escape", {}, meter);
+  MarkedText text = to_text(self, meter);
+  if (text.is_markup) return text;
+  text = html_escaped(text);
+  meter.text(text.size());
+  text.is_markup = true;
+  return text;
+}
+
+Value title(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+  Meter& meter = interpreter.meter();
+  arguments.bind<0>("title", {}, meter);
+  return titled(to_text(self, meter));
+}
+
 Value use_default(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const auto [value, boolean] = arguments.bind<2>("default", {"default_value", "boolean"}, interpreter.meter());
   const bool is_used = self.is_undefined() || (boolean && boolean->is_true() && !self.is_true());
@@ -165,11 +182,14 @@ Builtin find_text_filter(std::string_view name) {
   static constexpr std::pair<std::string_view, Builtin> kFilters[] = {{"upper", change_case<upper>},
                                                                       {"lower", change_case<lower>},
                                                                       {"capitalize", change_case<capitalized>},
+                                                                      {"title", title},
                                                                       {"trim", trim},
                                                                       {"replace", replace_text},
                                                                       {"indent", indent},
                                                                       {"string", to_string},
                                                                       {"safe", mark_safe},
+                                                                      {"e", escape_html},
+                                                                      {"escape", escape_html},
                                                                       {"default", use_default},
                                                                       {"d", use_default},
                                                                       {"length", length},
