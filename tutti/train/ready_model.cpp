@@ -3,6 +3,7 @@
 #include "tutti/core/error.h"
 #include "tutti/io/model_file.h"
 #include "tutti/io/tokenizer_source.h"
+#include "tutti/models/generation_defaults.h"
 #include "tutti/models/published_model.h"
 
 namespace tutti::train {
@@ -25,6 +26,7 @@ ReadyModel open_published(const fs::path& path, int64_t positions, DType compute
   TUTTI_CHECK(ready.tokenizer->vocab_size() <= published.config().vocab,
               "{}: the tokenizer has {} tokens, and the model {}", path.string(), ready.tokenizer->vocab_size(),
               published.config().vocab);
+  ready.ends = models::generation_defaults(published.file(), *ready.tokenizer).eos_token_ids;
   ready.model->to(compute);
   published.load(*ready.model, {.freeze = true});
   ready.model->eval();

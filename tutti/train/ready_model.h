@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/decoder.h"
@@ -13,6 +14,7 @@ namespace tutti::train {
 struct ReadyModel {
   std::unique_ptr<models::Decoder> model;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::vector<int32_t> ends;  // the ids that end its texts (models/generation_defaults.h)
 };
 
 // Opens a folder of Hugging Face's or a GGUF file (models/published_model.h) for texts of up to `positions` tokens. The
