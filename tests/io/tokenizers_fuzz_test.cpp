@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/io/support/sample_text.h"
+#include "tests/support/fuzz_rounds.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/io/bert_normalizer.h"
@@ -15,6 +16,7 @@
 namespace tutti {
 namespace {
 
+using testing::FuzzRounds;
 using testing::mutated;
 
 constexpr uint32_t kSeed = 20261128;
@@ -38,22 +40,23 @@ bool loads(const Load& load, std::string_view text) {
 }
 
 TEST(TokenizersFuzz, PublishedFilesLoadOrRaise) {
+  std::vector<std::string> files;
+  for (const char* name : {"smollm2", "llama3", "flags", "prefix_space", "bert", "llama2", "metaspace", "gemma"})
+    files.push_back(testing::read_whole_file(TUTTI_SOURCE_DIR "/tests/io/tokenizers/" + std::string(name) + ".json"));
   std::mt19937 random(kSeed);
-  int refused = 0;
-  for (const char* name : {"smollm2", "llama3", "flags", "prefix_space", "bert", "llama2", "metaspace", "gemma"}) {
-    const std::string whole =
-        testing::read_whole_file(TUTTI_SOURCE_DIR "/tests/io/tokenizers/" + std::string(name) + ".json");
+  int64_t refused = 0;
+  FuzzRounds rounds(1500);
+  while (rounds.go_on()) {
+    const std::string& whole = files[static_cast<size_t>(rounds.index()) % files.size()];
     // Damage to the steps at the beginning, then to the rest.
     const size_t head = whole.find("\"vocab\"");
     ASSERT_NE(head, std::string::npos);
-    for (int i = 0; i < 300; ++i) {
-      const std::string damaged =
-          i % 3 == 0 ? mutated(whole, random) : mutated(whole.substr(0, head), random) + whole.substr(head);
-      const std::string text = testing::random_bytes(random, 20) + "caf\u00e9  <left> solo [SEP]<|im_start|>1";
-      refused += !loads([&] { return parse_tokenizer(damaged, "", "damaged.json"); }, text);
-    }
+    const std::string damaged =
+        rounds.index() % 3 == 0 ? mutated(whole, random) : mutated(whole.substr(0, head), random) + whole.substr(head);
+    const std::string text = testing::random_bytes(random, 20) + "caf\u00e9  <left> solo [SEP]<|im_start|>1";
+    refused += !loads([&] { return parse_tokenizer(damaged, "", "damaged.json"); }, text);
   }
-  EXPECT_GT(refused, 300);
+  EXPECT_GT(refused, rounds.made() / 5);
 }
 
 TEST(TokenizersFuzz, GgufVocabulariesLoadOrRaise) {
@@ -65,8 +68,10 @@ TEST(TokenizersFuzz, GgufVocabulariesLoadOrRaise) {
   whole.token_types[258] = 3;
   whole.merges = {"t h", "th e"};
   std::mt19937 random(kSeed);
-  int refused = 0;
-  for (int i = 0; i < 2000; ++i) {
+  int64_t refused = 0;
+  FuzzRounds rounds(2000);
+  while (rounds.go_on()) {
+    const int64_t i = rounds.index();
     GgufVocabulary damaged = whole;
     if (i % 4 == 0) damaged.model = "bert", damaged.unknown_id = 257, damaged.cls_id = damaged.separator_id = 258;
     if (i % 4 == 1) {
@@ -83,8 +88,8 @@ TEST(TokenizersFuzz, GgufVocabulariesLoadOrRaise) {
     refused +=
         !loads([&] { return tokenizer_of_gguf(damaged, "damaged"); }, testing::random_bytes(random, 40) + "the<s>");
   }
-  EXPECT_GT(refused, 500);
-  EXPECT_LT(refused, 2000);
+  EXPECT_GT(refused, rounds.made() / 4);
+  EXPECT_LT(refused, rounds.made());
 }
 
 TEST(TokenizersFuzz, NormalizersMakeUtf8OfAnyBytes) {
