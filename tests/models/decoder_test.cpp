@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "tests/support/low_rank_operand.h"
 #include "tests/support/message_of.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/ops.h"
@@ -205,6 +206,47 @@ TEST_P(Qwen3Blocks, ComputeInBf16WithF32Gradients) {
   const Tensor losses = cross_entropy(model.forward(batch_of(some_tokens(12), 1)), Tensor::of(some_tokens(12)));
   backward(losses, full_like(losses, 0.1));
   for (const auto& p : model.named_parameters()) EXPECT_EQ(p.parameter.grad().dtype(), DType::f32) << p.name;
+}
+
+// Another kind of operand in every linear layer, the head included: no line of the decoder knows it.
+TEST(Decoder, RunsWithLowRankOperands) {
+  DecoderSizes sizes = tiny();
+  sizes.tied_embeddings = false;
+  const TokenBatch batch = batch_of(some_tokens(12), 2);
+  const Tensor labels = Tensor::of(some_tokens(12));
+  const auto run = [&](const nn::Init& b, bool is_low_rank, bool is_merged) {
+    seed_all(4);
+    Decoder model(qwen3(sizes), 16);
+    std::vector<std::pair<nn::Linear*, std::shared_ptr<const nn::LowRankOperand>>> replaced;
+    for (const nn::NamedModule& m : model.named_modules()) {
+      auto* layer = dynamic_cast<nn::Linear*>(m.module);
+      if (layer != nullptr && is_low_rank) replaced.emplace_back(layer, nn::make_low_rank(*layer, 3, b));
+    }
+    nn::initialize(model);
+    if (is_merged) {
+      for (auto& [layer, operand] : replaced) {
+        layer->weight.assign(detach(operand->merged()));
+        layer->set_operand(std::make_shared<nn::DenseOperand>(layer->weight));
+      }
+    }
+    std::vector<Tensor> results{model.forward(batch)};
+    for (const int64_t most : {0, 4096}) results.push_back(model.losses(batch, labels, {.loss_max_bytes = most}));
+    backward(sum(results.back()));
+    if (is_low_rank && !is_merged) {
+      EXPECT_EQ(replaced.size(), 15U);
+      for (const nn::NamedParameter& p : model.named_parameters()) EXPECT_TRUE(p.parameter.grad().defined()) << p.name;
+    }
+    return results;
+  };
+  const std::vector<Tensor> dense = run(nn::Init::zeros(), false, false), zero = run(nn::Init::zeros(), true, false),
+                            low_rank = run(nn::Init::normal(0.1), true, false),
+                            merged = run(nn::Init::normal(0.1), true, true);
+  EXPECT_EQ(values(zero[0]), values(dense[0])) << "a term of zeros adds nothing";
+  for (size_t i = 0; i < dense.size(); ++i) {
+    EXPECT_NE(values(low_rank[i]), values(dense[i]));
+    const std::vector<float> got = values(low_rank[i]), expected = values(merged[i]);
+    for (size_t k = 0; k < got.size(); ++k) ASSERT_NEAR(got[k], expected[k], 1e-4);
+  }
 }
 
 }  // namespace

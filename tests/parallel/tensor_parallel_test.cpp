@@ -3,6 +3,7 @@
 #include "tutti/parallel/tensor_parallel.h"
 
 #include "tests/parallel/support/parallel_block.h"
+#include "tests/support/low_rank_operand.h"
 #include "tests/support/message_of.h"
 #include "tutti/dist/comm_counter.h"
 #include "tutti/ops/engine/facets.h"
@@ -259,6 +260,10 @@ TEST(TensorParallel, WrongPlansChangeNothing) {
     EXPECT_NE(degree.find("The largest legal degree of the whole plan is 1"), std::string::npos) << degree;
     const std::string twice = says({{"embed", RowwiseParallel{}}, {"emb*", ColwiseParallel{}}});
     EXPECT_NE(twice.find("places one parameter as S(0) in 'embed' and as S(1) in 'embed'"), std::string::npos) << twice;
+    nn::make_low_rank(*model.mlp->gate, 2);
+    const std::string kind = says({{"mlp.gate", ColwiseParallel{}}});
+    EXPECT_NE(kind.find("the weight of 'mlp.gate' is low-rank; ColwiseParallel divides dense ones"), std::string::npos)
+        << kind;
     EXPECT_FALSE(model.embed->weight.is_materialized());
     const dist::Mesh flat = dist::init_device_mesh("cpu", {2, 1});
     EXPECT_NE(message_of([&] { parallelize_module(model, flat, ParallelPlan{}); }).find("has 2 dims; expected one"),

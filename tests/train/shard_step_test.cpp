@@ -172,7 +172,7 @@ std::string text_of(const std::string& where) {
 bool calls(const std::string& text, const std::string& op) {
   const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
   if (op.starts_with("deliver_")) return has("backward(");
-  if (op.starts_with("matmul")) return has("matmul(") || has("_proj(") || has("multi_linear(");
+  if (op.starts_with("matmul")) return has("matmul(") || has("_proj(") || has("multi_linear(") || has("product(");
   if (op == "rms_norm") return has("norm(");
   if (op == "embedding") return has("embed_tokens(");
   for (const char* word : {"rope", "sdpa"}) {

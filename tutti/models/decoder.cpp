@@ -8,12 +8,11 @@
 #include "tutti/models/decoder_block.h"
 #include "tutti/nn/containers.h"
 #include "tutti/nn/embedding.h"
+#include "tutti/nn/linear_operand.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/gather.h"
 #include "tutti/ops/linear_cross_entropy.h"
-#include "tutti/ops/matmul.h"
-#include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/unary.h"
 #include "tutti/runtime/trace/trace_context.h"
@@ -107,12 +106,15 @@ struct Decoder::Stack final : nn::Module {
 Decoder::Decoder(const DecoderConfig& config, const ModelOptions& options) : config_(config) {
   validate(config);
   stack_ = std::make_unique<nn::Child<Stack>>(this, "model", config, options);
-  if (!config.tied_embeddings)
+  if (config.tied_embeddings) {
+    const nn::Parameter& table = (*stack_)->embed_tokens->weight;
+    tied_head_ = std::make_unique<nn::DenseOperand>(table);
+    register_alias("lm_head.weight", table);  // published files often hold it once more
+  } else {
     lm_head_ = std::make_unique<nn::Child<nn::Linear>>(
         this, "lm_head", config.dim, config.vocab,
         nn::LinearOptions{.bias = false, .init = nn::Init::normal(config.init_std)});
-  head_VD_ = config.tied_embeddings ? (*stack_)->embed_tokens->weight : (*lm_head_)->weight;
-  if (config.tied_embeddings) register_alias("lm_head.weight", head_VD_);  // published files often hold it once more
+  }
   ignore_on_load(".rotary_emb.inv_freq");  // older files hold the frequencies of the angles
 }
 
@@ -145,21 +147,24 @@ Tensor Decoder::head_losses(const Tensor& x_TD, const Tensor& labels, const Forw
 
 Tensor Decoder::logits_of(const Tensor& x_TD) const {
   const ModuleScope module("lm_head");
-  const Tensor logits_TV = matmul(x_TD, transpose(head_VD_, 0, 1), {.out_dtype = DType::f32});
+  const Tensor logits_TV = head().product(x_TD, DType::f32);
   const double cap = config_.logits_cap;
   return cap == 0 ? logits_TV : mul(tanh(truediv(logits_TV, cap)), cap);
 }
 
 Tensor Decoder::losses_of(const Tensor& x_TD, const Tensor& labels, const ForwardOptions& options) const {
-  if (options.loss_max_bytes == 0) {
-    const Tensor logits = logits_of(x_TD);
+  if (options.loss_max_bytes != 0) {
     const ModuleScope module("loss");
-    return cross_entropy(logits, labels);
+    const Tensor head_VD = head().matrix();
+    if (head_VD.defined())
+      return linear_cross_entropy(x_TD, head_VD, labels,
+                                  {.reduction = LossReduction::none,
+                                   .softcap = config_.logits_cap,
+                                   .max_bytes = options.loss_max_bytes});
   }
+  const Tensor logits = logits_of(x_TD);
   const ModuleScope module("loss");
-  return linear_cross_entropy(
-      x_TD, head_VD_, labels,
-      {.reduction = LossReduction::none, .softcap = config_.logits_cap, .max_bytes = options.loss_max_bytes});
+  return cross_entropy(logits, labels);
 }
 
 }  // namespace tutti::models

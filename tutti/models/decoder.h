@@ -46,13 +46,14 @@ class Decoder final : public LanguageModel {
 
  private:
   struct Stack;
+  const nn::LinearOperand& head() const { return lm_head_ ? (*lm_head_)->operand() : *tied_head_; }
   Tensor logits_of(const Tensor& normed_TD) const;
   Tensor losses_of(const Tensor& normed_TD, const Tensor& labels, const ForwardOptions& options) const;
 
   DecoderConfig config_;
   std::unique_ptr<nn::Child<Stack>> stack_;         // "model"
   std::unique_ptr<nn::Child<nn::Linear>> lm_head_;  // null: the head is the embedding
-  nn::Parameter head_VD_;
+  std::unique_ptr<const nn::LinearOperand> tied_head_;
 };
 
 }  // namespace tutti::models

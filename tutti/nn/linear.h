@@ -1,9 +1,13 @@
 // Linear: an affine map of the last dim.
 #pragma once
 
+#include <memory>
+
 #include "tutti/nn/module.h"
 
 namespace tutti::nn {
+
+class LinearOperand;
 
 struct LinearOptions {
   bool bias = true;
@@ -18,7 +22,17 @@ class Linear : public Module {
   Linear(int64_t in_features, int64_t out_features, const LinearOptions& options = {});
   Tensor forward(const Tensor& x) const;
 
+  // W, which is `weight` as it is unless it has been replaced.
+  const LinearOperand& operand() const { return *operand_; }
+  // From now on `operand` takes the place of `weight`, which remains a parameter of the layer. Parameters of the
+  // operand that are not parameters of the layer yet become so under their names. UsageError for null, and for other
+  // sizes.
+  void set_operand(std::shared_ptr<const LinearOperand> operand);
+
   Parameter weight, bias;  // bias is undefined without LinearOptions::bias
+
+ private:
+  std::shared_ptr<const LinearOperand> operand_;
 };
 
 }  // namespace tutti::nn

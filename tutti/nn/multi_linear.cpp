@@ -6,6 +6,7 @@
 
 #include "tutti/autograd/function.h"
 #include "tutti/core/error.h"
+#include "tutti/nn/linear_operand.h"
 #include "tutti/nn/module_call.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/matmul.h"
@@ -76,17 +77,28 @@ Tensor input_of(const Linear& layer, const Tensor& x) {
   return input[0];
 }
 
+// The products with all operands that are one matrix, in one function; the places of the others are left undefined.
 std::vector<Tensor> apply_together(const Tensor& x, std::span<const Linear* const> layers) {
   std::vector<Tensor> inputs{x};
   std::vector<std::string> names;
-  for (const Linear* layer : layers) inputs.push_back(layer->weight), names.push_back(layer->call_name());
+  std::vector<size_t> places;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    Tensor matrix = layers[i]->operand().matrix();
+    if (!matrix.defined()) continue;
+    inputs.push_back(std::move(matrix)), names.push_back(layers[i]->call_name()), places.push_back(i);
+  }
+  if (places.empty()) return std::vector<Tensor>(layers.size());
   const autograd::Function function(
       "multi_linear",
       [names](autograd::FunctionContext& context, std::span<const Tensor> in) { return products(context, in, names); },
       [names](const autograd::FunctionContext& context, std::span<const Tensor> grads) {
         return gradients(context, grads, names);
       });
-  return function.apply(inputs);
+  std::vector<Tensor> products = function.apply(inputs);
+  if (places.size() == layers.size()) return products;
+  std::vector<Tensor> results(layers.size());
+  for (size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(products[i]);
+  return results;
 }
 
 }  // namespace
@@ -103,13 +115,14 @@ std::vector<Tensor> multi_linear(const Tensor& x, std::span<const Linear* const>
                 "input is one sum over all layers; prepare the input once, "
                 "before the call (PrepareModuleInput of the module around), or call the layers one by one",
                 layers[0]->call_name(), layers[i]->call_name(), describe(input), describe(given));
-    TUTTI_CHECK(input.ndim() >= 1 && input.size(-1) == layers[i]->weight.sizes()[1],
+    TUTTI_CHECK(input.ndim() >= 1 && input.size(-1) == layers[i]->operand().in_features(),
                 "multi_linear: x is {}, the weight of layer {} has sizes {}; expected [out, in] with in == {}",
                 describe(input), i, layers[i]->weight.sizes(), input.ndim() ? input.size(-1) : SymInt(0));
   }
   std::vector<Tensor> results = apply_together(input, layers);
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerScope scope(layers[i]->call_name());
+    if (!results[i].defined()) results[i] = layers[i]->operand().product(input);
     if (layers[i]->bias.defined()) results[i] = add(results[i], layers[i]->bias);
     if (const ForwardHooks* hooks = layers[i]->forward_hooks_if_any())
       results[i] = hooks->run_after(*layers[i], std::move(results[i]));

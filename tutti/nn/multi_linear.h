@@ -5,7 +5,8 @@
 // The results and the gradients of the weights are those of gate_proj(x) and up_proj(x). The gradient of x is one
 // contraction over the output features of all layers (matmul_sum), where that of separate calls is a sum of rounded
 // products: it is cheaper, more exact, and under tensor parallelism one partial sum travels instead of one per layer.
-// Its bits differ from those of separate calls, so a model uses either the one or the other everywhere.
+// Its bits differ from those of separate calls, so a model uses either the one or the other everywhere. Layers whose
+// operand is no single matrix (LinearOperand::matrix) multiply on their own, and their gradients of x are added.
 #pragma once
 
 #include <array>

@@ -11,6 +11,7 @@
 #include "tutti/core/tree_cut.h"
 #include "tutti/nn/embedding.h"
 #include "tutti/nn/linear.h"
+#include "tutti/nn/linear_operand.h"
 #include "tutti/nn/module_call.h"
 #include "tutti/parallel/loss_parallel.h"
 #include "tutti/runtime/allocator.h"
@@ -68,6 +69,9 @@ Division division_of(const Styled& s) {
              rowwise = std::holds_alternative<RowwiseParallel>(*s.style);
   if (!colwise && !rowwise) return {};
   if (auto* linear = dynamic_cast<nn::Linear*>(s.module)) {
+    TUTTI_CHECK(dynamic_cast<const nn::DenseOperand*>(&linear->operand()) != nullptr,
+                "parallelize_module: the weight of '{}' is {}; {} divides dense ones", s.name, linear->operand().kind(),
+                name_of(*s.style));
     Division d;
     d.parameters.push_back({linear->weight, dist::shard(colwise ? 0 : 1)});
     if (linear->bias.defined()) d.parameters.push_back({linear->bias, colwise ? dist::shard(0) : dist::replicate()});
