@@ -1,10 +1,13 @@
 #include "tutti/io/mapped_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <vector>
 
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
@@ -34,6 +37,38 @@ TEST(MappedFile, KeepsTheOldContentsWhenTheFileIsReplaced) {
   folder.write("newer", "new contents");
   std::filesystem::rename(folder / "newer", folder / "file");
   EXPECT_EQ(file.text(), "old");
+}
+
+// Pages of the process in [begin, begin + nbytes).
+int64_t resident_pages(const std::byte* begin, size_t nbytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<uint64_t> entries(nbytes / page);
+  const int pages = open("/proc/self/pagemap", O_RDONLY);
+  const auto at = static_cast<off_t>(reinterpret_cast<uintptr_t>(begin) / page * sizeof(uint64_t));
+  const ssize_t got = pread(pages, entries.data(), entries.size() * sizeof(uint64_t), at);
+  close(pages);
+  if (got != static_cast<ssize_t>(entries.size() * sizeof(uint64_t))) return -1;
+  return std::count_if(entries.begin(), entries.end(), [](uint64_t entry) { return (entry >> 63) != 0; });
+}
+
+TEST(MappedFile, ForgetsPagesThatAreReadAgain) {
+  TemporaryFolder folder;
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const MappedFile file(folder.write("file", std::string(8 * page, 'x')));
+  const auto sum = [&] {
+    int64_t total = 0;
+    for (const std::byte b : file.bytes()) total += std::to_integer<int64_t>(b);
+    return total;
+  };
+  const int64_t expected = sum();
+  if (resident_pages(file.bytes().data(), 8 * page) < 0) GTEST_SKIP() << "left out: /proc/self/pagemap cannot be read";
+  ASSERT_EQ(resident_pages(file.bytes().data(), 8 * page), 8);
+  forget_pages(file.bytes().subspan(1, 4 * page));  // three whole pages
+  EXPECT_EQ(resident_pages(file.bytes().data(), 8 * page), 5);
+  EXPECT_EQ(sum(), expected);
+  for (const size_t nbytes : {size_t{0}, size_t{1}, page - 1}) forget_pages(file.bytes().subspan(1, nbytes));
+  forget_pages({});
+  EXPECT_EQ(resident_pages(file.bytes().data(), 8 * page), 8) << "no whole page lies in so few bytes";
 }
 
 TEST(MappedFile, NamesAMissingFile) {

@@ -41,6 +41,7 @@ Tensor GgufFile::tensor(std::string_view name) const {
               name_of(entry.format));
   const Tensor values = Tensor::empty(entry.shape, DType::f32);
   decode_blocks(entry.format, bytes(name), {values.data<float>(), static_cast<size_t>(values.numel())});
+  forget_pages(bytes(name));
   return values;
 }
 

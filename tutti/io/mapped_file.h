@@ -35,4 +35,8 @@ class MappedFile {
   size_t nbytes_ = 0;
 };
 
+// For bytes of a mapped file that are not read again soon: the pages that lie wholly in them no longer count as memory
+// of the process. They are read from the file again when they are needed.
+void forget_pages(std::span<const std::byte> bytes);
+
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/core/error.h"
+#include "tutti/io/mapped_file.h"
 #include "tutti/io/rotary_rows.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
@@ -117,6 +118,7 @@ class DecoderTensors final : public ModelFileReader {
     const size_t nbytes = static_cast<size_t>(rows.extent(0) * row_nbytes);
     io::rotary_rows_to_half_layout({static_cast<const std::byte*>(rows.raw_data()), nbytes},
                                    {static_cast<std::byte*>(turned.raw_data()), nbytes}, source.heads, row_nbytes);
+    forget_pages(gguf_.entry(source.name_in_file).bytes);
     return turned;
   }
 

@@ -1,6 +1,7 @@
 #include "tutti/train/ready_model.h"
 
 #include "tutti/core/error.h"
+#include "tutti/io/mapped_file.h"
 #include "tutti/io/model_file.h"
 #include "tutti/io/tokenizer_source.h"
 #include "tutti/models/generation_defaults.h"
@@ -17,6 +18,16 @@ std::unique_ptr<Tokenizer> tokenizer_of(const ModelFile& file, const fs::path& p
   return open_tokenizer((is_inside ? path : fs::absolute(path).parent_path()).string(), {}, "");
 }
 
+// Weights that are computed with in another dtype than the file's are converted one after another, so that the process
+// never holds more than one of them twice.
+void convert_weights(const models::Decoder& model, const ModelFile& file) {
+  for (const nn::NamedParameter& p : model.named_parameters()) {
+    if (!file.contains(p.name) || p.parameter.dtype() == p.parameter.use_dtype()) continue;
+    p.parameter.use();
+    forget_pages(file.entry(p.name).bytes);
+  }
+}
+
 }  // namespace
 
 ReadyModel open_published(const fs::path& path, int64_t positions, DType compute) {
@@ -29,6 +40,7 @@ ReadyModel open_published(const fs::path& path, int64_t positions, DType compute
   ready.ends = models::generation_defaults(published.file(), *ready.tokenizer).eos_token_ids;
   ready.model->to(compute);
   published.load(*ready.model, {.freeze = true});
+  convert_weights(*ready.model, published.file());
   ready.model->eval();
   return ready;
 }
