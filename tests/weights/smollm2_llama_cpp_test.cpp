@@ -1,0 +1,65 @@
+// Files that are written of SmolLM2-135M-Instruct continue texts as llama.cpp does with them
+// (tests/weights/expected/make_llama_cpp_tokens.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/support/temporary_folder.h"
+#include "tests/weights/support/published_models.h"
+#include "tutti/autograd/tape.h"
+#include "tutti/io/safetensors.h"
+#include "tutti/models/published_gguf.h"
+#include "tutti/train/ready_model.h"
+
+namespace tutti::train {
+namespace {
+
+constexpr const char* kModel = "smollm2-135m-instruct";
+const std::string kFile = tutti::testing::published_file(kModel, "SmolLM2-135M-Instruct.Q4_1.gguf");
+
+std::vector<int32_t> ids_in(const SafetensorsFile& file, const std::string& name) {
+  const Tensor t = file.tensor(name);
+  return {t.data<int32_t>(), t.data<int32_t>() + t.numel()};
+}
+
+// The first of the tokens that the model would not take after those before it; their number when it takes all. One
+// forward says what each step takes.
+size_t first_difference(const models::Decoder& model, std::vector<int32_t> tokens, size_t prompt) {
+  std::vector<int32_t> positions(tokens.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  const NoGradScope no_grad;
+  const Tensor logits =
+      model.forward({Tensor::of(tokens), Tensor::of(positions), Tensor::of(std::vector<int32_t>(tokens.size(), 0)), 1});
+  const int64_t vocab = logits.extent(1);
+  for (size_t t = prompt; t < tokens.size(); ++t) {
+    const float* row = logits.data<float>() + static_cast<int64_t>(t - 1) * vocab;
+    if (std::max_element(row, row + vocab) - row != tokens[t]) return t - prompt;
+  }
+  return tokens.size() - prompt;
+}
+
+class SmolLm2InLlamaCpp : public ::testing::TestWithParam<BlockFormat> {};
+
+// llama.cpp's best two logits are nowhere less than 0.0003 apart, and f32 rounding changes a logit by some 0.00003.
+TEST_P(SmolLm2InLlamaCpp, TakesTheSameTokens) {
+  TUTTI_NEEDS_PUBLISHED(kFile, kModel);
+  const tutti::testing::TemporaryFolder folder;
+  const std::string type = GetParam() == BlockFormat::f32 ? "f32" : GetParam() == BlockFormat::f16 ? "f16" : "q8_0";
+  write_published_gguf(models::PublishedModel(kFile), folder / "model.gguf", {.type = GetParam()});
+  const ReadyModel ready = open_published(folder / "model.gguf", 256);
+  const SafetensorsFile expected(TUTTI_SOURCE_DIR "/tests/weights/expected/smollm2_llama_cpp.safetensors");
+  size_t prompts = 0;
+  for (; expected.contains(fmt::format("{}.prompt.{}", type, prompts)); ++prompts) {
+    std::vector<int32_t> tokens = ids_in(expected, fmt::format("{}.prompt.{}", type, prompts));
+    const size_t prompt = tokens.size();
+    const std::vector<int32_t> taken = ids_in(expected, fmt::format("{}.greedy.{}", type, prompts));
+    tokens.insert(tokens.end(), taken.begin(), taken.end());
+    EXPECT_EQ(first_difference(*ready.model, std::move(tokens), prompt), 100U) << "prompt " << prompts;
+  }
+  EXPECT_EQ(prompts, 20U);
+}
+INSTANTIATE_TEST_SUITE_P(, SmolLm2InLlamaCpp, ::testing::Values(BlockFormat::f32, BlockFormat::f16, BlockFormat::q8_0));
+
+}  // namespace
+}  // namespace tutti::train
