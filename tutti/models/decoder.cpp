@@ -157,10 +157,9 @@ Tensor Decoder::losses_of(const Tensor& x_TD, const Tensor& labels, const Forwar
     const ModuleScope module("loss");
     const Tensor head_VD = head().matrix();
     if (head_VD.defined())
-      return linear_cross_entropy(x_TD, head_VD, labels,
-                                  {.reduction = LossReduction::none,
-                                   .softcap = config_.logits_cap,
-                                   .max_bytes = options.loss_max_bytes});
+      return linear_cross_entropy(
+          x_TD, head_VD, labels,
+          {.reduction = LossReduction::none, .softcap = config_.logits_cap, .max_bytes = options.loss_max_bytes});
   }
   const Tensor logits = logits_of(x_TD);
   const ModuleScope module("loss");

@@ -100,7 +100,7 @@ TextModel open_published_text(const std::filesystem::path& path, const TextModel
                    .repetition_penalty = defaults.repetition_penalty.value_or(1)};
   if (defaults.do_sample == false) text.sampling.temperature = 0;
   text.max_tokens = defaults.max_new_tokens.value_or(text.max_tokens);
-  text.ends = defaults.eos_token_ids;
+  text.ends = std::move(ready.ends);
   text.suppressed = defaults.suppress_tokens;
   text.stops = defaults.stop_strings;
   return text;

@@ -1,0 +1,95 @@
+// Conversations and the server by command line, with a published model of random weights.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <csignal>
+#include <thread>
+
+#include "tests/cli/support/published.h"
+#include "tests/cli/support/tiny_run.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr const char* kTemplate =
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% "
+    "endif %}";
+
+struct Chats : testing::Test {
+  Chats() {
+    write_tiny_run(work);
+    write_published_decoder(work);
+  }
+  // Starts the server and waits for the line that names its address; its port.
+  int serve(const std::string& flags, int* pid) const {
+    *pid = work.start("serve published --port 0 " + flags + " > served.txt 2> errors.txt");
+    for (int tries = 0; tries < 1200; ++tries) {
+      const std::string line = std::filesystem::exists(work.folder() / "served.txt") ? work.read("served.txt") : "";
+      if (const size_t colon = line.rfind(':'); line.ends_with("\n")) return std::stoi(line.substr(colon + 1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    ADD_FAILURE() << "the server has not begun: " << work.read("errors.txt");
+    return 0;
+  }
+  const Workplace work;
+};
+
+TEST_F(Chats, AnswerLineByLine) {
+  const Output none = work.tutti("chat published < /dev/null");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_NE(none.err.find("the model brings no chat template"), std::string::npos) << none.err;
+  work.write("published/chat_template.jinja", kTemplate);
+  work.write("lines.txt",
+             "the old river\n\n/reset\nthe old river\n/what\n/system be kind\nthe old river\n/exit\nnever\n");
+  const Output talk = work.tutti("chat published --max-tokens 5 --temperature 0 < lines.txt");
+  EXPECT_EQ(talk.status, 0) << talk.err;
+  EXPECT_NE(talk.err.find("the answer ends at 5 tokens"), std::string::npos) << talk.err;
+  EXPECT_NE(talk.err.find("/reset forgets the conversation"), std::string::npos) << talk.err;
+  // A conversation that begins anew gives the same answer, and the one behind a system message may be another.
+  work.write("once.txt", "the old river\n");
+  const Output once = work.tutti("chat published --max-tokens 5 --temperature 0 < once.txt");
+  EXPECT_TRUE(talk.out.starts_with(once.out + once.out)) << talk.out;
+  work.write("long.txt", std::string(3000, 'a') + "\nthe old river\n");
+  const Output longer = work.tutti("chat published --context 60 --max-tokens 5 --temperature 0 < long.txt");
+  EXPECT_EQ(longer.status, 0) << longer.err;
+  EXPECT_NE(longer.err.find("the context holds 60"), std::string::npos) << longer.err;
+  EXPECT_EQ(longer.out, once.out);
+}
+
+TEST_F(Chats, ServeAnswersAndDrains) {
+  work.write("published/chat_template.jinja", kTemplate);
+  int pid = 0;
+  const int port = serve("--temperature 0", &pid);
+  httplib::Client client("127.0.0.1", port);
+  client.set_read_timeout(60);
+  const auto completion = client.Post(
+      "/v1/completions", R"({"prompt": "the old river", "max_tokens": 5, "echo": true})", "application/json");
+  ASSERT_TRUE(completion);
+  EXPECT_EQ(completion->status, 200);
+  const std::string text = work.tutti("generate published 'the old river' --temperature 0 --max-tokens 5").out;
+  EXPECT_NE(completion->body.find("the old river"), std::string::npos) << completion->body;
+  const auto chat = client.Post("/v1/chat/completions",
+                                R"({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "stream": true})",
+                                "application/json");
+  ASSERT_TRUE(chat);
+  EXPECT_NE(chat->body.find("data: [DONE]"), std::string::npos) << chat->body;
+  const auto wrong = client.Post("/v1/completions", R"({"prompt": 5})", "application/json");
+  ASSERT_TRUE(wrong);
+  EXPECT_EQ(wrong->status, 400);
+  const auto metrics = client.Get("/metrics");
+  ASSERT_TRUE(metrics);
+  EXPECT_NE(metrics->body.find("tutti_generated_tokens_total 9"), std::string::npos) << metrics->body;
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Workplace::wait(pid), 0) << work.read("errors.txt");
+}
+
+TEST_F(Chats, ServeRefusesWhatWouldBeOpenToAll) {
+  const Output open = work.tutti("serve published --host 0.0.0.0 --port 0");
+  EXPECT_EQ(open.status, 2);
+  EXPECT_NE(open.err.find("key"), std::string::npos) << open.err;
+  EXPECT_EQ(work.tutti("serve nowhere").status, 2);
+}
+
+}  // namespace
+}  // namespace tutti::test
