@@ -10,6 +10,7 @@
 #include "tutti/io/bpe_model.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/gguf_vocabulary.h"
+#include "tutti/io/sentence_piece_tokenizer.h"
 
 namespace tutti::models {
 namespace {
@@ -145,6 +146,63 @@ TEST(GgufVocabulary, IsMissingWithTheReason) {
     EXPECT_EQ(written.metadata.size(), 1u);
     EXPECT_EQ(written.metadata.at("tokenizer.ggml.model").text(), "none");
   }
+}
+
+// Characters, a byte, and what they make by scores, with the ids that a GGUF file of them has.
+SentencePieceModel pieces() {
+  SentencePieceModel model;
+  const std::vector<std::string> tokens{"<unk>", "<s>", "</s>", "<0xC3>", "\u2581", "a", "b", "c", "ab", "bc", "abc"};
+  for (const std::string& token : tokens) model.vocab.emplace_back(token);
+  model.bytes.ids.fill(io::ByteTokens::kNoToken);
+  model.bytes.ids[0xC3] = 3;
+  model.bytes.unknown = 0, model.bytes.fuses_unknown = true;
+  model.merges = {{6, 7, 9}, {5, 6, 8}, {5, 9, 10}, {8, 7, 10}};
+  model.added_tokens = {{0, "<unk>", true}, {1, "<s>", true}, {2, "</s>", true}, {12, "<tool>", false}};
+  model.prefix = SentencePieceModel::Prefix::every_stretch;
+  model.strips_space = true;
+  model.frame.before = {1};
+  model.bos_id = 1, model.eos_id = 2;
+  return model;
+}
+
+TEST(GgufVocabulary, HasScoresForMergesOfCharacters) {
+  const SentencePieceTokenizer tokenizer(pieces());
+  const std::string config = R"({"bos_token": "<s>", "eos_token": "</s>"})";
+  const Written written = vocabulary_of(tokenizer.to_json(), config, 14);
+  ASSERT_EQ(written.missing, std::nullopt) << *written.missing;
+  EXPECT_EQ(written.metadata.at("tokenizer.ggml.model").text(), "llama");
+  EXPECT_EQ(written.metadata.at("tokenizer.ggml.token_type").wholes(),
+            (std::vector<int64_t>{2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1, 5, 4, 5}));
+  const auto again = tokenizer_of_gguf(read_gguf_vocabulary(written.metadata), "written");
+  const EncodeOptions all{.add_special_tokens = true, .parse_special = true};
+  for (const char* text : {"", "abc", "a bc<s>ab<tool> cab", " abcabc\u00c3 x", "abab"}) {
+    EXPECT_EQ(again->encode(text, all), tokenizer.encode(text, all)) << text;
+    EXPECT_EQ(again->encode(text), tokenizer.encode(text)) << text;
+  }
+  EXPECT_EQ(again->bos_id(), 1);
+  EXPECT_EQ(again->eos_id(), 2);
+}
+
+TEST(GgufVocabulary, IsNotWrittenWhereScoresWouldSayOtherwise) {
+  const auto missing = [](const std::function<void(SentencePieceModel&)>& change) {
+    SentencePieceModel model = pieces();
+    change(model);
+    const std::string text = *vocabulary_of(SentencePieceTokenizer(model).to_json(), "", 14).missing;
+    return text.substr(text.find(" that ") + 6);
+  };
+  using M = SentencePieceModel&;
+  EXPECT_EQ(missing([](M m) { m.merges.pop_back(); }), "its merges are not those of scores.");
+  EXPECT_EQ(missing([](M m) { std::swap(m.merges[1], m.merges[2]), std::swap(m.merges[1], m.merges[3]); }),
+            "its merges are not those of scores.")
+      << "ab before c makes abc, though a and bc come first";
+  EXPECT_EQ(missing([](M m) { m.ignores_merges = true; }), "whole tokens are not merged.");
+  EXPECT_EQ(missing([](M m) { m.splits_words = true; }), "merges end where words begin.");
+  EXPECT_EQ(missing([](M m) { m.prefix = SentencePieceModel::Prefix::unless_there; }),
+            "a space is put before a text only where it has none.");
+  EXPECT_EQ(missing([](M m) { m.added_tokens[3].lstrip = true; }),
+            "<tool> is found with a flag (lstrip, rstrip, single_word or normalized).");
+  EXPECT_NE(vocabulary_of(SentencePieceTokenizer(pieces()).to_json(), "", 12).missing->find("has 13 ids"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 #include "tutti/io/bpe_model.h"
 #include "tutti/io/byte_alphabet.h"
 #include "tutti/io/gguf_vocabulary.h"
+#include "tutti/io/published_tokenizer.h"
+#include "tutti/io/sentence_piece_tokenizer.h"
+#include "tutti/models/gguf_pieces_writer.h"
 #include "tutti/runtime/json_document.h"
 
 namespace tutti::models {
@@ -77,7 +80,8 @@ std::vector<std::string> merges_of(const BpeModel& model) {
   return merges;
 }
 
-int64_t ids_of_tokens(const BpeModel& model) {
+template <class Model>
+int64_t ids_of_tokens(const Model& model) {
   int64_t most = std::ssize(model.vocab);
   for (const AddedToken& token : model.added_tokens) most = std::max<int64_t>(most, token.id + 1);
   return most;
@@ -89,7 +93,8 @@ void set_id(const char* token, const std::optional<int64_t>& id, ModelMetadata& 
 }
 
 // The id of the token under this key: its text, or an object with that.
-std::optional<int64_t> id_under(const char* key, const JsonValue& config, const BpeModel& model) {
+template <class Model>
+std::optional<int64_t> id_under(const char* key, const JsonValue& config, const Model& model) {
   const std::optional<JsonValue> token = config.find_set(key);
   if (!token) return std::nullopt;
   const std::string_view text = token->is_object() ? token->at("content").text() : token->text();
@@ -100,7 +105,8 @@ std::optional<int64_t> id_under(const char* key, const JsonValue& config, const 
 }
 
 // The model's tokens, with those that tokenizer_config.json names: the model may name several ends.
-void write_ids(const BpeModel& model, const JsonValue& config, const PublishedFacts& facts, ModelMetadata& metadata) {
+template <class Model>
+void write_ids(const Model& model, const JsonValue& config, const PublishedFacts& facts, ModelMetadata& metadata) {
   std::optional<int64_t> bos = facts.bos_token, eos, pad = facts.pad_token;
   metadata.set("tokenizer.ggml.add_bos_token", !model.frame.before.empty());
   metadata.set("tokenizer.ggml.add_eos_token", !model.frame.after.empty());
@@ -132,7 +138,19 @@ std::optional<std::string> write_gguf_vocabulary(const fs::path& folder, int64_t
   if (!fs::exists(file)) return fmt::format("{} has no tokenizer.json.", folder.string());
   try {
     const std::string config = text_in(folder / "tokenizer_config.json");
-    const BpeModel model = io::parse_tokenizer_json(text_in(file), config, file.string());
+    const std::string json = text_in(file);
+    const JsonDocument document(config.empty() ? "{}" : config, {.name = (folder / "tokenizer_config.json").string()});
+    const auto tokenizer = parse_tokenizer(json, config, file.string());
+    if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get())) {
+      const SentencePieceModel& of = pieces->model();
+      if (ids_of_tokens(of) > vocab)
+        return fmt::format("{} has {} ids, and the model's vocabulary {}.", file.string(), ids_of_tokens(of), vocab);
+      if (auto missing = write_gguf_pieces(of, file.string(), vocab, metadata)) return missing;
+      write_ids(of, document.top(), facts, metadata);
+      write_conversation(text_in(folder / "chat_template.jinja"), document.top(), metadata);
+      return std::nullopt;
+    }
+    const BpeModel model = io::parse_tokenizer_json(json, config, file.string());
     const GgufSplitting* splitting = splitting_of(model);
     if (splitting == nullptr)
       return fmt::format("llama.cpp has no name for the way in which {} splits texts.", file.string());
@@ -141,7 +159,6 @@ std::optional<std::string> write_gguf_vocabulary(const fs::path& folder, int64_t
     if (const std::string lost = lost_in_gguf(model, *splitting); !lost.empty())
       return fmt::format("A GGUF file cannot say of {} that {}.", file.string(), lost);
     Tokens tokens = tokens_of(model, vocab);
-    const JsonDocument document(config.empty() ? "{}" : config, {.name = (folder / "tokenizer_config.json").string()});
     metadata.set("tokenizer.ggml.model", "gpt2");  // byte-level BPE
     metadata.set("tokenizer.ggml.pre", std::string(splitting->pre));
     metadata.set("tokenizer.ggml.tokens", std::move(tokens.texts));
