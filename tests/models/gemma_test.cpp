@@ -132,6 +132,19 @@ TEST(GemmaGguf, ScalesScoresOfTheLargestModelsByTheirDims) {
   }
 }
 
+TEST(GemmaParts, AreCheckedByTheDescription) {
+  DecoderConfig config = flavor_named("mixtral", "tiny");
+  config.layers[1].feed_forward.activation = Activation::gelu_tanh;
+  EXPECT_EQ(message_of([&] { validate(config); }),
+            "mixtral tiny, layer 1: experts with gelu_pytorch_tanh are not supported");
+  config = flavor_named("gemma2", "tiny");
+  config.embedding_scale = 0;
+  EXPECT_EQ(
+      message_of([&] { validate(config); }),
+      "gemma2 tiny: embeddings times 0, logits capped at 30; expected a number other than 0, and a positive one or "
+      "0 for no cap");
+}
+
 // Norms are stored as 1 + weight, under names of their own, and queries are not in pair layout.
 TEST(GemmaGguf, HoldsWhatNormsMultiplyBy) {
   const ModelFile gguf((families_folder() / "gemma3" / "model.gguf").string());

@@ -133,6 +133,15 @@ TEST(GgufDecoder, RefusesWhatIsNotComputedHere) {
   expect(llama.message("llama.rope.scaling.type", "longrope"), "expected none, linear or yarn");
   expect(llama.message("llama.attention.sliding_window", uint32_t{4}), "llama.attention.sliding_window");
   expect(llama.message("llama.rope.dimension_count", uint32_t{4}), "llama.rope.dimension_count");
+  const ChangedGguf gemma("gemma3");
+  expect(gemma.message("gemma3.attention.sliding_window_pattern", std::vector<bool>{true, false}),
+         "has 2 elements; expected 7, one for each layer");
+  expect(gemma.message("gemma3.attention.sliding_window_pattern", uint32_t{0}), "sliding_window_pattern");
+  // All layers slide, or other ones, where the file says so; the tensors are the same.
+  EXPECT_EQ(gemma.message("gemma3.attention.sliding_window_pattern", std::vector<bool>(7, true)), "no error");
+  EXPECT_EQ(gemma.message("gemma3.attention.sliding_window_pattern", uint32_t{3}), "no error");
+  expect(gemma.message("gemma3.final_logit_softcapping", -1.0F), "logits capped at -1; expected a number other than 0");
+  expect(ChangedGguf("gemma2").message("gemma2.attn_logit_softcapping", -1.0F), "layer 0: scores times");
   expect(ChangedGguf("qwen2").message("qwen2.expert_count", uint32_t{4}),
          "mixtures of experts of the architecture qwen2");
   expect(llama.message("llama.attention.head_count", uint32_t{5}), "5 query heads cannot share");
