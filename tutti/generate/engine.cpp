@@ -273,6 +273,7 @@ void Engine::run(std::span<Part> parts, std::vector<Event>& events) {
       model_.blocks(model_.embed(batch), batch, 0, std::ssize(model_.config().layers), options_.forward);
 
   size_t next_label = 0;
+  int64_t of_prompts = 0;
   Tensor losses;
   if (!labels.empty())
     losses = from_mesh(
@@ -285,6 +286,7 @@ void Engine::run(std::span<Part> parts, std::vector<Event>& events) {
   for (const Part& part : parts) {
     Running& r = *part.running;
     const bool reaches_end = part.reaches_end();
+    if (r.cached.length < r.prompt()) of_prompts += part.count;
     for (int64_t at = r.cached.length; at < r.cached.length + part.count; ++at) {
       if (r.request.prompt_log_probabilities && at >= std::ssize(r.prompt_log_probabilities) && at + 1 < r.prompt())
         r.prompt_log_probabilities.push_back(-losses.data<float>()[next_label++]);
@@ -296,11 +298,7 @@ void Engine::run(std::span<Part> parts, std::vector<Event>& events) {
   }
   draw(draws, logits, events);
   const std::lock_guard lock(mutex_);
-  for (const Part& part : parts) {
-    // A token that was generated is read back alone.
-    const bool is_prompt = part.running->cached.length <= part.running->prompt();
-    if (is_prompt) counters_.prompt_tokens += part.count;
-  }
+  counters_.prompt_tokens += of_prompts;
 }
 
 // Draws a token from each of these rows of logits; those of one request fail alone.

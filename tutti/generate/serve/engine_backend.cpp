@@ -14,7 +14,10 @@ EngineBackend::EngineBackend(Engine& engine, int64_t queue)
 EngineBackend::~EngineBackend() {
   thread_.request_stop();
   thread_.join();
-  for (const auto& [id, sink] : sinks_) sink({.request = id, .finish = Finish::cancelled});
+  for (const auto& [id, sink] : sinks_) engine_.cancel(id);
+  if (!sinks_.empty()) {
+    for (const Event& event : engine_.step()) dispatch(event);
+  }
 }
 
 RequestId EngineBackend::submit(Request request, EventSink sink) {
