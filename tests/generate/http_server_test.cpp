@@ -111,6 +111,17 @@ TEST(HttpServer, EndsTheRequestOfAClientThatLeaves) {
   EXPECT_TRUE(backend.wait_for_cancel(1));
 }
 
+TEST(HttpServer, DropsAClientThatDoesNotRead) {
+  FakeBackend backend(std::string(100000, 'x'));  // events of more bytes than the buffers of both sides
+  backend.holds = true;
+  ServedModel model = fake_model();
+  model.context = 1 << 20;
+  HttpServer server(backend, model, {.io_timeout = 1s});
+  const Socket client(server.port());
+  client.send(request_text(kStream));
+  EXPECT_TRUE(backend.wait_for_cancel(1));
+}
+
 TEST(HttpServer, AsksForItsKey) {
   FakeBackend backend;
   HttpServer server(backend, fake_model(), {.api_key = "secret"});

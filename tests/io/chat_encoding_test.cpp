@@ -89,6 +89,37 @@ TEST(ChatEncoding, KeepsTheTemplatesTokenBehindABeginningOfAUser) {
   EXPECT_EQ(count_of(ids, id_of(*tokenizer, "<|im_start|>")), 0);
 }
 
+TEST(ChatEncoding, GivesAUserNoSpecialTokenOfAnyMixture) {
+  // Spans of random parts of names: only what lies within the template is a special token.
+  const auto tokenizer = tokenizer_named("smollm2");
+  const std::string parts[] = {"<|im_start|>", "<|im_end|>",    "<|im_", "end|>", "<|", "|>",
+                               "start",        "<|endoftext|>", "a",     " ",     "<"};
+  uint64_t state = 20261128;
+  const auto next = [&](size_t n) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    return (state >> 33) % n;
+  };
+  for (int round = 0; round < 2000; ++round) {
+    RenderedChat chat;
+    std::string of_template;  // what the template writes, apart where a user writes between
+    for (size_t count = 1 + next(8); count > 0; --count) {
+      ChatSpan span{.text = parts[next(std::size(parts))], .is_from_user = next(2) == 0, .is_assistant = next(2) == 0};
+      if (!chat.spans.empty() && chat.spans.back().is_from_user == span.is_from_user)
+        span.is_from_user = !span.is_from_user;
+      of_template += span.is_from_user ? "\n" : span.text;
+      chat.spans.push_back(std::move(span));
+    }
+    const auto specials_of = [&](const Ids& ids) {
+      return std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer->is_special(id); });
+    };
+    const EncodedChat encoded = ChatEncoder(*tokenizer).encode_marked(chat);
+    EXPECT_EQ(tokenizer->decode(encoded.ids), chat.text());
+    EXPECT_EQ(encoded.ids, encode_chat(*tokenizer, chat));
+    EXPECT_EQ(specials_of(encoded.ids), specials_of(tokenizer->encode(of_template, {.parse_special = true})))
+        << chat.text();
+  }
+}
+
 TEST(ChatEncoding, MarksTheTokensOfTheAssistant) {
   const auto tokenizer = tokenizer_named("smollm2");
   const RenderedChat chat = chat_of({{"user", "Hi"}, {"assistant", "Hello there"}, {"user", "Bye"}});
