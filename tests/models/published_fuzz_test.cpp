@@ -52,7 +52,7 @@ std::string with_another_value(const std::string& json, std::mt19937& random) {
                                             "[\"full_attention\"]",
                                             "1e-320",
                                             "4294967296"};
-  const size_t colon = json.find(": ", random() % json.size());
+  const size_t colon = json.empty() ? json.npos : json.find(": ", random() % json.size());
   const size_t end = json.find_first_of(",\n}", colon);
   if (colon == std::string::npos || end == std::string::npos) return json;
   return json.substr(0, colon + 2) + kValues[random() % std::size(kValues)] + json.substr(end);
