@@ -90,6 +90,9 @@ if shutil.which("g++") and "avx2" in pathlib.Path("/proc/cpuinfo").read_text(): 
     expect(0, words, "kernels/compare.py", tutti, "--only=embedding, gradient", "--threads=1", "--rounds=1", *nowhere)
 for script in ("parallel/compare.py", "comm/compare.py"):
     expect(2, ["there is no program '/nowhere/tutti'", "--target tutti_program"], script, "/nowhere/tutti")
+expect(2, ["there is no program '/nowhere/tutti'", "--target tutti_program"], "loading/compare.py", "/nowhere/tutti", str(root))
+expect(2, ["there is no model '/nowhere/model'"], "loading/compare.py", tutti, "/nowhere/model")
+expect(2, ["'0' should be a count of at least 1"], "loading/compare.py", tutti, str(root), "--rounds=0")
 expect(2, ["--openmpi: there is no /nowhere/bin/mpicxx"], "comm/compare.py", tutti, "--openmpi=/nowhere")
 expect(2, ["'pp-2' is no layout; expected one, ddp, fsdp, tp, ep"], "parallel/compare.py", tutti, "--layouts=pp-2")
 expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", " cores.\nquickstart, 128 tokens a step", "| 1 rank of 1 threads | "], "parallel/compare.py", tutti, "--model=quickstart", "--rows=4",
