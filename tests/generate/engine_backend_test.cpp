@@ -6,7 +6,6 @@
 #include <condition_variable>
 
 #include "tests/generate/support/tiny_decoders.h"
-#include "tests/support/message_of.h"
 #include "tutti/generate/serve/api_error.h"
 
 namespace tutti::generate::serve {
@@ -97,8 +96,6 @@ TEST(EngineBackend, RefusesMoreThanTheQueueHolds) {
       }
     }
     EXPECT_EQ(message, "2 requests are waiting already; try again later");
-    EXPECT_NE(message_of([&] { backend.submit({}, inboxes[19].sink()); }).find(message.empty() ? "prompt" : ""),
-              std::string::npos);
   }
   // What had been taken is told that it was cancelled, or has ended.
   EXPECT_NE(inboxes[0].finish, Finish::no);
