@@ -47,7 +47,7 @@ int run_serve(ServeFlags flags) {
                                       .context = engine.context()};
   generate::serve::HttpServer server(backend, std::move(served), flags.http);
   std::printf("%s at %s\n", comm::printable_lines(text.name).c_str(), server.url().c_str());
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0) return 1;  // status_after_output() says why
   int number = 0;
   sigwait(&signals, &number);
   std::fprintf(stderr, "ending: requests that run have %lld seconds\n",

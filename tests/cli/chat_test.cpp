@@ -1,5 +1,4 @@
 // Conversations and the server by command line, with a published model of random weights.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 
@@ -23,13 +22,13 @@ struct Chats : testing::Test {
   }
   // Starts the server and waits for the line that names its address; its port.
   int serve(const std::string& flags, int* pid) const {
-    *pid = work.start("serve published --port 0 " + flags + " > served.txt 2> errors.txt");
+    *pid = work.start("serve published --port 0 " + flags);
     for (int tries = 0; tries < 1200; ++tries) {
-      const std::string line = std::filesystem::exists(work.folder() / "served.txt") ? work.read("served.txt") : "";
+      const std::string line = std::filesystem::exists(work.folder() / "out.txt") ? work.read("out.txt") : "";
       if (const size_t colon = line.rfind(':'); line.ends_with("\n")) return std::stoi(line.substr(colon + 1));
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    ADD_FAILURE() << "the server has not begun: " << work.read("errors.txt");
+    ADD_FAILURE() << "the server has not begun: " << work.read("err.txt");
     return 0;
   }
   const Workplace work;
@@ -81,7 +80,7 @@ TEST_F(Chats, ServeAnswersAndDrains) {
   ASSERT_TRUE(metrics);
   EXPECT_NE(metrics->body.find("tutti_generated_tokens_total 9"), std::string::npos) << metrics->body;
   kill(pid, SIGTERM);
-  EXPECT_EQ(Workplace::wait(pid), 0) << work.read("errors.txt");
+  EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
 }
 
 TEST_F(Chats, ServeRefusesWhatWouldBeOpenToAll) {

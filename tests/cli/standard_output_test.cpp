@@ -18,6 +18,8 @@ const std::map<std::string, std::string> kCalls = {
     {"plan", "run.toml"},
     {"launch", "-n 2 -- echo result"},
     {"generate", "runs/run --max-tokens 2"},
+    {"chat", "published --max-tokens 2 < line.txt"},
+    {"serve", "published --port 0"},
     {"eval", "published --data data"},
     {"embed", "encoder text"},
     {"convert", "published model.gguf"},
@@ -37,6 +39,7 @@ const std::map<std::string, std::string> kCalls = {
     {"bench comm", "--op barrier"},
     {"bench compile", "--model tiny --rows 1 --sequence-length 32"},
     {"demo bits", ""},
+    {"bench generate", "llama/tiny -p 4 -n 2 -r 1"},
     {"bench layouts", "run.toml --steps 2 --only two-ranks"},
     {"bench loss", "--tokens 8 --features 8 --vocab 8 --repeats 1"},
     {"bench math", "--small --only atan2"},
@@ -86,6 +89,8 @@ struct FullOutput : testing::Test {
     write_tiny_run(work);
     write_published_decoder(work);
     write_published_encoder(work);
+    work.write("published/chat_template.jinja", "{% for m in messages %}{{ m.content }}\n{% endfor %}");
+    work.write("line.txt", "the old river\n");
     const Output trained = work.tutti("train run.toml --quiet --profiler.enable=true");
     EXPECT_EQ(trained.status, 0) << trained.err;
     comm::FlightRecorder({.rank = 0, .world_size = 1, .prefix = (work.folder() / "flight_").string()}).dump("test");
