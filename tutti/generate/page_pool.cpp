@@ -1,5 +1,7 @@
 #include "tutti/generate/page_pool.h"
 
+#include <utility>
+
 #include "tutti/core/error.h"
 
 namespace tutti::generate {

@@ -436,6 +436,12 @@ void add_attention(Calls& c) {
     const SdpaGradients g = sdpa_partial_backward(l[0], l[1], l[2], l[3], sdpa_with_logsumexp(l[1], l[2], l[3]));
     return List{g.q, g.k, g.v};
   });
+  const Tensor pages = of({5, 4, 4, 8}, 7), last = ids({0, 1, 2, 3, 3, 2, 1, 0}, {2, 4});
+  c.add_call("sdpa_paged", {q, pages, of({5, 4, 4, 8}, 8), ids({3, 1}, {2, 1}), last},
+             [](const List& l) { return List{sdpa_paged(l[0], {l[1], l[2], l[3]}, l[4])}; });
+  c.writing("write_pages_", {pages, of({3, 4, 8}, 2), ids({0, 7, 19}, {3})}, 1,
+            [](const List& l) { write_pages_(l[0], l[1], l[2]); });
+  c.refused_of_divided("write into a tensor of another layout");  // ranks may divide the heads only
 }
 
 void add_steps(Calls& c) {
