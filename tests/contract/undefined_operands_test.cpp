@@ -100,6 +100,8 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(sdpa_with_logsumexp);
   PROBE(sdpa_partial_backward);
   PROBE(sdpa_partial);
+  PROBE(sdpa_paged);
+  PROBE(write_pages_);
   PROBE(avg_pool1d);
   PROBE(avg_pool2d);
   PROBE(avg_pool3d);
