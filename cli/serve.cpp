@@ -43,6 +43,8 @@ int run_serve(ServeFlags flags) {
                                       .tokenizer = text.tokenizer.get(),
                                       .chat = std::move(text.chat),
                                       .ends = text.ends,
+                                      .suppressed = text.suppressed,
+                                      .stops = text.stops,
                                       .defaults = flags.sampling.over(text.sampling),
                                       .context = engine.context()};
   generate::serve::HttpServer server(backend, std::move(served), flags.http);

@@ -1,7 +1,6 @@
 #include "tutti/generate/engine.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
@@ -81,7 +80,8 @@ Engine::Engine(models::LanguageModel& model, std::vector<int32_t> ids, const Eng
                                         .bytes = options.cache_bytes,
                                         .context = options.context,
                                         .sequences = options.max_requests,
-                                        .batch_tokens = options.batch_tokens});
+                                        .batch_tokens = options.batch_tokens,
+                                        .ranks = options.mesh == nullptr ? 1 : options.mesh->size()});
   context_ = std::min(options.context, cache_->longest());
 }
 
@@ -204,7 +204,7 @@ std::vector<Engine::Part> Engine::schedule(std::vector<Event>& events) {
   const auto take = [&](bool writes) {
     for (auto request = running_.begin(); request != running_.end();) {
       const auto here = request++;
-      if ((here->left() == 1) != writes || room == 0) continue;
+      if (here->finish != Finish::no || (here->left() == 1) != writes || room == 0) continue;
       const bool is_last = request == running_.end();
       const int64_t count = reserve(here, std::min(here->left(), room));
       if (count > 0) {

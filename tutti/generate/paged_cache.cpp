@@ -33,7 +33,8 @@ std::vector<PageSize> page_sizes(const models::DecoderConfig& config, const Page
       const int64_t windows = options.sequences * (pages_for(a.window) + 2) + pages_for(options.batch_tokens);
       size = sizes.insert(sizes.end(), {a.window, 0, a.window > 0 ? std::min(whole, windows) : whole});
     }
-    size->bytes += 2 * kPageKeys * (a.kv_heads / options.ranks) * a.head_dim * itemsize(options.dtype);
+    size->bytes +=
+        2 * kPageKeys * std::max<int64_t>(a.kv_heads / options.ranks, 1) * a.head_dim * itemsize(options.dtype);
   }
   return sizes;
 }
@@ -64,9 +65,8 @@ Tensor ints(const std::vector<int32_t>& values, Extents sizes) { return Tensor::
 
 }  // namespace
 
-PagedCache::PagedCache(const models::DecoderConfig& config, const PagedCacheOptions& options) : dtype_(options.dtype) {
-  for (const models::LayerConfig& layer : config.layers)
-    layers_.push_back({0, layer.attention.kv_heads, layer.attention.head_dim});
+PagedCache::PagedCache(const models::DecoderConfig& config, const PagedCacheOptions& options)
+    : layers_(config.layers.size()) {
   make_groups(config, options);
 }
 
@@ -83,7 +83,6 @@ void PagedCache::make_groups(const models::DecoderConfig& config, const PagedCac
     const int64_t window = config.layers[i].attention.window;
     const auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.window == window; });
     layers_[i].group = static_cast<size_t>(group - groups_.begin());
-    group->layers.push_back(i);
   }
 }
 

@@ -7,8 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -76,7 +74,6 @@ class PagedCache final : public models::AttentionCache {
   struct Group {
     int64_t window = 0;  // keys that are seen, with the own one; 0: all
     PagePool pool;
-    std::vector<size_t> layers = {};
   };
   // One call of attention: `rows` tokens of the batch from `first` on, of B sequences.
   struct Call {
@@ -90,7 +87,6 @@ class PagedCache final : public models::AttentionCache {
   // The memory of a layer, made when it is first needed, since the part of a rank is then known.
   struct Layer {
     size_t group = 0;
-    int64_t kv_heads = 0, head_dim = 0;
     Tensor keys = {}, values = {};
   };
 
@@ -105,7 +101,6 @@ class PagedCache final : public models::AttentionCache {
   std::vector<Group> groups_;
   std::vector<GroupBatch> batch_;
   PrefixIndex index_;
-  DType dtype_;
   int64_t bytes_ = 0;
 };
 

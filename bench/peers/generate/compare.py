@@ -3,8 +3,8 @@
 
   compare.py TUTTI FOLDER [--llama PYTHON] [--torch PYTHON] [--threads 1,2] [--dtypes f32,bf16] [--prompt 256] [--generated 64] [--rounds 3] [--json FILE]
 
-FOLDER is a Hugging Face folder; `tutti convert` writes it as GGUF in each dtype for llama.cpp. Each program is a process of its own in every round; the table has medians of the rounds. On T threads a peer has the number from 1 to T with
-which it is fastest in the first round. --llama is an interpreter with llama-cpp-python, --torch one with transformers and torch. GB/s: the weights, keys and values that writing a token reads, by the time that it takes.
+FOLDER is a Hugging Face folder; `tutti convert` writes it as GGUF in each dtype for llama.cpp. Each program is a process of its own in every round; the table has medians of the rounds. On T threads a peer has, in each
+test, the number from 1 to T and the dtype with which it is fastest. --llama is an interpreter with llama-cpp-python, --torch one with transformers and torch. GB/s: the weights, keys and values that writing a token reads, by the time that it takes.
 """
 import argparse
 import json
@@ -69,30 +69,29 @@ def median(rows, key):
     return statistics.median(row[key] for row in rows)
 
 
-lines, versions = [], {}
+lines, rows, versions = [], {}, {}
 with tempfile.TemporaryDirectory(prefix="tutti_generate_") as work:
     for dtype in flags.dtypes:
         gguf = pathlib.Path(work) / f"model.{dtype}.gguf"
         if "llama.cpp" in peers:
             subprocess.run([flags.tutti, "convert", flags.folder, gguf, "--dtype", dtype], check=True, capture_output=True)
         for threads in flags.threads:
-            best = {name: threads for name in ("Tutti", *peers)}
-            for name in peers:  # a peer runs with the number of threads that suits it
-                first = {t: tokens_per_second(name, dtype, t, gguf) for t in range(1, threads + 1)}
-                best[name] = max(first, key=lambda t: first[t]["tg"])
-                versions[name] = first[threads]["version"]
-            rows = {name: [] for name in best}
             for _ in range(flags.rounds):
-                for name in rows:
-                    rows[name].append(tokens_per_second(name, dtype, best[name], gguf))
-            for test in ("pp", "tg"):
-                own = median(rows["Tutti"], test)
-                line = {"dtype": dtype, "threads": threads, "test": f"{test}{flags.prompt if test == 'pp' else flags.generated}", "Tutti": own,
-                        "gbps": median(rows["Tutti"], "gbps") if test == "tg" else None}
-                for name in peers:
-                    line[name] = median(rows[name], test)
-                line["ratio"] = own / max((line[name] for name in peers), default=own)
-                lines.append(line)
+                for name in ("Tutti", *peers):
+                    row = tokens_per_second(name, dtype, threads, gguf)
+                    rows.setdefault((name, dtype, threads), []).append(row)
+                    versions[name] = row.get("version")
+for dtype in flags.dtypes:
+    for threads in flags.threads:
+        for test in ("pp", "tg"):
+            own = median(rows["Tutti", dtype, threads], test)
+            line = {"dtype": dtype, "threads": threads, "test": f"{test}{flags.prompt if test == 'pp' else flags.generated}", "Tutti": own,
+                    "gbps": median(rows["Tutti", dtype, threads], "gbps") if test == "tg" else None}
+            for name in peers:
+                line[name] = max(median(found, test) for (which, _, its), found in rows.items() if which == name and its <= threads)
+            line["ratio"] = own / max((line[name] for name in peers), default=own)
+            lines.append(line)
+versions.pop("Tutti", None)
 if flags.json:
     pathlib.Path(flags.json).write_text("".join(json.dumps(line) + "\n" for line in lines))
 print(f"{headline()}; {', '.join(f'{name} {version}' for name, version in versions.items()) or 'no peer'}. Tokens per second.\n")

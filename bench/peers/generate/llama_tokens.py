@@ -2,7 +2,7 @@
 
   llama_tokens.py MODEL.gguf THREADS PROMPT GENERATED
 
-Reads PROMPT tokens into an empty cache in batches of 512, then writes GENERATED tokens one by one, with f32 keys and values and without flash attention, as Tutti computes them. One warm-up.
+Reads PROMPT tokens into an empty cache in batches of 512, then writes GENERATED tokens one by one, with the keys and values (f16) and the kind of attention that are its defaults. One warm-up.
 """
 import json
 import sys
@@ -11,8 +11,7 @@ import time
 import llama_cpp
 
 model, threads, prompt, generated = sys.argv[1], *map(int, sys.argv[2:5])
-llama = llama_cpp.Llama(model_path=model, n_ctx=prompt + generated + 16, n_batch=512, n_threads=threads, n_threads_batch=threads, type_k=llama_cpp.GGML_TYPE_F32,
-                        type_v=llama_cpp.GGML_TYPE_F32, flash_attn=False, verbose=False)
+llama = llama_cpp.Llama(model_path=model, n_ctx=prompt + generated + 16, n_batch=512, n_threads=threads, n_threads_batch=threads, verbose=False)
 tokens = [(i * 7919 + 13) % (llama.n_vocab() - 20) + 10 for i in range(prompt + generated)]
 
 

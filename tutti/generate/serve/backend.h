@@ -17,9 +17,11 @@ struct ServedModel {
   std::string name;
   const Tokenizer* tokenizer = nullptr;  // must outlive the server
   PublishedChat chat = {};
-  std::vector<int32_t> ends = {};  // ids that end a text
-  SamplingOptions defaults = {};   // for what a request does not say
-  int64_t context = 0;             // tokens of prompt and text together
+  std::vector<int32_t> ends = {};        // ids that end a text
+  std::vector<int32_t> suppressed = {};  // ids that are never drawn
+  std::vector<std::string> stops = {};   // end a text beside those of a request, and are not part of it
+  SamplingOptions defaults = {};         // for what a request does not say
+  int64_t context = 0;                   // tokens of prompt and text together
 };
 
 // Called with each event of a request, by a thread of the backend; must not block.

@@ -64,6 +64,7 @@ Request Exchange::request_for(size_t prompt, int64_t choice) const {
   request.max_tokens = std::min(settings.max_tokens.value_or(room), room);
   request.min_tokens = std::min(settings.min_tokens, request.max_tokens);
   if (!settings.ignores_ends) request.ends = model_.ends;
+  request.suppressed = model_.suppressed;
   request.top_log_probabilities = settings.top_tokens;
   request.deadline = plan_.deadline;
   return request;
@@ -72,8 +73,10 @@ Request Exchange::request_for(size_t prompt, int64_t choice) const {
 void Exchange::submit(size_t prompt, int64_t choice) {
   Request request = request_for(prompt, choice);
   const size_t place = texts_.size();
+  std::vector<std::string> stops = plan_.settings.stops;
+  stops.insert(stops.end(), model_.stops.begin(), model_.stops.end());
   auto text = std::make_unique<Text>(Text{.choice = {.index = static_cast<int64_t>(place)},
-                                          .stream = TextStream(*model_.tokenizer, plan_.settings.stops)});
+                                          .stream = TextStream(*model_.tokenizer, std::move(stops))});
   text->choice.tells_tokens = plan_.settings.log_probabilities;
   if (!plan_.echoes.empty()) text->choice.text = plan_.echoes[prompt];
   text->choice.offset = std::ssize(text->choice.text);
