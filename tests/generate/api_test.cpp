@@ -138,6 +138,19 @@ TEST(Api, StopsAtStopStringsAndEndsTheRequest) {
   EXPECT_TRUE(backend.wait_for_cancel(2));
 }
 
+// What the files of a model say holds for every request.
+TEST(Api, StopStringsAndSuppressedIdsOfTheModelHold) {
+  FakeBackend backend("Hello there");
+  ServedModel model = fake_model();
+  model.stops = {"o t"};
+  model.suppressed = {7, 8};
+  Api api(backend, std::move(model));
+  const Answer answer = api.handle("POST", "/v1/completions", R"({"prompt": "a", "stop": ["zzz"]})");
+  EXPECT_NE(answer.body.find("\"Hell\""), std::string::npos) << answer.body;
+  EXPECT_NE(answer.body.find("\"stop\""), std::string::npos) << answer.body;
+  EXPECT_EQ(backend.requests.at(0).suppressed, (std::vector<int32_t>{7, 8}));
+}
+
 TEST(Api, TellsLogProbabilities) {
   FakeBackend backend("é");
   Api api(backend, fake_model());
