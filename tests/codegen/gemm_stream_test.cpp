@@ -47,7 +47,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, 263, 1003, true, f64, f64, f64, 1}, Case{1, 700, 512, true, f16, f16, f32},
                       Case{2, 700, 768, true, f64, f64, f64}, Case{3, 1031, 300, true},
                       Case{3, 263, 1000, true, bf16, bf16, bf16}, Case{3, 301, 1003, true, f64, f64, f64, 1},
-                      Case{1, 1, 300000, true}));
+                      Case{1, 1, 300000, true},
+                      // blocks of rows; odd leaves of pairs; columns that share a group, apart in memory
+                      Case{4, 1031, 300, true}, Case{4, 901, 2048, true, f16, f16, f16},
+                      Case{5, 263, 1024, true, bf16, bf16, bf16}, Case{6, 601, 520, true, bf16, bf16, f32},
+                      Case{3, 1501, 260, true, f32, f32, f32, 3}, Case{6, 2100, 126, true, bf16, bf16, bf16, 5},
+                      Case{4, 4099, 65, true, f64, f64, f64, 1}));
 
 TEST_P(GemmStream, FollowsTheTree) {
   Matrix c(p.m, p.n, p.c, 3, false, p.gap);

@@ -30,6 +30,29 @@ struct Block<float> {
   static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
 
+  // Four neighbouring elements; two such halves of a register.
+  using Half = __m128;
+  static Half load_half(const float* p) { return _mm_loadu_ps(p); }
+  static Half load_half(const bfloat16* p) {
+    return _mm_castsi128_ps(
+        _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))), 16));
+  }
+  static Half load_half(const float16* p) { return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))); }
+  static Vector join(Half low, Half high) { return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1); }
+  // Sums of neighbours: of those in a, then of those in b.
+  static Vector add_neighbours(Vector a, Vector b) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_hadd_ps(a, b)), 0xd8));
+  }
+  // Columns of the two 4 x 4 squares whose rows are halves.
+  [[gnu::always_inline]] static void transpose_halves(Vector* r) {
+    const Vector a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
+    const Vector c = _mm256_unpacklo_ps(r[2], r[3]), d = _mm256_unpackhi_ps(r[2], r[3]);
+    r[0] = _mm256_shuffle_ps(a, c, 0x44);
+    r[1] = _mm256_shuffle_ps(a, c, 0xee);
+    r[2] = _mm256_shuffle_ps(b, d, 0x44);
+    r[3] = _mm256_shuffle_ps(b, d, 0xee);
+  }
+
   // Rows become columns: pairs, then quadruples, then halves.
   [[gnu::always_inline]] static void transpose(Vector (&r)[kSide]) {
     Vector t[kSide];
@@ -70,6 +93,16 @@ struct Block<double> {
   static Vector splat(double x) { return _mm256_set1_pd(x); }
   static Vector add(Vector a, Vector b) { return _mm256_add_pd(a, b); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_pd(a, b, c); }
+
+  static Vector add_neighbours(Vector a, Vector b) { return _mm256_permute4x64_pd(_mm256_hadd_pd(a, b), 0xd8); }
+  using Half = __m128d;
+  static Half load_half(const double* p) { return _mm_loadu_pd(p); }
+  static Vector join(Half low, Half high) { return _mm256_insertf128_pd(_mm256_castpd128_pd256(low), high, 1); }
+  [[gnu::always_inline]] static void transpose_halves(Vector* r) {
+    const Vector a = r[0], b = r[1];
+    r[0] = _mm256_unpacklo_pd(a, b);
+    r[1] = _mm256_unpackhi_pd(a, b);
+  }
 
   [[gnu::always_inline]] static void transpose(Vector (&r)[kSide]) {
     const Vector a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]);

@@ -17,9 +17,9 @@ constexpr int64_t kWorthStreaming = int64_t{1} << 18;
 // Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when those of B meet
 // in the cache.
 constexpr int64_t kFewRows = 2, kMostRows = 16;
-// The rows up to which a B with neighbouring k is streamed: with a fourth, transposing it in registers saves nothing
-// against packing.
-constexpr int64_t kMostLeafRows = 3;
+// The rows up to which a B with neighbouring k is streamed, which transposes it in registers for every three of them;
+// with more, packing it once is as fast. Packing pairs takes longer.
+constexpr int64_t kMostLeafRows = 4, kMostLeafRowsOfPairs = 6;
 // Leaves for lanes: shorter or more uneven ones leave too much to what is done lane by lane.
 constexpr int32_t kShortestLeaf = 16, kUneven = 8;
 // Sums of a block of columns stay in the first-level cache with the rows of B that are added, unless that makes pieces
@@ -52,6 +52,7 @@ void visit_arithmetic(TileKind kind, DType stored, Fn&& fn) {
 
 // Whether lanes can be leaves: squares reach back into a leaf, and pairs of all lanes end together.
 bool has_lanes_of(const ContractionTree& tree, TileKind kind) {
+  if (!stream::joins_neighbours(tree)) return false;
   const auto [shortest, longest] = std::minmax_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end());
   if (*shortest < kShortestLeaf) return false;
   return *longest - *shortest <= (takes_pairs(kind) ? 0 : kUneven);
@@ -64,7 +65,8 @@ GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree
     if (p.kind() == TileKind::bf16_pairs) return p.m == 1 ? GemmStream::columns : GemmStream::none;
     return p.m <= kFewRows || rows_meet_in_cache(p.b) ? GemmStream::columns : GemmStream::none;
   }
-  if (p.b.row_stride != 1 || p.m > kMostLeafRows) return GemmStream::none;
+  if (p.b.row_stride != 1 || p.m > (takes_pairs(p.kind()) ? kMostLeafRowsOfPairs : kMostLeafRows))
+    return GemmStream::none;
   return has_lanes_of(tree, p.kind()) ? GemmStream::leaves : GemmStream::none;
 }
 
@@ -157,10 +159,10 @@ void StreamRun::run_columns(const typename A::Sum* x, ThreadPool& pool) const {
 template <class A>
 void StreamRun::run_leaves(const typename A::Sum* x, ThreadPool& pool) const {
   using T = typename A::Sum;
-  const stream::LeafLanes<A> lanes(tree_, x, p_.m);
+  const stream::LeafLanes<A> lanes(tree_, x, p_.m, gemm_workspaces().b);
   for_each_block(kLeafColumns, pool, [&](int64_t column, int64_t columns) {
     T* y = reinterpret_cast<T*>(gemm_workspaces().tile.reserve(p_.m * columns * size_));
-    lanes.run(b<typename A::Stored>(column), p_.b.column_stride, columns, y, columns);
+    lanes.run(b<typename A::Stored>(column), p_.b.column_stride, columns, y, columns, gemm_workspaces().stack);
     store(y, columns, column, columns);
   });
 }

@@ -51,7 +51,7 @@ struct Elements {
   static constexpr int64_t kXRows = 1;    // rows of packed x
 
   // Neighbouring items of a row.
-  static Vector load_items(const S* p) { return Block::load(p); }
+  static typename Block::Half load_items(const S* p) { return Block::load_half(p); }
   static Vector add_items(Vector items, const T* x, int64_t, Vector sum) {
     return Block::fma(items, Block::load(x), sum);
   }
@@ -74,7 +74,7 @@ struct BfloatPairs {
   using Vector = Block::Vector;
   static constexpr int64_t kPerItem = 2;
 
-  static Vector load_items(const bfloat16* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+  static Block::Half load_items(const bfloat16* p) { return _mm_loadu_ps(reinterpret_cast<const float*>(p)); }
   static Vector odd(Vector pairs) {
     return _mm256_and_ps(pairs, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int32_t>(0xffff0000u))));
   }
