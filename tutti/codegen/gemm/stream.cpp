@@ -17,9 +17,10 @@ constexpr int64_t kWorthStreaming = int64_t{1} << 18;
 // Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when those of B meet
 // in the cache.
 constexpr int64_t kFewRows = 2, kMostRows = 16;
-// The rows up to which a B with neighbouring k is streamed, which transposes it in registers for every three of them;
-// with more, packing it once is as fast. Packing pairs takes longer.
-constexpr int64_t kMostLeafRows = 4, kMostLeafRowsOfPairs = 6;
+// The rows up to which a B with neighbouring k is streamed, which transposes it in registers for every four of them;
+// with more, and on dot units from the fourth row on, packing it once is as fast. For few of them a small B is not
+// packed.
+constexpr int64_t kMostLeafRows = 6, kFewLeafRows = 3, kWorthLeaves = int64_t{1} << 15;
 // Leaves for lanes: shorter or more uneven ones leave too much to what is done lane by lane.
 constexpr int32_t kShortestLeaf = 16, kUneven = 8;
 // Sums of a block of columns stay in the first-level cache with the rows of B that are added, unless that makes pieces
@@ -59,14 +60,17 @@ bool has_lanes_of(const ContractionTree& tree, TileKind kind) {
 }
 
 GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree) {
-  if (p.m > kMostRows || p.k * p.n < kWorthStreaming || !has_loops(p)) return GemmStream::none;
+  if (!has_loops(p)) return GemmStream::none;
+  const int64_t size = p.k * p.n;
   if (p.b.column_stride == 1 && p.n >= kFewestColumns) {
+    if (p.m > kMostRows || size < kWorthStreaming) return GemmStream::none;
     // On dot units pairs that were copied are multiplied so fast that a second row is worth copying them.
     if (p.kind() == TileKind::bf16_pairs) return p.m == 1 ? GemmStream::columns : GemmStream::none;
     return p.m <= kFewRows || rows_meet_in_cache(p.b) ? GemmStream::columns : GemmStream::none;
   }
-  if (p.b.row_stride != 1 || p.m > (takes_pairs(p.kind()) ? kMostLeafRowsOfPairs : kMostLeafRows))
+  if (p.b.row_stride != 1 || p.m > (p.kind() == TileKind::bf16_pairs ? kFewLeafRows : kMostLeafRows))
     return GemmStream::none;
+  if (size < (p.m <= kFewLeafRows ? kWorthLeaves : kWorthStreaming)) return GemmStream::none;
   return has_lanes_of(tree, p.kind()) ? GemmStream::leaves : GemmStream::none;
 }
 

@@ -26,8 +26,7 @@ struct EvenLanes {
   const S* first;
   int64_t distance, three_distances;
   EvenLanes() = default;
-  EvenLanes(const S* b, const int64_t* offsets)
-      : first(b + offsets[0]), distance(offsets[1] - offsets[0]), three_distances(3 * distance) {
+  EvenLanes(const S* begin, int64_t apart) : first(begin), distance(apart), three_distances(3 * apart) {
     asm("" : "+r"(three_distances));
   }
   struct Place {
@@ -47,10 +46,6 @@ struct EvenLanes {
 template <class S, int64_t kLanes>
 struct AnyLanes {
   const S* begin[kLanes];
-  AnyLanes() = default;
-  AnyLanes(const S* b, const int64_t* offsets) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) begin[lane] = b + offsets[lane];
-  }
   struct Place {
     const S* const* begin;
     int64_t k;
@@ -77,7 +72,7 @@ class LeafLanes {
   static constexpr int64_t kLanes = Block::kSide;
   static constexpr int64_t kQuad = kLanes / 2;        // items that are transposed at a time
   static constexpr int64_t kGroups = 2;               // of a window
-  static constexpr int64_t kMostRows = 3;             // of x, whose sums are registers at a time
+  static constexpr int64_t kMostRows = 4;             // of x, whose sums are registers at a time
   static constexpr int64_t kGroupsTogether = kLanes;  // of a column each, whose trees are joined side by side
 
  public:
@@ -154,31 +149,44 @@ class LeafLanes {
       const int64_t row = rows_ * block / blocks, count = rows_ * (block + 1) / blocks - row;
       if (count == 1) visit(row, std::integral_constant<int, 1>{});
       else if (count == 2) visit(row, std::integral_constant<int, 2>{});
-      else visit(row, std::integral_constant<int, 3>{});
+      else if (count == 3) visit(row, std::integral_constant<int, 3>{});
+      else visit(row, std::integral_constant<int, 4>{});
+    }
+  }
+
+  // The leaves from `leaf` on of columns from `column` on; behind the last column it is repeated.
+  template <class Lanes>
+  Lanes lanes(const S* b, int64_t column_stride, int64_t columns, int64_t column, int64_t leaf) const {
+    if constexpr (std::is_same_v<Lanes, EvenLanes<S, kLanes>>) {
+      return {b + std::min(column, columns - columns_of_group_) * column_stride + leaf_[leaf].first_k,
+              leaves_ == 1 ? column_stride : length_};
+    } else {
+      Lanes any;
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        const int64_t of = std::min(column + (leaves_ < kLanes ? lane / leaves_ : 0), columns - 1);
+        any.begin[lane] = b + of * column_stride + leaf_[(leaf + lane) % leaves_].first_k;
+      }
+      return any;
     }
   }
 
   // sums[row][column][leaf] over the items that all leaves have.
   template <class Lanes>
   void walk(const S* b, int64_t column_stride, int64_t columns, T* sums, int64_t width) const {
-    const int64_t groups = (columns + columns_of_group_ - 1) / columns_of_group_ * groups_of_column_;
-    for (int64_t first = 0; first < groups; first += kGroups) {
+    int64_t column = 0, group = 0;  // of the column
+    for (T* to = sums; column < columns; to += kGroups * kLanes) {
       Group<Lanes> window[kGroups];
-      int64_t offsets[kLanes];
-      for (int64_t g = 0; g < kGroups; ++g) {
-        const int64_t first_leaf = (first + g) % groups_of_column_ * kLanes;
-        const int64_t first_column = (first + g) / groups_of_column_ * columns_of_group_;
-        for (int64_t lane = 0; lane < kLanes; ++lane) {  // those behind the last column repeat it
-          const int64_t leaf = first_leaf + lane;
-          const int64_t column = std::min(first_column + (leaves_ < kLanes ? leaf / leaves_ : 0), columns - 1);
-          offsets[lane] = column * column_stride + leaf_[leaf % leaves_].first_k;
-        }
-        window[g] = {Lanes(b, offsets), lane_x_ + first_leaf * x_rows() * rows_};
+      for (Group<Lanes>& some : window) {
+        some = {lanes<Lanes>(b, column_stride, columns, column, group * kLanes),
+                lane_x_ + group * kLanes * x_rows() * rows_};
+        if (++group < groups_of_column_) continue;
+        group = 0;
+        column += columns_of_group_;
       }
       const S* next = window[0].lanes.at(0)[0] + kGroups * kLanes * length_;
       for_each_block([&](int64_t row, auto count) {
-        chains<count>(window, next, sums + row * width + first * kLanes, width);
-        for (Group<Lanes>& group : window) group.x += x_rows() * count * kLanes;
+        chains<count>(window, next, to + row * width, width);
+        for (Group<Lanes>& some : window) some.x += x_rows() * count * kLanes;
       });
     }
   }
