@@ -3,8 +3,10 @@
 
 #include <fstream>
 
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/models/decoder.h"
+#include "tutti/models/decoder_plan.h"
 #include "tutti/models/family.h"
 #include "tutti/runtime/json_document.h"
 
@@ -55,6 +57,30 @@ TEST(PublishedSizes, AreThoseOfTransformersAndOfTheFlavors) {
     EXPECT_EQ(flavor.embedding_scale, config.embedding_scale) << size.name;
     EXPECT_EQ(flavor.logits_cap, config.logits_cap) << size.name;
     EXPECT_EQ(flavor.zero_centered_norms, config.zero_centered_norms) << size.name;
+  }
+}
+
+// A head of keys and values is not divided, nor a leaf of a sum over features: the gradient of what keys read.
+TEST(PublishedSizes, AreRefusedOverRanksThatWouldDivideHeadsOrLeaves) {
+  struct Row {
+    const char *family, *flavor;
+    int64_t largest;
+    const char* bounds;
+  };
+  for (const Row& row :
+       {Row{"llama", "SmolLM2-135M", 1, "3 key/value heads (1)"},
+        Row{"llama", "SmolLM2-360M", 1, "5 key/value heads (1)"},
+        Row{"qwen2", "2.5-0.5B", 1, "the sum over 128 elements of the key heads, whose leaves have 128 (1)"},
+        Row{"gemma3", "270M", 1, "1 key/value head (1)"},
+        Row{"mistral", "7B-v0.3", 8,
+            "8 key/value heads (8), the sum over 1024 elements of the key heads, whose leaves have 128 (8)"}}) {
+    const DecoderConfig config = flavor_named(row.family, row.flavor);
+    EXPECT_EQ(largest_tensor_parallel_degree(config), row.largest) << config.name();
+    EXPECT_EQ(
+        message_of([&] { check_tensor_parallel(config, 2 * row.largest); }),
+        fmt::format("{}: tensor parallelism over {} ranks would not have the bits of one rank; expected a power of "
+                    "two up to {}, for degrees are bounded by {}",
+                    config.name(), 2 * row.largest, row.largest, row.bounds));
   }
 }
 
