@@ -1,62 +1,23 @@
 // The HTTP interface over real sockets.
 #include "tutti/generate/serve/http_server.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "tests/generate/support/fake_backend.h"
+#include "tests/support/client_socket.h"
 #include "tests/support/message_of.h"
 
 namespace tutti::generate::serve {
 namespace {
 
+using testing::ClientSocket;
 using testing::fake_model;
 using testing::FakeBackend;
 using namespace std::chrono_literals;
 
 constexpr const char* kChat = R"({"messages": [{"role": "user", "content": "Hi"}]})";
 constexpr const char* kStream = R"({"messages": [{"role": "user", "content": "Hi"}], "stream": true})";
-
-// A connection by hand, for what no client does.
-class Socket {
- public:
-  explicit Socket(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  }
-  ~Socket() { close(); }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-
-  void send(const std::string& text) const {
-    EXPECT_EQ(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL), std::ssize(text));
-  }
-  // Until `wanted` has come, or the other side has closed.
-  std::string receive(const std::string& wanted) const {
-    std::string all;
-    char buffer[4096];
-    while (all.find(wanted) == std::string::npos) {
-      const ssize_t nbytes = ::recv(socket_, buffer, sizeof(buffer), 0);
-      if (nbytes <= 0) break;
-      all.append(buffer, static_cast<size_t>(nbytes));
-    }
-    return all;
-  }
-  void close() {
-    if (socket_ >= 0) ::close(socket_);
-    socket_ = -1;
-  }
-
- private:
-  int socket_;
-};
 
 std::string request_text(const std::string& body, const std::string& headers = "") {
   return fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n{}\r\n{}",
@@ -91,7 +52,7 @@ TEST(HttpServer, StreamsWhatComes) {
   FakeBackend backend;
   backend.holds = true;
   HttpServer server(backend, fake_model(), {});
-  const Socket client(server.port());
+  const ClientSocket client(server.port());
   client.send(request_text(kStream));
   const std::string begun = client.receive(R"("content":"o")");
   EXPECT_NE(begun.find("Content-Type: text/event-stream"), std::string::npos) << begun;
@@ -104,7 +65,7 @@ TEST(HttpServer, EndsTheRequestOfAClientThatLeaves) {
   FakeBackend backend;
   backend.holds = true;
   HttpServer server(backend, fake_model(), {});
-  Socket client(server.port());
+  ClientSocket client(server.port());
   client.send(request_text(kStream));
   client.receive(R"("content":"o")");
   client.close();
@@ -117,7 +78,7 @@ TEST(HttpServer, DropsAClientThatDoesNotRead) {
   ServedModel model = fake_model();
   model.context = 1 << 20;
   HttpServer server(backend, model, {.io_timeout = 1s});
-  const Socket client(server.port());
+  const ClientSocket client(server.port());
   client.send(request_text(kStream));
   EXPECT_TRUE(backend.wait_for_cancel(1));
 }
@@ -169,23 +130,62 @@ TEST(HttpServer, RefusesLargeBodies) {
   EXPECT_EQ(large->status, 413);
   EXPECT_NE(large->body.find("\"error\""), std::string::npos) << large->body;
   // Without a length, chunk by chunk.
-  const Socket chunked(server.port());
+  const ClientSocket chunked(server.port());
   chunked.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 3; ++i) chunked.send(fmt::format("{:x}\r\n{}\r\n", 500, std::string(500, ' ')));
   EXPECT_NE(chunked.receive("\r\n\r\n").find("413"), std::string::npos);
   EXPECT_EQ(client.Get("/health")->status, 200) << "the next request is answered";
 }
 
+TEST(HttpServer, RefusesAnAnnouncedBodyBeforeItComes) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {});
+  const std::pair<const char*, const char*> cases[] = {
+      {"1073741824", "a body of 1073741824 bytes is announced; at most 4194304 are taken"},
+      {"99999999999999999999999", "a body of 99999999999999999999999 bytes is announced"},
+      {"-5", "Content-Length is '-5'; expected a number of bytes"},
+      {"5x", "Content-Length is '5x'; expected a number of bytes"}};
+  for (const auto& [length, message] : cases) {
+    const ClientSocket client(server.port());
+    client.send(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", length));
+    const std::string answer = client.receive_all();
+    EXPECT_NE(answer.find(message), std::string::npos) << answer;
+    EXPECT_TRUE(answer.starts_with(*length == '1' || *length == '9' ? "HTTP/1.1 413" : "HTTP/1.1 400")) << answer;
+  }
+}
+
+TEST(HttpServer, DropsAClientThatSendsAByteNowAndThen) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {.connections = 1, .request_time = 1s});
+  const ClientSocket client(server.port());
+  bool is_dropped = false;
+  for (int i = 0; i < 200 && !is_dropped; ++i) is_dropped = !client.trickle(i == 0 ? "G" : "x", 50ms);
+  EXPECT_TRUE(is_dropped);
+  EXPECT_EQ(httplib::Client("127.0.0.1", server.port()).Get("/health")->status, 200);
+}
+
+TEST(HttpServer, ConnectionsThatAskForNothingHoldNobodyUp) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {.connections = 2});
+  std::vector<std::unique_ptr<ClientSocket>> idle;
+  for (int i = 0; i < 100; ++i) idle.push_back(std::make_unique<ClientSocket>(server.port()));
+  for (const auto& one : idle) {
+    const std::string answer = one->receive_all();
+    EXPECT_TRUE(answer.empty() || answer.find("no more are allowed") != std::string::npos) << answer;
+  }
+  EXPECT_EQ(httplib::Client("127.0.0.1", server.port()).Get("/health")->status, 200);
+}
+
 TEST(HttpServer, TellsConnectionsThatAreTooMany) {
   FakeBackend backend;
   backend.holds = true;
   HttpServer server(backend, fake_model(), {.connections = 2});
-  const Socket first(server.port()), second(server.port());
+  const ClientSocket first(server.port()), second(server.port());
   first.send(request_text(kStream));
   second.send(request_text(kStream));
   first.receive(R"("content":"o")");
   second.receive(R"("content":"o")");
-  const Socket third(server.port());
+  const ClientSocket third(server.port());
   third.send(request_text(kChat));
   const std::string answer = third.receive("}}");
   EXPECT_NE(answer.find("HTTP/1.1 503"), std::string::npos) << answer;
@@ -209,7 +209,7 @@ TEST(HttpServer, LetsRequestsEndWhenItStops) {
   FakeBackend backend;
   backend.holds = true;
   HttpServer server(backend, fake_model(), {});
-  const Socket client(server.port());
+  const ClientSocket client(server.port());
   client.send(request_text(kStream));
   client.receive(R"("content":"o")");
   std::thread stops([&] { server.stop(); });
@@ -223,7 +223,7 @@ TEST(HttpServer, EndsRequestsThatDoNotEnd) {
   FakeBackend backend;
   backend.holds = true;
   HttpServer server(backend, fake_model(), {.drain = 0s});
-  const Socket client(server.port());
+  const ClientSocket client(server.port());
   client.send(request_text(kStream));
   client.receive(R"("content":"o")");
   server.stop();
@@ -245,7 +245,7 @@ TEST(HttpServer, AnswersBehindNonsense) {
         std::string("POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n"),
         std::string("POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
         std::string("GET /%00%ff/../.. HTTP/1.1\r\n\r\n")}) {
-    Socket client(server.port());
+    ClientSocket client(server.port());
     client.send(nonsense);
   }
   EXPECT_EQ(httplib::Client("127.0.0.1", server.port()).Get("/health")->status, 200);

@@ -7,26 +7,13 @@
 
 #include "tutti/generate/serve/api_error.h"
 #include "tutti/generate/serve/chat_page.h"
-#include "tutti/generate/serve/worker_pool.h"
+#include "tutti/generate/serve/connections.h"
 
 namespace tutti::generate::serve {
 namespace {
 
-using httplib::Request;
-using httplib::Response;
-
 // How often a stream without news looks whether its client is still there.
 constexpr std::chrono::milliseconds kPatience{100};
-
-class Workers : public httplib::TaskQueue {
- public:
-  explicit Workers(int64_t connections) : pool_(connections) {}
-  void enqueue(std::function<void()> task) override { pool_.add(std::move(task)); }
-  void shutdown() override { pool_.join(); }
-
- private:
-  WorkerPool pool_;
-};
 
 bool is_loopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
@@ -45,7 +32,7 @@ bool is_same_key(std::string_view given, std::string_view key) {
   return difference == 0;
 }
 
-void set_error(const ApiError& error, Response& response) {
+void set_error(const ApiError& error, httplib::Response& response) {
   response.status = error.status();
   response.set_content(error_json(error), "application/json");
 }
@@ -55,14 +42,19 @@ void set_error(const ApiError& error, Response& response) {
 class HttpServer::Implementation {
  public:
   Implementation(Backend& backend, ServedModel model, const HttpOptions& options)
-      : options_(options), api_(backend, std::move(model), options.api) {
+      : options_(options),
+        api_(backend, std::move(model), options.api),
+        server_(make_server({.connections = options.connections,
+                             .body_nbytes = options.body_nbytes,
+                             .request_time = options.request_time,
+                             .write_time = options.io_timeout})) {
     TUTTI_CHECK(is_loopback(options_.host) || !options_.api_key.empty(),
                 "the address {} can be reached by others: set an API key, or serve 127.0.0.1", options_.host);
     TUTTI_CHECK(options_.connections > 0, "{} connections are allowed; expected at least one", options_.connections);
     configure();
     bind();
-    listener_ = std::thread([this] { server_.listen_after_bind(); });
-    while (!server_.is_running()) std::this_thread::yield();
+    listener_ = std::thread([this] { server_->listen_after_bind(); });
+    while (!server_->is_running()) std::this_thread::yield();
   }
 
   ~Implementation() { stop(); }
@@ -76,7 +68,7 @@ class HttpServer::Implementation {
     wait_for_requests(options_.drain);
     api_.abort();
     wait_for_requests(options_.io_timeout);  // until they have told their clients
-    server_.stop();
+    server_->stop();
     if (listener_.joinable()) listener_.join();
   }
 
@@ -89,21 +81,18 @@ class HttpServer::Implementation {
   }
 
   void configure() {
-    server_.new_task_queue = [this] { return new Workers(options_.connections); };
-    server_.set_read_timeout(options_.io_timeout);
-    server_.set_write_timeout(options_.io_timeout);
-    server_.set_keep_alive_timeout(2);
-    server_.set_keep_alive_max_count(1000);
-    server_.set_payload_max_length(options_.body_nbytes);
-    server_.set_tcp_nodelay(true);
+    server_->set_keep_alive_max_count(1000);
+    server_->set_tcp_nodelay(true);
     // Not SO_REUSEPORT, with which two servers would share a port without a word.
-    server_.set_socket_options([](socket_t socket) {
+    server_->set_socket_options([](socket_t socket) {
       const int yes = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
-    server_.set_default_headers({{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}});
-    server_.Get(".*", [this](const Request& request, Response& response) { answer(request, "", response); });
-    const auto with_body = [this](const Request& request, Response& response, const httplib::ContentReader& reader) {
+    server_->set_default_headers({{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}});
+    server_->Get(
+        ".*", [this](const httplib::Request& request, httplib::Response& response) { answer(request, "", response); });
+    const auto with_body = [this](const httplib::Request& request, httplib::Response& response,
+                                  const httplib::ContentReader& reader) {
       std::string body;
       // A body in chunks has no length that could be refused before.
       const bool is_whole = reader([&](const char* data, size_t nbytes) {
@@ -111,18 +100,21 @@ class HttpServer::Implementation {
         body.append(data, nbytes);
         return true;
       });
-      if (!is_whole)
+      if (!is_whole) {
+        end_this_connection();  // the rest of the body is no request
         return set_error(
             ApiError(413, "invalid_request_error", "body_too_large",
                      fmt::format("the body has more than {} bytes, or did not come whole", options_.body_nbytes)),
             response);
+      }
       answer(request, body, response);
     };
-    server_.Post(".*", with_body);
-    server_.Put(".*", with_body);
-    server_.Patch(".*", with_body);
-    server_.Delete(".*", [this](const Request& request, Response& response) { answer(request, "", response); });
-    server_.set_error_handler([](const Request&, Response& response) {
+    server_->Post(".*", with_body);
+    server_->Put(".*", with_body);
+    server_->Patch(".*", with_body);
+    server_->Delete(
+        ".*", [this](const httplib::Request& request, httplib::Response& response) { answer(request, "", response); });
+    server_->set_error_handler([](const httplib::Request&, httplib::Response& response) {
       if (!response.body.empty()) return;
       const int status = response.status;
       set_error(ApiError(status, status >= 500 ? "server_error" : "invalid_request_error", "http_error",
@@ -133,14 +125,14 @@ class HttpServer::Implementation {
 
   void bind() {
     port_ = options_.port;
-    const bool is_bound =
-        port_ == 0 ? (port_ = server_.bind_to_any_port(options_.host)) > 0 : server_.bind_to_port(options_.host, port_);
+    const bool is_bound = port_ == 0 ? (port_ = server_->bind_to_any_port(options_.host)) > 0
+                                     : server_->bind_to_port(options_.host, port_);
     TUTTI_CHECK_ENV(is_bound, "cannot listen at {}:{}; another program may do so, or the address is not of this host",
                     options_.host, options_.port);
   }
 
   // Browsers send what strangers' pages tell them to: a server that others cannot reach answers pages of its own alone.
-  void check_origin(const Request& request) const {
+  void check_origin(const httplib::Request& request) const {
     const std::string host = request.get_header_value("Host");
     if (is_loopback(options_.host) && !host.empty() && !is_loopback(without_port(host)))
       throw ApiError(403, "invalid_request_error", "wrong_host", fmt::format("the host '{}' is not this one", host));
@@ -150,7 +142,7 @@ class HttpServer::Implementation {
                      fmt::format("pages of '{}' may not ask here", origin));
   }
 
-  void check_key(const Request& request) const {
+  void check_key(const httplib::Request& request) const {
     // The page and the signs of life tell nothing.
     if (options_.api_key.empty() || request.path == "/health" || request.path == "/") return;
     const std::string given = request.get_header_value("Authorization");
@@ -160,7 +152,7 @@ class HttpServer::Implementation {
                      "the header 'Authorization: Bearer KEY' is missing or wrong");
   }
 
-  void answer(const Request& request, const std::string& body, Response& response) {
+  void answer(const httplib::Request& request, const std::string& body, httplib::Response& response) {
     // Counted until the last byte is written, for stop().
     const auto counted = std::shared_ptr<void>(nullptr, [this](void*) { --active_; });
     ++active_;
@@ -168,8 +160,6 @@ class HttpServer::Implementation {
       check_origin(request);
       check_key(request);
       if (is_draining_ && request.path != "/health") throw overloaded("the server stops");
-      if (WorkerPool::is_spare())
-        throw overloaded(fmt::format("{} connections are open, and no more are allowed", options_.connections));
     } catch (const ApiError& error) {
       return set_error(error, response);
     }
@@ -190,7 +180,7 @@ class HttpServer::Implementation {
 
   const HttpOptions options_;
   Api api_;
-  httplib::Server server_;
+  const std::unique_ptr<httplib::Server> server_;
   int port_ = 0;
   std::atomic<int64_t> active_ = 0;
   std::atomic<bool> is_draining_ = false;

@@ -2,8 +2,8 @@
 //
 // Each connection has a worker while it is open: its request is read, answered or streamed, and the next one awaited
 // for a few seconds. Connections beyond `connections` are told 503. A client that does not read is dropped after
-// `io_timeout`, and one that leaves ends its request. stop() lets requests that run end within `drain`, and ends the
-// others.
+// `io_timeout`, one that does not send its request within `request_time`, and one that leaves ends its request. stop()
+// lets requests that run end within `drain`, and ends the others.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,8 @@ struct HttpOptions {
   std::string api_key = {};  // "": everybody may ask; else requests need "Authorization: Bearer KEY"
   size_t body_nbytes = size_t{4} << 20;
   int64_t connections = 64;
-  std::chrono::seconds io_timeout{10};
+  std::chrono::seconds io_timeout{10};    // for a client to take a part of an answer
+  std::chrono::seconds request_time{30};  // for a request to come whole
   std::chrono::seconds drain{30};
   ApiOptions api = {};
 };

@@ -27,11 +27,13 @@ void WorkerPool::work() {
     if (tasks_.empty()) return;
     const std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
-    serves_one_too_many = ++busy_ > connections_;
+    // Those that are told so do not count: else they would keep others out while they are.
+    serves_one_too_many = served_ == connections_;
+    served_ += serves_one_too_many ? 0 : 1;
     lock.unlock();
     task();
     lock.lock();
-    --busy_;
+    served_ -= serves_one_too_many ? 0 : 1;
   }
 }
 

@@ -33,7 +33,7 @@ class WorkerPool {
   std::deque<std::function<void()>> tasks_;
   std::vector<std::thread> threads_;
   int64_t idle_ = 0;
-  int64_t busy_ = 0;
+  int64_t served_ = 0;  // connections that are not too many
   bool is_ending_ = false;
 };
 
