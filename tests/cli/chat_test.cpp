@@ -3,10 +3,12 @@
 #include <httplib.h>
 
 #include <csignal>
+#include <sstream>
 #include <thread>
 
 #include "tests/cli/support/published.h"
 #include "tests/cli/support/tiny_run.h"
+#include "tutti/runtime/json_document.h"
 
 namespace tutti::test {
 namespace {
@@ -21,8 +23,8 @@ struct Chats : testing::Test {
     write_published_decoder(work);
   }
   // Starts the server and waits for the line that names its address; its port.
-  int serve(const std::string& flags, int* pid) const {
-    *pid = work.start("serve published --port 0 " + flags);
+  int serve(const std::string& flags, int* pid, const std::string& model = "published") const {
+    *pid = work.start("serve " + model + " --port 0 " + flags);
     for (int tries = 0; tries < 1200; ++tries) {
       const std::string line = std::filesystem::exists(work.folder() / "out.txt") ? work.read("out.txt") : "";
       if (const size_t colon = line.rfind(':'); line.ends_with("\n")) return std::stoi(line.substr(colon + 1));
@@ -81,6 +83,61 @@ TEST_F(Chats, ServeAnswersAndDrains) {
   EXPECT_NE(metrics->body.find("tutti_generated_tokens_total 9"), std::string::npos) << metrics->body;
   kill(pid, SIGTERM);
   EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
+}
+
+std::vector<float> embedding_of(const JsonValue& object) {
+  std::vector<float> numbers;
+  for (const auto& [_, number] : object.at("embedding")) numbers.push_back(static_cast<float>(number.number()));
+  return numbers;
+}
+
+TEST_F(Chats, ServeEmbedsAsEmbedDoes) {
+  write_published_encoder(work);
+  int pid = 0;
+  const int port = serve("", &pid, "encoder/");
+  httplib::Client client("127.0.0.1", port);
+  client.set_read_timeout(60);
+  const auto post = [&](const char* path, const std::string& body) {
+    const auto answer = client.Post(path, body, "application/json");
+    EXPECT_TRUE(answer);
+    return answer ? *answer : httplib::Response();
+  };
+  // The second text is longer than the model allows.
+  const std::string text = "the old river and " + std::string(200, 'x') + " the sea";
+  const httplib::Response two = post("/v1/embeddings", R"({"model": "encoder", "input": ["a text", ")" + text + "\"]}");
+  ASSERT_EQ(two.status, 200) << two.body;
+  const JsonDocument told(two.body, {.name = "answer"});
+  std::istringstream lines(work.tutti("embed encoder 'a text' '" + text + "'").out);
+  int64_t rows = 0;
+  for (const auto& [_, row] : told.top().at("data")) {
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line));
+    EXPECT_EQ(embedding_of(row), embedding_of(JsonDocument(line, {.name = "line"}).top()));
+    EXPECT_EQ(row.at("index").whole(), rows++);
+  }
+  EXPECT_EQ(rows, 2);
+  // Ids with their frame are the text.
+  const std::string ids = post("/tokenize", R"({"prompt": "a text"})").body;
+  const size_t begin = ids.rfind('['), end = ids.find(']', begin) + 1;
+  const auto packed = [](const std::string& input) {
+    return R"({"encoding_format": "base64", "input": )" + input + "}";
+  };
+  const httplib::Response of_ids = post("/v1/embeddings", packed(ids.substr(begin, end - begin)));
+  EXPECT_EQ(of_ids.status, 200) << of_ids.body;
+  EXPECT_EQ(of_ids.body, post("/v1/embeddings", packed("\"a text\"")).body);
+  for (const auto& [path, body] :
+       {std::pair("/v1/completions", R"({"prompt": "a"})"),
+        std::pair("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}]})"),
+        std::pair("/v1/embeddings", R"({"input": [[]]})")})
+    EXPECT_EQ(post(path, body).status, 400) << path;
+  const auto metrics = client.Get("/metrics");
+  ASSERT_TRUE(metrics);
+  EXPECT_NE(metrics->body.find("tutti_embeddings_total 4\n"), std::string::npos) << metrics->body;
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
+  const Output refused = work.tutti("serve encoder --port 0 --context 64");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("leave out --context and --dtype"), std::string::npos) << refused.err;
 }
 
 TEST_F(Chats, ServeRefusesWhatWouldBeOpenToAll) {

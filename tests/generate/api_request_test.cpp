@@ -78,6 +78,11 @@ TEST(ApiRequest, TakesPromptsAsTextsOrIds) {
   const EmbeddingRequest embedding = parse_embedding(R"({"input": ["a", "b"], "encoding_format": "base64"})");
   EXPECT_EQ(embedding.inputs.size(), 2U);
   EXPECT_TRUE(embedding.as_base64);
+  EXPECT_EQ(parse_embedding(R"({"input": "a", "user": "u"})", {.inputs = 1}).inputs.size(), 1U);
+  EXPECT_NE(refusal_of([] {
+              parse_embedding(R"({"input": ["a", "b"]})", {.inputs = 1});
+            }).find("has 2 entries; at most 1 are taken"),
+            std::string::npos);
 }
 
 TEST(ApiRequest, ReadsChats) {

@@ -19,6 +19,14 @@ std::string chat_body(const std::string& more = "") {
   return R"({"messages": [{"role": "user", "content": "Hi"}])" + (more.empty() ? "" : ", " + more) + "}";
 }
 
+// The status, type, code and message of an error.
+std::string error_of(const Answer& answer) {
+  const JsonDocument json(answer.body, {.name = "error"});
+  const JsonValue error = json.top().at("error");
+  return fmt::format("{} {} {}: {}", answer.status, error.at("type").text(), error.at("code").text(),
+                     error.at("message").text());
+}
+
 // The JSON of the events of a stream, to the last.
 std::vector<std::string> events_of(const Answer& answer) {
   std::string all;
@@ -179,12 +187,6 @@ TEST(Api, EndsTheRequestsOfAStreamThatIsLeft) {
 TEST(Api, TellsErrorsInTheirForm) {
   FakeBackend backend;
   Api api(backend, fake_model());
-  const auto error_of = [&](const Answer& answer) {
-    const JsonDocument json(answer.body, {.name = "error"});
-    const JsonValue error = json.top().at("error");
-    return fmt::format("{} {} {}: {}", answer.status, error.at("type").text(), error.at("code").text(),
-                       error.at("message").text());
-  };
   EXPECT_EQ(error_of(post(api, "/v1/completions", "{}")), "400 invalid_request_error missing_field: prompt is missing");
   EXPECT_EQ(error_of(post(api, "/v1/completions", R"({"prompt": "x", "model": "gpt"})")),
             "404 invalid_request_error model_not_found: there is no model 'gpt' here; 'fake' is served");
@@ -237,6 +239,34 @@ TEST(Api, AnswersTheSmallEndpoints) {
   EXPECT_NE(plain.find(R"("usage":{"prompt_tokens":4,"total_tokens":4})"), std::string::npos) << plain;
   const std::string packed = post(api, "/v1/embeddings", R"({"input": "abc", "encoding_format": "base64"})").body;
   EXPECT_NE(packed.find(R"("embedding":"AABAQAAAAD8=")"), std::string::npos) << packed;
+}
+
+TEST(Api, TellsWhatElseToServeForEmbeddings) {
+  struct Writer final : FakeBackend {
+    Embeddings embed(const std::vector<Prompt>& texts) override { return Backend::embed(texts); }
+  };
+  Writer backend;
+  Api api(backend, fake_model());
+  EXPECT_EQ(error_of(post(api, "/v1/embeddings", R"({"input": "abc"})")),
+            "400 invalid_request_error not_supported: the model that is served writes texts and makes no embeddings; "
+            "serve an encoder for these, such as all-MiniLM-L6-v2");
+  EXPECT_EQ(error_of(post(api, "/v1/embeddings", R"({"input": [[1, 99999]]})")),
+            "400 invalid_request_error invalid_value: input: 99999 is not a token");
+}
+
+TEST(Api, TellsWhatElseToServeForTexts) {
+  FakeBackend backend;
+  ServedModel encoder = fake_model();
+  encoder.writes_texts = false;
+  encoder.chat = {};
+  Api api(backend, encoder);
+  for (const auto& [path, body] : {std::pair("/v1/completions", std::string(R"({"prompt": "x"})")),
+                                   std::pair("/v1/chat/completions", chat_body())})
+    EXPECT_EQ(error_of(post(api, path, body)),
+              "400 invalid_request_error not_supported: 'fake' is an encoder, which writes no texts; ask it for "
+              "/v1/embeddings, or serve a model that writes, such as SmolLM2");
+  EXPECT_EQ(post(api, "/v1/embeddings", R"({"input": "abc"})").status, 200);
+  EXPECT_TRUE(backend.requests.empty());
 }
 
 TEST(Api, EndsWhatRunsWhenItIsAborted) {

@@ -51,4 +51,9 @@ std::unique_ptr<Tokenizer> open_published_tokenizer(const fs::path& path) {
 
 bool is_published(const fs::path& path) { return !fs::exists(path / "config.resolved.toml") && holds_model(path); }
 
+std::string name_of_path(const fs::path& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
 }  // namespace tutti::train

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tutti/io/tokenizer.h"
@@ -28,5 +29,8 @@ std::unique_ptr<Tokenizer> open_published_tokenizer(const std::filesystem::path&
 
 // Whether the path is that of a published model rather than of a run.
 bool is_published(const std::filesystem::path& path);
+
+// The name of the file or folder, also of one that is given as "." or with a slash behind it.
+std::string name_of_path(const std::filesystem::path& path);
 
 }  // namespace tutti::train

@@ -6,6 +6,7 @@
 #include "tutti/core/error.h"
 #include "tutti/io/tokenizer_source.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/train/ready_model.h"
 
 namespace tutti::train {
 namespace {
@@ -57,7 +58,8 @@ void check_pooling(const fs::path& folder) {
 }  // namespace
 
 SentenceModel::SentenceModel(const fs::path& folder)
-    : model_(std::make_unique<models::Bert>(models::read_bert_config(config_in(folder)))),
+    : name_(name_of_path(folder)),
+      model_(std::make_unique<models::Bert>(models::read_bert_config(config_in(folder)))),
       tokenizer_(open_tokenizer(folder.string(), {}, "")),
       longest_(longest_in(folder, model_->config().max_positions)) {
   check_pooling(folder);
@@ -87,6 +89,11 @@ std::vector<float> SentenceModel::embed(std::span<const int32_t> ids) const {
   const Tensor lengths = Tensor::of<int32_t>({static_cast<int32_t>(count)});
   const Tensor embedding = models::sentence_embeddings(model_->forward(tokens, types, lengths), lengths);
   return {embedding.data<float>(), embedding.data<float>() + embedding.numel()};
+}
+
+bool is_sentence_model(const fs::path& path) {
+  const fs::path file = path / "config.json";
+  return fs::exists(file) && text_under(JsonDocument::read(file.string()).top(), "model_type") == "bert";
 }
 
 }  // namespace tutti::train

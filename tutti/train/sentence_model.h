@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,10 +31,18 @@ class SentenceModel {
   // The ids of a text with their frame.
   std::vector<int32_t> encode(std::string_view text) const;
 
+  const std::string& name() const { return name_; }  // of its folder
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  int64_t longest() const { return longest_; }  // tokens of a text
+
  private:
+  std::string name_;
   std::unique_ptr<models::Bert> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   int64_t longest_;
 };
+
+// Whether the path is that of an encoder that SentenceModel may open: a folder whose config.json says so.
+bool is_sentence_model(const std::filesystem::path& path);
 
 }  // namespace tutti::train

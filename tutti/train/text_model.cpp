@@ -133,8 +133,7 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
   const bool published = is_published(path);
   TextModel text = published ? open_published_text(path, options) : open_run(path, options);
   text.frames_documents_ = !published;
-  const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
-  text.name = (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+  text.name = name_of_path(path);
   return text;
 }
 

@@ -49,7 +49,4 @@ struct TextModel {
 // EnvironmentError when the tokenizer of a run is not the one that the checkpoint was trained with.
 TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options);
 
-// UsageError when so many ranks cannot divide the model of the run, before any is started.
-void check_text_model_ranks(const std::filesystem::path& run, int64_t ranks, const TextModelOptions& options);
-
 }  // namespace tutti::train

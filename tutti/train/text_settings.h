@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 
 #include "tutti/core/dtype.h"
@@ -32,5 +33,8 @@ struct TextModelOptions {
   bool divides_products = true, divides_experts = false;
 };
 inline constexpr int64_t kUsualContext = 4096;
+
+// UsageError when so many ranks cannot divide the model of the run, before any is started.
+void check_text_model_ranks(const std::filesystem::path& run, int64_t ranks, const TextModelOptions& options);
 
 }  // namespace tutti::train

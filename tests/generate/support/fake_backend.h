@@ -45,10 +45,14 @@ class FakeBackend : public generate::serve::Backend {
     changed_.notify_all();
   }
 
-  std::vector<std::vector<float>> embed(const std::vector<std::vector<int32_t>>& texts) override {
-    std::vector<std::vector<float>> vectors;
-    for (const auto& ids : texts) vectors.push_back({static_cast<float>(ids.size()), 0.5F});
-    return vectors;
+  generate::serve::Embeddings embed(const std::vector<generate::serve::Prompt>& texts) override {
+    generate::serve::Embeddings embeddings;
+    for (const generate::serve::Prompt& text : texts) {
+      const auto tokens = std::visit([](const auto& each) { return std::ssize(each); }, text);
+      embeddings.vectors.push_back({static_cast<float>(tokens), 0.5F});
+      embeddings.tokens += tokens;
+    }
+    return embeddings;
   }
 
   std::vector<generate::serve::Metric> metrics() const override { return {{"tutti_fake", "A number", 3, false}}; }

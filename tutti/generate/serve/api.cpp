@@ -86,8 +86,7 @@ Answer Api::dispatch(std::string_view method, std::string_view path, std::string
   if (is("POST", "/tokenize")) return tokenize(body);
   if (is("POST", "/detokenize")) {
     const std::vector<int32_t> ids = parse_detokenize(body);
-    for (const int32_t id : ids)
-      if (!model_.tokenizer->has_token(id)) throw bad_request(fmt::format("tokens: {} is not a token", id));
+    check_tokens("tokens", ids);
     return {.body = detokenized_json(model_.tokenizer->decode(ids))};
   }
   refuse_route(method, path);
@@ -99,17 +98,26 @@ void Api::check_model(const std::string& name) const {
                    fmt::format("there is no model '{}' here; '{}' is served", name, model_.name));
 }
 
+void Api::check_tokens(std::string_view field, std::span<const int32_t> ids) const {
+  for (const int32_t id : ids)
+    if (!model_.tokenizer->has_token(id)) throw bad_request(fmt::format("{}: {} is not a token", field, id));
+}
+
 std::vector<int32_t> Api::ids_of(const Prompt& prompt) const {
   if (const auto* text = std::get_if<std::string>(&prompt))
     return model_.tokenizer->encode(*text, {.add_special_tokens = true});
   const auto& ids = std::get<std::vector<int32_t>>(prompt);
-  for (const int32_t id : ids)
-    if (!model_.tokenizer->has_token(id)) throw bad_request(fmt::format("prompt: {} is not a token", id));
+  check_tokens("prompt", ids);
   return ids;
 }
 
 ExchangePlan Api::plan_for(const TextSettings& settings, bool is_chat) {
   check_model(settings.model);
+  if (!model_.writes_texts)
+    throw bad_request(fmt::format("'{}' is an encoder, which writes no texts; ask it for /v1/embeddings, or serve a "
+                                  "model that writes, such as SmolLM2",
+                                  model_.name),
+                      "not_supported");
   const uint64_t serial = ++serial_;
   ExchangePlan plan{.head = {.id = fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl", serial),
                              .created = std::time(nullptr),
@@ -159,13 +167,10 @@ Answer Api::chat(std::string_view body) {
 Answer Api::embed(std::string_view body) {
   const EmbeddingRequest request = parse_embedding(body, options_.limits);
   check_model(request.model);
-  std::vector<std::vector<int32_t>> texts;
-  int64_t tokens = 0;
-  for (const Prompt& input : request.inputs) {
-    texts.push_back(ids_of(input));
-    tokens += std::ssize(texts.back());
-  }
-  return {.body = embeddings_json(model_.name, backend_.embed(texts), request.as_base64, tokens)};
+  for (const Prompt& input : request.inputs)
+    if (const auto* ids = std::get_if<std::vector<int32_t>>(&input)) check_tokens("input", *ids);
+  const Embeddings embeddings = backend_.embed(request.inputs);
+  return {.body = embeddings_json(model_.name, embeddings.vectors, request.as_base64, embeddings.tokens)};
 }
 
 Answer Api::tokenize(std::string_view body) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -55,6 +56,7 @@ class Api {
   Answer run(ExchangePlan plan);
   ExchangePlan plan_for(const TextSettings& settings, bool is_chat);
   std::vector<int32_t> ids_of(const Prompt& prompt) const;
+  void check_tokens(std::string_view field, std::span<const int32_t> ids) const;
   void check_model(const std::string& name) const;
 
   Backend& backend_;

@@ -37,13 +37,12 @@ std::vector<int32_t> tokens_of(const JsonValue& value) {
 }
 
 // A text, a list of ids, or a list of either.
-std::vector<Prompt> prompts_of(const JsonValue& value, const ApiLimits& limits) {
+std::vector<Prompt> prompts_of(const JsonValue& value, int64_t most) {
   if (value.is_text()) return {value.string()};
   if (!value.is_array() || value.size() == 0)
     value.fail("is {}; expected a text, ids, or a list of them", value.shown());
   if ((*value.begin()).value.is_number()) return {tokens_of(value)};
-  if (static_cast<int64_t>(value.size()) > limits.prompts)
-    value.fail("has {} entries; at most {} are taken", value.size(), limits.prompts);
+  if (static_cast<int64_t>(value.size()) > most) value.fail("has {} entries; at most {} are taken", value.size(), most);
   std::vector<Prompt> prompts;
   for (const auto& [key, entry] : value) {
     if (entry.is_text()) prompts.emplace_back(entry.string());
@@ -178,7 +177,7 @@ CompletionRequest parse_completion(std::string_view body, const ApiLimits& limit
     CompletionRequest request;
     const std::string own[] = {"prompt", "echo", "logprobs"};
     read_fields(document.top(), limits, request.settings, own, [&](std::string_view key, const JsonValue& value) {
-      if (key == "prompt") request.prompts = prompts_of(value, limits);
+      if (key == "prompt") request.prompts = prompts_of(value, limits.prompts);
       else if (key == "echo") request.echo = value.boolean();
       else if (key == "best_of") value.whole(1, 1);
       else if (key == "logprobs") {
@@ -240,7 +239,7 @@ EmbeddingRequest parse_embedding(std::string_view body, const ApiLimits& limits)
     for (const auto& [key, value] : document.top()) {
       if (value.is_null() || is_without_effect(key)) continue;
       if (key == "model") request.model = value.string();
-      else if (key == "input") request.inputs = prompts_of(value, limits);
+      else if (key == "input") request.inputs = prompts_of(value, limits.inputs);
       else if (key == "encoding_format") {
         if (value.text() != "float" && value.text() != "base64")
           value.fail("is {}; supported are float and base64", value.shown());

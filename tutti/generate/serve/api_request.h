@@ -17,7 +17,8 @@
 namespace tutti::generate::serve {
 
 struct ApiLimits {
-  int64_t prompts = 64;        // of a completion, and texts of an embedding
+  int64_t prompts = 64;        // of a completion
+  int64_t inputs = 2048;       // of a request for embeddings
   int64_t choices = 16;        // n times prompts
   int64_t stops = 4;           // of a request
   int64_t stop_nbytes = 1024;  // of one stop string

@@ -8,6 +8,7 @@
 
 #include "tutti/generate/request.h"
 #include "tutti/generate/serve/api_answer.h"
+#include "tutti/generate/serve/api_request.h"
 #include "tutti/io/chat_template/published_chat.h"
 #include "tutti/io/tokenizer.h"
 
@@ -22,6 +23,13 @@ struct ServedModel {
   std::vector<std::string> stops = {};   // end a text beside those of a request, and are not part of it
   SamplingOptions defaults = {};         // for what a request does not say
   int64_t context = 0;                   // tokens of prompt and text together
+  bool writes_texts = true;              // an encoder does not: it only embeds
+};
+
+// The vectors of texts, and of how many tokens they were made.
+struct Embeddings {
+  std::vector<std::vector<float>> vectors;
+  int64_t tokens = 0;
 };
 
 // Called with each event of a request, by a thread of the backend; must not block.
@@ -37,8 +45,8 @@ class Backend {
   virtual RequestId submit(Request request, EventSink sink) = 0;
   // Ends a request that may have ended.
   virtual void cancel(RequestId id) = 0;
-  // A vector for each list of ids. ApiError where the model makes none.
-  virtual std::vector<std::vector<float>> embed(const std::vector<std::vector<int32_t>>& texts);
+  // A vector for each text, or list of ids, which are tokens. ApiError where the model makes none.
+  virtual Embeddings embed(const std::vector<Prompt>& texts);
   // Numbers for /metrics; their names begin with "tutti_".
   virtual std::vector<Metric> metrics() const { return {}; }
 };

@@ -24,8 +24,11 @@ std::string reason_of(Finish finish) {
 
 }  // namespace
 
-std::vector<std::vector<float>> Backend::embed(const std::vector<std::vector<int32_t>>&) {
-  throw bad_request("the model that is served makes no embeddings", "not_supported");
+Embeddings Backend::embed(const std::vector<Prompt>&) {
+  throw bad_request(
+      "the model that is served writes texts and makes no embeddings; serve an encoder for these, such as "
+      "all-MiniLM-L6-v2",
+      "not_supported");
 }
 
 Exchange::Exchange(Backend& backend, const ServedModel& model, ExchangePlan plan)

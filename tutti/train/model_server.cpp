@@ -1,0 +1,75 @@
+#include "tutti/train/model_server.h"
+
+#include <algorithm>
+
+#include "tutti/core/error.h"
+#include "tutti/generate/serve/engine_backend.h"
+#include "tutti/train/sentence_backend.h"
+#include "tutti/train/text_model.h"
+
+namespace tutti::train {
+namespace {
+
+using generate::serve::ServedModel;
+
+struct ServedText {
+  ServedText(const std::filesystem::path& path, const ModelServerOptions& options)
+      : text(open_text_model(path, options.model)),
+        engine(*text.model, *text.tokenizer, engine_options(text, options)),
+        backend(engine, options.queue) {}
+
+  static generate::EngineOptions engine_options(const TextModel& text, const ModelServerOptions& options) {
+    generate::EngineOptions engine = text.engine_options();
+    engine.max_requests = options.max_requests;
+    engine.batch_tokens = std::max(options.batch_tokens, options.max_requests);
+    engine.cache_bytes = options.cache_mbytes << 20;
+    return engine;
+  }
+
+  ServedModel model(const SamplingSettings& sampling) const {
+    return {.name = text.name,
+            .tokenizer = text.tokenizer.get(),
+            .chat = text.chat,
+            .ends = text.ends,
+            .suppressed = text.suppressed,
+            .stops = text.stops,
+            .defaults = sampling.over(text.sampling),
+            .context = engine.context()};
+  }
+
+  TextModel text;
+  generate::Engine engine;
+  generate::serve::EngineBackend backend;
+};
+
+struct ServedSentences {
+  explicit ServedSentences(const std::filesystem::path& path) : sentences(path), backend(sentences) {}
+  SentenceModel sentences;
+  SentenceBackend backend;
+};
+
+}  // namespace
+
+ModelServer::ModelServer(const std::filesystem::path& model, const ModelServerOptions& options)
+    : name_(name_of_path(model)) {
+  const auto serve = [&](generate::serve::Backend& backend, ServedModel served) {
+    server_ = std::make_unique<generate::serve::HttpServer>(backend, std::move(served), options.http);
+  };
+  if (is_sentence_model(model)) {
+    TUTTI_CHECK(options.model.context == 0 && options.model.dtype == DType::f32,
+                "serve: {} is an encoder, which computes in f32 and takes as many tokens as its files say; leave out "
+                "--context and --dtype",
+                model.string());
+    const auto served = std::make_shared<ServedSentences>(model);
+    served_ = served;
+    serve(served->backend, served_sentences(served->sentences));
+  } else {
+    const auto served = std::make_shared<ServedText>(model, options);
+    served_ = served;
+    serve(served->backend, served->model(options.sampling));
+  }
+}
+
+ModelServer::~ModelServer() = default;
+
+}  // namespace tutti::train
