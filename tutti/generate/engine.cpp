@@ -67,6 +67,33 @@ struct Engine::Part {
   bool reaches_end() const { return count == running->left(); }
 };
 
+struct Engine::Batch {
+  struct Draw {
+    Running* running;
+    int64_t row;  // of the logits
+  };
+
+  std::vector<Event> events;
+  std::vector<Part> parts;
+  std::vector<BatchPart> cached;
+  std::vector<int32_t> tokens, positions, first_keys;
+  std::vector<int32_t> rows;      // whose logits are drawn from
+  std::vector<int64_t> labelled;  // rows of prompts whose log-probabilities are asked for
+  std::vector<int32_t> labels;    // the tokens behind them
+  std::vector<Draw> draws;
+  std::vector<int32_t> drawn, forbidden;
+  std::vector<Candidate> candidates;
+
+  void clear() {
+    events.clear();
+    parts.clear();
+    cached.clear();
+    for (std::vector<int32_t>* ids : {&tokens, &positions, &first_keys, &rows, &labels, &drawn}) ids->clear();
+    labelled.clear();
+    draws.clear();
+  }
+};
+
 Engine::Engine(models::LanguageModel& model, const Tokenizer& tokenizer, const EngineOptions& options)
     : Engine(model, ids_of(tokenizer, model.vocab_size()), options) {}
 
@@ -74,7 +101,8 @@ Engine::Engine(models::LanguageModel& model, std::vector<int32_t> ids, const Eng
     : model_(model),
       options_(checked(options)),
       ids_(std::move(ids)),
-      evaluating_(std::make_unique<nn::EvalScope>(model)) {
+      evaluating_(std::make_unique<nn::EvalScope>(model)),
+      batch_(std::make_unique<Batch>()) {
   cache_ = std::make_unique<PagedCache>(
       model.config(), PagedCacheOptions{.dtype = model.named_parameters().front().parameter.use_dtype(),
                                         .bytes = options.cache_bytes,
@@ -131,15 +159,15 @@ Engine::Counters Engine::counters() const {
 
 // ---- the step -------------------------------------------------------------------------------------------------------
 
-std::vector<Event> Engine::step() {
+const std::vector<Event>& Engine::step() {
   const NoGradScope no_grad;
-  std::vector<Event> events;
-  take_submitted(events);
-  std::vector<Part> parts = schedule(events);
+  batch_->clear();
+  take_submitted();
+  schedule();
   try {
-    if (!parts.empty()) run(parts, events);
+    if (!batch_->parts.empty()) run();
   } catch (const std::exception& error) {
-    for (Running& running : running_) end(running, Finish::failed, events, error.what());
+    for (Running& running : running_) end(running, Finish::failed, error.what());
   }
   running_.remove_if([](const Running& r) { return r.finish != Finish::no; });
   const std::lock_guard lock(mutex_);
@@ -148,17 +176,19 @@ std::vector<Event> Engine::step() {
   counters_.pages = cache_->pages();
   counters_.free_pages = cache_->available();
   counters_.cache_bytes = cache_->bytes();
-  return events;
+  return batch_->events;
 }
 
 // Requests that have come, and those that end for another reason than their text.
-void Engine::take_submitted(std::vector<Event>& events) {
+void Engine::take_submitted() {
   std::vector<RequestId> cancelled;
   {
     const std::lock_guard lock(mutex_);
     for (auto& [id, request] : submitted_) {
       waiting_.push_back({.id = id, .request = std::move(request), .tokens = {}});
       Running& last = waiting_.back();
+      const int64_t most = std::min(last.request.max_tokens, context_);
+      last.tokens.reserve(last.request.prompt.size() + static_cast<size_t>(most));
       last.tokens = last.request.prompt;
       if (std::ssize(last.tokens) > context_) last.begin = last.tokens.size() - static_cast<size_t>(context_);
     }
@@ -167,9 +197,9 @@ void Engine::take_submitted(std::vector<Event>& events) {
   }
   const auto now = std::chrono::steady_clock::now();
   const auto end_if_due = [&](Running& r) {
-    if (std::find(cancelled.begin(), cancelled.end(), r.id) != cancelled.end()) end(r, Finish::cancelled, events);
-    else if (r.left() == 0) end(r, Finish::length, events);
-    else if (r.request.deadline && *r.request.deadline <= now) end(r, Finish::deadline, events);
+    if (std::find(cancelled.begin(), cancelled.end(), r.id) != cancelled.end()) end(r, Finish::cancelled);
+    else if (r.left() == 0) end(r, Finish::length);
+    else if (r.request.deadline && *r.request.deadline <= now) end(r, Finish::deadline);
     return r.finish != Finish::no;
   };
   running_.remove_if(end_if_due);
@@ -177,8 +207,8 @@ void Engine::take_submitted(std::vector<Event>& events) {
 }
 
 // Requests that write a token each come first, then prompts in the order of their requests.
-std::vector<Engine::Part> Engine::schedule(std::vector<Event>& events) {
-  std::vector<Part> parts;
+void Engine::schedule() {
+  std::vector<Part>& parts = batch_->parts;
   int64_t room = options_.batch_tokens;
   bool was_full = false;
   // Makes room in the cache for up to `count` more tokens, or puts the request back; returns for how many there is.
@@ -188,7 +218,7 @@ std::vector<Engine::Part> Engine::schedule(std::vector<Event>& events) {
       const auto youngest = std::prev(running_.end());
       if (youngest == running_.begin()) {
         if (count > 1) count /= 2;
-        else return end(*request, Finish::failed, events, "the cache has no page left for one more token"), 0;
+        else return end(*request, Finish::failed, "the cache has no page left for one more token"), 0;
         continue;
       }
       std::erase_if(parts, [&](const Part& part) {
@@ -232,8 +262,9 @@ std::vector<Engine::Part> Engine::schedule(std::vector<Event>& events) {
     room -= count;
   }
   // One token each first: the cache takes neighbours of that size together.
-  std::stable_partition(parts.begin(), parts.end(), [](const Part& part) { return part.count == 1; });
-  return parts;
+  const auto is_one = [](const Part& part) { return part.count == 1; };
+  if (!std::is_partitioned(parts.begin(), parts.end(), is_one))
+    std::stable_partition(parts.begin(), parts.end(), is_one);
 }
 
 void Engine::put_back(std::list<Running>::iterator request) {
@@ -244,29 +275,29 @@ void Engine::put_back(std::list<Running>::iterator request) {
   ++counters_.put_back;
 }
 
-void Engine::run(std::span<Part> parts, std::vector<Event>& events) {
-  std::vector<int32_t> tokens, positions, rows, labels;  // labels: of prompts whose log-probabilities are asked for
-  std::vector<int64_t> labelled;
-  std::vector<BatchPart> batch_parts;
-  for (const Part& part : parts) {
+void Engine::run() {
+  Batch& b = *batch_;
+  for (const Part& part : b.parts) {
     const Running& r = *part.running;
     const int64_t first = r.cached.length, end = first + part.count;
-    batch_parts.push_back({&r.cached, first, part.count});
+    b.cached.push_back({&r.cached, first, part.count});
     for (int64_t at = first; at < end; ++at) {
       if (r.request.prompt_log_probabilities && at >= std::ssize(r.prompt_log_probabilities) && at + 1 < r.prompt()) {
-        labelled.push_back(std::ssize(tokens));
-        labels.push_back(r.tokens[static_cast<size_t>(at + 1)]);
+        b.labelled.push_back(std::ssize(b.tokens));
+        b.labels.push_back(r.tokens[static_cast<size_t>(at + 1)]);
       }
-      tokens.push_back(r.seen()[static_cast<size_t>(at)]);
-      positions.push_back(static_cast<int32_t>(at));
+      b.tokens.push_back(r.seen()[static_cast<size_t>(at)]);
+      b.positions.push_back(static_cast<int32_t>(at));
     }
-    if (part.reaches_end() && r.request.max_tokens > 0) rows.push_back(static_cast<int32_t>(std::ssize(tokens) - 1));
+    if (part.reaches_end() && r.request.max_tokens > 0)
+      b.rows.push_back(static_cast<int32_t>(std::ssize(b.tokens) - 1));
   }
-  cache_->begin_batch(batch_parts);
+  b.first_keys.resize(b.tokens.size(), 0);
+  cache_->begin_batch(b.cached);
   const auto tensor = [&](const auto& values) { return on_mesh(Tensor::of(values), options_.mesh); };
-  const models::TokenBatch batch{.tokens = tensor(tokens),
-                                 .positions = tensor(positions),
-                                 .first_key = tensor(std::vector<int32_t>(tokens.size(), 0)),
+  const models::TokenBatch batch{.tokens = tensor(b.tokens),
+                                 .positions = tensor(b.positions),
+                                 .first_key = tensor(b.first_keys),
                                  .rows = 1,
                                  .cache = cache_.get()};
   const Tensor x_TD =
@@ -275,15 +306,14 @@ void Engine::run(std::span<Part> parts, std::vector<Event>& events) {
   size_t next_label = 0;
   int64_t of_prompts = 0;
   Tensor losses;
-  if (!labels.empty())
-    losses = from_mesh(
-        model_.head_losses(index_select(x_TD, 0, tensor(labelled)), tensor(labels), {.loss_max_bytes = kLossBytes}));
+  if (!b.labels.empty())
+    losses = from_mesh(model_.head_losses(index_select(x_TD, 0, tensor(b.labelled)), tensor(b.labels),
+                                          {.loss_max_bytes = kLossBytes}));
   Tensor logits;
-  if (!rows.empty()) logits = from_mesh(model_.head_logits(index_select(x_TD, 0, tensor(rows))));
+  if (!b.rows.empty()) logits = from_mesh(model_.head_logits(index_select(x_TD, 0, tensor(b.rows))));
 
-  std::vector<Draw> draws;
   int64_t first_row = 0;
-  for (const Part& part : parts) {
+  for (const Part& part : b.parts) {
     Running& r = *part.running;
     const bool reaches_end = part.reaches_end();
     if (r.cached.length < r.prompt()) of_prompts += part.count;
@@ -293,41 +323,43 @@ void Engine::run(std::span<Part> parts, std::vector<Event>& events) {
     }
     cache_->advance(r.cached, r.seen(), r.cached.length + part.count);
     if (!reaches_end) continue;
-    if (r.request.max_tokens == 0) end(r, Finish::length, events);
-    else draws.push_back({&r, first_row++});
+    if (r.request.max_tokens == 0) end(r, Finish::length);
+    else b.draws.push_back({&r, first_row++});
   }
-  draw(draws, logits, events);
+  draw(logits);
   const std::lock_guard lock(mutex_);
   counters_.prompt_tokens += of_prompts;
 }
 
 // Draws a token from each of these rows of logits; those of one request fail alone.
-void Engine::draw(std::span<const Draw> draws, const Tensor& logits, std::vector<Event>& events) {
-  std::vector<int32_t> ids;
-  for (const auto& [running, row] : draws) {
+void Engine::draw(const Tensor& logits) {
+  Batch& b = *batch_;
+  if (b.draws.empty()) return;
+  for (const auto& [running, row] : b.draws) {
     Running& r = *running;
-    ids.push_back(0);
-    std::vector<int32_t> forbidden = r.request.suppressed;
+    b.drawn.push_back(0);
+    b.forbidden.assign(r.request.suppressed.begin(), r.request.suppressed.end());
     if (r.generated() < r.request.min_tokens)
-      forbidden.insert(forbidden.end(), r.request.ends.begin(), r.request.ends.end());
+      b.forbidden.insert(b.forbidden.end(), r.request.ends.begin(), r.request.ends.end());
     try {
-      ids.back() = draw_token(row_of(logits, row), ids_, r.request.sampling, {r.tokens, r.prompt(), forbidden});
+      b.drawn.back() =
+          draw_token(row_of(logits, row), ids_, r.request.sampling, {r.tokens, r.prompt(), b.forbidden}, b.candidates);
     } catch (const UsageError& error) {
-      end(r, Finish::failed, events, error.what());
+      end(r, Finish::failed, error.what());
     }
   }
-  if (draws.empty()) return;
-  const Tensor losses = cross_entropy(logits, Tensor::of(ids));
-  for (const auto& [running, row] : draws) {
+  const Tensor losses = cross_entropy(logits, Tensor::of(b.drawn));
+  for (const auto& [running, row] : b.draws) {
     if (running->finish != Finish::no) continue;
-    const int32_t id = ids[static_cast<size_t>(row)];
-    add_token(*running, {id, -losses.data<float>()[row], most_likely(logits, row, *running)}, events);
+    const int32_t id = b.drawn[static_cast<size_t>(row)];
+    add_token(*running, {id, -losses.data<float>()[row], most_likely(logits, row, *running)});
   }
 }
 
-void Engine::add_token(Running& r, GeneratedToken token, std::vector<Event>& events) {
+void Engine::add_token(Running& r, GeneratedToken token) {
   const Request& q = r.request;
-  if (std::find(q.ends.begin(), q.ends.end(), token.id) != q.ends.end()) return end(r, Finish::end, events);
+  std::vector<Event>& events = batch_->events;
+  if (std::find(q.ends.begin(), q.ends.end(), token.id) != q.ends.end()) return end(r, Finish::end);
   r.tokens.push_back(token.id);
   events.push_back({.request = r.id, .token = std::move(token)});
   if (r.generated() == 1) events.back().prompt_log_probabilities = r.prompt_log_probabilities;
@@ -361,12 +393,12 @@ std::vector<TokenChance> Engine::most_likely(const Tensor& logits, int64_t row, 
   return top;
 }
 
-void Engine::end(Running& r, Finish finish, std::vector<Event>& events, std::string error) {
+void Engine::end(Running& r, Finish finish, std::string error) {
   if (r.finish != Finish::no) return;
   r.finish = finish;
   cache_->release(r.cached);
-  events.push_back({.request = r.id, .finish = finish, .error = std::move(error)});
-  if (r.generated() == 0) events.back().prompt_log_probabilities = r.prompt_log_probabilities;
+  batch_->events.push_back({.request = r.id, .finish = finish, .error = std::move(error)});
+  if (r.generated() == 0) batch_->events.back().prompt_log_probabilities = r.prompt_log_probabilities;
 }
 
 }  // namespace tutti::generate

@@ -63,9 +63,9 @@ class Engine {
   // The request ends with the next step, if it has not ended.
   void cancel(RequestId id);
 
-  // Runs a batch. An error of one request ends that request, an error of the batch ends all that were running; both
-  // come as events.
-  std::vector<Event> step();
+  // Runs a batch; its events, which are valid until the next step. An error of one request ends that request, an error
+  // of the batch ends all that were running; both come as events.
+  const std::vector<Event>& step();
   bool has_work() const;
   // Waits until there is work, or until the time has passed; whether there is work.
   bool wait(std::chrono::milliseconds time) const;
@@ -84,20 +84,17 @@ class Engine {
 
  private:
   struct Running;
-  struct Part;  // tokens of a running request in a batch
-  struct Draw {
-    Running* running;
-    int64_t row;  // of the logits
-  };
+  struct Part;   // tokens of a running request in a batch
+  struct Batch;  // what a step makes; its memory stays for the next one
 
-  void take_submitted(std::vector<Event>& events);
-  std::vector<Part> schedule(std::vector<Event>& events);
+  void take_submitted();
+  void schedule();
   void put_back(std::list<Running>::iterator request);
-  void run(std::span<Part> parts, std::vector<Event>& events);
-  void draw(std::span<const Draw> draws, const Tensor& logits, std::vector<Event>& events);
-  void add_token(Running& request, GeneratedToken token, std::vector<Event>& events);
+  void run();
+  void draw(const Tensor& logits);
+  void add_token(Running& request, GeneratedToken token);
   std::vector<TokenChance> most_likely(const Tensor& logits, int64_t row, const Running& running) const;
-  void end(Running& request, Finish finish, std::vector<Event>& events, std::string error = {});
+  void end(Running& request, Finish finish, std::string error = {});
 
   models::LanguageModel& model_;
   const EngineOptions options_;
@@ -116,6 +113,7 @@ class Engine {
   // These belong to the thread that calls step.
   std::deque<Running> waiting_;
   std::list<Running> running_;  // the oldest first
+  std::unique_ptr<Batch> batch_;
 };
 
 }  // namespace tutti::generate

@@ -15,7 +15,7 @@ PagePool::PagePool(int64_t pages, std::function<void(uint64_t)> forgotten)
 std::optional<int32_t> PagePool::take() {
   if (given_back_.empty()) return std::nullopt;
   const int32_t page = given_back_.front();
-  given_back_.pop_front();
+  held_.splice(held_.end(), given_back_, given_back_.begin());
   State& state = states_[static_cast<size_t>(page)];
   state.holders = 1;
   if (const uint64_t prefix = std::exchange(state.prefix, 0); prefix != 0) {
@@ -27,7 +27,7 @@ std::optional<int32_t> PagePool::take() {
 
 void PagePool::hold(int32_t page) {
   State& state = states_[static_cast<size_t>(page)];
-  if (state.holders++ == 0) given_back_.erase(state.place);
+  if (state.holders++ == 0) held_.splice(held_.end(), given_back_, state.place);
 }
 
 void PagePool::release(int32_t page) {
@@ -35,7 +35,7 @@ void PagePool::release(int32_t page) {
   TUTTI_ASSERT(state.holders > 0, "page {} of the cache is released, and nobody holds it", page);
   if (--state.holders > 0) return;
   // Pages without content to keep are taken before those with some.
-  state.place = given_back_.insert(state.prefix == 0 ? given_back_.begin() : given_back_.end(), page);
+  given_back_.splice(state.prefix == 0 ? given_back_.begin() : given_back_.end(), held_, state.place);
 }
 
 void PagePool::publish(int32_t page, uint64_t prefix) {

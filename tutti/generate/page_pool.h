@@ -38,10 +38,10 @@ class PagePool {
   struct State {
     int64_t holders = 0;
     uint64_t prefix = 0;                   // 0: not published
-    std::list<int32_t>::iterator place{};  // in given_back_, while nobody holds it
+    std::list<int32_t>::iterator place{};  // in held_ or given_back_
   };
   std::vector<State> states_;
-  std::list<int32_t> given_back_;  // the next one to take is first
+  std::list<int32_t> held_, given_back_;  // of given_back_, the next one to take is first
   std::map<uint64_t, int32_t> published_;
   std::function<void(uint64_t)> forgotten_;
 };

@@ -185,32 +185,33 @@ void PagedCache::release(CachedSequence& sequence) {
 
 // Sequences with one token each are one call; parts of several tokens are calls of their own.
 void PagedCache::begin_batch(std::span<const BatchPart> parts) {
-  batch_.clear();
+  batch_.resize(groups_.size());
   for (size_t g = 0; g < groups_.size(); ++g) {
-    GroupBatch batch;
-    std::vector<int64_t> slots;
+    GroupBatch& batch = batch_[g];
+    batch.calls.clear();
+    slots_.clear();
     for (size_t i = 0; i < parts.size();) {
       size_t end = i + 1;
       while (parts[i].count == 1 && end < parts.size() && parts[end].count == 1) ++end;
       const int64_t sequences = static_cast<int64_t>(end - i), each = parts[i].count;
       int64_t widest = 0;
       for (size_t k = i; k < end; ++k) widest = std::max(widest, pages_for(parts[k].first + each));
-      std::vector<int32_t> table, last_key;
-      const int64_t first = std::ssize(slots);
+      table_.clear();
+      last_key_.clear();
+      const int64_t first = std::ssize(slots_);
       for (; i < end; ++i) {
         const std::vector<int32_t>& pages = parts[i].sequence->tables[g];
         for (int64_t page = 0; page < widest; ++page)
-          table.push_back(page < std::ssize(pages) ? pages[static_cast<size_t>(page)] : -1);
+          table_.push_back(page < std::ssize(pages) ? pages[static_cast<size_t>(page)] : -1);
         for (int64_t at = parts[i].first; at < parts[i].first + each; ++at) {
-          slots.push_back(pages[static_cast<size_t>(at / kPageKeys)] * kPageKeys + at % kPageKeys);
-          last_key.push_back(static_cast<int32_t>(at));
+          slots_.push_back(pages[static_cast<size_t>(at / kPageKeys)] * kPageKeys + at % kPageKeys);
+          last_key_.push_back(static_cast<int32_t>(at));
         }
       }
       batch.calls.push_back(
-          {first, sequences, each, ints(table, {sequences, widest}), ints(last_key, {sequences, each})});
+          {first, sequences, each, ints(table_, {sequences, widest}), ints(last_key_, {sequences, each})});
     }
-    batch.slots = Tensor::of(slots, {std::ssize(slots)});
-    batch_.push_back(std::move(batch));
+    batch.slots = Tensor::of(slots_, {std::ssize(slots_)});
   }
 }
 
@@ -237,17 +238,19 @@ Tensor PagedCache::attend_here(Layer& layer, const Tensor& q_THE, const Tensor& 
   }
   write_pages_(layer.keys, k_TKE, batch.slots);
   write_pages_(layer.values, v_TKE, batch.slots);
-  std::vector<Tensor> rows;
-  for (const Call& call : batch.calls) {
+  const auto attend_to = [&](const Call& call) {
     const int64_t count = call.sequences * call.rows_each;
     const Tensor q_BSHE =
         reshape(narrow(q_THE, 0, call.first, count), {call.sequences, call.rows_each, heads, head_dim});
     const Tensor attended =
         sdpa_paged(q_BSHE, {layer.keys, layer.values, call.table}, call.last_key,
                    {.scale = options.scale, .window = options.window, .score_cap = options.score_cap});
-    rows.push_back(reshape(attended, {count, heads, head_dim}));
-  }
-  return rows.size() == 1 ? rows[0] : cat(rows, 0);
+    return reshape(attended, {count, heads, head_dim});
+  };
+  if (batch.calls.size() == 1) return attend_to(batch.calls[0]);
+  std::vector<Tensor> rows;
+  for (const Call& call : batch.calls) rows.push_back(attend_to(call));
+  return cat(rows, 0);
 }
 
 int64_t PagedCache::pages() const {

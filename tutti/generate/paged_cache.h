@@ -100,6 +100,8 @@ class PagedCache final : public models::AttentionCache {
   std::vector<Layer> layers_;
   std::vector<Group> groups_;
   std::vector<GroupBatch> batch_;
+  std::vector<int64_t> slots_;  // memory of begin_batch
+  std::vector<int32_t> table_, last_key_;
   PrefixIndex index_;
   int64_t bytes_ = 0;
 };

@@ -13,18 +13,17 @@ namespace {
 
 constexpr size_t kPenaltyWindow = 64;  // of llama_cpp
 
+bool is_likelier(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
 // Tokens that may be drawn, of which the `sorted` most likely ones stand first, in their order.
 class Candidates {
  public:
-  struct Entry {
-    float logit;
-    int32_t id;
-  };
-
-  explicit Candidates(std::vector<Entry> entries) : entries_(std::move(entries)) {}
+  explicit Candidates(std::vector<Candidate>& entries) : entries_(entries) {}
 
   size_t size() const { return entries_.size(); }
-  const Entry& at(size_t place) {
+  const Candidate& at(size_t place) {
     if (place >= sorted_) sort(std::max(place + 1, std::max<size_t>(2 * sorted_, 64)));
     return entries_[place];
   }
@@ -37,29 +36,27 @@ class Candidates {
   double sum_of_weights(double temperature) {
     const float largest = at(0).logit;
     double sum = 0;
-    for (const Entry& entry : entries_) sum += weight(entry, largest, temperature);
+    for (const Candidate& entry : entries_) sum += weight(entry, largest, temperature);
     return sum;
   }
   double weight(size_t place, double temperature) {
-    const Entry& entry = at(place);  // sorts, before the first one is read
+    const Candidate& entry = at(place);  // sorts, before the first one is read
     return weight(entry, entries_[0].logit, temperature);
   }
 
  private:
-  static double weight(const Entry& entry, float largest, double temperature) {
+  static double weight(const Candidate& entry, float largest, double temperature) {
     return std::exp((entry.logit - largest) / temperature);
   }
   void sort(size_t count) {
     count = std::min(count, size());
     if (count <= sorted_) return;
-    std::partial_sort(
-        entries_.begin() + static_cast<std::ptrdiff_t>(sorted_), entries_.begin() + static_cast<std::ptrdiff_t>(count),
-        entries_.end(),
-        [](const Entry& a, const Entry& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; });
+    std::partial_sort(entries_.begin() + static_cast<std::ptrdiff_t>(sorted_),
+                      entries_.begin() + static_cast<std::ptrdiff_t>(count), entries_.end(), is_likelier);
     sorted_ = count;
   }
 
-  std::vector<Entry> entries_;
+  std::vector<Candidate>& entries_;
   size_t sorted_ = 0;
 };
 
@@ -88,23 +85,25 @@ void add_penalties(std::unordered_map<int32_t, float>& changed, std::span<const 
     logit(id) -= static_cast<float>(options.presence_penalty + options.frequency_penalty * static_cast<double>(count));
 }
 
-Candidates candidates_of(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
-                         const SamplingState& state) {
+// Calls take(candidate) for each token that may be drawn, in the order of ids.
+template <class Take>
+void each_candidate(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
+                    const SamplingState& state, Take&& take) {
   std::unordered_map<int32_t, float> changed;
   add_penalties(changed, logits, options, state);
   for (const int32_t id : state.forbidden) changed[id] = -INFINITY;
-  std::vector<Candidates::Entry> entries;
-  entries.reserve(ids.size());
+  int64_t count = 0;
   for (const int32_t id : ids) {
     float logit = logits[static_cast<size_t>(id)];
     if (!changed.empty()) {
       if (const auto found = changed.find(id); found != changed.end()) logit = found->second;
     }
     TUTTI_CHECK(!std::isnan(logit), "the logit of token {} is NaN; the model has diverged or its file is damaged", id);
-    if (logit > -INFINITY) entries.push_back({logit, id});
+    if (logit == -INFINITY) continue;
+    take(Candidate{logit, id});
+    ++count;
   }
-  TUTTI_CHECK(!entries.empty(), "no token is left to draw: all {} are forbidden or have a logit of -inf", ids.size());
-  return Candidates(std::move(entries));
+  TUTTI_CHECK(count > 0, "no token is left to draw: all {} are forbidden or have a logit of -inf", ids.size());
 }
 
 // The fewest of the most likely tokens whose probabilities at this temperature add up to top_p.
@@ -143,10 +142,13 @@ void validate(const SamplingOptions& o, int64_t vocab) {
   }
 }
 
-// The candidates that the settings leave.
-static Candidates narrowed(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
-                           const SamplingState& state) {
-  Candidates left = candidates_of(logits, ids, options, state);
+// The candidates that the settings leave, in `entries`.
+static Candidates narrowed(std::vector<Candidate>& entries, std::span<const float> logits, std::span<const int32_t> ids,
+                           const SamplingOptions& options, const SamplingState& state) {
+  entries.clear();
+  entries.reserve(ids.size());
+  each_candidate(logits, ids, options, state, [&](const Candidate& candidate) { entries.push_back(candidate); });
+  Candidates left(entries);
   if (options.temperature == 0) {
     left.keep(1);
     return left;
@@ -161,7 +163,8 @@ static Candidates narrowed(std::span<const float> logits, std::span<const int32_
 
 std::vector<TokenProbability> distribution_of(std::span<const float> logits, std::span<const int32_t> ids,
                                               const SamplingOptions& options, const SamplingState& state) {
-  Candidates left = narrowed(logits, ids, options, state);
+  std::vector<Candidate> entries;
+  Candidates left = narrowed(entries, logits, ids, options, state);
   const double temperature = options.temperature == 0 ? 1 : options.temperature, sum = left.sum_of_weights(temperature);
   std::vector<TokenProbability> result;
   for (size_t place = 0; place < left.size(); ++place)
@@ -171,7 +174,20 @@ std::vector<TokenProbability> distribution_of(std::span<const float> logits, std
 
 int32_t draw_token(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
                    const SamplingState& state) {
-  Candidates left = narrowed(logits, ids, options, state);
+  std::vector<Candidate> memory;
+  return draw_token(logits, ids, options, state, memory);
+}
+
+int32_t draw_token(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
+                   const SamplingState& state, std::vector<Candidate>& memory) {
+  if (options.temperature == 0) {
+    Candidate likeliest{-INFINITY, -1};
+    each_candidate(logits, ids, options, state, [&](const Candidate& candidate) {
+      if (likeliest.id < 0 || is_likelier(candidate, likeliest)) likeliest = candidate;
+    });
+    return likeliest.id;
+  }
+  Candidates left = narrowed(memory, logits, ids, options, state);
   if (left.size() == 1) return left.at(0).id;
   const auto generated = static_cast<uint64_t>(std::ssize(state.tokens) - state.prompt);
   const auto block = philox4x32({static_cast<uint32_t>(generated), static_cast<uint32_t>(generated >> 32), 0, 0},

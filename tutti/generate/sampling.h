@@ -38,10 +38,18 @@ struct SamplingState {
   std::span<const int32_t> forbidden;  // ids that are not drawn
 };
 
+// A token that may be drawn. A vector of them serves as memory for many draws of a thread.
+struct Candidate {
+  float logit;
+  int32_t id;
+};
+
 // Draws from `logits`, of which only `ids`, in ascending order, are tokens. The draw is a function of the logits, the
 // options and the number of generated tokens, which is the place in the stream of random numbers of options.seed: it
 // does not depend on other requests. Ties go to the lowest id (numerics contract, N8), also at the k-th place.
 // UsageError when no token is left, or when a logit is NaN.
+int32_t draw_token(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
+                   const SamplingState& state, std::vector<Candidate>& memory);
 int32_t draw_token(std::span<const float> logits, std::span<const int32_t> ids, const SamplingOptions& options,
                    const SamplingState& state);
 
