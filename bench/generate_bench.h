@@ -16,6 +16,7 @@ struct GenerateRow {
   std::vector<double> samples_s;     // seconds of each repeat
   // The bandwidth of decoding: the bytes of weights, keys and values that each step reads, by the time that it takes.
   double gbytes_per_s = 0;
+  double over_one = 0;  // tokens per second by those of one request of the same length and depth; 0: not measured
 };
 
 struct GenerateProblem {

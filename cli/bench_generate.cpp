@@ -14,11 +14,15 @@ void add_bench_generate(CLI::App& bench, Action& action);
 namespace {
 
 void print(const bench::GenerateProblem& problem, const bench::GenerateResult& result, bool json) {
-  if (!json) std::printf("%-18s %7s %-5s %12s %10s %9s\n", "test", "threads", "dtype", "tokens/s", "stddev", "gbps");
+  if (!json)
+    std::printf("%-18s %7s %-5s %12s %10s %9s %8s\n", "test", "threads", "dtype", "tokens/s", "stddev", "gbps",
+                "of one");
   for (const bench::GenerateRow& row : result.rows) {
     if (!json) {
-      std::printf("%-18s %7d %-5s %12.2f %10.2f %9.2f\n", row.test.c_str(), problem.threads,
+      std::printf("%-18s %7d %-5s %12.2f %10.2f %9.2f", row.test.c_str(), problem.threads,
                   std::string(name_of(problem.dtype)).c_str(), row.avg_ts, row.stddev_ts, row.gbytes_per_s);
+      if (row.over_one > 0) std::printf(" %7.2fx", row.over_one);
+      std::printf("\n");
       continue;
     }
     nlohmann::ordered_json line = {{"test", row.test},
@@ -33,6 +37,7 @@ void print(const bench::GenerateProblem& problem, const bench::GenerateResult& r
                                    {"avg_ts", row.avg_ts},
                                    {"stddev_ts", row.stddev_ts},
                                    {"gbps", row.gbytes_per_s}};
+    if (row.over_one > 0) line["over_one"] = row.over_one;
     for (const double s : row.samples_s) line["samples_ns"].push_back(static_cast<int64_t>(s * 1e9));
     std::printf("%s\n", line.dump().c_str());
   }
@@ -65,7 +70,7 @@ void add_bench_generate(CLI::App& bench, Action& action) {
   list("-p,--n-prompt", p.prompts, "Tokens of a prompt", 1);
   list("-n,--n-gen", p.generated, "Tokens to write", 1);
   list("-d,--n-depth", p.depths, "Tokens before those that are written", 0);
-  list("--requests", p.requests, "Requests at once", 1);
+  list("--requests", p.requests, "Requests at once; 1,16 also tells how much more 16 write than one", 1);
   generate->add_option("-t,--threads", p.threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   generate->add_option("-r,--repetitions", p.repeats, "Repeats")->check(CLI::Range(1, 1000))->capture_default_str();
   generate->add_option("--dtype", flags->dtype, "Of weights and computation")

@@ -47,6 +47,7 @@ const std::map<std::string, std::string> kCalls = {
     {"bench dtensor", "--small"},
     {"bench fsdp", "--small"},
     {"bench services", "--clients 2 --groups 2"},
+    {"bench serve", "published --clients 1 --requests 1 --prompt-words 3 --max-tokens 2"},
     {"bench strict", "--small --only softmax"},
     {"bench train", "--model tiny --rows 1 --sequence-length 32 --steps 1"},
     {"env", ""},
