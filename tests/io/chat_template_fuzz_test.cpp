@@ -3,11 +3,13 @@
 
 #include "tests/io/support/chat_inputs.h"
 #include "tests/io/support/sample_text.h"
+#include "tests/support/fuzz_rounds.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
 namespace {
 
+using testing::FuzzRounds;
 using testing::mutated;
 
 constexpr uint32_t kSeed = 20261128;
@@ -39,23 +41,18 @@ class ChatTemplateFuzz : public ::testing::Test {
   const JsonDocument document_ = JsonDocument::read(TUTTI_SOURCE_DIR "/tests/io/chat_templates/cases.json");
   const ChatInput input_ = testing::chat_input(document_.top().at("variables"));
   std::mt19937 random_{kSeed};
-  // TUTTI_FUZZ_ROUNDS: how many times as many templates.
-  const int rounds_ = [] {
-    const char* rounds = std::getenv("TUTTI_FUZZ_ROUNDS");
-    return rounds == nullptr ? 1 : std::atoi(rounds);
-  }();
 };
 
 TEST_F(ChatTemplateFuzz, DamagedTemplatesRenderOrRaise) {
-  int rendered = 0, raised = 0;
-  for (int i = 0; i < 3000 * rounds_; ++i)
+  int64_t rendered = 0, raised = 0;
+  for (FuzzRounds rounds(3000); rounds.go_on();)
     (renders(mutated(sources_[random_() % sources_.size()], random_)) ? rendered : raised) += 1;
   EXPECT_GT(rendered, 100);
   EXPECT_GT(raised, 100);
 }
 
 TEST_F(ChatTemplateFuzz, TemplatesInsideEachOtherRenderOrRaise) {
-  for (int i = 0; i < 1000 * rounds_; ++i) {
+  for (FuzzRounds rounds(1000); rounds.go_on();) {
     std::string whole = sources_[random_() % sources_.size()];
     for (int j = 0; j < 3; ++j) whole.insert(random_() % (whole.size() + 1), sources_[random_() % sources_.size()]);
     renders(whole);
@@ -87,7 +84,7 @@ TEST_F(ChatTemplateFuzz, RandomTokensRenderOrRaise) {
                                             "nope",     "break",      "split",
                                             "format",   "raw",        "endraw",
                                             "é"};
-  for (int i = 0; i < 5000 * rounds_; ++i) {
+  for (FuzzRounds rounds(5000); rounds.go_on();) {
     std::string source = random_() % 2 == 0 ? "{{" : "{%";
     for (uint32_t tokens = random_() % 30; tokens > 0; --tokens) source += kTokens[random_() % std::size(kTokens)];
     renders(source + (random_() % 2 == 0 ? "}}" : "%}"));
