@@ -22,7 +22,7 @@ void add_plan(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action, int& argc, char** argv);
 void add_generate(CLI::App& app, Action& action, int argc, char** argv);
 void add_chat(CLI::App& app, Action& action);
-void add_serve(CLI::App& app, Action& action);
+void add_serve(CLI::App& app, Action& action, int argc, char** argv);
 void add_eval(CLI::App& app, Action& action);
 void add_embed(CLI::App& app, Action& action);
 void add_tokenizer(CLI::App& app, Action& action);

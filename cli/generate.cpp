@@ -5,12 +5,10 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/model_ranks.h"
 #include "cli/sampling_flags.h"
-#include "cli/started_rank.h"
 #include "tutti/core/error.h"
-#include "tutti/job/launch/launcher.h"
 #include "tutti/train/generate.h"
-#include "tutti/train/ready_model.h"
 
 namespace tutti::cli {
 namespace {
@@ -18,34 +16,16 @@ namespace {
 struct GenerateFlags {
   std::string run;
   train::GenerateOptions options;
-  int ranks = 1;
-  bool products = false, experts = false;
-  std::vector<std::string> command_line;  // of this process, to start ranks with
+  ModelRanks ranks;
 };
 
 int run_generate(GenerateFlags flags) {
-  train::TextModelOptions& model = flags.options.model;
-  model.divides_experts = flags.experts;
-  model.divides_products = flags.products || !flags.experts;
-  const auto place = comm::read_launch_place();
-  TUTTI_CHECK(!place || flags.ranks == 1 || flags.ranks == place->world_size,
-              "{} has started {} rank{} already; leave out -n", place->launcher, place->world_size,
-              place->world_size == 1 ? "" : "s");
   TUTTI_CHECK(std::filesystem::exists(flags.run),
               "generate: {} does not exist; expected a run folder or a published model", flags.run);
-  TUTTI_CHECK(flags.ranks == 1 || !train::is_published(flags.run),
-              "generate: {} is a published model, which one rank runs; leave out -n", flags.run);
-  if (!place && flags.ranks > 1) {
-    train::check_text_model_ranks(flags.run, flags.ranks, model);
-    return comm::launch_local({.ranks = flags.ranks, .argv = flags.command_line});
-  }
   std::optional<StartedRank> rank;
-  if (place) {
-    rank.emplace(*place, "auto");
-    model.group = &rank->group();
-  }
+  if (const auto status = start_ranks(flags.ranks, flags.run, flags.options.model, rank)) return *status;
   const std::string text = train::generate_text(flags.run, flags.options) + "\n";
-  if (!place || place->rank == 0) std::fwrite(text.data(), 1, text.size(), stdout);  // it may hold any byte
+  if (!rank || rank->group().rank() == 0) std::fwrite(text.data(), 1, text.size(), stdout);  // it may hold any byte
   return 0;
 }
 
@@ -53,7 +33,7 @@ int run_generate(GenerateFlags flags) {
 
 void add_generate(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<GenerateFlags>();
-  flags->command_line.assign(argv, argv + argc);
+  flags->ranks.command_line.assign(argv, argv + argc);
   CLI::App* verb = app.add_subcommand("generate",
                                       "Write text with the newest checkpoint of a run, without flags that of its "
                                       "sample.txt, or with a published model");
@@ -70,12 +50,7 @@ void add_generate(CLI::App& app, Action& action, int argc, char** argv) {
       ->expected(1);
   add_sampling_flags(*verb, flags->options.sampling);
   add_model_flags(*verb, flags->options.model);
-  verb->add_option("-n,--ranks", flags->ranks, "Local ranks to start, which divide the model; the text is that of one")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  verb->add_flag("--divide-products", flags->products,
-                 "With several ranks: divide the matrix products (tensor parallelism); so without flags");
-  verb->add_flag("--divide-experts", flags->experts, "With several ranks: divide the experts of a mixture of experts");
+  add_rank_flags(*verb, flags->ranks);
   verb->callback([flags, &action] { action = [flags] { return run_generate(*flags); }; });
 }
 

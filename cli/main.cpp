@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   cli::add_launch(app, action, argc, argv);
   cli::add_generate(app, action, argc, argv);
   cli::add_chat(app, action);
-  cli::add_serve(app, action);
+  cli::add_serve(app, action, argc, argv);
   cli::add_eval(app, action);
   cli::add_embed(app, action);
   cli::add_tokenizer(app, action);

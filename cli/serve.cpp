@@ -1,12 +1,16 @@
 // `tutti serve`: a model behind the HTTP interface that clients of OpenAI's know.
 #include <pthread.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
+#include "cli/model_ranks.h"
 #include "cli/sampling_flags.h"
+#include "tutti/core/error.h"
 #include "tutti/job/printable.h"
 #include "tutti/train/model_server.h"
 
@@ -16,6 +20,7 @@ namespace {
 struct ServeFlags {
   std::string model;
   train::ModelServerOptions options;
+  ModelRanks ranks;
 };
 
 // Signals that end the server, blocked before there are threads, so that the thread that waits gets them.
@@ -28,23 +33,33 @@ sigset_t block_ends() {
   return signals;
 }
 
-int run_serve(const ServeFlags& flags) {
+int run_serve(ServeFlags flags) {
+  std::optional<StartedRank> rank;
+  if (const auto status = start_ranks(flags.ranks, flags.model, flags.options.model, rank)) return *status;
   const sigset_t signals = block_ends();
+  if (rank && rank->group().rank() > 0) {  // also after a signal, for as long as requests run
+    train::follow_server(flags.model, flags.options);
+    return 0;
+  }
+  flags.options.on_failure = [] { kill(getpid(), SIGTERM); };
   train::ModelServer model(flags.model, flags.options);
   std::printf("%s at %s\n", comm::printable_lines(model.name()).c_str(), model.server().url().c_str());
   if (std::fflush(stdout) != 0) return 1;  // status_after_output() says why
   int number = 0;
   sigwait(&signals, &number);
-  std::fprintf(stderr, "ending: requests that run have %lld seconds\n",
-               static_cast<long long>(flags.options.http.drain.count()));
+  if (model.failure().empty())
+    std::fprintf(stderr, "ending: requests that run have %lld seconds\n",
+                 static_cast<long long>(flags.options.http.drain.count()));
   model.server().stop();
+  TUTTI_CHECK_ENV(model.failure().empty(), "serve: {}", model.failure());
   return 0;
 }
 
 }  // namespace
 
-void add_serve(CLI::App& app, Action& action) {
+void add_serve(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<ServeFlags>();
+  flags->ranks.command_line.assign(argv, argv + argc);
   CLI::App* verb = app.add_subcommand("serve", "Answer HTTP requests of OpenAI's clients, and a page to chat at /");
   verb->add_option("model", flags->model, "A run folder, a folder with config.json, also of an encoder, or a GGUF file")
       ->required();
@@ -73,6 +88,7 @@ void add_serve(CLI::App& app, Action& action) {
       ->capture_default_str();
   add_sampling_flags(*verb, flags->options.sampling);
   add_model_flags(*verb, flags->options.model);
+  add_rank_flags(*verb, flags->ranks);
   verb->callback([flags, &action] { action = [flags] { return run_serve(*flags); }; });
 }
 

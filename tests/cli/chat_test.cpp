@@ -24,6 +24,7 @@ struct Chats : testing::Test {
   }
   // Starts the server and waits for the line that names its address; its port.
   int serve(const std::string& flags, int* pid, const std::string& model = "published") const {
+    std::filesystem::remove(work.folder() / "out.txt");  // of an earlier command
     *pid = work.start("serve " + model + " --port 0 " + flags);
     for (int tries = 0; tries < 1200; ++tries) {
       const std::string line = std::filesystem::exists(work.folder() / "out.txt") ? work.read("out.txt") : "";
@@ -83,6 +84,77 @@ TEST_F(Chats, ServeAnswersAndDrains) {
   EXPECT_NE(metrics->body.find("tutti_generated_tokens_total 9"), std::string::npos) << metrics->body;
   kill(pid, SIGTERM);
   EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
+}
+
+// Requests that run together on ranks that divide the model are answered as by one rank.
+TEST_F(Chats, ServeOnSeveralRanks) {
+  const auto answers = [&](const char* flags) {
+    int pid = 0;
+    const int port = serve(flags, &pid);
+    std::vector<std::string> texts(4);
+    std::vector<std::thread> clients;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      clients.emplace_back([&, i] {
+        httplib::Client client("127.0.0.1", port);
+        client.set_read_timeout(60);
+        const auto answer = client.Post(
+            "/v1/completions",
+            fmt::format(R"({{"prompt": "the old river", "max_tokens": 30, "seed": {}, "logprobs": 2}})", i + 1),
+            "application/json");
+        if (!answer) return;
+        const size_t choices = answer->body.find("\"choices\"");  // behind the number and the time
+        texts[i] = answer->body.substr(choices == std::string::npos ? 0 : choices);
+      });
+    }
+    // A client that leaves, whose request is cancelled on all ranks.
+    httplib::Request leaves;
+    leaves.method = "POST", leaves.path = "/v1/completions";
+    leaves.headers = {{"Content-Type", "application/json"}};
+    leaves.body = R"({"prompt": "a", "max_tokens": 500, "stream": true, "ignore_eos": true})";
+    leaves.content_receiver = [](const char*, size_t, uint64_t, uint64_t) { return false; };
+    httplib::Client("127.0.0.1", port).send(leaves);
+    for (std::thread& client : clients) client.join();
+    kill(pid, SIGTERM);
+    EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
+    return texts;
+  };
+  const std::vector<std::string> alone = answers("--dtype bf16");
+  for (const std::string& text : alone) EXPECT_NE(text.find("token_logprobs"), std::string::npos) << text;
+  EXPECT_EQ(answers("--dtype bf16 -n 2"), alone);
+  const Output refused = work.tutti("serve published --port 0 -n 8");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("expected a power of two up to 4"), std::string::npos) << refused.err;
+  const std::string one = "generate published 'the old river' --seed 2 --max-tokens 30";
+  EXPECT_EQ(work.tutti(one + " -n 4").out, work.tutti(one).out);
+}
+
+// The rank is named by the error of the request that was running, and by the end of the server.
+TEST_F(Chats, ServeEndsWithARankThatDies) {
+  int pid = 0;
+  const int port = serve("-n 2", &pid);
+  std::string body;
+  int status = 0;
+  std::thread client([&] {
+    httplib::Client asks("127.0.0.1", port);
+    asks.set_read_timeout(60);
+    if (const auto answer = asks.Post("/v1/completions", R"({"prompt": "a", "max_tokens": 3000, "ignore_eos": true})",
+                                      "application/json"))
+      body = answer->body, status = answer->status;
+  });
+  httplib::Client watch("127.0.0.1", port);
+  for (int tries = 0; tries < 400; ++tries) {
+    const auto metrics = watch.Get("/metrics");
+    if (metrics && metrics->body.find("tutti_requests_running 1") != std::string::npos) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  const std::vector<int> ranks = ranks_of(pid);
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGKILL);
+  client.join();
+  EXPECT_EQ(status, 500) << body;
+  EXPECT_NE(body.find("rank 1"), std::string::npos) << body;
+  EXPECT_EQ(Workplace::wait(pid), 128 + SIGKILL);
+  EXPECT_NE(work.read("err.txt").find("rank 1"), std::string::npos) << work.read("err.txt");
 }
 
 std::vector<float> embedding_of(const JsonValue& object) {

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 
+#include "tests/generate/support/texts.h"
 #include "tests/generate/support/tiny_decoders.h"
 #include "tests/support/message_of.h"
 #include "tutti/autograd/tape.h"
@@ -17,88 +18,6 @@
 
 namespace tutti::generate {
 namespace {
-
-struct Text {
-  std::vector<int32_t> tokens;  // generated ones
-  std::vector<float> log_probabilities, prompt_log_probabilities;
-  std::vector<std::vector<TokenChance>> top;
-  Finish finish = Finish::no;
-  std::string error;
-};
-
-void add(std::map<RequestId, Text>& texts, const std::vector<Event>& events) {
-  for (const Event& event : events) {
-    Text& text = texts[event.request];
-    EXPECT_EQ(text.finish, Finish::no);
-    if (event.token) {
-      text.tokens.push_back(event.token->id);
-      text.log_probabilities.push_back(event.token->log_probability);
-      text.top.push_back(event.token->top);
-    }
-    if (!event.prompt_log_probabilities.empty()) text.prompt_log_probabilities = event.prompt_log_probabilities;
-    text.finish = event.finish;
-    text.error = event.error;
-  }
-}
-
-std::map<RequestId, Text> finish(Engine& engine) {
-  std::map<RequestId, Text> texts;
-  while (engine.has_work()) add(texts, engine.step());
-  return texts;
-}
-
-models::TokenBatch row_of(std::span<const int32_t> tokens) {
-  std::vector<int32_t> positions(tokens.size());
-  std::iota(positions.begin(), positions.end(), 0);
-  return {Tensor::of(std::vector<int32_t>(tokens.begin(), tokens.end())), Tensor::of(positions),
-          Tensor::of(std::vector<int32_t>(tokens.size(), 0)), 1};
-}
-
-// The text that the request gives by whole forwards, one for each token.
-Text by_forwards(models::Decoder& model, const Tokenizer& tokenizer, const Request& request, int64_t context) {
-  const NoGradScope no_grad;
-  const nn::EvalScope evaluating(model);
-  std::vector<int32_t> ids;
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) ids.push_back(id);
-  Text text;
-  std::vector<int32_t> tokens = request.prompt;
-  while (text.finish == Finish::no) {
-    const size_t seen = std::min(tokens.size(), static_cast<size_t>(context));
-    const Tensor logits = model.forward(row_of(std::span(tokens).last(seen)));
-    const auto last = static_cast<size_t>((logits.extent(0) - 1) * logits.extent(1));
-    const std::span<const float> row(logits.data<float>() + last, static_cast<size_t>(logits.extent(1)));
-    const int32_t id = draw_token(row, ids, request.sampling, {tokens, std::ssize(request.prompt), {}});
-    if (std::find(request.ends.begin(), request.ends.end(), id) != request.ends.end()) {
-      text.finish = Finish::end;
-      break;
-    }
-    tokens.push_back(id);
-    text.tokens.push_back(id);
-    if (std::ssize(text.tokens) == request.max_tokens || (!request.slides && std::ssize(tokens) > context))
-      text.finish = Finish::length;
-  }
-  // All log-probabilities come from one forward, as training runs it.
-  if (request.slides) return text;
-  const std::span<const int32_t> inputs = std::span(tokens).first(tokens.size() - 1);
-  if (inputs.empty()) return text;
-  const Tensor losses =
-      model.losses(row_of(inputs), Tensor::of(std::vector<int32_t>(tokens.begin() + 1, tokens.end())));
-  for (size_t i = 0; i < inputs.size(); ++i)
-    (i + 1 < request.prompt.size() ? text.prompt_log_probabilities : text.log_probabilities)
-        .push_back(-losses.data<float>()[i]);
-  return text;
-}
-
-void expect_same_text(const Text& got, const Text& expected, bool of_prompt, const std::string& what) {
-  EXPECT_EQ(got.tokens, expected.tokens) << what;
-  EXPECT_EQ(got.finish, expected.finish) << what << " " << got.error;
-  ASSERT_EQ(got.log_probabilities.size(), expected.log_probabilities.size()) << what;
-  for (size_t i = 0; i < got.log_probabilities.size(); ++i)
-    EXPECT_EQ(got.log_probabilities[i], expected.log_probabilities[i]) << what << ", token " << i;
-  if (of_prompt) {
-    EXPECT_EQ(got.prompt_log_probabilities, expected.prompt_log_probabilities) << what;
-  }
-}
 
 class EngineBits : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
 
@@ -124,16 +43,7 @@ TEST_P(EngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
     std::map<RequestId, Request> asked;
     std::map<RequestId, Text> texts;
     for (int i = 0; i < requests; ++i) {
-      Request request{.max_tokens = 1 + upto(20)};
-      request.prompt.assign(beginning.begin(), beginning.begin() + upto(70));
-      for (int k = 1 + upto(50); k > 0; --k) request.prompt.push_back(upto(256));
-      if (upto(3) == 0) request.prompt = beginning;  // equal prompts, of which nothing is left to read but the end
-      request.sampling.temperature = upto(3) * 0.7;
-      request.sampling.top_k = upto(2) * 30;
-      request.sampling.top_p = upto(3) == 0 ? 0.8 : 1;
-      request.sampling.repetition_penalty = upto(3) == 0 ? 1.3 : 1;
-      request.sampling.seed = random();
-      request.prompt_log_probabilities = upto(3) == 0;
+      const Request request = random_request(random, beginning);
       asked[engine.submit(request)] = request;
       for (int steps = upto(3); steps > 0; --steps) {
         add(texts, engine.step());

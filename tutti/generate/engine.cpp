@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/autograd/tape.h"
+#include "tutti/comm/process_group.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/models/decoder_config.h"
@@ -118,6 +119,8 @@ Engine::~Engine() = default;
 // ---- from any thread ------------------------------------------------------------------------------------------------
 
 RequestId Engine::submit(Request request) {
+  TUTTI_CHECK(options_.led == nullptr || leads(),
+              "rank {} follows rank 0, which takes the requests; submit this one there", options_.led->rank());
   const int64_t vocab = model_.vocab_size(), length = std::ssize(request.prompt);
   TUTTI_CHECK(length > 0, "there is no token to continue; give a prompt");
   TUTTI_CHECK(length <= context_ || request.slides, "the prompt has {} tokens; the context holds {}{}", length,
@@ -179,27 +182,61 @@ const std::vector<Event>& Engine::step() {
   return batch_->events;
 }
 
+bool Engine::leads() const { return options_.led != nullptr && options_.led->rank() == 0; }
+
+void Engine::follow() {
+  TUTTI_CHECK(options_.led != nullptr && !leads(), "nobody leads this engine; give it the ranks in EngineOptions::led");
+  while (!ends_) step();
+}
+
+void Engine::end_following() {
+  TUTTI_CHECK(leads(), "this engine leads no others");
+  ends_ = true;
+  step();
+}
+
+// What was asked since the last step, on the first of led ranks.
+StepCalls Engine::calls() {
+  StepCalls calls{.ends = ends_};
+  if (options_.led == nullptr || leads()) {
+    {
+      const std::lock_guard lock(mutex_);
+      calls.submitted.assign(std::move_iterator(submitted_.begin()), std::move_iterator(submitted_.end()));
+      submitted_.clear();
+      calls.cancelled.swap(cancelled_);
+    }
+    const auto now = std::chrono::steady_clock::now();
+    const auto note_if_late = [&](RequestId id, const Request& request) {
+      if (request.deadline && *request.deadline <= now) calls.late.push_back(id);
+    };
+    for (const Running& r : running_) note_if_late(r.id, r.request);
+    for (const Running& r : waiting_) note_if_late(r.id, r.request);
+    for (const auto& [id, request] : calls.submitted) note_if_late(id, request);
+    if (options_.led != nullptr) options_.led->broadcast_bytes(bytes_of(calls), 0);
+    return calls;
+  }
+  return step_calls_in(options_.led->broadcast_bytes({}, 0));
+}
+
 // Requests that have come, and those that end for another reason than their text.
 void Engine::take_submitted() {
-  std::vector<RequestId> cancelled;
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto& [id, request] : submitted_) {
-      waiting_.push_back({.id = id, .request = std::move(request), .tokens = {}});
-      Running& last = waiting_.back();
-      const int64_t most = std::min(last.request.max_tokens, context_);
-      last.tokens.reserve(last.request.prompt.size() + static_cast<size_t>(most));
-      last.tokens = last.request.prompt;
-      if (std::ssize(last.tokens) > context_) last.begin = last.tokens.size() - static_cast<size_t>(context_);
-    }
-    submitted_.clear();
-    cancelled.swap(cancelled_);
+  StepCalls asked = calls();
+  for (auto& [id, request] : asked.submitted) {
+    waiting_.push_back({.id = id, .request = std::move(request), .tokens = {}});
+    Running& last = waiting_.back();
+    const int64_t most = std::min(last.request.max_tokens, context_);
+    last.tokens.reserve(last.request.prompt.size() + static_cast<size_t>(most));
+    last.tokens = last.request.prompt;
+    if (std::ssize(last.tokens) > context_) last.begin = last.tokens.size() - static_cast<size_t>(context_);
   }
-  const auto now = std::chrono::steady_clock::now();
+  ends_ = asked.ends;
+  const auto is_in = [](const std::vector<RequestId>& ids, RequestId id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
   const auto end_if_due = [&](Running& r) {
-    if (std::find(cancelled.begin(), cancelled.end(), r.id) != cancelled.end()) end(r, Finish::cancelled);
+    if (is_in(asked.cancelled, r.id)) end(r, Finish::cancelled);
     else if (r.left() == 0) end(r, Finish::length);
-    else if (r.request.deadline && *r.request.deadline <= now) end(r, Finish::deadline);
+    else if (is_in(asked.late, r.id)) end(r, Finish::deadline);
     return r.finish != Finish::no;
   };
   running_.remove_if(end_if_due);

@@ -14,6 +14,9 @@
 // shares, or on threads (numerics contract, N10).
 //
 // submit, cancel, wait and the counters may be called by any thread, step by one at a time.
+//
+// Several ranks run one engine where they divide the model. Either all of them make the same calls, or the first of
+// `led` takes the requests and makes the steps, and the others follow().
 #pragma once
 
 #include <condition_variable>
@@ -26,9 +29,13 @@
 
 #include "tutti/generate/paged_cache.h"
 #include "tutti/generate/request.h"
+#include "tutti/generate/step_calls.h"
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/language_model.h"
 
+namespace tutti::comm {
+class ProcessGroup;
+}
 namespace tutti::dist {
 class DeviceMesh;
 using Mesh = std::shared_ptr<const DeviceMesh>;
@@ -43,7 +50,10 @@ struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;
   bool shares_prefixes = true;  // requests use the pages of others that begin alike
   models::ForwardOptions forward = {};
-  dist::Mesh mesh = {};  // of the ranks that divide the model, which make the same calls; null: one
+  dist::Mesh mesh = {};  // of the ranks that divide the model; null: one
+  // Ranks of which the first takes the requests; it must outlive the engine. Null: all make the same calls, and
+  // requests have no deadlines and are not cancelled.
+  comm::ProcessGroup* led = nullptr;
 };
 
 class Engine {
@@ -58,14 +68,22 @@ class Engine {
   ~Engine();
 
   // UsageError for a request that cannot run: an empty prompt, one longer than context and cache allow, ids that the
-  // model does not have, settings as validate() refuses them.
+  // model does not have, settings as validate() refuses them; on a rank that follows.
   RequestId submit(Request request);
   // The request ends with the next step, if it has not ended.
   void cancel(RequestId id);
 
   // Runs a batch; its events, which are valid until the next step. An error of one request ends that request, an error
-  // of the batch ends all that were running; both come as events.
+  // of the batch ends all that were running; both come as events. What the group of led ranks throws when it passes the
+  // calls, such as PeerError for a rank that has died, is thrown.
   const std::vector<Event>& step();
+  // Whether this is the first of led ranks. It makes a step at least every few seconds, also without work, for the
+  // others wait for it, as long as their group allows.
+  bool leads() const;
+  // On the other led ranks: makes the steps of the first one until that calls end_following(). Throws as step() does.
+  void follow();
+  // On the first of led ranks, after the last step.
+  void end_following();
   bool has_work() const;
   // Waits until there is work, or until the time has passed; whether there is work.
   bool wait(std::chrono::milliseconds time) const;
@@ -87,6 +105,7 @@ class Engine {
   struct Part;   // tokens of a running request in a batch
   struct Batch;  // what a step makes; its memory stays for the next one
 
+  StepCalls calls();
   void take_submitted();
   void schedule();
   void put_back(std::list<Running>::iterator request);
@@ -114,6 +133,7 @@ class Engine {
   std::deque<Running> waiting_;
   std::list<Running> running_;  // the oldest first
   std::unique_ptr<Batch> batch_;
+  bool ends_ = false;  // those that follow
 };
 
 }  // namespace tutti::generate

@@ -12,19 +12,20 @@ namespace {
 
 using generate::serve::ServedModel;
 
+generate::EngineOptions engine_options(const TextModel& text, const ModelServerOptions& options) {
+  generate::EngineOptions engine = text.engine_options();
+  engine.max_requests = options.max_requests;
+  engine.batch_tokens = std::max(options.batch_tokens, options.max_requests);
+  engine.cache_bytes = options.cache_mbytes << 20;
+  if (options.model.is_divided()) engine.led = options.model.group;
+  return engine;
+}
+
 struct ServedText {
   ServedText(const std::filesystem::path& path, const ModelServerOptions& options)
       : text(open_text_model(path, options.model)),
         engine(*text.model, *text.tokenizer, engine_options(text, options)),
-        backend(engine, options.queue) {}
-
-  static generate::EngineOptions engine_options(const TextModel& text, const ModelServerOptions& options) {
-    generate::EngineOptions engine = text.engine_options();
-    engine.max_requests = options.max_requests;
-    engine.batch_tokens = std::max(options.batch_tokens, options.max_requests);
-    engine.cache_bytes = options.cache_mbytes << 20;
-    return engine;
-  }
+        backend(engine, options.queue, options.on_failure) {}
 
   ServedModel model(const SamplingSettings& sampling) const {
     return {.name = text.name,
@@ -60,16 +61,25 @@ ModelServer::ModelServer(const std::filesystem::path& model, const ModelServerOp
                 "serve: {} is an encoder, which computes in f32 and takes as many tokens as its files say; leave out "
                 "--context and --dtype",
                 model.string());
+    TUTTI_CHECK(!options.model.is_divided(), "serve: {} is an encoder, which one rank runs; leave out -n",
+                model.string());
     const auto served = std::make_shared<ServedSentences>(model);
     served_ = served;
+    failure_ = [] { return std::string(); };
     serve(served->backend, served_sentences(served->sentences));
   } else {
     const auto served = std::make_shared<ServedText>(model, options);
     served_ = served;
+    failure_ = [&backend = served->backend] { return backend.failure(); };
     serve(served->backend, served->model(options.sampling));
   }
 }
 
 ModelServer::~ModelServer() = default;
+
+void follow_server(const std::filesystem::path& model, const ModelServerOptions& options) {
+  const TextModel text = open_text_model(model, options.model);
+  generate::Engine(*text.model, *text.tokenizer, engine_options(text, options)).follow();
+}
 
 }  // namespace tutti::train

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,12 +20,14 @@ struct ModelServerOptions {
   int64_t batch_tokens = 512;  // of a step; at least max_requests are taken
   int64_t queue = 256;         // requests that wait; more are answered by 503
   int64_t cache_mbytes = 1024;
+  std::function<void()> on_failure = {};  // called once, by another thread, when no more text can be written
 };
 
+// Where ranks divide the model (TextModelOptions::group), the first one serves, and the others follow_server().
 class ModelServer {
  public:
   // Opens the model and answers requests, by threads of its own. Errors as open_text_model(), SentenceModel, Engine and
-  // HttpServer; UsageError for an encoder with a context or dtype, which its files say.
+  // HttpServer; UsageError for an encoder with a context or dtype, which its files say, or on several ranks.
   ModelServer(const std::filesystem::path& model, const ModelServerOptions& options);
   ~ModelServer();
   ModelServer(const ModelServer&) = delete;
@@ -32,11 +35,18 @@ class ModelServer {
 
   const std::string& name() const { return name_; }
   generate::serve::HttpServer& server() { return *server_; }
+  // Why no more text can be written, as when one of several ranks has died; "" while it can.
+  std::string failure() const { return failure_(); }
 
  private:
   std::string name_;
+  std::function<std::string()> failure_;
   std::shared_ptr<void> served_;  // the model and its backend
   std::unique_ptr<generate::serve::HttpServer> server_;
 };
+
+// Runs the steps of the server of the first rank, with the same arguments, until that is destroyed. Throws when its
+// rank has died.
+void follow_server(const std::filesystem::path& model, const ModelServerOptions& options);
 
 }  // namespace tutti::train

@@ -28,10 +28,8 @@ void convert_weights(const models::Decoder& model, const ModelFile& file) {
   }
 }
 
-}  // namespace
-
-ReadyModel open_published(const fs::path& path, int64_t positions, DType compute) {
-  const models::PublishedModel published(path);
+ReadyModel without_weights(const models::PublishedModel& published, const fs::path& path, int64_t positions,
+                           DType compute) {
   ReadyModel ready{std::make_unique<models::Decoder>(published.config(), positions),
                    tokenizer_of(published.file(), path)};
   TUTTI_CHECK(ready.tokenizer->vocab_size() <= published.config().vocab,
@@ -39,9 +37,27 @@ ReadyModel open_published(const fs::path& path, int64_t positions, DType compute
               published.config().vocab);
   ready.ends = models::generation_defaults(published.file(), *ready.tokenizer).eos_token_ids;
   ready.model->to(compute);
+  ready.model->eval();
+  return ready;
+}
+
+}  // namespace
+
+ReadyModel open_published(const fs::path& path, int64_t positions, DType compute) {
+  const models::PublishedModel published(path);
+  ReadyModel ready = without_weights(published, path, positions, compute);
   published.load(*ready.model, {.freeze = true});
   convert_weights(*ready.model, published.file());
-  ready.model->eval();
+  return ready;
+}
+
+ReadyModel open_divided(const fs::path& path, int64_t positions, DType compute,
+                        FunctionRef<void(models::LanguageModel& model)> divide) {
+  const models::PublishedModel published(path);
+  ReadyModel ready = without_weights(published, path, positions, compute);
+  divide(*ready.model);
+  published.load(*ready.model);
+  for (const nn::NamedParameter& p : ready.model->named_parameters()) p.parameter.requires_grad_(false);
   return ready;
 }
 

@@ -9,6 +9,7 @@
 
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/decoder.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::train {
 
@@ -23,6 +24,11 @@ struct ReadyModel {
 // UsageError where the folder has no tokenizer.json, the file no vocabulary that is read here, or the vocabulary more
 // tokens than the model; errors of PublishedModel.
 ReadyModel open_published(const std::filesystem::path& path, int64_t positions, DType compute = DType::f32);
+
+// The same for a model that `divide` divides over ranks before the weights are read. Each rank holds its parts in
+// memory of its own, in f32, and in `compute` where that is another dtype.
+ReadyModel open_divided(const std::filesystem::path& path, int64_t positions, DType compute,
+                        FunctionRef<void(models::LanguageModel& model)> divide);
 
 // The tokenizer alone.
 std::unique_ptr<Tokenizer> open_published_tokenizer(const std::filesystem::path& path);

@@ -7,8 +7,10 @@
 #include "tutti/core/error.h"
 #include "tutti/io/model_file.h"
 #include "tutti/io/token_stream.h"
+#include "tutti/models/decoder.h"
 #include "tutti/models/decoder_config.h"
 #include "tutti/models/generation_defaults.h"
+#include "tutti/models/published_model.h"
 #include "tutti/nn/moe.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/runtime/numerics.h"
@@ -52,8 +54,8 @@ void check_ranks(models::LanguageModel& model, const Config& config, int64_t ran
 }
 
 dist::Mesh divide(models::LanguageModel& model, const Config& config, const TextModelOptions& options) {
-  const int64_t ranks = options.group == nullptr ? 1 : options.group->size();
-  if (ranks == 1) return {};
+  if (!options.is_divided()) return {};
+  const int64_t ranks = options.group->size();
   check_ranks(model, config, ranks, options);
   ParallelismConfig division;
   division.tensor_parallel_degree = options.divides_products ? ranks : 1;
@@ -84,11 +86,11 @@ TextModel open_run(const std::filesystem::path& run, const TextModelOptions& opt
 }
 
 TextModel open_published_text(const std::filesystem::path& path, const TextModelOptions& options) {
-  TUTTI_CHECK(options.group == nullptr || options.group->size() == 1,
-              "generate: {} is a published model, which one rank runs; leave out -n", path.string());
   TextModel text;
   text.context = options.context == 0 ? kUsualContext : options.context;
-  ReadyModel ready = open_published(path, text.context, options.dtype);
+  const auto divide_it = [&](models::LanguageModel& model) { text.mesh = divide(model, Config(), options); };
+  ReadyModel ready = options.is_divided() ? open_divided(path, text.context, options.dtype, divide_it)
+                                          : open_published(path, text.context, options.dtype);
   text.model = std::move(ready.model);
   text.tokenizer = std::move(ready.tokenizer);
   text.chat = read_published_chat(path.string());
@@ -137,10 +139,14 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
   return text;
 }
 
-void check_text_model_ranks(const std::filesystem::path& run, int64_t ranks, const TextModelOptions& options) {
-  const Config config = load_config(run / "config.resolved.toml");
+void check_text_model_ranks(const std::filesystem::path& path, int64_t ranks, const TextModelOptions& options) {
+  if (ranks == 1) return;
+  if (is_published(path))
+    return check_ranks(*std::make_unique<models::Decoder>(models::published_description(path), 1), Config(), ranks,
+                       options);
+  const Config config = load_config(path / "config.resolved.toml");
   const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
-  if (ranks > 1) check_ranks(*build_model(config, run), config, ranks, options);
+  check_ranks(*build_model(config, path), config, ranks, options);
 }
 
 }  // namespace tutti::train

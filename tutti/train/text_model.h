@@ -45,8 +45,8 @@ struct TextModel {
 };
 
 // Opens a run folder, with its newest checkpoint, a folder of Hugging Face's or a GGUF file. UsageError where there is
-// no model, no checkpoint or no tokenizer, and for ranks that cannot divide the model or would divide a published one;
-// EnvironmentError when the tokenizer of a run is not the one that the checkpoint was trained with.
+// no model, no checkpoint or no tokenizer, and for ranks that cannot divide the model; EnvironmentError when the
+// tokenizer of a run is not the one that the checkpoint was trained with.
 TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options);
 
 }  // namespace tutti::train

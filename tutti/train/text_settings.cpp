@@ -1,5 +1,7 @@
 #include "tutti/train/text_settings.h"
 
+#include "tutti/comm/process_group.h"
+
 namespace tutti::train {
 
 generate::SamplingOptions SamplingSettings::over(generate::SamplingOptions defaults) const {
@@ -14,5 +16,7 @@ generate::SamplingOptions SamplingSettings::over(generate::SamplingOptions defau
   defaults.seed = seed.value_or(defaults.seed);
   return defaults;
 }
+
+bool TextModelOptions::is_divided() const { return group != nullptr && group->size() > 1; }
 
 }  // namespace tutti::train

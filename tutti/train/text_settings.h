@@ -27,14 +27,14 @@ struct SamplingSettings {
 struct TextModelOptions {
   int64_t context = 0;       // tokens of a text; 0: the sequence length of a run, kUsualContext of a published model
   DType dtype = DType::f32;  // in which a published model computes: f32 or bf16
-  // Ranks that divide the model of a run, which make the same call: over all of them its products, its experts, or
-  // both.
+  // Ranks that divide the model, which make the same call: over all of them its products, its experts, or both.
   comm::ProcessGroup* group = nullptr;  // null: one rank
   bool divides_products = true, divides_experts = false;
+  bool is_divided() const;
 };
 inline constexpr int64_t kUsualContext = 4096;
 
-// UsageError when so many ranks cannot divide the model of the run, before any is started.
-void check_text_model_ranks(const std::filesystem::path& run, int64_t ranks, const TextModelOptions& options);
+// UsageError when so many ranks cannot divide the model, before any is started.
+void check_text_model_ranks(const std::filesystem::path& path, int64_t ranks, const TextModelOptions& options);
 
 }  // namespace tutti::train

@@ -5,8 +5,18 @@
 
 namespace tutti::generate::serve {
 
-EngineBackend::EngineBackend(Engine& engine, int64_t queue)
-    : engine_(engine), queue_(queue), thread_([this, &rank = RankContext::current()](const std::stop_token& stop) {
+namespace {
+
+// Others that follow wait for a step as long as their group allows, which is minutes.
+constexpr std::chrono::seconds kLongestPause{2};
+
+}  // namespace
+
+EngineBackend::EngineBackend(Engine& engine, int64_t queue, std::function<void()> on_failure)
+    : engine_(engine),
+      queue_(queue),
+      on_failure_(std::move(on_failure)),
+      thread_([this, &rank = RankContext::current()](const std::stop_token& stop) {
         const RankContext::Scope scope(rank);
         run(stop);
       }) {}
@@ -14,15 +24,20 @@ EngineBackend::EngineBackend(Engine& engine, int64_t queue)
 EngineBackend::~EngineBackend() {
   thread_.request_stop();
   thread_.join();
+  if (!failure_.empty()) return;
   for (const auto& [id, sink] : sinks_) engine_.cancel(id);
-  if (!sinks_.empty()) {
-    for (const Event& event : engine_.step()) dispatch(event);
+  try {
+    if (!sinks_.empty()) step();
+    if (engine_.leads()) engine_.end_following();
+  } catch (const std::exception& error) {
+    fail(error.what());
   }
 }
 
 RequestId EngineBackend::submit(Request request, EventSink sink) {
   // Held until the sink is known, so that no event of the request comes before.
   const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) throw ApiError(500, "server_error", "engine_failed", failure_);
   if (engine_.counters().waiting >= queue_)
     throw overloaded(fmt::format("{} requests are waiting already; try again later", queue_));
   const RequestId id = engine_.submit(std::move(request));
@@ -30,11 +45,39 @@ RequestId EngineBackend::submit(Request request, EventSink sink) {
   return id;
 }
 
+std::string EngineBackend::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 void EngineBackend::run(const std::stop_token& stop) {
-  while (!stop.stop_requested()) {
-    if (!engine_.wait(std::chrono::milliseconds(50))) continue;
-    for (const Event& event : engine_.step()) dispatch(event);
+  auto last = std::chrono::steady_clock::now();
+  try {
+    while (!stop.stop_requested()) {
+      const bool has_work = engine_.wait(std::chrono::milliseconds(50));
+      const auto now = std::chrono::steady_clock::now();
+      if (!has_work && (!engine_.leads() || now - last < kLongestPause)) continue;
+      last = now;
+      step();
+    }
+  } catch (const std::exception& error) {
+    fail(error.what());
   }
+}
+
+void EngineBackend::step() {
+  for (const Event& event : engine_.step()) dispatch(event);
+}
+
+void EngineBackend::fail(const std::string& why) {
+  std::map<RequestId, EventSink> sinks;
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = why;
+    sinks.swap(sinks_);
+  }
+  for (const auto& [id, sink] : sinks) sink({.request = id, .finish = Finish::failed, .error = why});
+  if (on_failure_) on_failure_();
 }
 
 void EngineBackend::dispatch(const Event& event) {

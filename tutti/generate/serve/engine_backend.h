@@ -1,10 +1,10 @@
 // EngineBackend: an engine that runs on a thread of its own, for requests of many threads.
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "tutti/generate/engine.h"
@@ -15,23 +15,31 @@ namespace tutti::generate::serve {
 class EngineBackend final : public Backend {
  public:
   // At most `queue` requests wait; more are refused. The engine must outlive it, and nobody else may run its steps.
-  // The thread belongs to the rank (RankContext) of the caller.
-  EngineBackend(Engine& engine, int64_t queue);
-  // Ends all requests as cancelled.
+  // The thread belongs to the rank (RankContext) of the caller. `on_failure` is called once, by that thread, when the
+  // steps cannot go on, as when one of several ranks has died.
+  EngineBackend(Engine& engine, int64_t queue, std::function<void()> on_failure = {});
+  // Ends all requests as cancelled, and lets ranks that follow the engine return.
   ~EngineBackend() override;
 
+  // ApiError 500 after a failure.
   RequestId submit(Request request, EventSink sink) override;
   void cancel(RequestId id) override { engine_.cancel(id); }
   std::vector<Metric> metrics() const override;
+  // Why the steps cannot go on; "" while they do.
+  std::string failure() const;
 
  private:
   void run(const std::stop_token& stop);
+  void step();
+  void fail(const std::string& why);
   void dispatch(const Event& event);
 
   Engine& engine_;
   const int64_t queue_;
-  std::mutex mutex_;
+  const std::function<void()> on_failure_;
+  mutable std::mutex mutex_;
   std::map<RequestId, EventSink> sinks_;
+  std::string failure_;
   std::jthread thread_;
 };
 
