@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSlice{100};
 constexpr milliseconds kLinger{1000};
+constexpr milliseconds kRefusedLinger{20};  // short, because others wait to be refused
 
 // Whether the connection of this thread ends with the answer that is being made.
 thread_local bool ends_connection = false;
@@ -42,7 +43,7 @@ void refuse(SocketStream& stream, int64_t connections) {
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
       "Content-Length: {}\r\n\r\n{}",
       body.size(), body);
-  if (stream.write(answer.data(), answer.size()) > 0) stream.linger(kSlice);
+  if (stream.write(answer.data(), answer.size()) > 0) stream.linger(kRefusedLinger);
 }
 
 // The connection as httplib reads and writes it.

@@ -13,6 +13,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr size_t kBufferBytes = size_t{16} << 10;
+constexpr size_t kLingerBytes = size_t{1} << 20;
 
 // Whether the socket is ready for `events` within `time`.
 bool waits(int socket, int16_t events, milliseconds time) {
@@ -50,7 +51,10 @@ bool SocketStream::fill(Milliseconds time) {
 void SocketStream::linger(Milliseconds time) {
   shutdown(socket_, SHUT_WR);
   const Clock::time_point end = Clock::now() + time;
-  while (Clock::now() < end && fill(until(end)) && !buffer_.empty()) continue;
+  for (size_t left = kLingerBytes; Clock::now() < end && fill(until(end)) && !buffer_.empty();) {
+    if (buffer_.size() >= left) return;
+    left -= buffer_.size();
+  }
 }
 
 bool SocketStream::is_readable() const { return wait_for_bytes(until(deadline_)); }

@@ -20,7 +20,7 @@ class SocketStream {
   bool wait_for_bytes(Milliseconds time) const;
   void begin_request(Milliseconds time) { deadline_ = std::chrono::steady_clock::now() + time; }
   // Ends the connection so that a client that still sends reads what was written: a socket that is closed with unread
-  // bytes in it takes its last words back.
+  // bytes in it takes its last words back. Reads what still comes, for so long and up to a mebibyte.
   void linger(Milliseconds time);
 
   bool is_readable() const;
