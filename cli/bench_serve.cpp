@@ -96,6 +96,12 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   number("--max-tokens", p.max_tokens, "Of each text");
   serve->add_option("--api-key", p.api_key, "Of the running server")->envname("TUTTI_API_KEY");
   number("--max-requests", flags->server.max_requests, "That a served model answers at once");
+  number("--batch-tokens", flags->server.batch_tokens, "Of a step of a served model");
+  serve
+      ->add_option("--interleaved-tokens", flags->server.interleaved_tokens,
+                   "Tokens of prompts in a step in which others write; 0: all that fit")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   number("--cache-mbytes", flags->server.cache_mbytes, "Memory of a served model for keys and values");
   serve->add_option("-t,--threads", flags->threads, "Of a served model")
       ->check(CLI::Range(1, 1024))

@@ -77,6 +77,10 @@ void add_serve(CLI::App& app, Action& action, int argc, char** argv) {
   verb->add_option("--batch-tokens", flags->options.batch_tokens, "Tokens of a step at most")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  verb->add_option("--interleaved-tokens", flags->options.interleaved_tokens,
+                   "Tokens of prompts in a step in which others write, who wait for it; 0: all that fit")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   verb->add_option("--queue", flags->options.queue, "Requests that wait at most; more are answered by 503")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

@@ -35,6 +35,7 @@ TEST_P(EngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
     const int requests = 2 + upto(6);
     EngineOptions options{.context = 150 + upto(100), .max_requests = 1 + upto(6), .batch_tokens = 6 + upto(60)};
     options.shares_prefixes = upto(4) > 0;
+    options.interleaved_tokens = upto(2) * (1 + upto(20));
     const int64_t page_bytes = 2 * kPageKeys * 2 * 10 * itemsize(dtype) * 3;
     options.cache_bytes = page_bytes * (upto(4) > 0 ? 9 + upto(6) : 200);
     Engine engine(*model, tokenizer, options);
@@ -143,6 +144,33 @@ TEST(Engine, TellsTheMostLikelyTokensOfTheRawLogits) {
     EXPECT_LT(sum, 1);  // the model has rows for ids without a token
     EXPECT_GT(sum, 0.9);
   }
+}
+
+// A long prompt is read in small parts while another request writes, and at once when none does.
+TEST(Engine, PromptsLetOthersWrite) {
+  Tiny tiny;
+  const auto steps_until_second = [&](int64_t interleaved, bool with_writer) {
+    Engine engine(*tiny.model, tiny.tokenizer, {.context = 300, .batch_tokens = 64, .interleaved_tokens = interleaved});
+    RequestId writer = 0;
+    if (with_writer) {
+      writer = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 200});
+      engine.step();
+    }
+    const RequestId second = engine.submit({.prompt = std::vector<int32_t>(120, 7), .max_tokens = 1});
+    for (int64_t step = 1;; ++step) {
+      bool writes = !with_writer, is_done = false;
+      for (const Event& event : engine.step()) {
+        writes |= event.request == writer && event.token.has_value();
+        is_done |= event.request == second;
+      }
+      EXPECT_TRUE(writes) << "the writer waits in step " << step;
+      if (is_done || step > 200) return step;
+    }
+  };
+  EXPECT_EQ(steps_until_second(10, true), 12);
+  EXPECT_EQ(steps_until_second(0, true), 2);
+  EXPECT_EQ(steps_until_second(10, false), 2);
+  EXPECT_THROW(Engine(*tiny.model, tiny.tokenizer, {.interleaved_tokens = -1}), UsageError);
 }
 
 TEST(Engine, RequestsEndWhenTheyAreCancelledOrLateAndTheOthersGoOn) {

@@ -26,6 +26,8 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer, int64_t vocab) {
 }
 
 EngineOptions checked(const EngineOptions& options) {
+  TUTTI_CHECK(options.interleaved_tokens >= 0, "an engine of {} interleaved tokens; expected 0 or more",
+              options.interleaved_tokens);
   TUTTI_CHECK(options.context > 0 && options.max_requests > 0 && options.batch_tokens >= options.max_requests,
               "an engine of {} tokens of context, {} requests and {} tokens in a batch; expected positive numbers, and "
               "a token in the batch for each request",
@@ -283,6 +285,7 @@ void Engine::schedule() {
     }
   };
   take(true);
+  if (!parts.empty() && options_.interleaved_tokens > 0) room = std::min(room, options_.interleaved_tokens);
   take(false);
   while (!was_full && room > 0 && !waiting_.empty() && std::ssize(running_) < options_.max_requests) {
     running_.push_back(std::move(waiting_.front()));

@@ -47,6 +47,8 @@ struct EngineOptions {
   int64_t context = 2048;      // tokens of a text; at most the positions that the model was made for
   int64_t max_requests = 16;   // that run at once
   int64_t batch_tokens = 512;  // of a step
+  // Tokens of prompts in a step in which others write, who wait for it; 0: as many as the step has room for.
+  int64_t interleaved_tokens = 128;
   int64_t cache_bytes = int64_t{1} << 30;
   bool shares_prefixes = true;  // requests use the pages of others that begin alike
   models::ForwardOptions forward = {};

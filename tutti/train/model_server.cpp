@@ -16,6 +16,7 @@ generate::EngineOptions engine_options(const TextModel& text, const ModelServerO
   generate::EngineOptions engine = text.engine_options();
   engine.max_requests = options.max_requests;
   engine.batch_tokens = std::max(options.batch_tokens, options.max_requests);
+  engine.interleaved_tokens = options.interleaved_tokens;
   engine.cache_bytes = options.cache_mbytes << 20;
   if (options.model.is_divided()) engine.led = options.model.group;
   return engine;

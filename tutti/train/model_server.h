@@ -16,9 +16,10 @@ struct ModelServerOptions {
   TextModelOptions model = {};
   SamplingSettings sampling = {};  // for what requests do not say
   generate::serve::HttpOptions http = {};
-  int64_t max_requests = 16;   // that are answered at once
-  int64_t batch_tokens = 512;  // of a step; at least max_requests are taken
-  int64_t queue = 256;         // requests that wait; more are answered by 503
+  int64_t max_requests = 16;         // that are answered at once
+  int64_t batch_tokens = 512;        // of a step; at least max_requests are taken
+  int64_t interleaved_tokens = 128;  // of prompts in a step in which others write; 0: all that fit
+  int64_t queue = 256;               // requests that wait; more are answered by 503
   int64_t cache_mbytes = 1024;
   std::function<void()> on_failure = {};  // called once, by another thread, when no more text can be written
 };
