@@ -19,17 +19,23 @@ struct ExpertRows {
   std::function<Tensor(const Tensor& rows_ND, const Tensor& w_EDF)> multiply = {};
 };
 
-// y = w2 (silu(w1 x) * (w3 x)) with the weights of the row's expert. Where the parameters are distributed tensors that
-// ranks divide by experts, `rows` are those of this rank's. Parameters: w1, w3 [E, F, D], w2 [E, D, F]. Their gradients
-// sum over fixed ranges of token positions (numerics contract, N5), exactly 0 for an expert without rows.
+enum class ExpertActivation : uint8_t { silu, gelu_tanh };
+
+// y = w2 (activation(w1 x) * (w3 x)) with the weights of the row's expert. Where the parameters are distributed tensors
+// that ranks divide by experts, `rows` are those of this rank's. Parameters: w1, w3 [E, F, D], w2 [E, D, F]. Their
+// gradients sum over fixed ranges of token positions (numerics contract, N5), exactly 0 for an expert without rows.
 class GroupedExperts : public Module {
  public:
   // E experts, D features, F hidden features.
-  GroupedExperts(int64_t num_experts, int64_t dim, int64_t hidden_dim, const Init& init);
+  GroupedExperts(int64_t num_experts, int64_t dim, int64_t hidden_dim, const Init& init,
+                 ExpertActivation activation = ExpertActivation::silu);
   // Returns the rows [N, D] in the same order.
   Tensor forward(const ExpertRows& rows) const;
 
   Parameter w1, w2, w3;
+
+ private:
+  ExpertActivation activation_;
 };
 
 }  // namespace tutti::nn

@@ -40,7 +40,8 @@ struct MoE::SharedExperts final : Module {
 MoE::MoE(const MoEOptions& options)
     : options_(options),
       gate(this, "gate", options.dim, options.router),
-      experts(this, "experts", options.router.num_experts, options.dim, options.hidden_dim, options.init),
+      experts(this, "experts", options.router.num_experts, options.dim, options.hidden_dim, options.init,
+              options.activation),
       dispatcher_(std::make_unique<LocalDispatcher>()) {
   tokens_per_expert = register_buffer("tokens_per_expert", zeros({options.router.num_experts}, DType::i64), false);
   if (options.shared_hidden_dim > 0)
@@ -136,7 +137,7 @@ Tensor MoE::routed(const Tensor& x_TD, SymInt most_tokens) const {
     const NoGradScope no_grad;
     add_(counts(), routing.tokens_per_expert_E);
   }
-  const Dispatched dispatched = dispatcher_->dispatch(x_TD, routing, most_tokens);
+  const Dispatched dispatched = dispatcher_->dispatch(expert_input(x_TD), routing, most_tokens);
   const Tensor outputs_ND = experts(dispatched.experts);
   return dispatcher_->combine(outputs_ND, dispatched, routing);
 }

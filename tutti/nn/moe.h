@@ -24,6 +24,7 @@ struct MoEOptions {
   // A gated feed-forward layer of so many hidden features that all tokens take besides; 0: none.
   int64_t shared_hidden_dim = 0;
   Init init = Init::normal(0.02);  // of the experts
+  ExpertActivation activation = ExpertActivation::silu;
 };
 
 // Submodules: gate (Router), experts (GroupedExperts), shared_experts (where there are any).
@@ -48,6 +49,10 @@ class MoE : public Module {
   Tensor counts() const;
 
   const MoEOptions& options() const { return options_; }
+
+ protected:
+  // What the experts take of tokens x, which the router reads as they are. Runs where x is the part of this rank.
+  virtual Tensor expert_input(const Tensor& x_TD) const { return x_TD; }
 
  private:
   struct SharedExperts;

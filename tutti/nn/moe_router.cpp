@@ -1,5 +1,6 @@
 #include "tutti/nn/moe_router.h"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -7,13 +8,16 @@
 #include "tutti/core/error.h"
 #include "tutti/nn/own_part.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/expand.h"
 #include "tutti/ops/gather.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/reshape.h"
+#include "tutti/ops/rms_norm.h"
 #include "tutti/ops/scatter.h"
 #include "tutti/ops/scatter_add.h"
 #include "tutti/ops/softmax.h"
@@ -46,6 +50,10 @@ Router::Router(int64_t dim, const RouterOptions& options) : options_(options) {
     TUTTI_CHECK(limit == 0, "Router: num_limited_groups is {} without groups; give num_expert_groups, too", limit);
   }
   weight = register_parameter("weight", {E, dim}, options.init);
+  if (options.scaled) {
+    scale = register_parameter("scale", {dim}, Init::ones());
+    per_expert_scale = register_parameter("per_expert_scale", {E}, Init::ones());
+  }
   expert_bias = register_buffer("expert_bias", zeros({E}));
 }
 
@@ -79,10 +87,19 @@ Tensor Router::choose(const Tensor& scores_TE) const {
 
 Tensor Router::bias() const { return own_part(expert_bias.use()); }
 
+Tensor Router::scores_of(const Tensor& x_TD) const {
+  Tensor read_TD = x_TD;
+  if (scale) {
+    const double by = 1 / std::sqrt(static_cast<double>(scale.numel()));
+    read_TD = mul(rms_norm(x_TD, own_part(scale, Placement::partial()), options_.norm_eps), by);
+  }
+  const Tensor logits_TE = matmul(read_TD, transpose(own_part(weight, Placement::partial()), 0, 1),
+                                  {.out_dtype = compute_dtype(x_TD.dtype())});
+  return options_.score_func == ScoreFunction::softmax ? softmax(logits_TE, -1) : sigmoid(logits_TE);
+}
+
 Routing Router::forward(const Tensor& x_TD) const {
-  const Tensor logits_TE =
-      matmul(x_TD, transpose(own_part(weight, Placement::partial()), 0, 1), {.out_dtype = compute_dtype(x_TD.dtype())});
-  const Tensor scores_TE = options_.score_func == ScoreFunction::softmax ? softmax(logits_TE, -1) : sigmoid(logits_TE);
+  const Tensor scores_TE = scores_of(x_TD);
   Routing routing;
   {
     const NoGradScope choices_have_no_gradient;
@@ -92,8 +109,14 @@ Routing Router::forward(const Tensor& x_TD) const {
                                               reshape(routing.expert_ids_TK, {slots}), ones({slots}, DType::i64));
   }
   Tensor weights_TK = gather(scores_TE, 1, routing.expert_ids_TK);
-  if (options_.route_norm)
-    weights_TK = truediv(weights_TK, add(sum(weights_TK, {.dims = {1}, .keepdim = true}), 1e-20));
+  Tensor sum_T1;
+  if (options_.route_norm) sum_T1 = add(sum(weights_TK, {.dims = {1}, .keepdim = true}), 1e-20);
+  // Scaled before they are chosen, so that the gradient of the scale sums over tokens as all gradients do.
+  if (per_expert_scale) {
+    const Tensor scale_TE = expand(own_part(per_expert_scale, Placement::partial()), scores_TE.sizes());
+    weights_TK = gather(mul(scores_TE, cast(scale_TE, scores_TE.dtype())), 1, routing.expert_ids_TK);
+  }
+  if (options_.route_norm) weights_TK = truediv(weights_TK, sum_T1);
   if (options_.route_scale != 1) weights_TK = mul(weights_TK, options_.route_scale);
   routing.weights_TK = weights_TK;
   return routing;

@@ -24,6 +24,10 @@ struct RouterOptions {
   ScoreFunction score_func = ScoreFunction::sigmoid;
   bool route_norm = false;  // divide the weights of a token by their sum (plus 1e-20)
   double route_scale = 1;   // by which the weights are multiplied last
+  // The gate reads rms_norm(x, scale) / sqrt(D), and the weights of an expert are multiplied by its per_expert_scale:
+  // two more parameters. Source: the published code of Gemma 4.
+  bool scaled = false;
+  double norm_eps = 1e-6;  // of that norm
   // Experts form num_expert_groups groups of equal size, at least 2. Only experts of the num_limited_groups best groups
   // are chosen, where a group is as good as its two best experts together. 0: no groups.
   int64_t num_expert_groups = 0, num_limited_groups = 0;
@@ -38,7 +42,8 @@ struct Routing {
   Tensor tokens_per_expert_E;  // i64
 };
 
-// Parameters: weight [E, D], read in the dtype of use; products are in f32. Buffers: expert_bias [E] in f32, which
+// Parameters: weight [E, D], read in the dtype of use, and where it is scaled scale [D] and per_expert_scale [E], which
+// start as ones; products are in f32. Buffers: expert_bias [E] in f32, which
 // moves choices and is not in the weights. It is 0 until somebody balances loads with it (optim/expert_balance.h).
 class Router : public Module {
  public:
@@ -52,10 +57,11 @@ class Router : public Module {
 
   const RouterOptions& options() const { return options_; }
 
-  Parameter weight;
+  Parameter weight, scale, per_expert_scale;
   Buffer expert_bias;
 
  private:
+  Tensor scores_of(const Tensor& x_TD) const;
   Tensor choose(const Tensor& scores_TE) const;
   Tensor limited_to_groups(const Tensor& choice_TE) const;
 
