@@ -89,6 +89,31 @@ TEST(GgufVocabulary, MergesByScores) {
   EXPECT_EQ(tokenizer_of_gguf(pieces(), "m.gguf")->decode(encode(" ab c\u00e9")), " ab c\u00e9");
 }
 
+// <unk>, <bos>, the bytes 0xC3 and 0xA9, characters and newlines, and what their merges make.
+GgufVocabulary ranked() {
+  return {.model = "gemma4",
+          .tokens = {"<unk>", "<bos>", "<0xC3>", "<0xA9>", "\u2581", "a", "b", "\n", "\n\n", "\n\n\n", "ab", "\u2581a",
+                     "<tool>"},
+          .token_types = {3, 3, 6, 6, 1, 1, 1, 1, 1, 1, 1, 1, 4},
+          .merges = {"\n\n \n", "\n \n\n", "\n \n", "\u2581 a", "a b"},
+          .scores = std::vector<float>(13, -1000),
+          .bos_id = 1,
+          .unknown_id = 0};
+}
+
+// Scores say nothing, no space is put before the text, and runs of newlines are one token where there is one.
+TEST(GgufVocabulary, MergesByRanks) {
+  const auto tokenizer = tokenizer_of_gguf(ranked(), "m.gguf");
+  EXPECT_EQ(tokenizer->encode("ab ab"), (Ids{10, 11, 6})) << "the space with a before a with b";
+  EXPECT_EQ(tokenizer->encode("a\nb\n\nab\n\n\n", {.add_special_tokens = true}), (Ids{1, 5, 7, 6, 8, 10, 9}));
+  EXPECT_EQ(tokenizer->encode("\n\n\n\n\n"), (Ids{9, 8}));
+  EXPECT_EQ(tokenizer->encode("\u00e9<tool>x<bos>"), (Ids{2, 3, 12, 0, 6, 0})) << "no special token";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(" ab\n\u00e9")), " ab\n\u00e9");
+  GgufVocabulary spaced = ranked();
+  spaced.adds_space = true, spaced.adds_bos = false, spaced.scores.clear();
+  EXPECT_EQ(tokenizer_of_gguf(spaced, "m.gguf")->encode("ab", {.add_special_tokens = true}), (Ids{11, 6}));
+}
+
 TEST(GgufVocabulary, KnowsItsSpecialTokens) {
   const auto tokenizer = tokenizer_of_gguf(byte_level("gpt-2"), "m.gguf");
   EXPECT_EQ(tokenizer->encode("<s><tool>"), (Ids{'<', 's', '>', 261}));
@@ -141,6 +166,8 @@ TEST(GgufVocabulary, SaysWhatContradicts) {
   expect_refused(pieces(), [](V v) { v.tokens[7] = "a"; }, "token 7 'a' is there twice");
   expect_refused(pieces(), [](V v) { v.tokens[7] = std::string(300, 'x'); }, "token 7 has 300 bytes; at most 256");
   expect_refused(pieces(), [](V v) { v.bos_id = {}; }, "has no tokenizer.ggml.bos_token_id");
+  expect_refused(ranked(), [](V v) { v.merges.clear(); }, "m.gguf: tokenizer.ggml.merges is empty or missing");
+  expect_refused(ranked(), [](V v) { v.merges[4] = "a <bos>"; }, "merges[4] uses '<bos>', which is not a normal token");
   expect_refused(bytes, [](V v) { v.model = "t5"; }, "tokenizer.ggml.model is 't5'; supported are gpt2");
   expect_refused(bytes, [](V v) { v.tokens.clear(); }, "tokens is empty or missing");
   expect_refused(

@@ -79,6 +79,7 @@ TEST(TokenizersFuzz, GgufVocabulariesLoadOrRaise) {
       for (size_t id = 0; id < damaged.tokens.size(); ++id)
         damaged.scores.push_back(static_cast<float>(random() % 7) - static_cast<float>(id == 256));
     }
+    if (i % 4 == 2) damaged.model = "gemma4";
     std::string& token = damaged.tokens[random() % damaged.tokens.size()];
     token = mutated(token + " ", random);
     if (i % 3 == 0) damaged.merges[random() % 2] = mutated("th e", random);

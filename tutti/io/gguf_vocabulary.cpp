@@ -85,7 +85,7 @@ class VocabularyReader {
           byte);
       model.bytes.ids[static_cast<size_t>(byte)] = found == ids.end() ? io::ByteTokens::kNoToken : found->second;
     }
-    read_merges(ids, model);
+    model.merges = listed_merges(ids);
     model.added_tokens = added_tokens();
     model.bos_id = id_of("bos_token_id", from_.bos_id);
     model.eos_id = id_of("eos_token_id", from_.eos_id);
@@ -94,42 +94,31 @@ class VocabularyReader {
     return std::make_unique<BpeTokenizer>(std::move(model));
   }
 
-  // Control tokens do not come out of merging text.
   std::unique_ptr<Tokenizer> by_scores() const {
     TUTTI_CHECK(from_.scores.size() == from_.tokens.size(),
                 "{}: tokenizer.ggml.scores has {} entries, and tokenizer.ggml.tokens {}", name_, from_.scores.size(),
                 from_.tokens.size());
-    SentencePieceModel model;
-    model.bytes.ids.fill(io::ByteTokens::kNoToken);
     std::vector<bool> merges_into;
     for (size_t id = 0; id < from_.tokens.size(); ++id) {
-      const int32_t type = type_of(id);
       TUTTI_CHECK(!std::isnan(from_.scores[id]), "{}: tokenizer.ggml.scores[{}] is no number", name_, id);
       TUTTI_CHECK(from_.tokens[id].size() <= kLongestPiece, "{}: token {} has {} bytes; at most {} are supported",
                   name_, id, from_.tokens[id].size(), kLongestPiece);
-      merges_into.push_back(type == kNormal || type == kUserDefined || type == kUnused);
-      model.vocab.emplace_back(from_.tokens[id]);
-      if (type != kByte) continue;
-      const std::optional<uint8_t> byte = io::byte_of_token(from_.tokens[id]);
-      TUTTI_CHECK(byte.has_value(), "{}: token {} '{}' is of type 6, and no byte such as <0x0A>", name_, id,
-                  from_.tokens[id]);
-      model.bytes.ids[*byte] = static_cast<int32_t>(id);
+      merges_into.push_back(comes_out_of_text(id));
     }
-    std::unordered_set<std::string_view> texts;
-    for (size_t id = 0; id < from_.tokens.size(); ++id)
-      TUTTI_CHECK(texts.insert(from_.tokens[id]).second, "{}: token {} '{}' is there twice", name_, id,
-                  from_.tokens[id]);
+    SentencePieceModel model = pieces(from_.adds_space.value_or(true));
     model.merges = io::merges_by_score(from_.tokens, from_.scores, merges_into);
-    model.added_tokens = added_tokens();
-    const bool adds_space = from_.adds_space.value_or(true);
-    model.prefix = adds_space ? SentencePieceModel::Prefix::every_stretch : SentencePieceModel::Prefix::never;
-    model.strips_space = adds_space;
-    model.bytes.unknown = id_of("unknown_token_id", from_.unknown_id);
-    model.bytes.fuses_unknown = true;
-    model.bos_id = id_of("bos_token_id", from_.bos_id);
-    model.eos_id = id_of("eos_token_id", from_.eos_id);
-    if (from_.adds_bos.value_or(true)) model.frame.before = {needed("bos_token_id", model.bos_id)};
-    if (from_.adds_eos.value_or(false)) model.frame.after = {needed("eos_token_id", model.eos_id)};
+    return std::make_unique<SentencePieceTokenizer>(std::move(model));
+  }
+
+  // llama.cpp cuts the text where newlines begin and end, of which no token holds both; so no merge goes over a cut.
+  std::unique_ptr<Tokenizer> by_ranks() const {
+    std::unordered_map<std::string_view, int32_t> ids;
+    for (size_t id = 0; id < from_.tokens.size(); ++id) {
+      if (comes_out_of_text(id)) ids.emplace(from_.tokens[id], static_cast<int32_t>(id));
+    }
+    SentencePieceModel model = pieces(from_.adds_space.value_or(false));
+    TUTTI_CHECK(!from_.merges.empty(), "{}: tokenizer.ggml.merges is empty or missing", name_);
+    model.merges = listed_merges(ids);
     return std::make_unique<SentencePieceTokenizer>(std::move(model));
   }
 
@@ -149,6 +138,41 @@ class VocabularyReader {
   }
 
  private:
+  // Control tokens and bytes do not come out of merging text.
+  bool comes_out_of_text(size_t id) const {
+    const int32_t type = type_of(id);
+    return type == kNormal || type == kUserDefined || type == kUnused;
+  }
+
+  // All but the merges of byte pair encoding of characters.
+  SentencePieceModel pieces(bool adds_space) const {
+    SentencePieceModel model;
+    model.bytes.ids.fill(io::ByteTokens::kNoToken);
+    for (size_t id = 0; id < from_.tokens.size(); ++id) {
+      const int32_t type = type_of(id);
+      model.vocab.emplace_back(from_.tokens[id]);
+      if (type != kByte) continue;
+      const std::optional<uint8_t> byte = io::byte_of_token(from_.tokens[id]);
+      TUTTI_CHECK(byte.has_value(), "{}: token {} '{}' is of type 6, and no byte such as <0x0A>", name_, id,
+                  from_.tokens[id]);
+      model.bytes.ids[*byte] = static_cast<int32_t>(id);
+    }
+    std::unordered_set<std::string_view> texts;
+    for (size_t id = 0; id < from_.tokens.size(); ++id)
+      TUTTI_CHECK(texts.insert(from_.tokens[id]).second, "{}: token {} '{}' is there twice", name_, id,
+                  from_.tokens[id]);
+    model.added_tokens = added_tokens();
+    model.prefix = adds_space ? SentencePieceModel::Prefix::every_stretch : SentencePieceModel::Prefix::never;
+    model.strips_space = adds_space;
+    model.bytes.unknown = id_of("unknown_token_id", from_.unknown_id);
+    model.bytes.fuses_unknown = true;
+    model.bos_id = id_of("bos_token_id", from_.bos_id);
+    model.eos_id = id_of("eos_token_id", from_.eos_id);
+    if (from_.adds_bos.value_or(true)) model.frame.before = {needed("bos_token_id", model.bos_id)};
+    if (from_.adds_eos.value_or(false)) model.frame.after = {needed("eos_token_id", model.eos_id)};
+    return model;
+  }
+
   int32_t type_of(size_t id) const { return from_.token_types.empty() ? int32_t{kNormal} : from_.token_types[id]; }
 
   const GgufSplitting& family_of_pre() const {
@@ -188,7 +212,9 @@ class VocabularyReader {
     return added;
   }
 
-  void read_merges(const std::unordered_map<std::string_view, int32_t>& ids, BpeModel& model) const {
+  // The merges of the file, in its order, by the ids of their tokens.
+  std::vector<io::BpeMerge> listed_merges(const std::unordered_map<std::string_view, int32_t>& ids) const {
+    std::vector<io::BpeMerge> merges;
     std::unordered_set<uint64_t, io::PairKeyHash> seen;
     std::string joined;
     for (size_t i = 0; i < from_.merges.size(); ++i) {
@@ -206,8 +232,9 @@ class VocabularyReader {
       const io::BpeMerge made{known(merge.substr(0, space)), known(merge.substr(space + 1)), known(joined)};
       TUTTI_CHECK(seen.insert(io::pair_key(made.left, made.right)).second,
                   "{}: tokenizer.ggml.merges[{}] is in the list twice", name_, i);
-      model.merges.push_back(made);
+      merges.push_back(made);
     }
+    return merges;
   }
 
   // Words begin with U+2581 in the file, and their other tokens have no mark.
@@ -225,12 +252,14 @@ class VocabularyReader {
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of_gguf(const GgufVocabulary& vocabulary, std::string_view name) {
-  TUTTI_CHECK(vocabulary.model == "gpt2" || vocabulary.model == "llama" || vocabulary.model == "bert",
-              "{}: tokenizer.ggml.model is '{}'; supported are gpt2 (byte-level BPE), llama (SentencePiece) and bert "
-              "(WordPiece)",
+  TUTTI_CHECK(vocabulary.model == "gpt2" || vocabulary.model == "llama" || vocabulary.model == "gemma4" ||
+                  vocabulary.model == "bert",
+              "{}: tokenizer.ggml.model is '{}'; supported are gpt2 (byte-level BPE), llama (SentencePiece), gemma4 "
+              "(the same with merges) and bert (WordPiece)",
               name, vocabulary.model);
   const VocabularyReader reader(vocabulary, name);
   if (vocabulary.model == "llama") return reader.by_scores();
+  if (vocabulary.model == "gemma4") return reader.by_ranks();
   return vocabulary.model == "gpt2" ? reader.byte_level() : reader.word_piece();
 }
 

@@ -17,7 +17,7 @@ class ModelMetadata;
 
 // The values of the keys tokenizer.ggml.*, as they stand in the file.
 struct GgufVocabulary {
-  std::string model;                  // model: "gpt2", "llama" or "bert"
+  std::string model;                  // model: "gpt2", "llama", "gemma4" or "bert"
   std::optional<std::string> pre;     // pre: the name of the patterns that split the text
   std::vector<std::string> tokens;    // tokens
   std::vector<int32_t> token_types;   // token_type, or empty: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused
@@ -55,6 +55,7 @@ std::span<const GgufSplitting> gguf_splittings();
 //         the names of Llama 3.
 //   llama byte pair encoding of characters by the scores of tokens, with byte fallback; a space is put before the text
 //         and BOS is added, unless adds_space and adds_bos say otherwise.
+//   gemma4 the same by the ranks of merges, without a space before the text unless adds_space says so.
 //   bert  WordPiece of an uncased model, whose ids are framed by [CLS] and [SEP].
 // Control tokens are special and user-defined ones are added tokens that are not. Messages use `name` as the place.
 // UsageError for another model, a `pre` that is absent or another, and values that contradict each other.
