@@ -16,11 +16,11 @@ namespace {
 struct PlanFlags {
   std::string config;
   int64_t ranks = 1, local_ranks = 0;
-  bool all = false, json = false, svg = false;
+  bool all = false, json = false, svg = false, tensors = false;
   std::vector<std::string> overrides;
 };
 
-nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks) {
+nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks, bool has_tensors) {
   nlohmann::json line = {{"ranks", layout.degrees.data() * layout.degrees.tensor},
                          {"dp_replicate", layout.degrees.replicate},
                          {"dp_shard", layout.degrees.shard},
@@ -41,6 +41,10 @@ nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks) 
   line["sent_gradient_bytes"] = static_cast<int64_t>(plan.gradient_bytes);
   line["sent_parameter_bytes"] = static_cast<int64_t>(plan.parameter_bytes);
   line["sent_activation_bytes"] = static_cast<int64_t>(plan.activation_bytes);
+  for (const train::PlannedTensor& tensor : has_tensors ? plan.tensors : std::vector<train::PlannedTensor>())
+    line["tensors"].push_back({{"name", tensor.name},
+                               {"sizes", std::vector<int64_t>(tensor.sizes.begin(), tensor.sizes.end())},
+                               {"stored_bytes", tensor.stored_bytes}});
   return line;
 }
 
@@ -61,11 +65,13 @@ int run_plan(const PlanFlags& flags) {
       flags.all ? train::plan_layouts(config, flags.ranks, shared)
                 : std::vector<train::PlannedLayout>{train::plan_layout(config, flags.ranks, shared)};
   if (flags.json) {
-    for (const train::PlannedLayout& layout : layouts) std::printf("%s\n", to_json(layout, local).dump().c_str());
+    for (const train::PlannedLayout& layout : layouts)
+      std::printf("%s\n", to_json(layout, local, flags.tensors).dump().c_str());
   } else {
-    const std::string text = flags.svg   ? train::plans_svg(layouts)
-                             : flags.all ? train::plans_text(layouts, local)
-                                         : train::plan_text(layouts[0], local);
+    const std::string text = flags.svg       ? train::plans_svg(layouts)
+                             : flags.all     ? train::plans_text(layouts, local)
+                             : flags.tensors ? train::tensors_text(layouts[0])
+                                             : train::plan_text(layouts[0], local);
     std::fputs(text.c_str(), stdout);
   }
   return 0;
@@ -94,6 +100,9 @@ void add_plan(CLI::App& app, Action& action) {
       "rank_0_bytes (its peak); host_bytes of host_ranks ranks; sent_gradient_bytes, sent_parameter_bytes, "
       "sent_activation_bytes a step; or refusal: why it is not possible");
   verb->add_flag("--svg", flags->svg, "A picture: a bar per layout, divided by category")->excludes(json);
+  verb->add_flag("--tensors", flags->tensors,
+                 "Each parameter with its sizes and the bytes that ranks store of it; with --json as tensors: name, "
+                 "sizes, stored_bytes of each rank, 64 at most");
   verb->allow_extras();  // --section.key=value
   verb->callback([flags, verb, &action] {
     flags->overrides = overrides_of(*verb);

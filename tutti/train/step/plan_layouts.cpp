@@ -107,6 +107,23 @@ std::string plan_text(const PlannedLayout& layout, int64_t local_ranks) {
   return text;
 }
 
+std::string tensors_text(const PlannedLayout& layout) {
+  std::string text = fmt::format("mesh {}\n\n{:<60}{:<22}{:>16}{:>16}\n", mesh_name(layout.degrees), "parameter",
+                                 "sizes", "bytes", "bytes a rank");
+  int64_t parameters = 0, largest = 0;
+  std::vector<int64_t> of_ranks(layout.plan->of_ranks.size());
+  for (const PlannedTensor& tensor : layout.plan->tensors) {
+    const int64_t count = numel_of(tensor.sizes);
+    text += fmt::format("{:<60}{:<22}{:>16}{:>16}\n", tensor.name, fmt::format("{}", tensor.sizes),
+                        count * itemsize(DType::f32), tensor.most());
+    parameters += count;
+    for (size_t r = 0; r < of_ranks.size(); ++r) of_ranks[r] += tensor.stored_bytes[r];
+  }
+  for (const int64_t bytes : of_ranks) largest = std::max(largest, bytes);
+  return text +
+         fmt::format("{:<60}{:<22}{:>16}{:>16}\n", "all", parameters, parameters * itemsize(DType::f32), largest);
+}
+
 std::string plans_text(const std::vector<PlannedLayout>& layouts, int64_t local_ranks) {
   std::string text = fmt::format("{:<48}{:>12}{:>14}{:>14}\n", "mesh", "MiB a rank", "MiB a host", "MiB sent");
   for (const PlannedLayout& layout : layouts) {

@@ -27,6 +27,8 @@ std::string mesh_name(const DataDegrees& degrees);
 // A table of the memory of one layout by category, of the smallest and largest rank, of the host's ranks, and of what
 // is sent.
 std::string plan_text(const PlannedLayout& layout, int64_t local_ranks);
+// A line per parameter: its sizes, its bytes, and those of the rank that stores the most of it; sums in the last.
+std::string tensors_text(const PlannedLayout& layout);
 // A line per layout.
 std::string plans_text(const std::vector<PlannedLayout>& layouts, int64_t local_ranks);
 // A bar per possible layout, divided by category: the largest rank's memory.

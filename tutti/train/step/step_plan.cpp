@@ -87,6 +87,8 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 3
 
 int64_t RankMemory::peak() const { return std::accumulate(by_category.begin(), by_category.end(), int64_t{0}); }
 
+int64_t PlannedTensor::most() const { return *std::max_element(stored_bytes.begin(), stored_bytes.end()); }
+
 int64_t StepPlan::host_bytes(int64_t count) const {
   int64_t bytes = 0;
   for (int64_t r = 0; r < count; ++r) bytes += of_ranks[static_cast<size_t>(r % std::ssize(of_ranks))].peak();
@@ -108,7 +110,8 @@ struct StepPlanner::State {
     double tensor_bytes = 0;                              // that tensor-parallel ranks exchange
   };
   struct PlannedParameter {
-    Extents sizes;
+    std::string name;
+    Extents whole, sizes;
     DType use_dtype;
     int block;       // of the model, which fully_shard() takes by itself; -1: of none
     bool is_expert;  // which ranks divide already, so that fewer divide it further
@@ -150,6 +153,7 @@ struct StepPlanner::State {
   int64_t evaluated_rows(const StepPlan& plan) const;
   int64_t receive_buffers(int64_t evaluated_rows);
   RankMemory memory(const StepPlan& plan, int64_t rank);
+  std::vector<PlannedTensor> tensors(const StepPlan& plan) const;
   int64_t parameter_memory(const StepPlan& plan, int64_t rank) const;
   int64_t exchange_memory(const StepPlan& plan, int64_t rank);
   double sent_gradients(const StepPlan& plan);
@@ -190,7 +194,7 @@ StepPlanner::State::State(const Config& config)
     for (const nn::NamedParameter& p : model.named_parameters()) {
       const auto block =
           std::find_if(blocks.begin(), blocks.end(), [&](const std::string& b) { return p.name.starts_with(b); });
-      parameters.push_back({p.parameter.stored().extents(), p.parameter.use_dtype(),
+      parameters.push_back({p.name, p.parameter.sizes(), p.parameter.stored().extents(), p.parameter.use_dtype(),
                             block == blocks.end() ? -1 : static_cast<int>(block - blocks.begin()),
                             starts(p.name, divided_already)});
     }
@@ -399,6 +403,16 @@ int64_t StepPlanner::State::exchange_memory(const StepPlan& plan, int64_t rank) 
   return nodes * sets + most + (overlaps ? (config.parallelism.reduce_scatter_max_input_buffers - 1) * coming_in : 0);
 }
 
+std::vector<PlannedTensor> StepPlanner::State::tensors(const StepPlan& plan) const {
+  std::vector<PlannedTensor> list;
+  for (const PlannedParameter& p : parameters) {
+    PlannedTensor& tensor = list.emplace_back(p.name, p.whole);
+    for (int64_t r = 0; r < std::ssize(plan.of_ranks); ++r)
+      tensor.stored_bytes.push_back(kF32 * numel_of(stored_sizes(p, division_of(p, plan, r / plan.degrees.tensor))));
+  }
+  return list;
+}
+
 RankMemory StepPlanner::State::memory(const StepPlan& plan, int64_t rank) {
   const auto [begin, end] = shards_of(config, rank, plan.degrees.data());
   const Shards& program = shards(begin, end);
@@ -570,6 +584,7 @@ StepPlan StepPlanner::plan_within_bounds(int64_t ranks, DataDegrees degrees, boo
     if (r % degrees.tensor == 0) plan.of_ranks.push_back(state->memory(plan, r / degrees.tensor));
     else plan.of_ranks.push_back(plan.of_ranks.back());
   }
+  plan.tensors = state->tensors(plan);
   plan.gradient_bytes = state->sent_gradients(plan);
   plan.parameter_bytes = state->sent_parameters(plan);
   plan.activation_bytes = state->sent_activations(plan);

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "tutti/core/shape.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/train/config/config.h"
 #include "tutti/train/config/data_degrees.h"
@@ -23,12 +25,23 @@ struct RankMemory {
   int64_t peak() const;
 };
 
+// What ranks store of a parameter.
+struct PlannedTensor {
+  std::string name;
+  Extents sizes;  // of the whole
+  // In f32, of the ranks in StepPlan::of_ranks; of ranks that divide products, as the first of them, whose part is the
+  // largest.
+  std::vector<int64_t> stored_bytes = {};
+  int64_t most() const;
+};
+
 struct StepPlan {
   int64_t ranks = 1;
   DataDegrees degrees;
-  bool is_shared = true;             // whether the ranks read one copy of the parameters, in the memory of their host
-  std::vector<RankMemory> of_ranks;  // the first kPlannedRanks, of which the others are repetitions
-  double gradient_bytes = 0;         // sent by the rank that sends the most, in a step
+  bool is_shared = true;               // whether the ranks read one copy of the parameters, in the memory of their host
+  std::vector<RankMemory> of_ranks;    // the first kPlannedRanks, of which the others are repetitions
+  std::vector<PlannedTensor> tensors;  // the parameters, in their order in the model
+  double gradient_bytes = 0;           // sent by the rank that sends the most, in a step
   double parameter_bytes = 0;
   double activation_bytes = 0;  // and their cotangents, between ranks that divide the model or its experts
 
