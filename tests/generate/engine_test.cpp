@@ -36,7 +36,7 @@ TEST_P(EngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
     EngineOptions options{.context = 150 + upto(100), .max_requests = 1 + upto(6), .batch_tokens = 6 + upto(60)};
     options.shares_prefixes = upto(4) > 0;
     options.interleaved_tokens = upto(2) * (1 + upto(20));
-    const int64_t page_bytes = 2 * kPageKeys * 2 * 10 * itemsize(dtype) * 3;
+    const int64_t page_bytes = 2 * kPageKeys * 2 * 10 * itemsize(dtype) * (kind.starts_with("gemma4") ? 8 : 3);
     options.cache_bytes = page_bytes * (upto(4) > 0 ? 9 + upto(6) : 200);
     Engine engine(*model, tokenizer, options);
     std::vector<int32_t> beginning;
@@ -69,11 +69,14 @@ TEST_P(EngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
 }
 
 std::string name_of_kind(const ::testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
-  return std::get<0>(info.param) + "_" + std::string(name_of(std::get<1>(info.param)));
+  std::string kind = std::get<0>(info.param);
+  std::replace(kind.begin(), kind.end(), '-', '_');
+  return kind + "_" + std::string(name_of(std::get<1>(info.param)));
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryKind, EngineBits,
-                         ::testing::Combine(::testing::Values("dense", "window", "windows", "experts"),
+                         ::testing::Combine(::testing::Values("dense", "window", "windows", "experts", "gemma4",
+                                                              "gemma4-experts"),
                                             ::testing::Values(DType::f32, DType::bf16)),
                          name_of_kind);
 

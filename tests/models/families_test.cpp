@@ -45,6 +45,20 @@ TEST_P(PublishedFamilies, HaveTheLogitsOfTheFormulasAndOfTransformers) {
   }
 }
 
+// Experts as two tensors of a layer.
+nn::StateDict stacked(const nn::StateDict& state) {
+  nn::StateDict list;
+  Tensor gates;
+  for (const auto& [name, tensor] : state) {
+    const std::string layer = name.substr(0, name.rfind('.'));
+    if (!layer.ends_with(".experts")) list.emplace_back(name, tensor);
+    else if (name.ends_with(".w1")) gates = tensor;
+    else if (name.ends_with(".w2")) list.emplace_back(layer + ".down_proj", tensor);
+    else list.emplace_back(layer + ".gate_up_proj", cat({gates, tensor}, 1));
+  }
+  return list;
+}
+
 TEST_P(PublishedFamilies, HaveTheGradientsOfTransformers) {
   const SafetensorsFile file = expected();
   const TokenBatch batch = batch_in(file);
@@ -61,8 +75,9 @@ TEST_P(PublishedFamilies, HaveTheGradientsOfTransformers) {
   nn::StateDict gradients;
   for (const nn::NamedParameter& p : model->named_parameters()) gradients.emplace_back(p.name, p.parameter.grad());
   size_t compared = 0;
-  for (const auto& [name, gradient] : nn::published(gradients)) {
-    const std::string expected_name = "gradient." + published_name(family_named(model->config().family), name);
+  const ModelFamily& family = family_named(model->config().family);
+  for (const auto& [name, gradient] : family.stacks_experts ? stacked(gradients) : nn::published(gradients)) {
+    const std::string expected_name = "gradient." + published_name(family, name);
     ASSERT_TRUE(file.contains(expected_name)) << expected_name;
     EXPECT_LT(difference(gradient, file.tensor(expected_name)), 1e-4) << name;
     ++compared;
@@ -73,13 +88,27 @@ TEST_P(PublishedFamilies, HaveTheGradientsOfTransformers) {
             compared);
 }
 
+// Where a span of blocks may begin: no layer from there on attends to keys of one before.
+std::vector<int64_t> borders_of(const DecoderConfig& config) {
+  std::vector<int64_t> borders;
+  for (int64_t i = 0; i < std::ssize(config.layers); ++i) {
+    if (std::none_of(config.layers.begin() + i, config.layers.end(),
+                     [&](const LayerConfig& layer) { return layer.attention.shared_layer.value_or(i) < i; }))
+      borders.push_back(i);
+  }
+  borders.push_back(std::ssize(config.layers));
+  return borders;
+}
+
 // The embedding, spans of blocks and the head, one after the other.
 TEST_P(PublishedFamilies, HaveTheSameBitsInParts) {
   const TokenBatch batch = batch_in(expected());
   const auto model = loaded("config.json");
   const int64_t layers = std::ssize(model->config().layers);
+  const std::vector<int64_t> borders = borders_of(model->config());
+  EXPECT_GE(borders.size(), 3u);
   Tensor x = model->embed(batch);
-  for (int64_t i = 0; i < layers; ++i) x = model->blocks(x, batch, i, i + 1);
+  for (size_t i = 0; i + 1 < borders.size(); ++i) x = model->blocks(x, batch, borders[i], borders[i + 1]);
   EXPECT_EQ(difference(model->head_logits(x), model->forward(batch)), 0);
   const Tensor labels = batch.tokens;
   EXPECT_EQ(difference(model->head_losses(model->blocks(model->embed(batch), batch, 0, layers), labels),

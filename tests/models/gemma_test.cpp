@@ -92,7 +92,8 @@ TEST(GemmaFiles, AreRefusedWhereTheyAskForSomethingElse) {
   EXPECT_EQ(refusal([] { gemma3_with(R"("rope_parameters": {"rope_type": "default", "rope_theta": 5})"); }),
             "  rope_parameters: an object for all layers, expected an object for each kind of layer");
   EXPECT_EQ(refusal([] { gemma3_with(R"("rope_scaling": {"rope_type": "dynamic", "factor": 2})"); }),
-            "  rope_scaling.rope_type: \"dynamic\", expected \"default\", \"linear\", \"llama3\" or \"yarn\"");
+            "  rope_scaling.rope_type: \"dynamic\", expected \"default\", \"linear\", \"llama3\", \"yarn\" or "
+            "\"proportional\"");
   EXPECT_NE(message_of([] { gemma3_with(R"("rope_parameters": {"full_attention": 3})"); }).find("expected an object"),
             std::string::npos);
 }
@@ -134,9 +135,8 @@ TEST(GemmaGguf, ScalesScoresOfTheLargestModelsByTheirDims) {
 
 TEST(GemmaParts, AreCheckedByTheDescription) {
   DecoderConfig config = flavor_named("mixtral", "tiny");
-  config.layers[1].feed_forward.activation = Activation::gelu_tanh;
-  EXPECT_EQ(message_of([&] { validate(config); }),
-            "mixtral tiny, layer 1: experts with gelu_pytorch_tanh are not supported");
+  config.layers[1].feed_forward.bias = true;
+  EXPECT_EQ(message_of([&] { validate(config); }), "mixtral tiny, layer 1: experts with biases are not supported");
   config = flavor_named("gemma2", "tiny");
   config.embedding_scale = 0;
   EXPECT_EQ(

@@ -39,11 +39,13 @@ struct Written {
   ModelMetadata metadata;
   std::optional<std::string> missing;
 };
-Written vocabulary_of(const std::string& tokenizer, const std::string& config, int64_t vocab = 262) {
+Written vocabulary_of(const std::string& tokenizer, const std::string& config, int64_t vocab = 262,
+                      const char* architecture = nullptr) {
   const TemporaryFolder folder;
   if (!tokenizer.empty()) folder.write("tokenizer.json", tokenizer);
   if (!config.empty()) folder.write("tokenizer_config.json", config);
   Written written;
+  if (architecture != nullptr) written.metadata.set("general.architecture", architecture);
   written.missing = write_gguf_vocabulary(folder.path(), vocab,
                                           {.positions = {}, .bos_token = 7, .pad_token = 259, .eos_tokens = {5, 6}},
                                           written.metadata);
@@ -181,6 +183,35 @@ TEST(GgufVocabulary, HasScoresForMergesOfCharacters) {
   }
   EXPECT_EQ(again->bos_id(), 1);
   EXPECT_EQ(again->eos_id(), 2);
+}
+
+// llama.cpp looks for the merges themselves in files of Gemma 4.
+TEST(GgufVocabulary, HasMergesOfCharactersInFilesOfGemma4) {
+  SentencePieceModel model = pieces();
+  model.merges = {{5, 9, 10}, {5, 6, 8}, {6, 7, 9}};  // which scores could not say
+  model.prefix = SentencePieceModel::Prefix::never, model.strips_space = false;
+  const SentencePieceTokenizer tokenizer(model);
+  const Written written = vocabulary_of(tokenizer.to_json(), "", 14, "gemma4");
+  ASSERT_EQ(written.missing, std::nullopt) << *written.missing;
+  EXPECT_EQ(written.metadata.at("tokenizer.ggml.model").text(), "gemma4");
+  EXPECT_EQ(written.metadata.at("tokenizer.ggml.merges").texts(), (std::vector<std::string>{"a bc", "a b", "b c"}));
+  EXPECT_FALSE(written.metadata.at("tokenizer.ggml.add_space_prefix").boolean());
+  const auto again = tokenizer_of_gguf(read_gguf_vocabulary(written.metadata), "written");
+  for (const char* text : {"", "abc", "a bc<s>ab<tool> cab", " abcabc\u00c3 x", "abab"})
+    EXPECT_EQ(again->encode(text), tokenizer.encode(text)) << text;
+
+  const auto missing = [&](const std::function<void(SentencePieceModel&)>& change) {
+    SentencePieceModel changed = model;
+    change(changed);
+    const std::string text = *vocabulary_of(SentencePieceTokenizer(changed).to_json(), "", 14, "gemma4").missing;
+    return text.substr(text.find(" that ") + 6);
+  };
+  EXPECT_EQ(missing([](SentencePieceModel& m) { m.prefix = SentencePieceModel::Prefix::every_stretch; }),
+            "a space is put before texts.");
+  EXPECT_EQ(missing([](SentencePieceModel& m) {
+              m.vocab[6] = "\n", m.vocab[9] = "\nc", m.vocab[8] = "a\n", m.vocab[10] = "a\nc";
+            }),
+            "merges join newlines with other characters.");
 }
 
 TEST(GgufVocabulary, IsNotWrittenWhereScoresWouldSayOtherwise) {

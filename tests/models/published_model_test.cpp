@@ -82,6 +82,20 @@ TEST(GgufNames, AreThoseOfThisLibraryAndBack) {
     EXPECT_EQ(name_of_gguf(gguf), name);
     EXPECT_EQ(gguf_name_of(name), gguf);
   }
+  // Experts beside a dense feed-forward have names of their own.
+  for (const auto& [gguf, name] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+           {"blk.2.layer_output_scale.weight", "model.layers.2.layer_scalar"},
+           {"blk.2.inp_gate.weight", "model.layers.2.per_layer_input_gate.weight"},
+           {"blk.2.proj.weight", "model.layers.2.per_layer_projection.weight"},
+           {"blk.2.ffn_gate_inp.weight", "model.layers.2.moe.gate.weight"},
+           {"blk.2.ffn_gate_inp.scale", "model.layers.2.moe.gate.scale"},
+           {"blk.2.ffn_down_exps.scale", "model.layers.2.moe.gate.per_expert_scale"},
+           {"blk.2.ffn_down_exps.weight", "model.layers.2.moe.experts.w2"},
+           {"blk.2.post_ffw_norm_1.weight", "model.layers.2.post_feedforward_layernorm_1.weight"}}) {
+    EXPECT_EQ(name_of_gguf(gguf, true, true), name);
+    EXPECT_EQ(gguf_name_of(name, true), gguf);
+  }
   for (const char* unknown :
        {"", "blk.", "blk.x.attn_q.weight", "blk.-1.attn_q.weight", "blk.1attn_q.weight", "blk.1.", "blk.1.attn_q",
         "blk.00.attn_q.weight", "blk.1.attn_q.scale", "blk.1.attn_z.weight", "blk.99999999999999999999.attn_q.weight"})
@@ -159,13 +173,15 @@ TEST(PublishedModels, NeedADescription) {
   EXPECT_NE(message_of([&] { PublishedModel published(folder.path()); }).find("has no config.json beside its weights"),
             std::string::npos);
   for (const auto& [text, message] : std::initializer_list<std::pair<std::string, std::string>>{
-           {R"({"model_type": "mamba"})", "model_type: \"mamba\"; expected one of: gemma2, gemma3_text, llama, "},
+           {R"({"model_type": "mamba"})",
+            "model_type: \"mamba\"; expected one of: gemma2, gemma3_text, gemma4_text, llama, "},
            {R"({})", "model_type: not given, nor are architectures"},
            {R"({"model_type": "llama", "hidden_act": "gelu", "rope_scaling": {"type": "dynamic"}})",
             "rope_scaling.type"},
            {R"({"model_type": "llama", "hidden_act": "gelu"})", "hidden_act: \"gelu\", expected \"silu\""},
            {R"({"model_type": "llama", "rope_scaling": {"type": "longrope"}})",
-            "rope_scaling.type: \"longrope\", expected \"default\", \"linear\", \"llama3\" or \"yarn\""},
+            "rope_scaling.type: \"longrope\", expected \"default\", \"linear\", \"llama3\", \"yarn\" or "
+            "\"proportional\""},
            {R"({"model_type": "llama", "quantization_config": {"quant_method": "gptq"}})", "quant_method = \"gptq\""},
            {R"({"model_type": "llama", "num_hidden_layers": 9000000000})", "num_hidden_layers: 9000000000"},
            {R"({"model_type": "llama", "num_hidden_layers": 0})", "num_hidden_layers: 0"},

@@ -35,7 +35,8 @@ std::vector<PublishedSize> published_sizes() {
 
 // "Qwen2.5-7B" is the flavor "2.5-7B" of qwen2.
 std::string flavor_of(const std::string& name) {
-  for (const std::string prefix : {"Llama-", "Mistral-", "Mixtral-", "Qwen3-", "Qwen", "Gemma-2-", "Gemma-3-"})
+  for (const std::string prefix :
+       {"Llama-", "Mistral-", "Mixtral-", "Qwen3-", "Qwen", "Gemma-2-", "Gemma-3-", "Gemma-4-"})
     if (name.starts_with(prefix)) return name.substr(prefix.size());
   return name;
 }
@@ -43,7 +44,7 @@ std::string flavor_of(const std::string& name) {
 TEST(PublishedSizes, AreThoseOfTransformersAndOfTheFlavors) {
   const tutti::testing::TemporaryFolder folder;
   const std::vector<PublishedSize> sizes = published_sizes();
-  EXPECT_GE(sizes.size(), 33u);
+  EXPECT_GE(sizes.size(), 37u);
   for (const PublishedSize& size : sizes) {
     const DecoderConfig config = read_published_config(folder.write("config.json", size.keys));
     EXPECT_EQ(parameter_count(config), size.parameters) << size.name;
@@ -57,6 +58,8 @@ TEST(PublishedSizes, AreThoseOfTransformersAndOfTheFlavors) {
     EXPECT_EQ(flavor.embedding_scale, config.embedding_scale) << size.name;
     EXPECT_EQ(flavor.logits_cap, config.logits_cap) << size.name;
     EXPECT_EQ(flavor.zero_centered_norms, config.zero_centered_norms) << size.name;
+    EXPECT_EQ(flavor.per_layer_inputs, config.per_layer_inputs) << size.name;
+    EXPECT_EQ(flavor.layer_scalars, config.layer_scalars) << size.name;
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 int64_t pages_for(int64_t keys) { return (keys + kPageKeys - 1) / kPageKeys; }
 
-// The bytes of a page in all layers of a window.
+// The bytes of a page in all layers of a window that have keys of their own.
 struct PageSize {
   int64_t window, bytes;
   int64_t most;  // so many pages are ever held
@@ -26,6 +26,7 @@ std::vector<PageSize> page_sizes(const models::DecoderConfig& config, const Page
   std::vector<PageSize> sizes;
   for (const models::LayerConfig& layer : config.layers) {
     const models::AttentionConfig& a = layer.attention;
+    if (a.shared_layer) continue;
     auto size = std::find_if(sizes.begin(), sizes.end(), [&](const PageSize& s) { return s.window == a.window; });
     if (size == sizes.end()) {
       // A batch holds the window before its tokens, and the tokens; both may begin within a page.
@@ -221,7 +222,7 @@ Tensor PagedCache::attend(int64_t layer, const Tensor& q_THE, const Tensor& k_TK
   if (!dist::is_dtensor(q_THE)) return attend_here(memory, q_THE, k_TKE, v_TKE, options);
   // Each rank keeps the keys of its own heads.
   const auto beside = [&](const Tensor& t) {
-    return dist::to_local(dist::redistribute(t, dist::placements_of(q_THE)));
+    return !t.defined() ? t : dist::to_local(dist::redistribute(t, dist::placements_of(q_THE)));
   };
   const Tensor here = attend_here(memory, dist::to_local(q_THE), beside(k_TKE), beside(v_TKE), options);
   return dist::from_local(here, dist::mesh_of(q_THE), dist::placements_of(q_THE), {.sizes = q_THE.extents()});
@@ -231,13 +232,16 @@ Tensor PagedCache::attend_here(Layer& layer, const Tensor& q_THE, const Tensor& 
                                const SdpaOptions& options) {
   const GroupBatch& batch = batch_[layer.group];
   const int64_t heads = q_THE.extent(1), head_dim = q_THE.extent(2);
+  TUTTI_ASSERT(k_TKE.defined() || layer.keys.defined(), "the layer's keys are read before they are written");
   if (!layer.keys.defined()) {
     const Extents sizes{groups_[layer.group].pool.pages(), k_TKE.extent(1), kPageKeys, head_dim};
     layer.keys = Tensor::empty(sizes, k_TKE.dtype());
     layer.values = Tensor::empty(sizes, v_TKE.dtype());
   }
-  write_pages_(layer.keys, k_TKE, batch.slots);
-  write_pages_(layer.values, v_TKE, batch.slots);
+  if (k_TKE.defined()) {
+    write_pages_(layer.keys, k_TKE, batch.slots);
+    write_pages_(layer.values, v_TKE, batch.slots);
+  }
   const auto attend_to = [&](const Call& call) {
     const int64_t count = call.sequences * call.rows_each;
     const Tensor q_BSHE =

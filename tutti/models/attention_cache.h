@@ -16,6 +16,7 @@ class AttentionCache {
   virtual ~AttentionCache() = default;
 
   // Keeps k and v, each [T, K, E], and attends from q [T, H, E] to all keys of each token's sequence up to its own.
+  // Undefined k and v: those that this layer has kept in this forward, for the queries of a later layer.
   // `options` is what sdpa would get, without the bounds of keys. Returns [T, H, E].
   virtual Tensor attend(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
                         const SdpaOptions& options) = 0;

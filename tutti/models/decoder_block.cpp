@@ -1,13 +1,17 @@
 #include "tutti/models/decoder_block.h"
 
 #include "tutti/nn/multi_linear.h"
+#include "tutti/nn/own_part.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/attention.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/creation.h"
 #include "tutti/ops/expand.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/rms_norm.h"
 #include "tutti/ops/rope.h"
+#include "tutti/ops/squeeze.h"
 
 namespace tutti::models {
 namespace {
@@ -25,37 +29,71 @@ std::unique_ptr<nn::Child<nn::RMSNorm>> norm_if(bool is_there, nn::Module* modul
   return is_there ? std::make_unique<nn::Child<nn::RMSNorm>>(module, name, dim, norm(c)) : nullptr;
 }
 
+std::unique_ptr<nn::Child<nn::Linear>> projection_if(bool is_there, nn::Module* module, const char* name,
+                                                     const DecoderConfig& c, const AttentionConfig& a) {
+  if (!is_there) return nullptr;
+  return std::make_unique<nn::Child<nn::Linear>>(module, name, c.dim, a.kv_heads * a.head_dim,
+                                                 projection(c, a.qkv_bias));
+}
+
+Tensor activated(const Tensor& gate, const Tensor& up, Activation activation) {
+  return activation == Activation::silu ? swiglu(gate, up) : mul(gelu(gate, GeluForm::tanh), up);
+}
+
 nn::MoEOptions experts_of(const DecoderConfig& c, const FeedForwardConfig& f) {
   const nn::Init init = nn::Init::normal(c.init_std);
-  return {.dim = c.dim,
-          .hidden_dim = f.hidden_dim,
-          .router = {.num_experts = f.experts,
-                     .top_k = f.active_experts,
-                     .score_func = nn::ScoreFunction::softmax,
-                     .route_norm = f.route_norm,
-                     .init = init},
-          .init = init};
+  return {
+      .dim = c.dim,
+      .hidden_dim = f.hidden_dim,
+      .router = {.num_experts = f.experts,
+                 .top_k = f.active_experts,
+                 .score_func = nn::ScoreFunction::softmax,
+                 .route_norm = f.route_norm,
+                 .scaled = f.scaled_router,
+                 .norm_eps = c.norm_eps,
+                 .init = init},
+      .init = init,
+      .activation = f.activation == Activation::silu ? nn::ExpertActivation::silu : nn::ExpertActivation::gelu_tanh};
 }
 
 }  // namespace
 
 DecoderAttention::DecoderAttention(const DecoderConfig& c, const AttentionConfig& a, double dropout_p)
     : q_proj(this, "q_proj", c.dim, a.heads * a.head_dim, projection(c, a.qkv_bias)),
-      k_proj(this, "k_proj", c.dim, a.kv_heads * a.head_dim, projection(c, a.qkv_bias)),
-      v_proj(this, "v_proj", c.dim, a.kv_heads * a.head_dim, projection(c, a.qkv_bias)),
+      k_proj(projection_if(!a.shared_layer, this, "k_proj", c, a)),
+      v_proj(projection_if(!a.shared_layer && !a.keys_are_values, this, "v_proj", c, a)),
       o_proj(this, "o_proj", a.heads * a.head_dim, c.dim, projection(c, a.output_bias)),
       q_norm(norm_if(a.query_key_norms, this, "q_norm", a.head_dim, c)),
-      k_norm(norm_if(a.query_key_norms, this, "k_norm", a.head_dim, c)),
+      k_norm(norm_if(a.query_key_norms && !a.shared_layer, this, "k_norm", a.head_dim, c)),
       dropout(this, "dropout", dropout_p),
-      config_(a) {}
+      config_(a),
+      norm_eps_(c.norm_eps) {}
 
-Tensor DecoderAttention::forward(const Tensor& x_TD, const TokenPlaces& at) const {
-  const auto& [heads, kv_heads, head_dim] = std::tie(config_.heads, config_.kv_heads, config_.head_dim);
+Tensor DecoderAttention::forward(const Tensor& x_TD, const TokenPlaces& at, const KeysAndValues& shared) const {
+  const int64_t heads = config_.heads, head_dim = config_.head_dim;
   const SymInt T = x_TD.size(0);
-  const auto [q_TQ, k_TK, v_TK] = nn::multi_linear(x_TD, q_proj, k_proj, v_proj);
-  const Tensor q_THE = rotated(q_TQ, heads, q_norm.get(), at), k_TKE = rotated(k_TK, kv_heads, k_norm.get(), at);
-  const Tensor v_TKE = reshape(v_TK, {T, kv_heads, head_dim});
-  return dropout(o_proj(reshape(attended(q_THE, k_TKE, v_TKE, at), {T, heads * head_dim})));
+  Tensor q_THE;
+  KeysAndValues own;
+  if (k_proj == nullptr) {
+    q_THE = rotated(q_proj(x_TD), heads, q_norm.get(), at);
+  } else if (v_proj == nullptr) {
+    const auto [q_TQ, k_TK] = nn::multi_linear(x_TD, q_proj, *k_proj);
+    q_THE = rotated(q_TQ, heads, q_norm.get(), at);
+    own = {rotated(k_TK, config_.kv_heads, k_norm.get(), at), value_heads(k_TK)};
+  } else {
+    const auto [q_TQ, k_TK, v_TK] = nn::multi_linear(x_TD, q_proj, *k_proj, *v_proj);
+    q_THE = rotated(q_TQ, heads, q_norm.get(), at);
+    own.keys_TKE = rotated(k_TK, config_.kv_heads, k_norm.get(), at);
+    own.values_TKE = value_heads(v_TK);
+  }
+  if (at.kept != nullptr) *at.kept = own;
+  const KeysAndValues& seen = k_proj == nullptr ? shared : own;
+  return dropout(o_proj(reshape(attended(q_THE, seen.keys_TKE, seen.values_TKE, at), {T, heads * head_dim})));
+}
+
+Tensor DecoderAttention::value_heads(const Tensor& v_TK) const {
+  const Tensor v_TKE = reshape(v_TK, {v_TK.size(0), config_.kv_heads, config_.head_dim});
+  return config_.value_norms ? rms_norm(v_TKE, {}, norm_eps_) : v_TKE;
 }
 
 // [T, H, E], or rows of it as [B, S, H, E].
@@ -64,7 +102,8 @@ Tensor DecoderAttention::attended(const Tensor& q_THE, const Tensor& k_TKE, cons
   SdpaOptions options{.score_cap = config_.score_cap};
   if (config_.scale > 0) options.scale = config_.scale;
   if (config_.window > 0) options.window = config_.window - 1;  // sdpa counts the keys before the query's own
-  if (at.cache != nullptr) return at.cache->attend(at.layer, q_THE, k_TKE, v_TKE, options);
+  if (at.cache != nullptr)
+    return at.cache->attend(config_.shared_layer.value_or(at.layer), q_THE, k_TKE, v_TKE, options);
   options.causal = true;
   options.first_key = at.first_key_BS;
   const SymInt B = at.first_key_BS.size(0), S = at.first_key_BS.size(1);
@@ -91,16 +130,47 @@ DecoderFeedForward::DecoderFeedForward(const DecoderConfig& c, const FeedForward
 
 Tensor DecoderFeedForward::forward(const Tensor& x_TD) const {
   const auto [gate_TF, up_TF] = nn::multi_linear(x_TD, gate_proj, up_proj);
-  if (activation_ == Activation::silu) return dropout(down_proj(swiglu(gate_TF, up_TF)));
-  return dropout(down_proj(mul(gelu(gate_TF, GeluForm::tanh), up_TF)));
+  return dropout(down_proj(activated(gate_TF, up_TF, activation_)));
 }
 
-DecoderExperts::DecoderExperts(const DecoderConfig& c, const FeedForwardConfig& f, double dropout_p)
-    : MoE(experts_of(c, f)), dropout(this, "dropout", dropout_p) {}
+DecoderExperts::DecoderExperts(const DecoderConfig& c, const FeedForwardConfig& f, double dropout_p,
+                               const nn::RMSNorm* norm)
+    : MoE(experts_of(c, f)), dropout(this, "dropout", dropout_p), norm_(norm) {}
+
+// Where ranks divide the tokens, each has a part of the gradient of the weight.
+Tensor DecoderExperts::expert_input(const Tensor& x_TD) const {
+  if (norm_ == nullptr) return x_TD;
+  return rms_norm(x_TD, nn::own_part(norm_->weight, Placement::partial()), norm_->eps(), norm_->form());
+}
 
 DecoderMlp::DecoderMlp(nn::Module* block, const DecoderConfig& c, const FeedForwardConfig& f, double dropout) {
   if (f.experts > 0) experts = std::make_unique<nn::Child<DecoderExperts>>(block, "mlp", c, f, dropout);
   else dense = std::make_unique<nn::Child<DecoderFeedForward>>(block, "mlp", c, f, dropout);
+}
+
+ExpertsBeside::ExpertsBeside(nn::Module* block, const DecoderConfig& c, const FeedForwardConfig& f, double dropout)
+    : post_feedforward_layernorm_1(block, "post_feedforward_layernorm_1", c.dim, norm(c)),
+      pre_feedforward_layernorm_2(block, "pre_feedforward_layernorm_2", c.dim, norm(c)),
+      post_feedforward_layernorm_2(block, "post_feedforward_layernorm_2", c.dim, norm(c)),
+      moe(block, "moe", c, f, dropout, &*pre_feedforward_layernorm_2) {}
+
+Tensor ExpertsBeside::operator()(const Tensor& dense_TD, const Tensor& x_TD) const {
+  const Tensor normed_TD = post_feedforward_layernorm_1(dense_TD);
+  // Router and experts both read x. A view of their own adds their two cotangents before those of other readers, as
+  // where ranks divide the tokens of the mixture.
+  const Tensor read_TD = squeeze(unsqueeze(x_TD, 0), 0);
+  return add(normed_TD, post_feedforward_layernorm_2(moe(read_TD)));
+}
+
+PerLayerInput::PerLayerInput(nn::Module* block, const DecoderConfig& c, Activation activation)
+    : per_layer_input_gate(block, "per_layer_input_gate", c.dim, c.per_layer_inputs, projection(c, false)),
+      per_layer_projection(block, "per_layer_projection", c.per_layer_inputs, c.dim, projection(c, false)),
+      post_per_layer_input_norm(block, "post_per_layer_input_norm", c.dim, norm(c)),
+      activation_(activation) {}
+
+Tensor PerLayerInput::operator()(const Tensor& x_TD, const Tensor& input_TP) const {
+  const Tensor gated_TP = activated(per_layer_input_gate(x_TD), input_TP, activation_);
+  return add(x_TD, post_per_layer_input_norm(per_layer_projection(gated_TP)));
 }
 
 DecoderBlock::DecoderBlock(const DecoderConfig& c, const LayerConfig& layer, double dropout)
@@ -109,15 +179,26 @@ DecoderBlock::DecoderBlock(const DecoderConfig& c, const LayerConfig& layer, dou
       input_layernorm(this, "input_layernorm", c.dim, norm(c)),
       post_attention_layernorm(this, "post_attention_layernorm", c.dim, norm(c)),
       pre_feedforward_layernorm(norm_if(layer.output_norms, this, "pre_feedforward_layernorm", c.dim, c)),
-      post_feedforward_layernorm(norm_if(layer.output_norms, this, "post_feedforward_layernorm", c.dim, c)) {}
+      post_feedforward_layernorm(norm_if(layer.output_norms, this, "post_feedforward_layernorm", c.dim, c)) {
+  if (layer.has_experts_beside())
+    experts_beside = std::make_unique<ExpertsBeside>(this, c, layer.experts_beside, dropout);
+  if (c.per_layer_inputs > 0) per_layer_input = std::make_unique<PerLayerInput>(this, c, layer.feed_forward.activation);
+  if (c.layer_scalars) layer_scalar = register_buffer("layer_scalar", ones({1}));
+}
 
-Tensor DecoderBlock::forward(const Tensor& x_TD, const TokenPlaces& at) const {
+Tensor DecoderBlock::forward(const Tensor& x_TD, const TokenPlaces& at, const BlockInputs& inputs) const {
+  Tensor y_TD;
   if (pre_feedforward_layernorm == nullptr) {
-    const Tensor h_TD = add(x_TD, self_attn(input_layernorm(x_TD), at));
-    return add(h_TD, mlp(post_attention_layernorm(h_TD)));
+    const Tensor h_TD = add(x_TD, self_attn(input_layernorm(x_TD), at, inputs.shared));
+    y_TD = add(h_TD, mlp(post_attention_layernorm(h_TD)));
+  } else {
+    const Tensor h_TD = add(x_TD, post_attention_layernorm(self_attn(input_layernorm(x_TD), at, inputs.shared)));
+    Tensor made_TD = mlp((*pre_feedforward_layernorm)(h_TD));
+    if (experts_beside != nullptr) made_TD = (*experts_beside)(made_TD, h_TD);
+    y_TD = add(h_TD, (*post_feedforward_layernorm)(made_TD));
   }
-  const Tensor h_TD = add(x_TD, post_attention_layernorm(self_attn(input_layernorm(x_TD), at)));
-  return add(h_TD, (*post_feedforward_layernorm)(mlp((*pre_feedforward_layernorm)(h_TD))));
+  if (per_layer_input != nullptr) y_TD = (*per_layer_input)(y_TD, inputs.per_layer_TP);
+  return layer_scalar.defined() ? mul(y_TD, cast(layer_scalar.use(), y_TD.dtype())) : y_TD;
 }
 
 }  // namespace tutti::models

@@ -8,10 +8,18 @@
 //   model.layers.N.mlp.{gate_proj, up_proj, down_proj}, or with experts mlp.gate and mlp.experts.{w1, w2, w3}
 //
 // Where a layer has norms of outputs, its norms are input_layernorm, post_attention_layernorm (of the output of
-// attention), pre_feedforward_layernorm and post_feedforward_layernorm.
+// attention), pre_feedforward_layernorm and post_feedforward_layernorm. Parts that only Gemma 4 has are named as there:
+//
+//   model.{embed_tokens_per_layer, per_layer_model_projection, per_layer_projection_norm}
+//   model.layers.N.{per_layer_input_gate, per_layer_projection, post_per_layer_input_norm}, the buffer layer_scalar
+//   model.layers.N.{post_feedforward_layernorm_1, pre_feedforward_layernorm_2, post_feedforward_layernorm_2}
+//
+// but for its experts, which are model.layers.N.moe.{gate, experts.w1, experts.w2, experts.w3}, with the router's
+// moe.gate.{scale, per_expert_scale}.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +36,11 @@ struct AttentionConfig {
   bool query_key_norms = false;                // an RMS norm of each head of queries and keys, before their rotation
   double scale = 0;                            // of the products of queries and keys; 0: 1 / sqrt(head_dim)
   double score_cap = 0;                        // scores s become score_cap tanh(s / score_cap); 0: they stay
+  bool value_norms = false;                    // an RMS norm without weight of each head of values
+  // Values are the projected keys before their norm and rotation; there is no v_proj.
+  bool keys_are_values = false;
+  // The earlier layer whose keys and values are attended to, as this one has none; nothing: its own.
+  std::optional<int64_t> shared_layer = {};
   bool operator==(const AttentionConfig&) const = default;
 };
 
@@ -42,16 +55,26 @@ struct FeedForwardConfig {
   int64_t experts = 0, active_experts = 0;
   bool route_norm = true;  // the weights of a token's experts add up to 1
   Activation activation = Activation::silu;
+  // The router reads RmsNorm(x) * scale / sqrt(dim), and multiplies each expert's weight by its per_expert_scale.
+  bool scaled_router = false;
   bool operator==(const FeedForwardConfig&) const = default;
 };
 
 //   h = x + Attention(RmsNorm(x));  y = h + FeedForward(RmsNorm(h))
 // or with norms of outputs
 //   h = x + RmsNorm(Attention(RmsNorm(x)));  y = h + RmsNorm(FeedForward(RmsNorm(h)))
+// where with experts beside FeedForward(RmsNorm(h)) is
+//   RmsNorm(FeedForward(RmsNorm(h))) + RmsNorm(Experts(RmsNorm(h)))   and the router reads h itself.
 struct LayerConfig {
   AttentionConfig attention;
   FeedForwardConfig feed_forward;
   bool output_norms = false;
+  FeedForwardConfig experts_beside = {};  // a mixture whose outputs are added to those of feed_forward
+  bool has_experts_beside() const { return experts_beside.experts > 0; }
+  // The mixture of the layer; null: it has none.
+  const FeedForwardConfig* mixture() const {
+    return has_experts_beside() ? &experts_beside : feed_forward.experts > 0 ? &feed_forward : nullptr;
+  }
   bool operator==(const LayerConfig&) const = default;
 };
 
@@ -65,9 +88,15 @@ struct DecoderConfig {
   bool zero_centered_norms = false;  // norms multiply by 1 + weight
   double embedding_scale = 1;        // by which the embeddings of tokens are multiplied, unlike a tied head
   double logits_cap = 0;             // logits x become logits_cap tanh(x / logits_cap); 0: they stay
+  // Features that each layer gets of a token besides x, after the feed-forward; 0: none. With x the scaled embeddings,
+  //   p = (RmsNorm(per_layer_model_projection(x) / sqrt(dim)) + sqrt(P) embed_tokens_per_layer(token)) / sqrt(2)
+  //   y = y + RmsNorm(per_layer_projection(activation(per_layer_input_gate(y)) * p of the layer))
+  int64_t per_layer_inputs = 0;
+  bool layer_scalars = false;  // what a layer returns is multiplied by its buffer layer_scalar
 
   std::string name() const { return family + " " + flavor; }
-  bool has_experts() const;  // in some layer
+  bool has_experts() const;            // in some layer
+  bool is_shared(size_t layer) const;  // whether later layers attend to its keys and values
 };
 
 // The sizes of a decoder whose layers are alike, as tables of published models give them.
@@ -85,7 +114,7 @@ struct DecoderSizes {
 DecoderConfig decoder_of(const std::string& family, const DecoderSizes& sizes);
 
 // UsageError, naming model and layer, for sizes that are not positive, heads that key/value heads cannot share evenly,
-// odd head dims, and experts that do not fit.
+// odd head dims, experts that do not fit, and keys of a layer that has other heads or is not before.
 void validate(const DecoderConfig& config);
 
 // The number of parameters, computed without building the model.

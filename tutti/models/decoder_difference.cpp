@@ -29,6 +29,9 @@ std::string angles_text(const AttentionConfig& a) {
     return text;
   }
   if (r.type == RopeType::plain) return fmt::format("base {}", r.theta);
+  if (r.type == RopeType::proportional)
+    return fmt::format("base {}, {} in {} of the pairs, divided by {}", r.theta, name_of(r.type), r.rotary_factor,
+                       r.factor);
   return fmt::format("base {}, {} by {}, from {} positions, cosines times {}{}", r.theta, name_of(r.type), r.factor,
                      r.original_positions, rope_attention_factor(r), r.truncate ? "" : ", blended between any dims");
 }
@@ -61,7 +64,18 @@ class Differences {
     compare_numbers(in("cap of scores"), a.score_cap, b.score_cap);
     compare(in("norms of the outputs of attention and feed-forward"), model.output_norms, said.output_norms);
     if (a.head_dim == b.head_dim && !has_angles_of(a, b)) note(in("rotary angles"), angles_text(a), angles_text(b));
-    const FeedForwardConfig &f = model.feed_forward, &g = said.feed_forward;
+    compare(in("norms of value heads"), a.value_norms, b.value_norms);
+    compare(in("keys that are the values"), a.keys_are_values, b.keys_are_values);
+    compare(in("layer whose keys and values are used"), a.shared_layer.value_or(static_cast<int64_t>(i)),
+            b.shared_layer.value_or(static_cast<int64_t>(i)));
+    compare_feed_forward(in, model.feed_forward, said.feed_forward);
+    compare(in("experts beside the feed-forward"), model.experts_beside.experts, said.experts_beside.experts);
+    if (!model.has_experts_beside() || !said.has_experts_beside()) return;
+    const auto of_experts = [&](const char* what) { return fmt::format("layer {}, beside: {}", i, what); };
+    compare_feed_forward(of_experts, model.experts_beside, said.experts_beside);
+  }
+  template <class In>
+  void compare_feed_forward(const In& in, const FeedForwardConfig& f, const FeedForwardConfig& g) {
     compare(in("hidden features"), f.hidden_dim, g.hidden_dim);
     compare(in("biases of the feed-forward"), f.bias, g.bias);
     compare(in("activation"), name_of(f.activation), name_of(g.activation));
@@ -69,6 +83,7 @@ class Differences {
     if (f.experts == 0 || f.experts != g.experts) return;
     compare(in("experts of a token"), f.active_experts, g.active_experts);
     compare(in("weights of experts add up to 1"), f.route_norm, g.route_norm);
+    compare(in("scales of the router"), f.scaled_router, g.scaled_router);
   }
   // All that differs between the two.
   const std::vector<Difference>& between(const DecoderConfig& model, const DecoderConfig& said) {
@@ -80,6 +95,8 @@ class Differences {
     compare("norms multiply by 1 + weight", model.zero_centered_norms, said.zero_centered_norms);
     compare_numbers("scale of embeddings", model.embedding_scale, said.embedding_scale);
     compare_numbers("cap of logits", model.logits_cap, said.logits_cap);
+    compare("features of each layer's input", model.per_layer_inputs, said.per_layer_inputs);
+    compare("scalars of layers", model.layer_scalars, said.layer_scalars);
     // Many layers that differ mostly do so for one reason.
     constexpr size_t most = 8;
     for (size_t i = 0; i < std::min(model.layers.size(), said.layers.size()) && list_.size() < most; ++i)

@@ -15,5 +15,7 @@ struct DecoderParameter {
 };
 // In the order of Decoder::named_parameters(); the experts of a layer are one tensor for each of their weights.
 std::vector<DecoderParameter> decoder_parameters(const DecoderConfig& config);
+// The numbers that files hold besides, which are not trained: buffers.
+std::vector<DecoderParameter> decoder_buffers(const DecoderConfig& config);
 
 }  // namespace tutti::models

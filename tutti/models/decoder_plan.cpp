@@ -17,6 +17,11 @@ namespace {
 
 bool is_mixture(const LayerConfig& layer) { return layer.feed_forward.experts > 0; }
 
+template <class Is>
+bool any_layer(const DecoderConfig& config, const Is& is) {
+  return std::any_of(config.layers.begin(), config.layers.end(), is);
+}
+
 // The layers whose feed-forward is of one kind: "model.layers.*." where all are, else each of them.
 struct LayersOfKind {
   std::string prefix;
@@ -43,14 +48,27 @@ parallel::ParallelPlan decoder_plan(const DecoderConfig& config, bool sequence_p
       {"model.embed_tokens", RowwiseParallel{.output_layouts = stream}},
       {layer + "self_attn.q_proj", ColwiseParallel{}},
       {layer + "self_attn.k_proj", ColwiseParallel{}},
-      {layer + "self_attn.v_proj", ColwiseParallel{}},
       {layer + "self_attn.o_proj", RowwiseParallel{.output_layouts = stream}},
   };
+  if (any_layer(config, [](const LayerConfig& l) { return !l.attention.shared_layer && !l.attention.keys_are_values; }))
+    plan.push_back({layer + "self_attn.v_proj", ColwiseParallel{}});
+  if (config.per_layer_inputs > 0) {
+    // Every rank projects the tokens that it has of the stream.
+    const PrepareModuleInputOutput of_stream{.input = {.desired_input_layouts = {stream}},
+                                             .output = {.desired_output_layouts = stream}};
+    plan.push_back({"model.embed_tokens_per_layer", RowwiseParallel{.output_layouts = stream}});
+    plan.push_back({"model.per_layer_model_projection", of_stream});
+    plan.push_back({layer + "per_layer_input_gate", of_stream});
+    plan.push_back({layer + "per_layer_projection", of_stream});
+  }
+  const PrepareModuleInputOutput by_tokens{.input = {.desired_input_layouts = {dist::shard(0)}},
+                                           .output = {.desired_output_layouts = stream}};
+  const bool has_experts_beside = any_layer(config, [](const LayerConfig& l) { return l.has_experts_beside(); });
+  if (has_experts_beside) plan.push_back({layer + "moe", by_tokens});
   const std::vector<LayersOfKind> kinds = layers_by_kind(config);
   for (const auto& [prefix, has_experts] : kinds) {
     if (has_experts) {
-      plan.push_back({prefix + "mlp", PrepareModuleInputOutput{.input = {.desired_input_layouts = {dist::shard(0)}},
-                                                               .output = {.desired_output_layouts = stream}}});
+      plan.push_back({prefix + "mlp", by_tokens});
     } else {
       plan.push_back({prefix + "mlp.gate_proj", ColwiseParallel{}});
       plan.push_back({prefix + "mlp.up_proj", ColwiseParallel{}});
@@ -59,10 +77,11 @@ parallel::ParallelPlan decoder_plan(const DecoderConfig& config, bool sequence_p
   }
   if (!config.tied_embeddings) plan.push_back({"lm_head", ColwiseParallel{}});
   if (!sequence_parallel) return plan;
-  const auto has_output_norms = [](const LayerConfig& l) { return l.output_norms; };
   std::vector<const char*> norms{"input_layernorm", "post_attention_layernorm"};
-  if (std::any_of(config.layers.begin(), config.layers.end(), has_output_norms))
+  if (any_layer(config, [](const LayerConfig& l) { return l.output_norms; }))
     norms.insert(norms.end(), {"pre_feedforward_layernorm", "post_feedforward_layernorm"});
+  if (has_experts_beside) norms.insert(norms.end(), {"post_feedforward_layernorm_1", "post_feedforward_layernorm_2"});
+  if (config.per_layer_inputs > 0) norms.push_back("post_per_layer_input_norm");
   for (const char* norm : norms) plan.push_back({layer + norm, SequenceParallel{.sequence_dim = 0}});
   plan.push_back({"model.norm", SequenceParallel{.sequence_dim = 0}});
   // One gather in front of all the products of a layer, and one in front of the head.
@@ -92,7 +111,7 @@ std::vector<DegreeLimit> tensor_parallel_limits(const DecoderConfig& c, int64_t 
     add({fmt::format("{} key/value head{}", a.kv_heads, a.kv_heads == 1 ? "" : "s"),
          int64_t{1} << std::countr_zero(static_cast<uint64_t>(a.kv_heads))});
     add(sum("elements of the query heads", a.heads * a.head_dim, leaf));
-    add(sum("elements of the key heads", a.kv_heads * a.head_dim, leaf));
+    if (!a.shared_layer) add(sum("elements of the key heads", a.kv_heads * a.head_dim, leaf));
   }
   add(sum("classes of the vocabulary", c.vocab, classes));
   for (const LayerConfig& layer : c.layers) {

@@ -24,6 +24,10 @@ struct GgufArchitecture {
   bool is_pair_layout = false;  // rows of queries and keys are in pair layout (io/rotary_rows.h)
   bool has_experts = false;
   bool has_divisors = false;  // readers divide frequencies by the tensor rope_freqs.weight
+  // Readers want that tensor in every file, for the layers that see all keys.
+  bool needs_divisors = false;
+  bool experts_beside = false;  // a file with experts has them beside a dense feed-forward
+  bool sizes_by_layer = false;  // key/value heads and hidden features may be lists, with a number for each layer
   // Whether the family reads the files; a file that llama.cpp reads as of another family is only written as that.
   bool is_read = true;
   std::string_view expert_length = "expert_feed_forward_length";  // the key of the hidden features of an expert
@@ -51,6 +55,8 @@ struct ModelFamily {
   // The architectures of the GGUF files of the family.
   std::vector<GgufArchitecture> gguf = {};
   std::vector<PartName> part_names = {};
+  // Hugging Face's files hold the experts of a layer as two tensors (stacked_experts.h), not as three of each.
+  bool stacks_experts = false;
 };
 
 // The name of a tensor of Hugging Face's files in this library, and the other way.

@@ -47,8 +47,9 @@ RopeConfig rope_in(const GgufKeys& keys, const ModelFile& file, int64_t head_dim
 
 FeedForwardConfig feed_forward_in(const GgufKeys& keys, const GgufArchitecture& architecture, const ModelFile& file) {
   const int64_t experts = keys.whole("expert_count", 0);
-  if (experts == 0)
-    return {.hidden_dim = keys.whole("feed_forward_length"), .bias = file.contains("blk.0.ffn_gate.bias")};
+  const bool has_bias = file.contains("blk.0.ffn_gate.bias");
+  if (architecture.sizes_by_layer) return {.bias = has_bias};
+  if (experts == 0) return {.hidden_dim = keys.whole("feed_forward_length"), .bias = has_bias};
   if (!architecture.has_experts)
     keys.find("expert_count")
         ->fail("is {}, and mixtures of experts of the architecture {} are not read here", experts, architecture.name);
@@ -58,6 +59,15 @@ FeedForwardConfig feed_forward_in(const GgufKeys& keys, const GgufArchitecture& 
           .experts = experts,
           .active_experts = keys.whole("expert_used_count"),
           .route_norm = true};
+}
+
+void read_sizes_by_layer(const GgufKeys& keys, DecoderConfig& config) {
+  const size_t layers = config.layers.size();
+  const std::vector<int64_t> features = keys.of_layers("feed_forward_length", layers),
+                             heads = keys.of_layers("attention.head_count_kv", layers,
+                                                    layers == 0 ? 1 : config.layers[0].attention.heads);
+  for (size_t i = 0; i < layers; ++i)
+    config.layers[i].feed_forward.hidden_dim = features[i], config.layers[i].attention.kv_heads = heads[i];
 }
 
 }  // namespace
@@ -75,7 +85,7 @@ DecoderConfig read_gguf_decoder(const ModelFile& file, std::string_view family, 
   LayerConfig layer;
   AttentionConfig& a = layer.attention;
   a.heads = keys.whole("attention.head_count");
-  a.kv_heads = keys.whole("attention.head_count_kv", a.heads);
+  if (!architecture.sizes_by_layer) a.kv_heads = keys.whole("attention.head_count_kv", a.heads);
   a.head_dim = keys.whole("attention.key_length", config.dim / a.heads);
   keys.expect("attention.value_length", static_cast<double>(a.head_dim));
   if (architecture.read == nullptr) keys.expect("attention.sliding_window", 0);
@@ -90,6 +100,7 @@ DecoderConfig read_gguf_decoder(const ModelFile& file, std::string_view family, 
   TUTTI_CHECK(layers <= std::ssize(file.entries()), "{}: {}.block_count is {}, and the file has {} tensors",
               file.path(), architecture.name, layers, file.entries().size());
   config.layers.assign(static_cast<size_t>(layers), layer);
+  if (architecture.sizes_by_layer) read_sizes_by_layer(keys, config);
   if (architecture.read != nullptr) architecture.read(keys, config);
   validate(config);
   return config;

@@ -14,7 +14,10 @@ namespace tutti::models {
 class GgufKeys {
  public:
   // `file` must outlive this.
-  GgufKeys(const ModelFile& file, std::string_view architecture) : metadata_(file.metadata()), prefix_(architecture) {}
+  GgufKeys(const ModelFile& file, std::string_view architecture)
+      : file_(file), metadata_(file.metadata()), prefix_(architecture) {}
+
+  const ModelFile& file() const { return file_; }
 
   std::optional<MetadataField> find(std::string_view name) const { return metadata_.find(full(name)); }
   // UsageError, naming file and key, when the key is missing and nothing stands for it, and for values of another kind.
@@ -34,6 +37,8 @@ class GgufKeys {
     if (field && field->number() != value)
       field->fail("is {}, which is not computed here; expected {}", field->shown(), value);
   }
+  // The number of each of so many layers: one for all, or a list.
+  std::vector<int64_t> of_layers(std::string_view name, size_t layers, std::optional<int64_t> by_default = {}) const;
   // Which of so many layers have a window by attention.sliding_window_pattern, a list of booleans or the number P of a
   // period whose last layer sees all keys; `period` stands for a missing key.
   std::vector<bool> sliding_layers(size_t layers, int64_t period) const;
@@ -42,6 +47,7 @@ class GgufKeys {
   static constexpr int64_t kMost = int64_t{1} << 31;
   std::string full(std::string_view name) const { return fmt::format("{}.{}", prefix_, name); }
 
+  const ModelFile& file_;
   const ModelMetadata& metadata_;
   std::string prefix_;
 };
@@ -51,6 +57,8 @@ class GgufKeyWriter {
  public:
   GgufKeyWriter(std::string_view architecture, ModelMetadata& metadata) : metadata_(metadata), prefix_(architecture) {}
   void whole(std::string_view name, int64_t value) { metadata_.set(full(name), static_cast<uint32_t>(value)); }
+  // A list, or one number where all are equal.
+  void of_layers(std::string_view name, const std::vector<int64_t>& values);
   void number(std::string_view name, double value) { metadata_.set(full(name), static_cast<float>(value)); }
   void flags(std::string_view name, std::vector<bool> values) { metadata_.set(full(name), std::move(values)); }
   void text(std::string_view name, std::string value) { metadata_.set(full(name), std::move(value)); }

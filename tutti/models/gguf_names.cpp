@@ -11,6 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/io/mapped_file.h"
 #include "tutti/io/rotary_rows.h"
+#include "tutti/models/stacked_experts.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
@@ -23,25 +24,49 @@ struct Pair {
   std::string_view gguf, name;
 };
 constexpr std::array kWhole{Pair{"token_embd.weight", "model.embed_tokens.weight"},
-                            Pair{"output_norm.weight", "model.norm.weight"}, Pair{"output.weight", "lm_head.weight"}};
+                            Pair{"output_norm.weight", "model.norm.weight"},
+                            Pair{"output.weight", "lm_head.weight"},
+                            Pair{"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+                            Pair{"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
+                            Pair{"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
 // These parts of a layer have a ".weight", and some a ".bias".
-constexpr std::array kParts{Pair{"attn_norm", "input_layernorm"},    Pair{"attn_q", "self_attn.q_proj"},
-                            Pair{"attn_k", "self_attn.k_proj"},      Pair{"attn_v", "self_attn.v_proj"},
-                            Pair{"attn_output", "self_attn.o_proj"}, Pair{"attn_q_norm", "self_attn.q_norm"},
-                            Pair{"attn_k_norm", "self_attn.k_norm"}, Pair{"ffn_gate", "mlp.gate_proj"},
-                            Pair{"ffn_up", "mlp.up_proj"},           Pair{"ffn_down", "mlp.down_proj"},
-                            Pair{"ffn_gate_inp", "mlp.gate"}};
+constexpr std::array kParts{Pair{"attn_norm", "input_layernorm"},
+                            Pair{"attn_q", "self_attn.q_proj"},
+                            Pair{"attn_k", "self_attn.k_proj"},
+                            Pair{"attn_v", "self_attn.v_proj"},
+                            Pair{"attn_output", "self_attn.o_proj"},
+                            Pair{"attn_q_norm", "self_attn.q_norm"},
+                            Pair{"attn_k_norm", "self_attn.k_norm"},
+                            Pair{"ffn_gate", "mlp.gate_proj"},
+                            Pair{"ffn_up", "mlp.up_proj"},
+                            Pair{"ffn_down", "mlp.down_proj"},
+                            Pair{"ffn_gate_inp", "mlp.gate"},
+                            Pair{"inp_gate", "per_layer_input_gate"},
+                            Pair{"proj", "per_layer_projection"},
+                            Pair{"post_norm", "post_per_layer_input_norm"},
+                            Pair{"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+                            Pair{"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+                            Pair{"post_ffw_norm_2", "post_feedforward_layernorm_2"}};
 // The other norms of layers without norms of outputs, and of those with them.
 constexpr std::array kTwoNorms{Pair{"ffn_norm", "post_attention_layernorm"}};
 constexpr std::array kFourNorms{Pair{"post_attention_norm", "post_attention_layernorm"},
                                 Pair{"ffn_norm", "pre_feedforward_layernorm"},
                                 Pair{"post_ffw_norm", "post_feedforward_layernorm"}};
+// These have whole names of their own, and experts beside a dense feed-forward do.
+constexpr std::array kInLayer{Pair{"layer_output_scale.weight", "layer_scalar"}};
+constexpr std::array kBeside{Pair{"ffn_gate_inp.weight", "moe.gate.weight"},
+                             Pair{"ffn_gate_inp.scale", "moe.gate.scale"},
+                             Pair{"ffn_down_exps.scale", "moe.gate.per_expert_scale"},
+                             Pair{"ffn_gate_exps.weight", "moe.experts.w1"},
+                             Pair{"ffn_down_exps.weight", "moe.experts.w2"},
+                             Pair{"ffn_up_exps.weight", "moe.experts.w3"},
+                             Pair{"ffn_gate_up_exps.weight", "moe.experts.gate_up_proj"}};
 // These tensors of a layer hold the weights of all experts.
 constexpr std::array kExperts{Pair{"ffn_gate_exps.weight", "mlp.experts.w1"},
                               Pair{"ffn_down_exps.weight", "mlp.experts.w2"},
                               Pair{"ffn_up_exps.weight", "mlp.experts.w3"}};
-constexpr std::string_view kBlock = "blk.", kLayer = "model.layers.", kRouterBias = "mlp.gate.expert_bias";
-constexpr std::string_view kFirstExpertWeight = "mlp.experts.w1";
+constexpr std::string_view kBlock = "blk.", kLayer = "model.layers.", kRouterBias = "gate.expert_bias";
+constexpr std::string_view kFirstExpertWeight = "experts.w1";
 // The divisors of rotary angles are part of the description.
 constexpr std::string_view kDescribed = "rope_freqs.weight";
 
@@ -63,15 +88,19 @@ std::optional<InLayer> in_layer(std::string_view name, std::string_view prefix) 
 }
 
 std::optional<std::string> renamed(std::string_view name, std::string_view Pair::* from, std::string_view Pair::* to,
-                                   std::string_view from_layer, std::string_view to_layer, bool output_norms) {
+                                   std::string_view from_layer, std::string_view to_layer, bool output_norms,
+                                   bool experts_beside) {
   for (const Pair& pair : kWhole) {
     if (pair.*from == name) return std::string(pair.*to);
   }
   const std::optional<InLayer> at = in_layer(name, from_layer);
   if (!at) return std::nullopt;
   const auto in = [&](std::string_view rest) { return fmt::format("{}{}.{}", to_layer, at->layer, rest); };
-  for (const Pair& pair : kExperts) {
-    if (pair.*from == at->rest) return in(pair.*to);
+  const std::span<const Pair> beside = experts_beside ? std::span<const Pair>(kBeside) : std::span<const Pair>();
+  for (const std::span<const Pair> pairs : {std::span<const Pair>(kInLayer), beside, std::span<const Pair>(kExperts)}) {
+    for (const Pair& pair : pairs) {
+      if (pair.*from == at->rest) return in(pair.*to);
+    }
   }
   const size_t dot = at->rest.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;
@@ -92,15 +121,18 @@ class DecoderTensors final : public ModelFileReader {
   DecoderTensors(const ModelFile& gguf, const DecoderConfig& config, bool is_pair_layout) : gguf_(gguf) {
     for (ModelTensor entry : gguf.entries()) {
       if (entry.name == kDescribed) continue;
-      const std::string name = name_of_gguf(entry.name, config.layers.front().output_norms).value_or(entry.name);
+      const LayerConfig& layer = config.layers.front();
+      const std::string name =
+          name_of_gguf(entry.name, layer.output_norms, layer.has_experts_beside()).value_or(entry.name);
       add({.name_in_file = entry.name,
            .heads = is_pair_layout ? heads_of(name, config) : 0,
            .is_one_more = config.zero_centered_norms && is_norm(name)},
           entry, name);
       const std::optional<InLayer> at = in_layer(name, kLayer);
-      if (!at || at->rest != kFirstExpertWeight || entry.sizes.empty()) continue;
+      if (!at || !at->rest.ends_with(kFirstExpertWeight) || entry.sizes.empty()) continue;
       ModelTensor bias{.name = "", .sizes = {entry.sizes[0]}, .dtype = DType::f32};
-      add({}, bias, fmt::format("{}{}.{}", kLayer, at->layer, kRouterBias));
+      const std::string_view mixture = at->rest.substr(0, at->rest.size() - kFirstExpertWeight.size());
+      add({}, bias, fmt::format("{}{}.{}{}", kLayer, at->layer, mixture, kRouterBias));
     }
   }
 
@@ -155,17 +187,18 @@ class DecoderTensors final : public ModelFileReader {
 
 }  // namespace
 
-std::optional<std::string> name_of_gguf(std::string_view gguf, bool output_norms) {
-  return renamed(gguf, &Pair::gguf, &Pair::name, kBlock, kLayer, output_norms);
+std::optional<std::string> name_of_gguf(std::string_view gguf, bool output_norms, bool experts_beside) {
+  return renamed(gguf, &Pair::gguf, &Pair::name, kBlock, kLayer, output_norms, experts_beside);
 }
 std::optional<std::string> gguf_name_of(std::string_view name, bool output_norms) {
-  return renamed(name, &Pair::name, &Pair::gguf, kLayer, kBlock, output_norms);
+  return renamed(name, &Pair::name, &Pair::gguf, kLayer, kBlock, output_norms, true);
 }
 
 bool is_norm(std::string_view name) { return name.ends_with("norm.weight"); }
 
 ModelFile decoder_tensors_of_gguf(const ModelFile& gguf, const DecoderConfig& config, bool is_pair_layout) {
-  return {gguf.path(), gguf.format(), std::make_unique<DecoderTensors>(gguf, config, is_pair_layout)};
+  return split_stacked_experts(
+      {gguf.path(), gguf.format(), std::make_unique<DecoderTensors>(gguf, config, is_pair_layout)});
 }
 
 }  // namespace tutti::models

@@ -16,7 +16,8 @@ namespace tutti::models {
 
 // "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; nothing for a name that no decoder has. The norms
 // of layers with norms of outputs have names of their own.
-std::optional<std::string> name_of_gguf(std::string_view gguf, bool output_norms = false);
+// Experts beside a dense feed-forward do, too.
+std::optional<std::string> name_of_gguf(std::string_view gguf, bool output_norms = false, bool experts_beside = false);
 // The other way.
 std::optional<std::string> gguf_name_of(std::string_view name, bool output_norms = false);
 // Whether the tensor of this library is the weight of a norm.

@@ -36,6 +36,18 @@ struct Pieces {
   std::vector<float> scores;
 };
 
+// Says what llama.cpp does otherwise with a vocabulary of merges than with one of scores.
+std::string lost_in_ranks(const SentencePieceModel& model) {
+  if (model.prefix != SentencePieceModel::Prefix::never) return "a space is put before texts";
+  const auto joins_lines = [](const std::optional<std::string>& token) {
+    return token && token->find('\n') != token->npos && token->find_first_not_of('\n') != token->npos;
+  };
+  const bool has_such = std::any_of(model.merges.begin(), model.merges.end(), [&](const io::BpeMerge& merge) {
+    return joins_lines(model.vocab[static_cast<size_t>(merge.result)]);
+  });
+  return has_such ? "merges join newlines with other characters" : "";
+}
+
 // A token that merges make has a better score than those of later merges.
 Pieces pieces_of(const SentencePieceModel& model, int64_t vocab) {
   Pieces all;
@@ -87,19 +99,48 @@ bool has_merges_of(const Pieces& pieces, const SentencePieceModel& model) {
 
 }  // namespace
 
-std::optional<std::string> write_gguf_pieces(const SentencePieceModel& model, const std::string& file, int64_t vocab,
-                                             ModelMetadata& metadata) {
-  std::string lost = lost_in_scores(model);
-  Pieces pieces = pieces_of(model, vocab);
-  if (lost.empty() && !has_merges_of(pieces, model)) lost = "its merges are not those of scores";
-  if (!lost.empty()) return fmt::format("A GGUF file cannot say of {} that {}.", file, lost);
-  metadata.set("tokenizer.ggml.model", "llama");
-  metadata.set("tokenizer.ggml.pre", "default");
+namespace {
+
+void set_pieces(const char* kind, const SentencePieceModel& model, Pieces pieces, ModelMetadata& metadata) {
+  metadata.set("tokenizer.ggml.model", kind);
   metadata.set("tokenizer.ggml.tokens", std::move(pieces.texts));
   metadata.set("tokenizer.ggml.token_type", pieces.types);
   metadata.set("tokenizer.ggml.scores", pieces.scores);
   metadata.set("tokenizer.ggml.add_space_prefix", model.prefix == SentencePieceModel::Prefix::every_stretch);
   if (model.bytes.unknown) metadata.set("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(*model.bytes.unknown));
+}
+
+std::string cannot_say(const std::string& file, const std::string& lost) {
+  return fmt::format("A GGUF file cannot say of {} that {}.", file, lost);
+}
+
+}  // namespace
+
+std::optional<std::string> write_gguf_pieces(const SentencePieceModel& model, const std::string& file, int64_t vocab,
+                                             ModelMetadata& metadata) {
+  std::string lost = lost_in_scores(model);
+  Pieces pieces = pieces_of(model, vocab);
+  if (lost.empty() && !has_merges_of(pieces, model)) lost = "its merges are not those of scores";
+  if (!lost.empty()) return cannot_say(file, lost);
+  metadata.set("tokenizer.ggml.pre", "default");
+  set_pieces("llama", model, std::move(pieces), metadata);
+  return std::nullopt;
+}
+
+std::optional<std::string> write_gguf_ranked_pieces(const SentencePieceModel& model, const std::string& file,
+                                                    int64_t vocab, ModelMetadata& metadata) {
+  std::string lost = lost_in_scores(model);
+  if (lost.empty()) lost = lost_in_ranks(model);
+  if (!lost.empty()) return cannot_say(file, lost);
+  Pieces pieces = pieces_of(model, vocab);
+  constexpr float unused = -1000;
+  pieces.scores.assign(pieces.scores.size(), unused);
+  std::vector<std::string> merges;
+  for (const io::BpeMerge& merge : model.merges)
+    merges.push_back(fmt::format("{} {}", *model.vocab[static_cast<size_t>(merge.left)],
+                                 *model.vocab[static_cast<size_t>(merge.right)]));
+  metadata.set("tokenizer.ggml.merges", std::move(merges));
+  set_pieces("gemma4", model, std::move(pieces), metadata);
   return std::nullopt;
 }
 

@@ -145,7 +145,11 @@ std::optional<std::string> write_gguf_vocabulary(const fs::path& folder, int64_t
       const SentencePieceModel& of = pieces->model();
       if (ids_of_tokens(of) > vocab)
         return fmt::format("{} has {} ids, and the model's vocabulary {}.", file.string(), ids_of_tokens(of), vocab);
-      if (auto missing = write_gguf_pieces(of, file.string(), vocab, metadata)) return missing;
+      // llama.cpp looks for merges in files of Gemma 4, and for scores in others.
+      const auto architecture = metadata.find("general.architecture");
+      const bool is_ranked = architecture && architecture->text() == "gemma4";
+      if (auto missing = (is_ranked ? write_gguf_ranked_pieces : write_gguf_pieces)(of, file.string(), vocab, metadata))
+        return missing;
       write_ids(of, document.top(), facts, metadata);
       write_conversation(text_in(folder / "chat_template.jinja"), document.top(), metadata);
       return std::nullopt;

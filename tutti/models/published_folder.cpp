@@ -12,8 +12,10 @@
 #include "tutti/io/sentence_piece_tokenizer.h"
 #include "tutti/models/family.h"
 #include "tutti/models/published_writer.h"
+#include "tutti/models/stacked_experts.h"
 #include "tutti/models/weight_source.h"
 #include "tutti/ops/cast.h"
+#include "tutti/ops/cat.h"
 #include "tutti/ops/copy.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_writer.h"
@@ -73,7 +75,8 @@ class NewFolder {
 struct Planned {
   ModelTensor entry;
   const SourceWeight* weight;
-  int64_t expert = -1;  // -1: the whole weight
+  int64_t expert = -1;                   // -1: the whole weight
+  const SourceWeight* second = nullptr;  // whose rows follow in each expert
 
   int64_t nbytes() const { return numel_of(entry.sizes) * itemsize(entry.dtype); }
 };
@@ -123,6 +126,7 @@ class FolderPlan {
   void add(const SourceWeight& weight) {
     DType dtype = dtype_.value_or(weight.dtype);
     if (narrows_ && weight.is_f32_in_gguf()) dtype = main_;
+    if (weight.holds_experts() && family_.stacks_experts) return add_stacked(weight, dtype);
     if (!weight.holds_experts())
       return tensors_.push_back(
           {{.name = published_name(family_, weight.name), .sizes = weight.sizes, .dtype = dtype}, &weight});
@@ -132,6 +136,17 @@ class FolderPlan {
                            .dtype = dtype},
                           &weight,
                           e});
+  }
+
+  // w1 and w3 are one tensor, which stands in the place of the first.
+  void add_stacked(const SourceWeight& weight, DType dtype) {
+    const std::string layer = weight.name.substr(0, weight.name.rfind(".experts."));
+    const bool is_down = weight.name.ends_with(".w2");
+    if (!is_down && !weight.name.ends_with(".w1")) return;
+    Planned planned{{.sizes = weight.sizes, .dtype = dtype}, &weight};
+    planned.entry.name = published_name(family_, fmt::format("{}{}", layer, is_down ? kStackedDown : kStackedGateUp));
+    if (!is_down) planned.second = &source_.weight(layer + ".experts.w3"), planned.entry.sizes[1] *= 2;
+    tensors_.push_back(std::move(planned));
   }
 
   const WeightSource& source_;
@@ -154,8 +169,9 @@ void write_file(const WeightSource& source, const std::vector<const Planned*>& t
   const auto writer = create_model_file(path, "safetensors", std::move(entries), std::move(metadata));
   for (const ModelTensor& entry : writer->entries()) {
     const Planned& tensor = *by_name.at(entry.name);
-    const Tensor values =
+    Tensor values =
         tensor.expert < 0 ? source.values(*tensor.weight) : source.values_of_expert(*tensor.weight, tensor.expert);
+    if (tensor.second != nullptr) values = cat({values, source.values(*tensor.second)}, 1);
     writer->write(entry.name, converted_weight(entry.name, values, entry.dtype));
   }
   writer->commit();

@@ -9,8 +9,9 @@ namespace {
 constexpr int64_t kWindow = 4096, kPeriod = 6;
 constexpr double kQueryScalar = 256;
 
-// A missing key means the default, null none.
-double cap_in(PublishedConfig& file, const char* key, const std::optional<double>& by_default) {
+}  // namespace
+
+double read_cap(const char* key, const std::optional<double>& by_default, PublishedConfig& file) {
   if (file.is_null(key)) return 0;
   const std::optional<JsonValue> found = file.find(key);
   if (!found) return by_default.value_or(0);
@@ -18,7 +19,7 @@ double cap_in(PublishedConfig& file, const char* key, const std::optional<double
   return found->number();
 }
 
-void set_cap(PublishedKeys& keys, const char* key, double cap) {
+void write_cap(const char* key, double cap, PublishedKeys& keys) {
   if (cap > 0) keys.set(key, cap);
   else keys.set_null(key);
 }
@@ -28,8 +29,6 @@ int64_t largest_window(const DecoderConfig& config) {
   for (const LayerConfig& layer : config.layers) window = std::max(window, layer.attention.window);
   return window;
 }
-
-}  // namespace
 
 void make_gemma(DecoderConfig& config) {
   config.zero_centered_norms = true;
@@ -48,9 +47,9 @@ DecoderConfig read_gemma(const GemmaClass& c, PublishedConfig& file) {
   read_flag("attention_bias", false, &AttentionConfig::qkv_bias, config, file, nullptr);
   const double scalar = file.take("query_pre_attn_scalar", kQueryScalar);
   if (!(scalar > 0)) file.refuse("query_pre_attn_scalar", fmt::format("{}", scalar), "a positive number");
-  const double score_cap = cap_in(file, "attn_logit_softcapping", c.score_cap);
+  const double score_cap = read_cap("attn_logit_softcapping", c.score_cap, file);
   if (!c.score_cap && score_cap != 0) file.refuse("attn_logit_softcapping", fmt::format("{}", score_cap), "null");
-  config.logits_cap = cap_in(file, "final_logit_softcapping", c.logits_cap);
+  config.logits_cap = read_cap("final_logit_softcapping", c.logits_cap, file);
   for (LayerConfig& layer : config.layers) {
     AttentionConfig& a = layer.attention;
     a.output_bias = a.qkv_bias, a.score_cap = score_cap, a.scale = scalar > 0 ? 1 / std::sqrt(scalar) : 0;
@@ -78,8 +77,8 @@ void write_gemma(const GemmaClass& c, const DecoderConfig& config, PublishedKeys
   keys.set("attention_bias", a.qkv_bias);
   keys.set("query_pre_attn_scalar",
            a.scale > 0 ? static_cast<int64_t>(std::llround(1 / (a.scale * a.scale))) : a.head_dim);
-  set_cap(keys, "attn_logit_softcapping", a.score_cap);
-  set_cap(keys, "final_logit_softcapping", config.logits_cap);
+  write_cap("attn_logit_softcapping", a.score_cap, keys);
+  write_cap("final_logit_softcapping", config.logits_cap, keys);
   const int64_t window = largest_window(config);
   keys.set("sliding_window", window > 0 ? window : kWindow);
   write_layer_types(config, keys);

@@ -1,4 +1,4 @@
-// What the families of Gemma 2 and 3 share: their description, and the keys of their files.
+// What the families of Gemma share: their description, and the keys of their files.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,14 @@
 
 namespace tutti::models {
 
-// What is alike in all of them: norms of 1 + weight, norms of outputs, embeddings times sqrt(dim), gelu.
+// What is alike in Gemma 2 and 3: norms of 1 + weight, norms of outputs, embeddings times sqrt(dim), gelu.
 void make_gemma(DecoderConfig& config);
+
+// A cap of scores or logits: a missing key means the default, null none.
+double read_cap(const char* key, const std::optional<double>& by_default, PublishedConfig& file);
+void write_cap(const char* key, double cap, PublishedKeys& keys);
+// The window of the layers that have one; 0: none does.
+int64_t largest_window(const DecoderConfig& config);
 
 // The keys of a class in the words of transformers, with its defaults.
 struct GemmaClass {

@@ -11,9 +11,11 @@
 #include "tutti/models/gguf_decoder.h"
 #include "tutti/models/gguf_names.h"
 #include "tutti/models/gguf_vocabulary_writer.h"
+#include "tutti/models/stacked_experts.h"
 #include "tutti/models/weight_source.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
+#include "tutti/ops/cat.h"
 #include "tutti/ops/copy.h"
 
 namespace tutti::models {
@@ -29,8 +31,9 @@ constexpr std::pair<BlockFormat, uint32_t> kFileTypes[] = {
 
 const GgufArchitecture& architecture_of(const DecoderConfig& config) {
   const std::vector<GgufArchitecture>& rows = family_named(config.family).gguf;
-  const auto found = std::find_if(rows.begin(), rows.end(),
-                                  [&](const GgufArchitecture& row) { return row.has_experts == config.has_experts(); });
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const GgufArchitecture& row) {
+    return row.experts_beside || row.has_experts == config.has_experts();
+  });
   TUTTI_CHECK(found != rows.end(), "{}: GGUF files have no architecture for the family {}{} here", config.name(),
               config.family, config.has_experts() ? " with experts" : "");
   return *found;
@@ -57,13 +60,22 @@ class GgufPlan {
       : source_(source), row_(architecture_of(source.config())), divisors_(gguf_divisors(source.config(), row_)) {
     if (source.folder().empty()) raw_.emplace(source.model().path());
     if (!divisors_.empty()) add({.name = kDivisors, .sizes = {std::ssize(divisors_)}, .dtype = DType::f32}, nullptr);
+    const bool stacks = family_named(source.config().family).stacks_experts;
     for (const SourceWeight& weight : source.weights()) {
-      const std::optional<std::string> name = gguf_name_of(weight.name, source.config().layers.front().output_norms);
+      const std::string_view of_expert = stacks && weight.holds_experts() ? weight.name : "";
+      if (of_expert.ends_with(".w3")) continue;  // with the first
+      const bool is_first = of_expert.ends_with(".w1");
+      const std::string layer = weight.name.substr(0, weight.name.rfind(".experts."));
+      const std::optional<std::string> name =
+          gguf_name_of(is_first ? fmt::format("{}{}", layer, kStackedGateUp) : weight.name,
+                       source.config().layers.front().output_norms);
       TUTTI_ASSERT(name.has_value(), "{} has no name in GGUF files", weight.name);
+      Extents sizes = weight.sizes;
+      if (is_first) second_.emplace(*name, &source.weight(layer + ".experts.w3")), sizes[1] *= 2;
       const BlockFormat format = weight.is_f32_in_gguf() ? BlockFormat::f32 : format_of(weight, options.type);
       const std::optional<DType> dtype = row_of(format).dtype;
       add({.name = *name,
-           .sizes = weight.sizes,
+           .sizes = sizes,
            .dtype = dtype.value_or(DType::f32),
            .blocks = dtype ? std::nullopt : std::optional(format)},
           &weight);
@@ -83,7 +95,9 @@ class GgufPlan {
       if (stored.blocks == entry.blocks && stored.dtype == entry.dtype)
         return writer.write_bytes(entry.name, stored.bytes);
     }
-    const Tensor values = in_layout(*weight, source_.values(*weight));
+    Tensor values = in_layout(*weight, source_.values(*weight));
+    if (const auto second = second_.find(entry.name); second != second_.end())
+      values = cat({values, source_.values(*second->second)}, 1);
     writer.write(entry.name, entry.blocks ? values : converted_weight(entry.name, values, entry.dtype));
   }
 
@@ -162,6 +176,7 @@ class GgufPlan {
   std::optional<ModelFile> raw_;  // a GGUF source under its own names
   std::vector<ModelTensor> entries_;
   std::map<std::string, const SourceWeight*, std::less<>> weights_;  // by the name in the file; nullptr: the divisors
+  std::map<std::string, const SourceWeight*, std::less<>> second_;   // whose rows follow in each expert
   ModelMetadata metadata_;
   std::vector<std::string> notes_;
 };

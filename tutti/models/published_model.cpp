@@ -9,6 +9,7 @@
 #include "tutti/models/language_model.h"
 #include "tutti/models/published_config.h"
 #include "tutti/models/renamed_tensors.h"
+#include "tutti/models/stacked_experts.h"
 
 namespace tutti::models {
 namespace {
@@ -45,8 +46,9 @@ fs::path config_beside(const fs::path& path) {
 
 // The name in this library. Files of models with several parts nest the text model, and hold others beside it.
 std::optional<std::string> name_in_text_model(const ModelFamily& family, std::string_view name) {
-  for (const std::string_view other : {"model.vision_tower.", "vision_tower.", "model.visual.", "visual.",
-                                       "model.multi_modal_projector.", "multi_modal_projector."}) {
+  for (const std::string_view other :
+       {"model.vision_tower.", "vision_tower.", "model.visual.", "visual.", "model.multi_modal_projector.",
+        "multi_modal_projector.", "model.audio_tower.", "audio_tower.", "model.embed_vision.", "model.embed_audio."}) {
     if (name.starts_with(other)) return std::nullopt;
   }
   for (const auto& [nested, plain] :
@@ -60,7 +62,8 @@ std::optional<std::string> name_in_text_model(const ModelFamily& family, std::st
 
 ModelFile with_own_names(const ModelFile& file, const std::string& family) {
   const ModelFamily& row = family_named(family);
-  return renamed_tensors(file, [&row](std::string_view name) { return name_in_text_model(row, name); });
+  return split_stacked_experts(
+      renamed_tensors(file, [&row](std::string_view name) { return name_in_text_model(row, name); }));
 }
 
 DecoderConfig description(const ModelFile& file, const fs::path& path) {

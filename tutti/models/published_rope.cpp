@@ -61,6 +61,10 @@ RopeConfig scaling_in(const JsonValue& angles, const Lengths& lengths) {
   rope.factor = number_in(angles, "factor",
                           is_ratio ? static_cast<double>(positions) / static_cast<double>(rope.original_positions) : 1);
   if (rope.type == RopeType::linear) return rope.original_positions = 0, rope;
+  if (rope.type == RopeType::proportional) {
+    rope.rotary_factor = number_in(angles, "partial_rotary_factor", 1);
+    return rope.original_positions = 0, rope;
+  }
   if (rope.type == RopeType::llama3) {
     rope.low_freq_factor = number_in(angles, "low_freq_factor", rope.low_freq_factor);
     rope.high_freq_factor = number_in(angles, "high_freq_factor", rope.high_freq_factor);
@@ -85,12 +89,12 @@ void compare_angles(const std::string& key, const JsonValue& angles, const RopeC
   for (const char* type : {"rope_type", "type"}) {
     const std::optional<JsonValue> found = angles.find_set(type);
     if (found && is_alone && !rope_type_named(found->text()))
-      file.refuse(name(type), found->shown(), "\"default\", \"linear\", \"llama3\" or \"yarn\"");
+      file.refuse(name(type), found->shown(), "\"default\", \"linear\", \"llama3\", \"yarn\" or \"proportional\"");
     else file.expect_found(name(type), found, name_of(rope.type), name_of(rope.type));
   }
   if (const auto found = angles.find_set("rope_theta")) file.expect_found(name("rope_theta"), found, rope.theta, theta);
   if (const auto found = angles.find_set("partial_rotary_factor"))
-    file.expect_found(name("partial_rotary_factor"), found, 1.0, 1.0);
+    file.expect_found(name("partial_rotary_factor"), found, rope.rotary_factor, 1.0);
   const RopeConfig of_file = scaling_in(angles, lengths);
   if (!type_in(angles) || of_file.type != rope.type || rope.type == RopeType::plain) return;
   const auto number = [&](const char* of_key, double of_object, double of_model) {
@@ -191,6 +195,11 @@ RopeConfig read_rope_of_kind(const RopeOfKind& of, PublishedConfig& file) {
 PublishedKeys rope_keys(const RopeConfig& rope) {
   PublishedKeys angles;
   angles.set("rope_type", name_of(rope.type));
+  if (rope.type == RopeType::proportional) {
+    angles.set("partial_rotary_factor", rope.rotary_factor);
+    if (rope.factor != 1) angles.set("factor", rope.factor);
+    return angles;
+  }
   if (rope.type != RopeType::plain) angles.set("factor", rope.factor);
   if (rope.type == RopeType::llama3 || rope.type == RopeType::yarn)
     angles.set("original_max_position_embeddings", rope.original_positions);

@@ -15,7 +15,8 @@ struct Name {
   const char* name;
 };
 constexpr std::array kNames{Name{RopeType::plain, "default"}, Name{RopeType::linear, "linear"},
-                            Name{RopeType::llama3, "llama3"}, Name{RopeType::yarn, "yarn"}};
+                            Name{RopeType::llama3, "llama3"}, Name{RopeType::yarn, "yarn"},
+                            Name{RopeType::proportional, "proportional"}};
 
 // Long waves are stretched, short ones are not, and those between are both in proportion.
 double llama3_frequency(const RopeConfig& c, double f) {
@@ -46,6 +47,11 @@ class YarnRamp {
   double low_, high_;
 };
 
+// The pairs that turn, which are the first.
+int64_t rotated_pairs(const RopeConfig& c, int64_t head_dim) {
+  return static_cast<int64_t>(std::floor(c.rotary_factor * static_cast<double>(head_dim) / 2));
+}
+
 }  // namespace
 
 std::string name_of(RopeType type) {
@@ -64,6 +70,8 @@ std::vector<double> rope_frequencies(const RopeConfig& c, int64_t head_dim) {
               head_dim);
   TUTTI_CHECK(c.theta > 0 && c.factor > 0 && std::isfinite(c.theta) && std::isfinite(c.factor),
               "rotary positions with base {} and factor {}; expected positive numbers", c.theta, c.factor);
+  TUTTI_CHECK(c.rotary_factor >= 0 && c.rotary_factor <= 1,
+              "rotary positions that turn {} of the pairs of a head; expected a number from 0 to 1", c.rotary_factor);
   const bool needs_original = c.type == RopeType::llama3 || c.type == RopeType::yarn;
   TUTTI_CHECK(!needs_original || c.original_positions > 0,
               "rotary positions of type {} with {} original positions; expected at least 1", name_of(c.type),
@@ -85,6 +93,9 @@ std::vector<double> rope_frequencies(const RopeConfig& c, int64_t head_dim) {
         break;
       case RopeType::yarn:
         frequencies.push_back(f * ((1 - ramp->at(i)) + ramp->at(i) / c.factor));
+        break;
+      case RopeType::proportional:
+        frequencies.push_back(i < rotated_pairs(c, head_dim) ? f / c.factor : 0);
         break;
     }
   }

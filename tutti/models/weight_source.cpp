@@ -18,7 +18,7 @@ namespace tutti::models {
 namespace {
 
 constexpr const char *kEmbedding = "model.embed_tokens.weight", *kHead = "lm_head.weight";
-constexpr std::string_view kRouter = ".mlp.gate.weight", kRouterBias = ".mlp.gate.expert_bias";
+constexpr std::string_view kRouter = ".gate.weight", kRouterBias = ".gate.expert_bias";
 constexpr int64_t kMostId = int64_t{1} << 31;
 
 bool has_bytes_of(const ModelTensor& a, const ModelTensor& b) {
@@ -67,7 +67,9 @@ WeightSource::WeightSource(const PublishedModel& model)
   check_head();
   std::vector<std::string> faults;
   std::set<std::string_view> known;
-  for (const DecoderParameter& p : decoder_parameters(config_)) {
+  std::vector<DecoderParameter> expected = decoder_parameters(config_);
+  for (DecoderParameter& buffer : decoder_buffers(config_)) expected.push_back(std::move(buffer));
+  for (const DecoderParameter& p : expected) {
     const auto found = entries.find(p.name);
     if (found == entries.end()) {
       faults.push_back("missing: " + p.name);
@@ -103,12 +105,25 @@ void WeightSource::check_head() {
   config_.tied_embeddings = is_same;
 }
 
-// Frequencies of older files, biases of routers that are 0, and the head of tied embeddings.
+// Frequencies of older files, biases of routers that are 0, the head of tied embeddings, and projections of keys that a
+// layer shares with another.
 bool WeightSource::is_ignored(const std::string& name) const {
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    if (!config_.layers[i].attention.shared_layer) continue;
+    for (const char* part : {"k_proj", "v_proj", "k_norm"})
+      if (name == fmt::format("model.layers.{}.self_attn.{}.weight", i, part)) return true;
+  }
   if (name.ends_with(".rotary_emb.inv_freq") || (config_.tied_embeddings && name == kHead)) return true;
   if (!name.ends_with(kRouterBias)) return false;
   const Tensor bias = to_contiguous(cast(tensors_.tensor(name), DType::f32));
   return std::all_of(bias.data<float>(), bias.data<float>() + bias.numel(), [](float v) { return v == 0; });
+}
+
+const SourceWeight& WeightSource::weight(std::string_view name) const {
+  const auto found =
+      std::find_if(weights_.begin(), weights_.end(), [&](const SourceWeight& w) { return w.name == name; });
+  TUTTI_CHECK(found != weights_.end(), "{} has no weight '{}'", config_.name(), name);
+  return *found;
 }
 
 int64_t WeightSource::nbytes() const {

@@ -38,8 +38,10 @@ class WeightSource {
   const PublishedModel& model() const { return model_; }
   // The model's description, in which embeddings are tied as well when the file holds one tensor under both names.
   const DecoderConfig& config() const { return config_; }
-  // In the order of decoder_parameters().
+  // In the order of decoder_parameters(), then of decoder_buffers().
   const std::vector<SourceWeight>& weights() const { return weights_; }
+  // The weight of that name. UsageError when there is none.
+  const SourceWeight& weight(std::string_view name) const;
   int64_t nbytes() const;
   // The dtype that most elements have, of f32, bf16 and f16.
   DType main_dtype() const;

@@ -3,7 +3,7 @@
 Sizes are odd, heads * head_dim differs from the hidden size where the class allows it, and no two sizes are equal. The
 angles of far positions, to 9,036, differ between the kinds of scaling; they are relative, so one row has gaps.
 """
-from transformers import (Gemma2Config, Gemma3TextConfig, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config,
+from transformers import (Gemma2Config, Gemma3TextConfig, Gemma4TextConfig, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config,
                           Qwen3Config, Qwen3MoeConfig)
 
 WIDE = dict(vocab_size=31, hidden_size=18, intermediate_size=19, num_hidden_layers=3, num_attention_heads=9,
@@ -35,6 +35,27 @@ GEMMA3_WIDE = dict(pad_token_id=None, vocab_size=23, hidden_size=15, intermediat
                    max_position_embeddings=16384, final_logit_softcapping=6.0, attention_bias=True,
                    layer_types=["full_attention", "sliding_attention", "sliding_attention",
                                                      "full_attention"])
+
+# Gemma 4 like its E2B: layers that share keys and values and are twice as wide, inputs of each layer.
+SLIDES, FULL = "sliding_attention", "full_attention"
+GEMMA4 = dict(pad_token_id=None, vocab_size=31, vocab_size_per_layer_input=31, hidden_size=20, intermediate_size=9,
+              num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=1, head_dim=6, global_head_dim=10,
+              sliding_window=8, hidden_size_per_layer_input=5, num_kv_shared_layers=2, use_double_wide_mlp=True,
+              layer_types=[SLIDES, FULL] * 3, final_logit_softcapping=6.0)
+# Like its 31B: keys of full layers are their values, of fewer heads.
+GEMMA4_KEYS = dict(pad_token_id=None, vocab_size=29, hidden_size=18, intermediate_size=13, num_hidden_layers=5,
+                   num_attention_heads=6, num_key_value_heads=3, head_dim=8, global_head_dim=12,
+                   num_global_key_value_heads=2, attention_k_eq_v=True, sliding_window=7, hidden_size_per_layer_input=0,
+                   layer_types=[SLIDES, SLIDES, FULL, SLIDES, FULL], final_logit_softcapping=5.0, attention_bias=True,
+                   rope_parameters={FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.5,
+                                           "rope_theta": 1000000.0},
+                                    SLIDES: {"rope_type": "default", "rope_theta": 20000.0}})
+# Like its 26B-A4B: experts beside the feed-forward.
+GEMMA4_EXPERTS = dict(pad_token_id=None, vocab_size=23, hidden_size=15, intermediate_size=11, num_hidden_layers=3,
+                      num_attention_heads=3, num_key_value_heads=3, head_dim=6, global_head_dim=8,
+                      num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=9,
+                      hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=5, top_k_experts=2,
+                      moe_intermediate_size=7, layer_types=[SLIDES, SLIDES, FULL], final_logit_softcapping=4.0)
 
 
 def angles(kind, theta=10000.0, **more):
@@ -75,6 +96,9 @@ DECODERS = {
     "gemma3-linear": (Gemma3TextConfig, GEMMA3_WIDE | {"rope_parameters": {
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}}, True),
+    "gemma4": (Gemma4TextConfig, GEMMA4, False),
+    "gemma4-keys": (Gemma4TextConfig, GEMMA4_KEYS, True),
+    "gemma4-experts": (Gemma4TextConfig, GEMMA4_EXPERTS, False),
     "qwen3_moe": (Qwen3MoeConfig, MIXTURE | {"norm_topk_prob": True}, False),
     "qwen3_moe-mixed": (Qwen3MoeConfig, MIXED | {"norm_topk_prob": False}, False),
 }

@@ -35,6 +35,10 @@ GEMMA3 = dict(model_type="gemma3_text", vocab_size=262144, head_dim=256, rms_nor
               sliding_window_pattern=6, query_pre_attn_scalar=256, hidden_activation="gelu_pytorch_tanh")
 GEMMA3_LARGE = GEMMA3 | dict(vocab_size=262208, rope_scaling=dict(factor=8.0, rope_type="linear"),
                              max_position_embeddings=131072, sliding_window=1024)
+GEMMA4 = dict(model_type="gemma4_text", vocab_size=262144, head_dim=256, global_head_dim=512, rms_norm_eps=1e-6,
+              max_position_embeddings=131072, sliding_window=512, hidden_activation="gelu_pytorch_tanh",
+              final_logit_softcapping=30.0, hidden_size_per_layer_input=256, vocab_size_per_layer_input=262144)
+GEMMA4_LARGE = GEMMA4 | dict(sliding_window=1024, hidden_size_per_layer_input=0, attention_k_eq_v=True)
 MIXTURE = QWEN3 | dict(model_type="qwen3_moe", num_experts=128, num_experts_per_tok=8, norm_topk_prob=True,
                        decoder_sparse_step=1, mlp_only_layers=[])
 
@@ -51,6 +55,10 @@ def llama3(factor):
 
 def window(layers, length=131072):  # keys that change nothing while use_sliding_window is false
     return dict(max_window_layers=layers, sliding_window=length)
+
+
+def kinds(periods, period):
+    return (["sliding_attention"] * (period - 1) + ["full_attention"]) * periods
 
 
 SMALL = dict(vocab_size=151936, tie_word_embeddings=True)
@@ -99,6 +107,14 @@ MODELS = [  # name, source, parameters that were expected, keys
     ("Gemma-3-12B", "known", 11766034176, GEMMA3_LARGE | sizes(3840, 15360, 48, 16, 8)),
     ("Gemma-3-27B", "known", 27009346304, GEMMA3_LARGE | sizes(5376, 21504, 62, 32, 16)
      | dict(head_dim=128, query_pre_attn_scalar=168)),
+    ("Gemma-4-E2B", "known", 4628569344, GEMMA4 | sizes(1536, 6144, 35, 8, 1)
+     | dict(num_kv_shared_layers=20, use_double_wide_mlp=True, layer_types=kinds(7, 5))),
+    ("Gemma-4-E4B", "known", 7463013376, GEMMA4 | sizes(2560, 10240, 42, 8, 2) | dict(num_kv_shared_layers=18)),
+    ("Gemma-4-31B", "known", 30697345280, GEMMA4_LARGE | sizes(5376, 21504, 60, 32, 16)
+     | dict(num_global_key_value_heads=4)),
+    ("Gemma-4-26B-A4B", "known", 25233141760, GEMMA4_LARGE | sizes(2816, 2112, 30, 16, 8)
+     | dict(num_global_key_value_heads=2, enable_moe_block=True, num_experts=128, top_k_experts=8,
+            moe_intermediate_size=704)),
     ("all-MiniLM-L6-v2", "package", 22713216, dict(
         model_type="bert", hidden_size=384, intermediate_size=1536, num_hidden_layers=6, num_attention_heads=12,
         vocab_size=30522, max_position_embeddings=512, type_vocab_size=2, layer_norm_eps=1e-12, hidden_act="gelu")),
@@ -116,7 +132,8 @@ def count(keys):
     every = sum(p.numel() for p in parameters.values())
     experts = sum(p.numel() for name, p in parameters.items() if ".experts." in name)
     pooler = sum(p.numel() for name, p in parameters.items() if name.startswith("pooler."))
-    used = experts * config.num_experts_per_tok // config.num_experts if experts else 0
+    active = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", None)
+    used = experts * active // config.num_experts if experts else 0
     return every, every - experts + used - pooler
 
 

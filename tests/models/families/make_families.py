@@ -14,6 +14,8 @@ config_old.json, the same model in the spelling of transformers 4; and expected.
   loss                    F64 [1], mean cross entropy of the next tokens
   gradient.NAME           F32, of that loss by transformers' autograd in float64, under the names of model.safetensors
 
+  fault.NAME              F32, logits_float64 with a mistake of gemma4_float64.py, of the families of Gemma 4
+
 The file of bert has tokens, types and mask (I32), hidden, embeddings, both again in float64, and the loss, which is the
 sum of embeddings * probe, with its gradients.
 
@@ -32,6 +34,7 @@ from safetensors.torch import save_file
 
 import decoder_float64 as formulas
 import encoder_float64
+import gemma4_float64
 from cases import DECODERS
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -74,17 +77,27 @@ def randomise(model, name):
         for key, parameter in sorted(model.named_parameters()):
             values = random.standard_normal(tuple(parameter.shape))
             if parameter.ndim == 1:
+                is_gemma4 = model.config.model_type == "gemma4_text"
                 is_factor = key.endswith("weight") and not model.config.model_type.startswith("gemma")  # else 1 is added
+                is_factor = is_factor or (is_gemma4 and not key.endswith("bias"))
                 values = 0.3 * values + (1 if is_factor else 0)
+                if is_gemma4 and ("q_norm" in key or "k_norm" in key):
+                    values = 0.6 * values  # scores are not divided by sqrt(D)
             elif "embed" in key:
                 values = values * (0.4 if getattr(model.config, "tie_word_embeddings", False) else 0.05)
             else:
                 values = values * (2.0 if any(part in key for part in LARGE) else 1.0) / np.sqrt(parameter.shape[-1])
             parameter.copy_(torch.from_numpy(values))
+        for key, buffer in sorted(model.named_buffers()):
+            if key.endswith("layer_scalar"):
+                buffer.copy_(torch.from_numpy(0.6 + 0.8 * random.random(tuple(buffer.shape))))
 
 
 def published(tensors, is_mixtral):
-    """Experts, which transformers 5 holds stacked, under the names that it saves: Mixtral's if `is_mixtral`."""
+    """Experts, which transformers 5 holds stacked, under the names that it saves: Mixtral's if `is_mixtral`. Those of
+    Gemma 4 are saved as they are."""
+    if any(".router.proj." in key for key in tensors):
+        return dict(tensors)
     out, names = {}, ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
     for key, value in tensors.items():
         if is_mixtral:
@@ -106,6 +119,11 @@ def old_spelling(keys, keeps_types=False):
     """config.json as transformers 4 wrote it."""
     keys = dict(keys)
     keys["transformers_version"], keys["torch_dtype"] = "4.43.0", keys.pop("dtype")
+    if keys["model_type"] == "gemma4_text":  # the class is newer than the older spelling of angles
+        of_full = list(keys.pop("per_layer_config").values())[-1]
+        keys["global_head_dim"] = of_full["head_dim"]
+        keys["num_global_key_value_heads"] = of_full.get("num_key_value_heads")
+        return keys
     rope = dict(keys.pop("rope_parameters"))
     if "sliding_attention" in rope:  # Gemma 3
         keys["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
@@ -162,18 +180,39 @@ def check_spellings(name, folder, model, tokens, positions, logits):
     assert torch.equal(run(load(folder, nested), tokens, positions), logits), "the nested text model is another"
 
 
-def formulas_of(config, weights, tokens, positions):
+def maths_of(config):
+    return gemma4_float64 if config.family == "gemma4_text" else formulas
+
+
+def read_config(path):
+    is_gemma4 = json.loads(path.read_text())["model_type"] == "gemma4_text"
+    return (gemma4_float64 if is_gemma4 else formulas).Config.read(path)
+
+
+def formulas_of(config, weights, tokens, positions, **options):
     """(logits, the smallest distance between the shares of an expert that is taken and one that is not)."""
     margins = []
     rows = zip(tokens.numpy(), positions.numpy())
-    logits = np.stack([formulas.forward(config, weights, row, at, margins=margins) for row, at in rows])
+    logits = np.stack([maths_of(config).forward(config, weights, row, at, margins=margins, **options)
+                       for row, at in rows])
     return logits, min(margins, default=1)
+
+
+def faulty(name, config, weights, tokens, positions, exact):
+    """{fault.NAME: logits} of the mistakes that this model can show."""
+    logits = {}
+    for fault in gemma4_float64.FAULTS:
+        wrong = formulas_of(config, weights, tokens, positions, fault=fault)[0]
+        if np.abs(wrong - exact).max() > 0:
+            logits["fault." + fault] = torch.from_numpy(wrong).float()
+            print(f"{name:24} {fault:28} differs by {relative(wrong, exact):.1e}")
+    return logits
 
 
 def make_decoder(name, config_class, keys, far):
     folder = save_model(name, transformers.AutoModelForCausalLM.from_config(config_class(**keys)))
     positions = torch.tensor(FAR if far else [list(range(TOKENS))] * ROWS)
-    config = formulas.Config.read(folder / "config.json")
+    config = read_config(folder / "config.json")
     weights = formulas.read_safetensors(folder / "model.safetensors")
     random = np.random.default_rng(zlib.crc32(("tokens " + name).encode()))
     margin = 0
@@ -185,11 +224,11 @@ def make_decoder(name, config_class, keys, far):
         logits = run(model, tokens, positions)
     check_spellings(name, folder, model, tokens, positions, logits)
 
-    older = formulas.Config.read(folder / "config_old.json")
+    older = read_config(folder / "config_old.json")
     assert all(config.rope(kind).items() <= older.rope(kind).items() for kind in config.kinds())
 
     rotary = model.model.rotary_emb
-    kinds = config.kinds() if config.family == "gemma3_text" else [None]
+    kinds = config.kinds() if config.family in ("gemma3_text", "gemma4_text") else [None]
     tables = {kind: [table.double() for table in rotary(torch.empty(0), positions, *([kind] if kind else []))]
               for kind in kinds}
     double = load(folder).double()
@@ -197,6 +236,9 @@ def make_decoder(name, config_class, keys, far):
         double.model.rotary_emb = type(rotary)(double.config)
         if config.is_gemma:
             double.model.embed_tokens.embed_scale = torch.tensor(config["hidden_size"] ** 0.5, dtype=torch.float64)
+        if config.family == "gemma4_text" and config["hidden_size_per_layer_input"]:
+            scale = torch.tensor(config["hidden_size_per_layer_input"] ** 0.5, dtype=torch.float64)
+            double.model.embed_tokens_per_layer.embed_scale = scale
         exact_logits = run(double, tokens, positions)
         worst = relative(exact_logits.detach(), exact)
         assert worst < 1e-9, f"{name}: the formulas differ by {worst}"
@@ -205,17 +247,20 @@ def make_decoder(name, config_class, keys, far):
         double.model.rotary_emb = Tables(tables)
         with torch.no_grad():
             double_logits = run(double, tokens, positions)
-    halves = {kind: list(zip(*(table.numpy()[..., :config.head_dim // 2] for table in of_kind)))
+    dim_of = getattr(config, "dim_of", lambda kind: config.head_dim)
+    halves = {kind: list(zip(*(table.numpy()[..., :dim_of(kind) // 2] for table in of_kind)))
               for kind, of_kind in tables.items()}
     of_row = lambda i: {kind: halves[kind if kind in halves else None][i] for kind in config.kinds()}
-    from_tables = lambda weights: np.stack([formulas.forward(config, weights, row, tables=of_row(i))
+    from_tables = lambda weights: np.stack([maths_of(config).forward(config, weights, row, tables=of_row(i))
                                             for i, row in enumerate(tokens.numpy())])
     assert relative(double_logits, from_tables(weights)) < 1e-9
     from_positions = lambda weights: formulas_of(config, weights, tokens, positions)[0]
 
     gradients = published({key: p.grad for key, p in double.named_parameters()}, config.family == "mixtral")
-    assert set(gradients) == set(weights), set(gradients) ^ set(weights)
-    slope, finite = directional(from_positions, weights, gradients, tokens.numpy(), random)
+    trained = {key for key in weights if not key.endswith("layer_scalar")}
+    assert set(gradients) == trained, set(gradients) ^ trained
+    step = 1e-8 if config.family == "gemma4_text" else 1e-7  # scores as they are make it steep
+    slope, finite = directional(from_positions, weights, gradients, tokens.numpy(), random, step)
     assert abs(slope - finite) < 1e-6 * abs(slope) + 1e-9, f"{name}: slope {slope}, finite differences {finite}"
 
     expected = {"tokens": tokens.int(), "logits": logits, "logits_float64": torch.from_numpy(exact).float(),
@@ -223,20 +268,21 @@ def make_decoder(name, config_class, keys, far):
     if far:
         expected |= {"positions": positions.int(), "logits_float32_tables": double_logits.float()}
     expected |= {"gradient." + key: g.float().contiguous() for key, g in gradients.items()}
+    if config.family == "gemma4_text":
+        expected |= faulty(name, config, weights, tokens, positions, exact)
     save_file(expected, folder / "expected.safetensors", METADATA)
     print(f"{name:24} loss {loss.item():.4f}  float32 differs by {relative(logits, exact):.1e}, from float32 tables by "
           f"{relative(logits, double_logits):.1e}  margin {margin:.1e}  {size_of(folder):,} bytes")
 
 
-def directional(logits_of, weights, gradients, tokens, random):
+def directional(logits_of, weights, gradients, tokens, random, step):
     """The loss's slope along a random direction, by the gradients and by finite differences of the formulas."""
-    direction = {key: random.standard_normal(value.shape) for key, value in weights.items()}
-    step = 1e-7
+    direction = {key: random.standard_normal(value.shape) if key in gradients else 0 for key, value in weights.items()}
 
     def moved(by):
         return formulas.loss(logits_of({key: value + by * direction[key] for key, value in weights.items()}), tokens)
 
-    slope = sum(float((gradients[key].numpy() * direction[key]).sum()) for key in weights)
+    slope = sum(float((gradients[key].numpy() * direction[key]).sum()) for key in gradients)
     return slope, (moved(step) - moved(-step)) / (2 * step)
 
 

@@ -14,15 +14,25 @@ import numpy as np
 import torch
 
 import decoder_float64 as formulas
+import gemma4_float64
 
 HERE = pathlib.Path(__file__).resolve().parent
-FOLDERS = ("llama-llama3", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "mixtral")
+FOLDERS = ("llama-llama3", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "gemma4", "gemma4-experts", "mixtral")
 NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
          "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
          "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
          "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp"}
-GEMMA = NAMES | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+GEMMA4 = {"model.embed_tokens_per_layer": "per_layer_token_embd", "model.per_layer_model_projection": "per_layer_model_proj",
+          "model.per_layer_projection_norm": "per_layer_proj_norm", "per_layer_input_gate": "inp_gate",
+          "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm",
+          "post_feedforward_layernorm_1": "post_ffw_norm_1", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+          "post_feedforward_layernorm_2": "post_ffw_norm_2", "router.proj": "ffn_gate_inp"}
+# Names without ".weight" at their end.
+WHOLE = {"layer_scalar": "layer_output_scale.weight", "router.scale": "ffn_gate_inp.scale",
+         "router.per_expert_scale": "ffn_down_exps.scale", "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+         "experts.down_proj": "ffn_down_exps.weight"}
+GEMMA = NAMES | GEMMA4 | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                  "post_feedforward_layernorm": "post_ffw_norm"}
 
 
@@ -48,8 +58,13 @@ def pair_layout(matrix, heads):
 
 def expected_tensors(folder):
     """{name in GGUF: values}, written from the description of the format."""
-    config, tensors = formulas.Config.read(folder / "config.json"), {}
+    is_gemma4 = json.loads((folder / "config.json").read_text())["model_type"] == "gemma4_text"
+    config, tensors = (gemma4_float64 if is_gemma4 else formulas).Config.read(folder / "config.json"), {}
     for name, value in formulas.read_safetensors(folder / "model.safetensors").items():
+        part = name.split(".", 3)[-1]
+        if is_gemma4 and part in WHOLE:
+            tensors[f"blk.{name.split('.')[2]}.{WHOLE[part]}"] = value
+            continue
         stem, kind = name.rsplit(".", 1)
         prefix = ""
         if stem.startswith("model.layers."):
@@ -63,10 +78,15 @@ def expected_tensors(folder):
             continue
         if config.family in ("llama", "mixtral") and stem in ("self_attn.q_proj", "self_attn.k_proj"):
             value = pair_layout(value, config.heads if "q_proj" in stem else config.kv_heads)
-        if config.is_gemma and stem.endswith("norm"):
+        if config.is_gemma and not is_gemma4 and stem.endswith("norm"):
             value = (value.astype(np.float32) + np.float32(1)).astype(np.float64)
         tensors[f"{prefix}{(GEMMA if config.is_gemma else NAMES)[stem]}.{kind}"] = value
     tensors = {name: np.stack(value) if isinstance(value, list) else value for name, value in tensors.items()}
+    if is_gemma4:
+        pairs = config.dim_of("full_attention") // 2
+        turning = int(config.rope("full_attention")["partial_rotary_factor"] * pairs)
+        tensors["rope_freqs.weight"] = np.array([1.0] * turning + [1e30] * (pairs - turning))
+        return tensors
     rope = config.rope()
     if rope["rope_type"] == "llama3":
         plain, _ = formulas.inverse_frequencies(rope | {"rope_type": "default"}, config.head_dim)
