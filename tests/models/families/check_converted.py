@@ -28,6 +28,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 IGNORED = ("GGUF.", "general.", "qwen3moe.feed_forward_length")  # sizes in words, and what no layer has
 NOT_READ = {"llama-bias": "biases", "mistral": "models of this name", "llama-llama3": "llama3 scaling", "llama-linear": "linear scaling",
             "gemma2": "scales of scores", "gemma3": "scales of scores", "gemma3-linear": "scales of scores",
+            "gemma4": "Gemma 4", "gemma4-keys": "Gemma 4", "gemma4-experts": "Gemma 4",
             "mixtral": "experts of the architecture llama", "qwen3": "head dims", "qwen3-yarn": "yarn",
             "qwen3_moe": "head dims"}  # by transformers from GGUF
 

@@ -6,7 +6,7 @@
       numpy, safetensors; run by hand)
 
 The logits of each row of expected.safetensors are within 1e-3 of those of float64, relative to the largest, with matrices,
-keys and values in f32. llama.cpp takes positions without gaps only, so the rows with gaps are left out.
+keys and values in f32, and within 5e-3 for Gemma, whose gelu llama.cpp looks up in a table of f16. llama.cpp takes positions without gaps only, so the rows with gaps are left out.
 """
 import ctypes
 import pathlib
@@ -20,7 +20,8 @@ from safetensors.numpy import load_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 F32 = 0  # of ggml's types
-BAR = 1e-3
+BAR, BAR_OF_GELU = 1e-3, 5e-3
+NOT_READ = {"gemma4-keys": "biases of Gemma 4"}  # by llama.cpp
 
 logged = []
 quiet = llama_cpp.llama_log_callback(lambda level, text, data: logged.append(text.decode(errors="replace")))
@@ -56,6 +57,9 @@ def main():
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p())
     llama_cpp.llama_backend_init()
     for source in sorted(path.parent for path in HERE.glob("*/model.safetensors") if path.parent.name != "bert"):
+        if source.name in NOT_READ:
+            print(f"{source.name}: llama.cpp does not read {NOT_READ[source.name]}")
+            continue
         with tempfile.TemporaryDirectory() as place:
             file = pathlib.Path(place) / "model.gguf"
             made = subprocess.run([sys.argv[1], "convert", source, file, "--dtype", "f32"], capture_output=True, text=True)
@@ -71,7 +75,7 @@ def main():
             for row, tokens, positions in rows_of(expected):
                 got = logits_of(model, tokens, positions)
                 off = np.abs(got - exact[row]).max() / np.abs(exact[row]).max()
-                assert off < BAR, (source.name, row, off)
+                assert off < (BAR_OF_GELU if source.name.startswith("gemma") else BAR), (source.name, row, off)
                 told.append(f"row {row} (positions {positions[0]} to {positions[-1]}) {off:.1e}")
             llama_cpp.llama_model_free(model)
             print(f"{source.name}: {', '.join(told)}")
