@@ -140,6 +140,14 @@ TEST(PagedCache, ReusesOnlyWhatAllLayersStillHave) {
   EXPECT_EQ(cache.available(), cache.pages());
 }
 
+TEST(PagedCache, LayersThatShareKeysTakeNoMemory) {
+  models::DecoderConfig alone = tiny_decoder("gemma4");
+  const PagedCacheOptions options{.bytes = int64_t{1} << 30, .context = 160, .sequences = 2, .batch_tokens = 16};
+  const int64_t shared = PagedCache(alone, options).bytes();
+  for (models::LayerConfig& layer : alone.layers) layer.attention.shared_layer.reset();
+  EXPECT_EQ(6 * shared, 4 * PagedCache(alone, options).bytes()) << "4 of 6 layers, 2 of each kind, have their own";
+}
+
 TEST(PagedCache, MemoryThatHoldsNoPageIsRefused) {
   EXPECT_EQ(message_of([] { PagedCache(tiny_decoder("dense"), {.bytes = 7679, .context = 64}); }),
             "a cache of 7679 bytes holds no page of llama dense: a page of 16 keys takes 7680 bytes; allow more");

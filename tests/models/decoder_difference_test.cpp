@@ -44,6 +44,16 @@ TEST(DecoderDifference, IsToldByLayer) {
       {[](DecoderConfig& c) { c.zero_centered_norms = true; }, "norms multiply by 1 + weight: false, written as true"},
       {[](DecoderConfig& c) { c.embedding_scale = 6; }, "scale of embeddings: 1, written as 6"},
       {[](DecoderConfig& c) { c.logits_cap = 30; }, "cap of logits: 0, written as 30"},
+      {[](DecoderConfig& c) { c.per_layer_inputs = 4; }, "features of each layer's input: 0, written as 4"},
+      {[](DecoderConfig& c) { c.layer_scalars = true; }, "scalars of layers: false, written as true"},
+      {[](DecoderConfig& c) { c.layers[0].attention.value_norms = true; },
+       "layer 0, norms of value heads: false, written as true"},
+      {[](DecoderConfig& c) { c.layers[0].attention.keys_are_values = true; },
+       "layer 0, keys that are the values: false, written as true"},
+      {[](DecoderConfig& c) { c.layers[1].attention.shared_layer = 0; },
+       "layer 1, layer whose keys and values are used: 1, written as 0"},
+      {[](DecoderConfig& c) { c.layers[1].experts_beside.experts = 3; },
+       "layer 1, experts beside the feed-forward: 0, written as 3"},
   };
   for (const auto& [change, line] : dense)
     EXPECT_EQ(told("llama", "tiny", change), std::string("a file does not describe llama tiny:\n  ") + line);

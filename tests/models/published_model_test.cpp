@@ -155,6 +155,24 @@ TEST(GgufDecoder, RefusesWhatIsNotComputedHere) {
   EXPECT_EQ(gemma.message("gemma3.attention.sliding_window_pattern", std::vector<bool>(7, true)), "no error");
   EXPECT_EQ(gemma.message("gemma3.attention.sliding_window_pattern", uint32_t{3}), "no error");
   expect(gemma.message("gemma3.final_logit_softcapping", -1.0F), "logits capped at -1; expected a number other than 0");
+  const ChangedGguf gemma4("gemma4"), beside("gemma4-experts");
+  EXPECT_EQ(gemma4.message("general.name", "any"), "no error");
+  EXPECT_EQ(beside.message("general.name", "any"), "no error");
+  expect(gemma4.message("gemma4.feed_forward_length", std::vector<int32_t>{9, 9}),
+         "'gemma4.feed_forward_length' has 2 elements; expected 6, one for each layer");
+  expect(beside.message("gemma4.attention.head_count_kv", std::vector<int32_t>{3, 3, 0}), "head_count_kv");
+  expect(gemma4.message("gemma4.attention.shared_kv_layers", uint32_t{6}),
+         "shared_kv_layers' is 6; expected less than the 6 layers");
+  expect(gemma4.message("gemma4.attention.shared_kv_layers", uint32_t{5}),
+         "shared_kv_layers' is 5, and layer 1 has no layer of its kind before them");
+  expect(gemma4.message("gemma4.attention.key_length_swa", {}), "gemma4.attention.key_length_swa");
+  expect(gemma4.message("gemma4.rope.dimension_count_swa", uint32_t{4}), "'gemma4.rope.dimension_count_swa' is");
+  expect(gemma4.message("gemma4.attention.value_length_swa", uint32_t{4}), "'gemma4.attention.value_length_swa' is");
+  // Without the tensor values are keys, and without layer_output_scale nothing is multiplied: other layers lack them.
+  expect(gemma4.message("general.name", "any", "blk.2.attn_k.weight"), "missing: model.layers.2.self_attn.k_proj");
+  expect(gemma4.message("general.name", "any", "blk.3.layer_output_scale.weight"),
+         "missing: model.layers.3.layer_scalar");
+  expect(beside.message("gemma4.expert_used_count", uint32_t{6}), "layer 0: 6 of 5 experts for each token");
   expect(ChangedGguf("gemma2").message("gemma2.attn_logit_softcapping", -1.0F), "layer 0: scores times");
   expect(ChangedGguf("qwen2").message("qwen2.expert_count", uint32_t{4}),
          "mixtures of experts of the architecture qwen2");

@@ -66,7 +66,20 @@ TEST(RopeAngles, OfPublishedSettingsAreThoseOfTransformers) {
   }
 }
 
+// The exponents are those of the whole head, of which the first pairs turn.
+TEST(RopeAngles, OfProportionalHeadsAreZeroBeyondTheirPart) {
+  const std::vector<double> frequencies =
+      rope_frequencies({.type = RopeType::proportional, .theta = 1e6, .rotary_factor = 0.25}, 512);
+  ASSERT_EQ(frequencies.size(), 256u);
+  for (size_t i = 0; i < 256; ++i)
+    EXPECT_NEAR(frequencies[i], i < 64 ? std::pow(1e6, -static_cast<double>(i) / 256) : 0, 1e-15) << i;
+  const RopeConfig part{.type = RopeType::proportional, .theta = 1e4, .factor = 2, .rotary_factor = 0.5};
+  EXPECT_EQ(rope_frequencies(part, 10), (std::vector<double>{0.5, std::pow(1e4, -0.2) / 2, 0, 0, 0}));
+}
+
 TEST(RopeAngles, RefuseNumbersThatMeanNothing) {
+  EXPECT_EQ(message_of([] { rope_frequencies({.type = RopeType::proportional, .rotary_factor = 1.5}, 8); }),
+            "rotary positions that turn 1.5 of the pairs of a head; expected a number from 0 to 1");
   EXPECT_NE(message_of([] { rope_frequencies({}, 7); }).find("heads of 7 elements; expected an even number"),
             std::string::npos);
   EXPECT_NE(message_of([] { rope_frequencies({.divisors = {1, 0}}, 4); }).find("the divisor 0 of pair 1"),
@@ -79,7 +92,8 @@ TEST(RopeAngles, RefuseNumbersThatMeanNothing) {
 }
 
 TEST(RopeAngles, HaveNamesInFiles) {
-  for (const RopeType type : {RopeType::plain, RopeType::linear, RopeType::llama3, RopeType::yarn})
+  for (const RopeType type :
+       {RopeType::plain, RopeType::linear, RopeType::llama3, RopeType::yarn, RopeType::proportional})
     EXPECT_EQ(rope_type_named(name_of(type)), type);
   EXPECT_EQ(rope_type_named("dynamic"), std::nullopt);
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/support/message_of.h"
 #include "tutti/nn/grouped_experts.h"
 #include "tutti/ops/creation.h"
@@ -33,6 +35,28 @@ TEST(Router, ChoosesWithTheBiasAndWeighsWithoutIt) {
   EXPECT_EQ(choices(router, ones({1, 1})), (std::vector<int64_t>{0, 2}));
   EXPECT_NEAR(routing.weights_TK.data<float>()[0], 0.880797, 1e-5);
   EXPECT_NEAR(routing.weights_TK.data<float>()[1], 0.5, 1e-6);
+}
+
+// Its gate reads rms_norm(x, scale) / sqrt(D), and weights that add up to 1 are multiplied by those of their experts.
+TEST(Router, ScalesWhatItReadsAndTheWeightsOfExperts) {
+  Router router(2, {.num_experts = 3,
+                    .top_k = 2,
+                    .score_func = ScoreFunction::softmax,
+                    .route_norm = true,
+                    .scaled = true,
+                    .norm_eps = 0});
+  router.weight.assign(Tensor::of<float>({1, 0, 0, 1, -1, -1}, {3, 2}));
+  router.scale.assign(Tensor::of<float>({2, 1}));
+  router.per_expert_scale.assign(Tensor::of<float>({3, 5, 7}));
+  const Tensor x = Tensor::of<float>({3, 4}, {1, 2});
+  const Routing routing = router.forward(x);
+  EXPECT_EQ(choices(router, x), (std::vector<int64_t>{0, 1}));
+  // The root mean square of (3, 4) is 5 / sqrt(2), so that the gate reads (6 / 5, 4 / 5).
+  const double share = 1 / (1 + std::exp(0.8 - 1.2));
+  EXPECT_NEAR(routing.weights_TK.data<float>()[0], 3 * share, 1e-5);
+  EXPECT_NEAR(routing.weights_TK.data<float>()[1], 5 * (1 - share), 1e-5);
+  EXPECT_EQ(router.named_parameters().size(), 3u);
+  EXPECT_EQ(Router(2, {.num_experts = 3}).named_parameters().size(), 1u);
 }
 
 TEST(Router, BalancesByForceForMeasurements) {
