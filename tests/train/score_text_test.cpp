@@ -8,6 +8,7 @@
 #include "tests/support/message_of.h"
 #include "tests/train/support/tiny_model.h"
 #include "tutti/core/error.h"
+#include "tutti/core/exact_sum.h"
 
 namespace tutti::train {
 namespace {
@@ -85,6 +86,31 @@ TEST(DocumentScores, AddUpWhateverTheirOrder) {
   EXPECT_NEAR(all.perplexity(), std::exp(-sum / 17), 1e-9);
   EXPECT_NEAR(all.bits_per_byte(), -sum / std::log(2.0) / 17, 1e-9);
   EXPECT_TRUE(std::isnan(score_documents(tiny.model, tokenizer, {}, 4).perplexity()));
+}
+
+// Documents share batches, in which windows are cut anywhere.
+TEST(DocumentScores, HaveTheBitsOfForwardsOfTheirWindows) {
+  TinyModel tiny;
+  const ByteTokenizer tokenizer;
+  std::vector<std::string> documents;
+  for (size_t length : {50, 3, 0, 171, 1, 20, 90, 2})
+    documents.emplace_back(length, static_cast<char>('a' + length % 26));
+  for (int i = 0; i < 100; ++i) documents.emplace_back(static_cast<size_t>(i % 9), 'x');
+  for (const int64_t window : {1, 7, 16, 60}) {
+    ExactSum sum(ExactTerm::value);
+    int64_t count = 0;
+    for (const std::string& document : documents) {
+      const std::vector<float> logs =
+          token_log_probabilities(tiny.model, tokenizer.encode(document, {.add_special_tokens = true}), window);
+      sum.add(logs);
+      count += std::ssize(logs);
+    }
+    const TextScore score = score_documents(tiny.model, tokenizer, documents, window);
+    EXPECT_EQ(score.log_probability, sum.value()) << window;
+    EXPECT_EQ(score.tokens, count);
+  }
+  EXPECT_TRUE(tiny.model.is_training()) << "the mode is what it was";
+  EXPECT_THROW(score_documents(tiny.model, tokenizer, documents, 0), UsageError);
 }
 
 }  // namespace
