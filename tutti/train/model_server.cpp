@@ -4,6 +4,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/generate/serve/engine_backend.h"
+#include "tutti/train/ready_model.h"
 #include "tutti/train/sentence_backend.h"
 #include "tutti/train/text_model.h"
 

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <optional>
+#include <string>
 
 #include "tutti/generate/serve/api_error.h"
 #include "tutti/generate/serve/socket_stream.h"
