@@ -240,6 +240,30 @@ TEST_F(Plan, IsThereForAThousandRanksOfAModelThatFitsNowhere) {
   EXPECT_EQ(planned["host_ranks"], 8);
 }
 
+TEST_F(Plan, ListsParametersWithWhatRanksStoreOfThem) {
+  const std::string flags =
+      "--model.name=gemma4 --model.flavor=31B -n 4 --parallelism.data_parallel_shard_degree=4 "
+      "--parallelism.data_parallel_schedule=every_round --tensors";
+  const nlohmann::json planned = plan(flags);
+  int64_t parameters = 0, stored = 0;
+  for (const nlohmann::json& tensor : planned["tensors"]) {
+    int64_t count = 1;
+    for (const int64_t size : tensor["sizes"]) count *= size;
+    parameters += count;
+    ASSERT_EQ(tensor["stored_bytes"].size(), 4u);
+    for (const int64_t bytes : tensor["stored_bytes"]) stored += bytes;
+  }
+  EXPECT_EQ(parameters, 30'697'345'280);
+  EXPECT_EQ(stored, 4 * parameters);
+  EXPECT_FALSE(plan("--model.flavor=tiny").contains("tensors"));
+  const std::string table = work.tutti(std::string("plan ") + kConfig + flags).out;
+  EXPECT_NE(table.find("model.layers.5.self_attn.k_proj.weight"), std::string::npos);
+  EXPECT_NE(table.find("[2048, 5376]"), std::string::npos);
+  EXPECT_EQ(table.find("model.layers.5.self_attn.v_proj"), std::string::npos) << "keys of this layer are its values";
+  EXPECT_NE(table.rfind("all"), std::string::npos);
+  EXPECT_NE(table.find("30697345280", table.rfind("all")), std::string::npos);
+}
+
 TEST_F(Plan, ListsEveryMesh) {
   const Output made = work.tutti(std::string("plan ") + kConfig + "--json --all -n 6");
   ASSERT_EQ(made.status, 0) << work.read("err.txt");
