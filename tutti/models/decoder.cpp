@@ -80,7 +80,8 @@ struct Decoder::Stack final : nn::Module {
       layers->add(c, c.layers[i], options.dropout);
       angles_of_layer.push_back(angles_for(attention, options.max_positions));
       shared_layers.push_back(attention.shared_layer);
-      is_shared.push_back(c.is_shared(i));
+      is_shared.push_back(false);
+      if (attention.shared_layer) is_shared[static_cast<size_t>(*attention.shared_layer)] = true;
     }
     if (c.per_layer_inputs > 0) inputs_of_layers = std::make_unique<InputsOfLayers>(this, c);
   }

@@ -59,11 +59,6 @@ bool DecoderConfig::has_experts() const {
   return std::any_of(layers.begin(), layers.end(), [](const LayerConfig& l) { return l.mixture() != nullptr; });
 }
 
-bool DecoderConfig::is_shared(size_t layer) const {
-  return std::any_of(layers.begin(), layers.end(),
-                     [&](const LayerConfig& l) { return l.attention.shared_layer == static_cast<int64_t>(layer); });
-}
-
 DecoderConfig decoder_of(const std::string& family, const DecoderSizes& s) {
   const LayerConfig layer{
       .attention = {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim, .rope = {.theta = s.rope_theta}},

@@ -95,8 +95,7 @@ struct DecoderConfig {
   bool layer_scalars = false;  // what a layer returns is multiplied by its buffer layer_scalar
 
   std::string name() const { return family + " " + flavor; }
-  bool has_experts() const;            // in some layer
-  bool is_shared(size_t layer) const;  // whether later layers attend to its keys and values
+  bool has_experts() const;  // in some layer
 };
 
 // The sizes of a decoder whose layers are alike, as tables of published models give them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 #include "tutti/models/decoder_difference.h"
 
@@ -147,19 +148,19 @@ void make_gemma4(DecoderConfig& config) {
 
 std::optional<size_t> share_keys(int64_t count, DecoderConfig& config) {
   const size_t first = config.layers.size() - static_cast<size_t>(count);
+  std::map<int64_t, size_t> last_of_window;
+  for (size_t i = 0; i < first; ++i) last_of_window[config.layers[i].attention.window] = i;
   std::optional<size_t> alone;
   for (size_t i = first; i < config.layers.size(); ++i) {
     AttentionConfig& a = config.layers[i].attention;
-    for (size_t k = 0; k < first; ++k) {
-      if (config.layers[k].attention.window == a.window) a.shared_layer = static_cast<int64_t>(k);
+    const auto found = last_of_window.find(a.window);
+    if (found == last_of_window.end()) {
+      if (!alone) alone = i;
+      continue;
     }
-    if (!a.shared_layer && !alone) alone = i;
-    // The layer computes neither.
-    a.keys_are_values = a.value_norms = false;
-    if (a.shared_layer) {
-      const AttentionConfig& of = config.layers[static_cast<size_t>(*a.shared_layer)].attention;
-      a.keys_are_values = of.keys_are_values, a.value_norms = of.value_norms;
-    }
+    const AttentionConfig& of = config.layers[found->second].attention;
+    a.shared_layer = static_cast<int64_t>(found->second);
+    a.keys_are_values = of.keys_are_values, a.value_norms = of.value_norms;  // the layer computes neither
   }
   return alone;
 }
