@@ -3,7 +3,7 @@
 //
 // Neighbouring columns (the weight of x W): rows of B are added to sums that stay in the first-level cache, a few k at
 // a time. Neighbouring k (the weight of x W^T): the lanes of a register are leaves of the tree, whose chains are
-// independent; so a register holds elements of one row of W, and memory is read in its order.
+// independent, and memory is asked for in its order.
 #pragma once
 
 #include "tutti/codegen/gemm/cut.h"
