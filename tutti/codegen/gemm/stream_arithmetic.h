@@ -1,4 +1,4 @@
-// The arithmetic of streams: how elements of B and of x are loaded and added to sums. Private to gemm_stream.cpp.
+// The arithmetic of streams: how elements of B and of x are loaded and added to sums. Private to stream.cpp.
 //
 // An item is one k, or a pair of neighbouring k of two bf16 operands (numerics contract, N3). x is packed as for the
 // tiles of its kind.

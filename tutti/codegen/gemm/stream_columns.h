@@ -1,4 +1,4 @@
-// x B for B with neighbouring columns, a block of columns at a time. Private to gemm_stream.cpp.
+// x B for B with neighbouring columns, a block of columns at a time. Private to stream.cpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// x B for B with neighbouring k: the lanes of a register are leaves. Private to gemm_stream.cpp.
+// x B for B with neighbouring k: the lanes of a register are leaves. Private to stream.cpp.
 //
 // A group is a register of sums: as many leaves of a column as it has lanes, or all leaves of neighbouring columns when
 // a column has fewer. It walks its leaves in step: squares of items are transposed in registers, so that each register
