@@ -51,6 +51,8 @@ nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks, 
 int run_plan(const PlanFlags& flags) {
   const int64_t local = flags.local_ranks == 0 ? flags.ranks : flags.local_ranks;
   TUTTI_CHECK(local <= flags.ranks, "--ranks-per-host {} is more than the {} ranks of -n", local, flags.ranks);
+  TUTTI_CHECK(!flags.tensors || !flags.all || flags.json,
+              "--tensors lists the parameters of one layout; give --json with --all, or leave --all out");
   std::vector<std::string> overrides = flags.overrides;
   // Degrees that fit any number of ranks.
   if (flags.all)
@@ -99,10 +101,12 @@ void add_plan(CLI::App& app, Action& action) {
       "activations_bytes, parameters_bytes, gradients_bytes, optimizer_bytes, workspace_bytes, data_bytes, peak_bytes; "
       "rank_0_bytes (its peak); host_bytes of host_ranks ranks; sent_gradient_bytes, sent_parameter_bytes, "
       "sent_activation_bytes a step; or refusal: why it is not possible");
-  verb->add_flag("--svg", flags->svg, "A picture: a bar per layout, divided by category")->excludes(json);
+  CLI::Option* svg =
+      verb->add_flag("--svg", flags->svg, "A picture: a bar per layout, divided by category")->excludes(json);
   verb->add_flag("--tensors", flags->tensors,
                  "Each parameter with its sizes and the bytes that ranks store of it; with --json as tensors: name, "
-                 "sizes, stored_bytes of each rank, 64 at most");
+                 "sizes, stored_bytes of each rank, 64 at most")
+      ->excludes(svg);
   verb->allow_extras();  // --section.key=value
   verb->callback([flags, verb, &action] {
     flags->overrides = overrides_of(*verb);

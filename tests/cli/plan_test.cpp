@@ -264,6 +264,15 @@ TEST_F(Plan, ListsParametersWithWhatRanksStoreOfThem) {
   EXPECT_NE(table.find("30697345280", table.rfind("all")), std::string::npos);
 }
 
+TEST_F(Plan, RefusesToListParametersWhereItCannot) {
+  for (const auto& [flags, reason] :
+       {std::pair("--tensors --svg", "--svg excludes --tensors"),
+        {"--tensors --all", "--tensors lists the parameters of one layout; give --json with --all, or leave"}}) {
+    EXPECT_NE(work.tutti(std::string("plan ") + kConfig + flags).status, 0) << flags;
+    EXPECT_NE(work.read("err.txt").find(reason), std::string::npos) << flags << "\n" << work.read("err.txt");
+  }
+}
+
 TEST_F(Plan, ListsEveryMesh) {
   const Output made = work.tutti(std::string("plan ") + kConfig + "--json --all -n 6");
   ASSERT_EQ(made.status, 0) << work.read("err.txt");
