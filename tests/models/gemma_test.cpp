@@ -94,6 +94,11 @@ TEST(GemmaFiles, AreRefusedWhereTheyAskForSomethingElse) {
   EXPECT_EQ(refusal([] { gemma3_with(R"("rope_scaling": {"rope_type": "dynamic", "factor": 2})"); }),
             "  rope_scaling.rope_type: \"dynamic\", expected \"default\", \"linear\", \"llama3\", \"yarn\" or "
             "\"proportional\"");
+  EXPECT_EQ(refusal([] { gemma3_with(R"("rope_theta": 0)"); }), "  rope_theta: 0, expected a positive number");
+  EXPECT_EQ(refusal([] { gemma3_with(R"("rope_local_base_freq": -2)"); }),
+            "  rope_local_base_freq: -2, expected a positive number");
+  EXPECT_EQ(refusal([] { gemma3_with(R"("rope_scaling": {"rope_type": "linear", "factor": 0})"); }),
+            "  rope_scaling.factor: 0, expected a positive number");
   EXPECT_NE(message_of([] { gemma3_with(R"("rope_parameters": {"full_attention": 3})"); }).find("expected an object"),
             std::string::npos);
 }

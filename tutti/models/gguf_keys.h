@@ -1,6 +1,7 @@
 // The keys "<architecture>.<name>" in the metadata of a GGUF file.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,6 +31,12 @@ class GgufKeys {
   double number(std::string_view name, double by_default) const {
     const std::optional<MetadataField> field = find(name);
     return field ? field->number() : by_default;
+  }
+  // UsageError for numbers that are not positive, such as a base or a factor of rotary angles.
+  double positive(std::string_view name, std::optional<double> by_default = {}) const {
+    const double value = by_default ? number(name, *by_default) : number(name);
+    if (!(value > 0 && std::isfinite(value))) find(name)->fail("is {}; expected a positive number", value);
+    return value;
   }
   // UsageError unless the key is missing or has this value.
   void expect(std::string_view name, double value) const {

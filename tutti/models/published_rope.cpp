@@ -37,6 +37,37 @@ std::optional<double> attention_factor_in(const JsonValue& angles, double factor
   return scale(mscale) / scale(all);
 }
 
+bool is_positive(double value) { return std::isfinite(value) && value > 0; }
+
+bool needs_original_positions(const RopeConfig& rope) {
+  return rope.type == RopeType::llama3 || rope.type == RopeType::yarn;
+}
+
+void refuse_base(const std::string& key, const std::optional<JsonValue>& found, PublishedConfig& file) {
+  if (found && !is_positive(found->number())) file.refuse(key, found->shown(), "a positive number");
+}
+
+// Notes the numbers of the scaling under `key` that no angles can be computed with.
+void refuse_numbers(const std::string& key, const RopeConfig& rope, PublishedConfig& file) {
+  const auto expect = [&](bool is_so, const char* of_key, auto value, const char* expected) {
+    if (!is_so) file.refuse(fmt::format("{}.{}", key, of_key), fmt::format("{}", value), expected);
+  };
+  expect(is_positive(rope.factor), "factor", rope.factor, "a positive number");
+  expect(rope.rotary_factor >= 0 && rope.rotary_factor <= 1, "partial_rotary_factor", rope.rotary_factor,
+         "a number from 0 to 1");
+  expect(!needs_original_positions(rope) || rope.original_positions > 0, "original_max_position_embeddings",
+         rope.original_positions, "at least 1");
+}
+
+// What refuse_numbers() notes is replaced, as descriptions are compared by their angles before they are refused.
+RopeConfig with_numbers(RopeConfig rope, double theta) {
+  if (!is_positive(rope.theta)) rope.theta = theta;
+  if (!is_positive(rope.factor)) rope.factor = 1;
+  rope.rotary_factor = std::clamp(rope.rotary_factor, 0.0, 1.0);
+  if (needs_original_positions(rope)) rope.original_positions = std::max<int64_t>(rope.original_positions, 1);
+  return rope;
+}
+
 bool is_stretched(const JsonValue& angles) {
   const std::optional<JsonValue> type = type_in(angles);
   return type && type->text() != name_of(RopeType::plain);
@@ -92,11 +123,14 @@ void compare_angles(const std::string& key, const JsonValue& angles, const RopeC
       file.refuse(name(type), found->shown(), "\"default\", \"linear\", \"llama3\", \"yarn\" or \"proportional\"");
     else file.expect_found(name(type), found, name_of(rope.type), name_of(rope.type));
   }
-  if (const auto found = angles.find_set("rope_theta")) file.expect_found(name("rope_theta"), found, rope.theta, theta);
+  const std::optional<JsonValue> base = angles.find_set("rope_theta");
+  if (base) file.expect_found(name("rope_theta"), base, rope.theta, theta);
+  if (is_alone) refuse_base(name("rope_theta"), base, file);
   if (const auto found = angles.find_set("partial_rotary_factor"))
     file.expect_found(name("partial_rotary_factor"), found, rope.rotary_factor, 1.0);
   const RopeConfig of_file = scaling_in(angles, lengths);
   if (!type_in(angles) || of_file.type != rope.type || rope.type == RopeType::plain) return;
+  if (is_alone) refuse_numbers(key, of_file, file);
   const auto number = [&](const char* of_key, double of_object, double of_model) {
     if (of_object != of_model) file.refuse(name(of_key), fmt::format("{}", of_object), fmt::format("{}", of_model));
   };
@@ -155,12 +189,13 @@ RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* mode
   if (says_theta(read)) rope.theta = number_in(inner(*read), "rope_theta", number_in(*read, "rope_theta", theta));
   const RopeConfig& expected = model != nullptr ? *model : rope;
   if (base || !says_theta(read)) file.expect_found("rope_theta", base, expected.theta, theta);
+  if (model == nullptr) refuse_base("rope_theta", base, file);
   if (parameters) compare_angles("rope_parameters", *parameters, expected, theta, lengths, model == nullptr, file);
   if (scaling) compare_angles("rope_scaling", *scaling, expected, theta, lengths, model == nullptr, file);
   if (model != nullptr && model->type != RopeType::plain && !(read && type_in(inner(*read))))
     file.refuse("rope_scaling", "not given", name_of(model->type));
   file.expect("partial_rotary_factor", 1.0, 1.0);
-  return rope;
+  return with_numbers(rope, theta);
 }
 
 RopeConfig read_rope_of_kind(const RopeOfKind& of, PublishedConfig& file) {
@@ -185,11 +220,12 @@ RopeConfig read_rope_of_kind(const RopeOfKind& of, PublishedConfig& file) {
   const std::optional<JsonValue> theta = of_kind ? of_kind->find_set("rope_theta") : std::nullopt;
   rope.theta = theta ? theta->number() : file.take(of.theta_key, of.theta);
   file.expect_found(of.theta_key, file.find(of.theta_key), rope.theta, rope.theta);
+  refuse_base(of.theta_key, file.find(of.theta_key), file);
   const std::string under_kind = fmt::format("rope_parameters.{}", of.kind);
   if (of_kind) compare_angles(under_kind, *of_kind, rope, rope.theta, lengths, true, file);
   if (scaling) compare_angles("rope_scaling", *scaling, rope, rope.theta, lengths, true, file);
   if (of.takes_scaling) file.expect("partial_rotary_factor", 1.0, 1.0);
-  return rope;
+  return with_numbers(rope, of.theta);
 }
 
 PublishedKeys rope_keys(const RopeConfig& rope) {

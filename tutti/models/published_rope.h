@@ -9,8 +9,8 @@ namespace tutti::models {
 // The newer spelling is `rope_parameters`, the older one `rope_theta` and `rope_scaling`, with the type under
 // `rope_type` or `type`; the objects may have one inside for each kind of layer, which must agree. A file may hold
 // several of them, and programs differ in which they read: each must say the same, or with `model` what it does. Types
-// other than default, linear, llama3, yarn and proportional, and heads that are turned in part by others, are noted.
-// `theta` is the class's default of the base.
+// other than default, linear, llama3, yarn and proportional, heads that are turned in part by others, and numbers that
+// no angles can be computed with, are noted. `theta` is the class's default of the base.
 RopeConfig read_rope(double theta, PublishedConfig& file, const RopeConfig* model);
 
 // The angles of one kind of layers, "full_attention" or "sliding_attention", of a class whose kinds differ: those under

@@ -114,7 +114,7 @@ void read_keys(const GgufKeys& keys, DecoderConfig& config) {
   const int64_t window = keys.whole("attention.sliding_window", 0);
   read_gemma_keys(keys, window, kPeriod, kLayersOf27b, config);
   config.logits_cap = keys.number("final_logit_softcapping", 0);
-  const double theta = keys.number("rope.freq_base_swa", kSlidingTheta);
+  const double theta = keys.positive("rope.freq_base_swa", kSlidingTheta);
   for (LayerConfig& layer : config.layers) {
     if (slides(layer)) layer.attention.rope = {.theta = theta};
   }
