@@ -168,10 +168,25 @@ TEST(GgufDecoder, RefusesWhatIsNotComputedHere) {
   expect(gemma4.message("gemma4.attention.key_length_swa", {}), "gemma4.attention.key_length_swa");
   expect(gemma4.message("gemma4.rope.dimension_count_swa", uint32_t{4}), "'gemma4.rope.dimension_count_swa' is");
   expect(gemma4.message("gemma4.attention.value_length_swa", uint32_t{4}), "'gemma4.attention.value_length_swa' is");
-  // Without the tensor values are keys, and without layer_output_scale nothing is multiplied: other layers lack them.
+  // Without layer_output_scale nothing is multiplied: other layers lack it.
   expect(gemma4.message("general.name", "any", "blk.2.attn_k.weight"), "missing: model.layers.2.self_attn.k_proj");
   expect(gemma4.message("general.name", "any", "blk.3.layer_output_scale.weight"),
          "missing: model.layers.3.layer_scalar");
+  // Values are keys in layers that see all keys alone, and in all of them; elsewhere the tensor is missing.
+  for (const char* layer : {"0", "1", "2", "3"})
+    expect(gemma4.message("", {}, fmt::format("blk.{}.attn_v.weight", layer)),
+           fmt::format("missing: model.layers.{}.self_attn.v_proj.weight", layer));
+  expect(beside.message("", {}, "blk.1.attn_v.weight"), "missing: model.layers.1.self_attn.v_proj.weight");
+  expect(gemma4.message("", {}, "rope_freqs.weight"),
+         "changed.gguf: the tensor rope_freqs.weight is missing, by which the rotary frequencies of layer 1 are "
+         "divided, as it sees all keys; convert the model again");
+  // No layer is divided by it where all slide.
+  EXPECT_EQ(gemma4.message("gemma4.attention.sliding_window_pattern", std::vector<bool>(6, true), "rope_freqs.weight")
+                .find("rope_freqs"),
+            std::string::npos);
+  for (const char* key : {"gemma4.rope.freq_base", "gemma4.rope.freq_base_swa"})
+    expect(gemma4.message(key, 0.0F), fmt::format("'{}' is 0; expected a positive number", key));
+  expect(gemma.message("gemma3.rope.freq_base_swa", -1.0F), "'gemma3.rope.freq_base_swa' is -1; expected a positive");
   expect(beside.message("gemma4.expert_used_count", uint32_t{6}), "layer 0: 6 of 5 experts for each token");
   expect(ChangedGguf("gemma2").message("gemma2.attn_logit_softcapping", -1.0F), "layer 0: scores times");
   expect(ChangedGguf("qwen2").message("qwen2.expert_count", uint32_t{4}),

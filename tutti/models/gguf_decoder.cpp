@@ -19,11 +19,15 @@ std::vector<double> divisors_in(const ModelFile& file, int64_t head_dim) {
               "{}: {} is {}; expected [{}] f32, a divisor for each pair of a head", file.path(), kFrequencies,
               describe(entry), head_dim / 2);
   const Tensor divisors = file.tensor(kFrequencies);
-  return {divisors.data<float>(), divisors.data<float>() + divisors.numel()};
+  const std::vector<double> values(divisors.data<float>(), divisors.data<float>() + divisors.numel());
+  for (size_t i = 0; i < values.size(); ++i)
+    TUTTI_CHECK(values[i] > 0, "{}: {}: the divisor of pair {} is {}; expected a positive number", file.path(),
+                kFrequencies, i, values[i]);
+  return values;
 }
 
 RopeConfig rope_in(const GgufKeys& keys, const ModelFile& file, int64_t head_dim) {
-  RopeConfig rope{.theta = keys.number("rope.freq_base", 10000)};
+  RopeConfig rope{.theta = keys.positive("rope.freq_base", 10000)};
   keys.expect("rope.dimension_count", static_cast<double>(head_dim));
   rope.divisors = divisors_in(file, head_dim);
   const std::optional<MetadataField> type = keys.find("rope.scaling.type");
@@ -34,7 +38,7 @@ RopeConfig rope_in(const GgufKeys& keys, const ModelFile& file, int64_t head_dim
   if (type->text() != "linear" && type->text() != "yarn")
     type->fail("is {}, which is not computed here; expected none, linear or yarn", type->shown());
   rope.type = type->text() == "linear" ? RopeType::linear : RopeType::yarn;
-  rope.factor = keys.number("rope.scaling.factor");
+  rope.factor = keys.positive("rope.scaling.factor");
   if (rope.type == RopeType::linear) return rope;
   rope.original_positions = keys.whole("rope.scaling.original_context_length");
   rope.beta_fast = keys.number("rope.scaling.yarn_beta_fast", rope.beta_fast);
@@ -70,6 +74,16 @@ void read_sizes_by_layer(const GgufKeys& keys, DecoderConfig& config) {
     config.layers[i].feed_forward.hidden_dim = features[i], config.layers[i].attention.kv_heads = heads[i];
 }
 
+// Without the divisors, layers that see all keys would turn every pair of a head.
+void check_divisors(const ModelFile& file, const DecoderConfig& config) {
+  if (file.contains(kFrequencies)) return;
+  for (size_t i = 0; i < config.layers.size(); ++i)
+    TUTTI_CHECK(config.layers[i].attention.window > 0,
+                "{}: the tensor {} is missing, by which the rotary frequencies of layer {} are divided, as it sees all "
+                "keys; convert the model again",
+                file.path(), kFrequencies, i);
+}
+
 }  // namespace
 
 std::string gguf_architecture(const ModelFile& file) { return file.metadata().at("general.architecture").text(); }
@@ -102,6 +116,7 @@ DecoderConfig read_gguf_decoder(const ModelFile& file, std::string_view family, 
   config.layers.assign(static_cast<size_t>(layers), layer);
   if (architecture.sizes_by_layer) read_sizes_by_layer(keys, config);
   if (architecture.read != nullptr) architecture.read(keys, config);
+  if (architecture.needs_divisors) check_divisors(file, config);
   validate(config);
   return config;
 }

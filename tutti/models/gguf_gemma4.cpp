@@ -17,17 +17,25 @@ RopeConfig without_divisors(const RopeConfig& rope) {
   if (d.empty()) return rope;
   const auto turning = static_cast<size_t>(
       std::find_if(d.begin(), d.end(), [](double divisor) { return divisor > kLargestDivisor; }) - d.begin());
-  const bool is_proportional =
-      turning > 0 && std::all_of(d.begin(), d.end(), [&](const double& divisor) {
-        return static_cast<size_t>(&divisor - d.data()) < turning ? divisor == d[0] : divisor > kLargestDivisor;
-      });
+  const bool is_proportional = std::all_of(d.begin(), d.end(), [&](const double& divisor) {
+    return static_cast<size_t>(&divisor - d.data()) < turning ? divisor == d[0] : divisor > kLargestDivisor;
+  });
   if (rope.type != RopeType::plain || !is_proportional) return rope;
-  RopeConfig proportional{.type = RopeType::proportional, .theta = rope.theta, .factor = d[0]};
+  RopeConfig proportional{.type = RopeType::proportional, .theta = rope.theta, .factor = turning > 0 ? d[0] : 1};
   const double pairs = static_cast<double>(d.size());
   proportional.rotary_factor = static_cast<double>(turning) / pairs;
   if (proportional.rotary_factor * pairs < static_cast<double>(turning))
     proportional.rotary_factor = std::nextafter(proportional.rotary_factor, 1);
   return proportional;
+}
+
+// Whether layers that see all keys have a projection of values. All of them or none do, so that where some have it the
+// others lack a tensor.
+bool have_values(const ModelFile& file, const std::vector<bool>& slide) {
+  for (size_t i = 0; i < slide.size(); ++i) {
+    if (!slide[i] && file.contains(fmt::format("blk.{}.attn_v.weight", i))) return true;
+  }
+  return false;
 }
 
 void read_expert_keys(const GgufKeys& keys, DecoderConfig& config) {
@@ -63,13 +71,14 @@ void read_gemma4_keys(const GgufKeys& keys, DecoderConfig& config) {
   const int64_t window = keys.whole("attention.sliding_window"), head_dim = keys.whole("attention.key_length_swa");
   keys.expect("attention.value_length_swa", static_cast<double>(head_dim));
   keys.expect("rope.dimension_count_swa", static_cast<double>(head_dim));
-  const double theta = keys.number("rope.freq_base_swa", gemma4_sliding_rope().theta);
+  const double theta = keys.positive("rope.freq_base_swa", gemma4_sliding_rope().theta);
+  const bool full_have_values = have_values(keys.file(), slide);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     AttentionConfig& a = config.layers[i].attention;
     a.window = slide[i] ? window : 0;
     a.rope = slide[i] ? RopeConfig{.theta = theta} : without_divisors(a.rope);
     if (slide[i]) a.head_dim = head_dim;
-    a.keys_are_values = !keys.file().contains(fmt::format("blk.{}.attn_v.weight", i));
+    a.keys_are_values = !slide[i] && !full_have_values;
   }
   read_sharing_keys(keys, config);
   read_expert_keys(keys, config);
