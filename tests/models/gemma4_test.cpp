@@ -17,6 +17,7 @@
 #include "tutti/models/family.h"
 #include "tutti/models/published_config.h"
 #include "tutti/models/published_folder.h"
+#include "tutti/models/published_gguf.h"
 #include "tutti/models/published_model.h"
 
 namespace tutti::models {
@@ -128,6 +129,75 @@ TEST(Gemma4Files, AreRefusedWhereTheyAskForSomethingElse) {
             "  per_layer_config.3.sliding_window: 8, expected head_dim and num_key_value_heads alone");
   EXPECT_EQ(refusal(R"("rope_scaling": {"rope_type": "linear", "factor": 8})"),
             "  rope_scaling: an object, expected null, as rope_parameters has the angles");
+}
+
+std::string with_angles(const std::string& full, const std::string& more) {
+  return R"("rope_parameters": {"full_attention": )" + full + more + "}";
+}
+const std::string kFullAngles = R"({"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6})",
+                  kSlidingAngles = R"(, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4})";
+
+TEST(Gemma4Files, NameTheAnglesOfBothKindsOfLayers) {
+  EXPECT_EQ(with_keys(with_angles(kFullAngles, kSlidingAngles)).layers, with_keys("").layers);
+  EXPECT_EQ(with_keys(R"("rope_parameters": null)").layers, with_keys("").layers);
+  EXPECT_EQ(refusal(with_angles(kFullAngles, "")),
+            "  rope_parameters.sliding_attention: not given, expected an object, as rope_parameters is given");
+  EXPECT_EQ(refusal(R"("rope_parameters": {"sliding_attention": {}, "full_attentoin": {}})"),
+            "  rope_parameters.full_attention: not given, expected an object, as rope_parameters is given\n"
+            "  rope_parameters.full_attentoin: an object, expected full_attention and sliding_attention alone");
+  EXPECT_EQ(refusal(with_angles(kFullAngles, kSlidingAngles + R"(, "rope_theta": 5)")),
+            "  rope_parameters.rope_theta: 5, expected full_attention and sliding_attention alone");
+  const std::string of_all = refusal(R"("rope_parameters": {"rope_type": "default", "rope_theta": 5})");
+  for (const char* line :
+       {"  rope_parameters.full_attention: not given", "  rope_parameters.sliding_attention: not given",
+        "  rope_parameters.rope_type: \"default\", expected full_attention and sliding_attention alone",
+        "  rope_parameters.rope_theta: 5, expected full_attention and sliding_attention alone"})
+    EXPECT_NE(of_all.find(line), std::string::npos) << of_all;
+  EXPECT_NE(message_of([] { with_keys(R"("rope_parameters": 3)"); }).find("rope_parameters: is 3, expected an object"),
+            std::string::npos);
+}
+
+TEST(Gemma4Files, AreRefusedByTheNamesOfNumbersWithoutAngles) {
+  const auto of_full = [](const char* numbers) {
+    return with_angles(fmt::format(R"({{"rope_type": "proportional", {}}})", numbers), kSlidingAngles);
+  };
+  const std::string full = "  rope_parameters.full_attention.";
+  EXPECT_EQ(refusal(of_full(R"("partial_rotary_factor": 2)")),
+            full + "partial_rotary_factor: 2, expected a number from 0 to 1");
+  EXPECT_EQ(refusal(of_full(R"("partial_rotary_factor": -0.5)")),
+            full + "partial_rotary_factor: -0.5, expected a number from 0 to 1");
+  EXPECT_EQ(refusal(of_full(R"("factor": 0)")), full + "factor: 0, expected a positive number");
+  EXPECT_EQ(refusal(of_full(R"("rope_theta": 0)")), full + "rope_theta: 0, expected a positive number");
+  EXPECT_EQ(refusal(with_angles(kFullAngles, R"(, "sliding_attention": {"rope_theta": -1})")),
+            "  rope_parameters.sliding_attention.rope_theta: -1, expected a positive number");
+  // They are named as well where a model is there to compare with.
+  const Decoder model(flavor_named("gemma4", "tiny"), 8);
+  std::string text = published_config_json(model.config(), DType::f32);
+  const std::string part = "\"partial_rotary_factor\": 0.25";
+  ASSERT_NE(text.find(part), std::string::npos);
+  PublishedConfig file("config.json", text.replace(text.find(part), part.size(), "\"partial_rotary_factor\": 2"));
+  family_named("gemma4").read(file, &model.config());
+  const std::string message = message_of([&] { file.check("gemma4 tiny"); });
+  EXPECT_NE(message.find(full + "partial_rotary_factor: 2, the model has a number from 0 to 1"), std::string::npos)
+      << message;
+}
+
+// A head of which no pair turns is a head all the same.
+TEST(Gemma4Files, MayTurnNoPairOfAHead) {
+  const TemporaryFolder work;
+  DecoderConfig config = flavor_named("gemma4", "tiny");
+  for (LayerConfig& layer : config.layers) {
+    if (layer.attention.window == 0) layer.attention.rope.rotary_factor = 0;
+  }
+  write_first_weights(config, DType::f32, work / "model");
+  write_published_gguf(PublishedModel(work / "model"), work / "model.gguf");
+  const ModelFile gguf(work / "model.gguf");
+  const Tensor divisors = gguf.tensor("rope_freqs.weight");
+  ASSERT_EQ(divisors.numel(), 16);
+  for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(divisors.data<float>()[i], 1e30F);
+  write_published_folder(PublishedModel(work / "model.gguf"), work / "back");
+  EXPECT_TRUE(PublishedModel(work / "back").config().layers == PublishedModel(work / "model").config().layers);
+  EXPECT_EQ(PublishedModel(work / "back").config().layers[1].attention.rope.rotary_factor, 0);
 }
 
 TEST(Gemma4Parts, AreCheckedByTheDescription) {

@@ -22,6 +22,7 @@ constexpr PublishedClass kGemma4Class{.model_type = "gemma4_text",
                                       .tied = true};
 constexpr int64_t kGemma4FfnDim = 9216, kSlidingWindow = 512, kLayersOfPeriod = 6, kFullHeadDim = 512,
                   kPerLayerInputs = 256;
+constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
 
 bool slides(const LayerConfig& layer) { return layer.attention.window > 0; }
 
@@ -68,12 +69,27 @@ void read_layer_kinds(DecoderConfig& config, PublishedConfig& file) {
   if (!config.layers.empty()) config.layers.back().attention.window = 0;  // the class makes the last layer see all keys
 }
 
+// An object has the angles of both kinds of layers, and nothing beside them.
+void check_kinds_of_angles(const JsonValue& angles, PublishedConfig& file) {
+  if (!angles.is_object()) angles.fail("is {}, expected an object", angles.shown());
+  for (const char* kind : {kFull, kSliding}) {
+    if (!angles.find_set(kind))
+      file.refuse(fmt::format("rope_parameters.{}", kind), "not given", "an object, as rope_parameters is given");
+  }
+  for (const auto& [key, value] : angles) {
+    if (key != kFull && key != kSliding && !value.is_null())
+      file.refuse(fmt::format("rope_parameters.{}", key), value.shown(),
+                  fmt::format("{} and {} alone", kFull, kSliding));
+  }
+}
+
 void read_angles(DecoderConfig& config, PublishedConfig& file) {
   RopeConfig full = gemma4_full_rope(), sliding = gemma4_sliding_rope();
-  if (file.find("rope_parameters")) {
+  if (const std::optional<JsonValue> angles = file.find("rope_parameters")) {
+    check_kinds_of_angles(*angles, file);
     constexpr double theta = 1e4;  // where the object of a kind gives none
-    full = read_rope_of_kind({"full_attention", "rope_theta", theta, false}, file);
-    sliding = read_rope_of_kind({"sliding_attention", "rope_theta", theta, false}, file);
+    full = read_rope_of_kind({kFull, "rope_theta", theta, false}, file);
+    sliding = read_rope_of_kind({kSliding, "rope_theta", theta, false}, file);
   }
   if (const std::optional<JsonValue> older = file.find("rope_scaling"))
     file.refuse("rope_scaling", older->shown(), "null, as rope_parameters has the angles");
@@ -223,7 +239,7 @@ void write_gemma4(const DecoderConfig& config, PublishedKeys& keys) {
   keys.set("vocab_size_per_layer_input", config.vocab);
   write_experts(config, keys);
   PublishedKeys kinds;
-  for (const auto& [kind, a] : {std::pair("full_attention", &full), {"sliding_attention", &sliding}}) {
+  for (const auto& [kind, a] : {std::pair(kFull, &full), {kSliding, &sliding}}) {
     PublishedKeys angles = rope_keys(a->rope);
     angles.set("rope_theta", a->rope.theta);
     kinds.set(kind, angles);
