@@ -3,17 +3,53 @@
 #include <httplib.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <thread>
 
 #include "bench/measure.h"
 #include "tutti/core/error.h"
 #include "tutti/core/philox.h"
+#include "tutti/job/store/socket.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"
 
 namespace tutti::bench {
 namespace {
+
+struct ServerAddress {
+  std::string host;
+  int port = 80;
+};
+
+ServerAddress address_of(const std::string& url) {
+  std::string_view rest(url);
+  constexpr std::string_view kScheme = "http://";
+  TUTTI_CHECK(rest.starts_with(kScheme), "bench serve: {}: only http is spoken; expected http://HOST:PORT", url);
+  rest.remove_prefix(kScheme.size());
+  if (rest.ends_with('/')) rest.remove_suffix(1);
+  ServerAddress address;
+  const size_t colon = rest.ends_with(']') ? std::string_view::npos : rest.rfind(':');
+  bool is_right = true;
+  if (colon != std::string_view::npos) {
+    const std::string_view port = rest.substr(colon + 1);
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+    is_right = error == std::errc() && end == port.data() + port.size() && address.port > 0 && address.port < 65536;
+  }
+  address.host = rest.substr(0, colon);
+  if (address.host.starts_with('[') && address.host.ends_with(']'))
+    address.host = address.host.substr(1, address.host.size() - 2);
+  is_right = is_right && !address.host.empty() && address.host.find_first_of("/?#@[]") == std::string::npos;
+  TUTTI_CHECK(is_right, "bench serve: {} is no address of a server; expected http://HOST:PORT", url);
+  return address;
+}
+
+// Why nobody answers there, which httplib does not say; "" when somebody does.
+std::string why_unreachable(const ServerAddress& address) {
+  std::string reason;
+  comm::try_connect(address.host, address.port, comm::StoreDeadline(std::chrono::seconds(5)), reason);
+  return reason;
+}
 
 double now_ms() { return now_us(MeasuredTime::wall) * 1e-3; }
 
@@ -90,15 +126,23 @@ Streamed ask(httplib::Client& client, const ServeProblem& problem, uint32_t seri
     return true;
   };
   request.content_receiver = [&](const char* data, size_t nbytes, uint64_t, uint64_t) {
-    if (refusal.empty()) streamed.take({data, nbytes});
-    else if (refusal.size() < 1000) refusal.append(": ").append(data, nbytes);
-    return true;
+    if (!refusal.empty()) {
+      if (refusal.size() < 1000) refusal.append(": ").append(data, nbytes);
+      return true;
+    }
+    try {
+      streamed.take({data, nbytes});
+    } catch (const std::exception& error) {
+      streamed.error = fmt::format("the stream is not one of completions: {}", error.what());
+    }
+    return streamed.error.empty();
   };
   const httplib::Result result = client.send(request);
   streamed.end = now_ms();
+  if (!streamed.error.empty()) return streamed;
   if (!result) streamed.error = httplib::to_string(result.error());
   else if (!refusal.empty()) streamed.error = refusal;
-  else if (!streamed.is_whole && streamed.error.empty()) streamed.error = "the stream broke off";
+  else if (!streamed.is_whole) streamed.error = "the stream broke off";
   return streamed;
 }
 
@@ -140,8 +184,9 @@ Waits waits_of(std::vector<double> ms) {
 }
 
 void run_serve_bench(const ServeProblem& problem, const std::function<void(const ServeRow&)>& report) {
+  const ServerAddress address = address_of(problem.url);
   const auto connect = [&] {
-    auto client = std::make_unique<httplib::Client>(problem.url.substr(0, problem.url.find_last_not_of('/') + 1));
+    auto client = std::make_unique<httplib::Client>(address.host, address.port);
     client->set_keep_alive(true);
     client->set_tcp_nodelay(true);
     client->set_read_timeout(std::chrono::minutes(10));
@@ -149,7 +194,9 @@ void run_serve_bench(const ServeProblem& problem, const std::function<void(const
   };
   uint32_t serial = 0;
   const Streamed warm = ask(*connect(), problem, serial++);
-  TUTTI_CHECK_ENV(warm.error.empty(), "bench serve: {} does not answer: {}", problem.url, warm.error);
+  const std::string reason = warm.error.empty() ? "" : why_unreachable(address);
+  TUTTI_CHECK_ENV(warm.error.empty(), "bench serve: {} does not answer: {}", problem.url,
+                  reason.empty() ? warm.error : reason);
   for (const int clients : problem.clients) {
     std::vector<std::vector<Streamed>> streamed(static_cast<size_t>(clients));
     const double begin = now_ms();

@@ -37,7 +37,7 @@ struct ServeRow {
 
 // A row for each number of clients, which is told when it is measured. Texts are distinct, so that no request reads the
 // prompt of another from the cache. A request that is not answered by a whole stream is an error. EnvironmentError when
-// nobody answers at the address.
+// nobody answers at the address, UsageError for one that is not http://HOST:PORT.
 void run_serve_bench(const ServeProblem& problem, const std::function<void(const ServeRow&)>& report);
 
 }  // namespace tutti::bench

@@ -60,7 +60,7 @@ int run_bench_serve(ServeBenchFlags flags) {
   const RankContext::Scope scope(rank);
   std::unique_ptr<train::ModelServer> own;
   flags.problem.url = flags.target;
-  if (!flags.target.starts_with("http://")) {
+  if (flags.target.find("://") == std::string::npos) {
     own = std::make_unique<train::ModelServer>(flags.target, flags.server);
     flags.problem.url = own->server().url();
   }
