@@ -50,7 +50,7 @@ int run_serve(ServeFlags flags) {
   if (model.failure().empty())
     std::fprintf(stderr, "ending: requests that run have %lld seconds\n",
                  static_cast<long long>(flags.options.http.drain.count()));
-  model.server().stop();
+  model.stop();
   TUTTI_CHECK_ENV(model.failure().empty(), "serve: {}", model.failure());
   return 0;
 }

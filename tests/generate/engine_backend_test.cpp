@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <stdexcept>
 
 #include "tests/generate/support/tiny_decoders.h"
 #include "tutti/generate/serve/api_error.h"
@@ -99,6 +101,40 @@ TEST(EngineBackend, RefusesMoreThanTheQueueHolds) {
   }
   // What had been taken is told that it was cancelled, or has ended.
   EXPECT_NE(inboxes[0].finish, Finish::no);
+}
+
+TEST(EngineBackend, TakesNoRequestsWhenItHasStopped) {
+  Served served;
+  EngineBackend backend(served.engine, 2);
+  backend.stop();
+  backend.stop();
+  EXPECT_EQ(backend.failure(), "");
+  try {
+    backend.submit({.prompt = {1}}, [](const Event&) {});
+    ADD_FAILURE() << "a request is taken";
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status(), 503);
+    EXPECT_STREQ(error.what(), "the server stops");
+  }
+}
+
+TEST(EngineBackend, AnExceptionWithoutAMessageIsAFailure) {
+  Served served;
+  std::atomic<int> failures = 0;
+  Inbox inbox;
+  std::string told;
+  EngineBackend backend(served.engine, 2, [&] { ++failures; });
+  backend.submit({.prompt = {1}, .max_tokens = 200}, [&, sink = inbox.sink()](const Event& event) {
+    if (event.finish == Finish::no) throw std::runtime_error("");
+    told = event.error;
+    sink(event);
+  });
+  ASSERT_TRUE(inbox.wait());
+  EXPECT_EQ(inbox.finish, Finish::failed);
+  EXPECT_EQ(told, "the engine ended by an exception without a message");
+  EXPECT_EQ(backend.failure(), told);
+  backend.stop();
+  EXPECT_EQ(failures, 1);
 }
 
 TEST(EngineBackend, EndsWhatRunsWhenItGoes) {

@@ -158,5 +158,25 @@ TEST(LedEngine, ARankThatIsGoneEndsAllRequestsWithItsName) {
   EXPECT_EQ(failures, 1);
 }
 
+TEST(LedEngine, ARankThatIsGoneWhenTheBackendStopsIsNotedOnly) {
+  const SmallLeaves leaves;
+  std::string failure;
+  std::atomic<int> failures = 0;
+  const auto run = [&] {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      const ByteTokenizer tokenizer;
+      const DividedTiny divided("dense", DType::f32, group);
+      Engine engine(*divided.model, tokenizer, {.context = 300, .mesh = divided.mesh, .led = &group});
+      if (!engine.leads()) throw EnvironmentError("this rank has had enough");
+      serve::EngineBackend backend(engine, 8, [&] { ++failures; });
+      backend.stop();  // before its thread makes the step that keeps others waiting
+      failure = backend.failure();
+    });
+  };
+  EXPECT_THROW(run(), EnvironmentError);
+  EXPECT_NE(failure.find("rank 1"), std::string::npos) << failure;
+  EXPECT_EQ(failures, 0);
+}
+
 }  // namespace
 }  // namespace tutti::generate

@@ -68,16 +68,23 @@ ModelServer::ModelServer(const std::filesystem::path& model, const ModelServerOp
     const auto served = std::make_shared<ServedSentences>(model);
     served_ = served;
     failure_ = [] { return std::string(); };
+    stop_backend_ = [] {};
     serve(served->backend, served_sentences(served->sentences));
   } else {
     const auto served = std::make_shared<ServedText>(model, options);
     served_ = served;
     failure_ = [&backend = served->backend] { return backend.failure(); };
+    stop_backend_ = [&backend = served->backend] { backend.stop(); };
     serve(served->backend, served->model(options.sampling));
   }
 }
 
 ModelServer::~ModelServer() = default;
+
+void ModelServer::stop() {
+  server_->stop();
+  stop_backend_();
+}
 
 void follow_server(const std::filesystem::path& model, const ModelServerOptions& options) {
   const TextModel text = open_text_model(model, options.model);

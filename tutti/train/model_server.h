@@ -36,12 +36,15 @@ class ModelServer {
 
   const std::string& name() const { return name_; }
   generate::serve::HttpServer& server() { return *server_; }
-  // Why no more text can be written, as when one of several ranks has died; "" while it can.
+  // Stops the HTTP server, and then the engine, by which ranks that follow_server() return.
+  void stop();
+  // Why no more text can be written, as when one of several ranks has died, also while it stopped; "" while it can.
   std::string failure() const { return failure_(); }
 
  private:
   std::string name_;
   std::function<std::string()> failure_;
+  std::function<void()> stop_backend_;
   std::shared_ptr<void> served_;  // the model and its backend
   std::unique_ptr<generate::serve::HttpServer> server_;
 };

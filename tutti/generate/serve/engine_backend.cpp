@@ -21,16 +21,25 @@ EngineBackend::EngineBackend(Engine& engine, int64_t queue, std::function<void()
         run(stop);
       }) {}
 
-EngineBackend::~EngineBackend() {
+EngineBackend::~EngineBackend() { stop(); }
+
+void EngineBackend::stop() {
+  if (!thread_.joinable()) return;
   thread_.request_stop();
   thread_.join();
-  if (!failure_.empty()) return;
-  for (const auto& [id, sink] : sinks_) engine_.cancel(id);
+  bool has_requests = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    if (!failure_.empty()) return;
+    has_requests = !sinks_.empty();
+    for (const auto& [id, sink] : sinks_) engine_.cancel(id);
+  }
   try {
-    if (!sinks_.empty()) step();
+    if (has_requests) step();
     if (engine_.leads()) engine_.end_following();
   } catch (const std::exception& error) {
-    fail(error.what());
+    note_failure(error);
   }
 }
 
@@ -38,6 +47,7 @@ RequestId EngineBackend::submit(Request request, EventSink sink) {
   // Held until the sink is known, so that no event of the request comes before.
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) throw ApiError(500, "server_error", "engine_failed", failure_);
+  if (is_stopped_) throw overloaded("the server stops");
   if (engine_.counters().waiting >= queue_)
     throw overloaded(fmt::format("{} requests are waiting already; try again later", queue_));
   const RequestId id = engine_.submit(std::move(request));
@@ -61,7 +71,8 @@ void EngineBackend::run(const std::stop_token& stop) {
       step();
     }
   } catch (const std::exception& error) {
-    fail(error.what());
+    note_failure(error);
+    if (on_failure_) on_failure_();
   }
 }
 
@@ -69,7 +80,9 @@ void EngineBackend::step() {
   for (const Event& event : engine_.step()) dispatch(event);
 }
 
-void EngineBackend::fail(const std::string& why) {
+void EngineBackend::note_failure(const std::exception& error) {
+  const std::string what = error.what();
+  const std::string why = what.empty() ? "the engine ended by an exception without a message" : what;
   std::map<RequestId, EventSink> sinks;
   {
     const std::lock_guard lock(mutex_);
@@ -77,7 +90,6 @@ void EngineBackend::fail(const std::string& why) {
     sinks.swap(sinks_);
   }
   for (const auto& [id, sink] : sinks) sink({.request = id, .finish = Finish::failed, .error = why});
-  if (on_failure_) on_failure_();
 }
 
 void EngineBackend::dispatch(const Event& event) {
