@@ -88,6 +88,17 @@ TEST(ServeFaults, ClientsThatReadNothingKeepNobodyWaiting) {
   EXPECT_LT(server.metric("tutti_generated_tokens_total"), 7 * 3000);
 }
 
+TEST(ServeFaults, ClientsThatLeaveEndTheirTexts) {
+  const Served server("--context 3000");
+  for (const char* streams : {"true", "false"}) {
+    const ClientSocket client(server.port());
+    client.send(post_text(std::string(R"({"prompt": "the old", "ignore_eos": true, "stream": )") + streams + "}"));
+    EXPECT_TRUE(server.reaches("tutti_requests_running", 1));
+  }
+  EXPECT_TRUE(server.reaches("tutti_requests_running", 0));
+  EXPECT_LT(server.metric("tutti_generated_tokens_total"), 2 * 2990);
+}
+
 // Twelve texts of which the cache holds few at once: each is that of its request alone.
 TEST(ServeFaults, AFullCachePutsRequestsBack) {
   const Served server("--cache-mbytes 1 --context 2000");

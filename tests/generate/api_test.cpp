@@ -184,6 +184,27 @@ TEST(Api, EndsTheRequestsOfAStreamThatIsLeft) {
   EXPECT_TRUE(backend.wait_for_cancel(1) && backend.wait_for_cancel(2));
 }
 
+TEST(Api, EndsEmbeddingsWhoseTimeIsOver) {
+  FakeBackend backend;
+  backend.holds = true;
+  Api api(backend, fake_model(), {.deadline = std::chrono::seconds(0)});
+  EXPECT_EQ(error_of(post(api, "/v1/embeddings", R"({"input": ["a", "b"]})")),
+            "504 server_error timeout: the 2 texts were not embedded within 0 s; send fewer at once");
+}
+
+TEST(Api, EndsRequestsWhoseClientHasLeft) {
+  FakeBackend backend;
+  backend.holds = true;
+  Api api(backend, fake_model());
+  const auto left = [&](const char* path, const char* body) {
+    return error_of(api.handle("POST", path, body, [] { return false; }));
+  };
+  const std::string told = "499 invalid_request_error client_left: the client has left";
+  EXPECT_EQ(left("/v1/completions", R"({"prompt": "x", "n": 2})"), told);
+  EXPECT_TRUE(backend.wait_for_cancel(1) && backend.wait_for_cancel(2));
+  EXPECT_EQ(left("/v1/embeddings", R"({"input": "x"})"), told);
+}
+
 TEST(Api, TellsErrorsInTheirForm) {
   FakeBackend backend;
   Api api(backend, fake_model());
@@ -243,15 +264,18 @@ TEST(Api, AnswersTheSmallEndpoints) {
 
 TEST(Api, TellsWhatElseToServeForEmbeddings) {
   struct Writer final : FakeBackend {
-    Embeddings embed(const std::vector<Prompt>& texts) override { return Backend::embed(texts); }
+    Embeddings embed(const std::vector<Prompt>& texts, const std::function<void()>& check_wanted) override {
+      return Backend::embed(texts, check_wanted);
+    }
   };
   Writer backend;
   Api api(backend, fake_model());
   EXPECT_EQ(error_of(post(api, "/v1/embeddings", R"({"input": "abc"})")),
             "400 invalid_request_error not_supported: the model that is served writes texts and makes no embeddings; "
             "serve an encoder for these, such as all-MiniLM-L6-v2");
-  EXPECT_EQ(error_of(post(api, "/v1/embeddings", R"({"input": [[1, 99999]]})")),
-            "400 invalid_request_error invalid_value: input: 99999 is not a token");
+  EXPECT_NE(error_of(post(api, "/v1/embeddings", "[]")).find("expected an object"), std::string::npos);
+  EXPECT_EQ(error_of(post(api, "/v1/embeddings", R"({"input": ["a", [1, 99999]]})")),
+            "400 invalid_request_error invalid_value: input[1]: 99999 is not a token");
 }
 
 TEST(Api, TellsWhatElseToServeForTexts) {

@@ -19,9 +19,10 @@ using namespace std::chrono_literals;
 constexpr const char* kChat = R"({"messages": [{"role": "user", "content": "Hi"}]})";
 constexpr const char* kStream = R"({"messages": [{"role": "user", "content": "Hi"}], "stream": true})";
 
-std::string request_text(const std::string& body, const std::string& headers = "") {
-  return fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n{}\r\n{}",
-                     body.size(), headers, body);
+constexpr const char* kTexts = R"({"input": ["one", "two", "three"]})";
+
+std::string request_text(const std::string& body, const std::string& path = "/v1/chat/completions") {
+  return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", path, body.size(), body);
 }
 
 TEST(HttpServer, AnswersOverASocket) {
@@ -72,6 +73,21 @@ TEST(HttpServer, EndsTheRequestOfAClientThatLeaves) {
   EXPECT_TRUE(backend.wait_for_cancel(1));
 }
 
+TEST(HttpServer, EndsAWholeAnswerWhoseClientLeaves) {
+  FakeBackend backend;
+  backend.holds = true;
+  HttpServer server(backend, fake_model(), {});
+  ClientSocket client(server.port()), reader(server.port());
+  client.send(request_text(kChat));
+  EXPECT_TRUE(backend.wait_for_requests(1));
+  reader.send(request_text(kTexts, "/v1/embeddings"));
+  EXPECT_TRUE(backend.wait_for_embeds(1));
+  client.close();
+  EXPECT_TRUE(backend.wait_for_cancel(1));
+  reader.close();
+  EXPECT_TRUE(backend.wait_for_embeds(0));
+}
+
 TEST(HttpServer, DropsAClientThatDoesNotRead) {
   FakeBackend backend(std::string(100000, 'x'));  // events of more bytes than the buffers of both sides
   backend.holds = true;
@@ -105,6 +121,8 @@ TEST(HttpServer, ServesOthersWithAKeyAlone) {
   FakeBackend backend;
   EXPECT_EQ(message_of([&] { HttpServer(backend, fake_model(), {.host = "0.0.0.0"}); }),
             "the address 0.0.0.0 can be reached by others: set an API key, or serve 127.0.0.1");
+  EXPECT_EQ(message_of([&] { HttpServer(backend, fake_model(), {.host = "127.evil.example"}); }),
+            "the address 127.evil.example can be reached by others: set an API key, or serve 127.0.0.1");
 }
 
 TEST(HttpServer, RefusesPagesOfStrangers) {
@@ -117,7 +135,9 @@ TEST(HttpServer, RefusesPagesOfStrangers) {
   };
   EXPECT_EQ(status({{"Origin", "http://" + own}, {"Host", own}}), 200);
   EXPECT_EQ(status({{"Origin", "https://evil.example"}, {"Host", own}}), 403);
-  EXPECT_EQ(status({{"Host", "evil.example"}}), 403) << "a name that leads here";
+  for (const char* name : {"evil.example", "127.evil.example", "127.0.0.1.evil.example:80", "127.0.0", "128.0.0.1"})
+    EXPECT_EQ(status({{"Host", name}}), 403) << "a name that leads here: " << name;
+  EXPECT_EQ(status({{"Host", "127.1.2.3"}}), 200);
   EXPECT_EQ(status({{"Host", fmt::format("localhost:{}", server.port())}}), 200);
 }
 
@@ -152,6 +172,71 @@ TEST(HttpServer, RefusesAnAnnouncedBodyBeforeItComes) {
     EXPECT_NE(answer.find(message), std::string::npos) << answer;
     EXPECT_TRUE(answer.starts_with(*length == '1' || *length == '9' ? "HTTP/1.1 413" : "HTTP/1.1 400")) << answer;
   }
+}
+
+// What such a body holds would be answered as a request of its own.
+TEST(HttpServer, EndsAConnectionWhoseBodyIsNotRead) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {});
+  const std::string hidden = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::string length = fmt::format("Content-Length: {}\r\n", hidden.size());
+  const std::string whole = hidden, chunk = fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", hidden.size(), hidden);
+  const std::tuple<const char*, std::string, std::string, const char*> cases[] = {
+      {"GET /health", length, whole, "200"},
+      {"GET /health", "Transfer-Encoding: chunked\r\n", chunk, "200"},
+      {"HEAD /health", length, whole, "200"},
+      {"OPTIONS /health", length, whole, "404"},
+      {"DELETE /health", length, whole, "405"},
+      {"DELETE /health", "Transfer-Encoding: chunked\r\n", chunk, "405"},
+      {"POST /tokenize", length + "Range: nonsense\r\n", whole, "416"},
+      {"POST /tokenize", length + "Content-Length: 0\r\n", whole, "400"},
+      {"POST /tokenize", length + "Transfer-Encoding: chunked\r\n", chunk, "400"},
+      {"POST /tokenize", "Transfer-Encoding: gzip, chunked\r\n", chunk, "501"},
+      {"POST /tokenize", length + "Content-Encoding: gzip\r\n", whole, "415"},
+      {"POST /tokenize", length + "Content-Type: multipart/form-data; boundary=x\r\n", whole, "415"}};
+  for (const auto& [line, headers, body, status] : cases) {
+    const ClientSocket client(server.port());
+    client.send(fmt::format("{} HTTP/1.1\r\nHost: localhost\r\n{}\r\n{}", line, headers, body));
+    const std::string answer = client.receive_all();
+    EXPECT_TRUE(answer.starts_with(std::string("HTTP/1.1 ") + status)) << line << " " << headers << answer;
+    EXPECT_EQ(answer.find("\"object\":\"model\""), std::string::npos) << line << " " << headers << answer;
+    EXPECT_EQ(answer.find("EXCEPTION_WHAT"), std::string::npos) << answer;
+  }
+}
+
+TEST(HttpServer, SaysWhichBodiesItTakes) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {});
+  httplib::Client client("127.0.0.1", server.port());
+  const auto error = [&](const httplib::Headers& headers, const char* type) {
+    return client.Post("/tokenize", headers, "{}", type)->body;
+  };
+  EXPECT_NE(error({}, "multipart/form-data; boundary=x").find("supported is application/json"), std::string::npos);
+  EXPECT_NE(error({{"Content-Encoding", "gzip"}}, "application/json")
+                .find("Content-Encoding is 'gzip'; supported is identity"),
+            std::string::npos);
+  const auto of_two = error({{"Content-Length", "2"}, {"Transfer-Encoding", "chunked"}}, "application/json");
+  EXPECT_NE(of_two.find("come 2 times; expected one of them, once"), std::string::npos) << of_two;
+}
+
+TEST(HttpServer, ARequestWithoutALengthHasNoBody) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {});
+  const ClientSocket client(server.port());
+  client.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const std::string both = client.receive("\"ok\"");
+  EXPECT_TRUE(both.starts_with("HTTP/1.1 400")) << both;
+  EXPECT_NE(both.find(R"({"status":"ok"})"), std::string::npos) << both;
+}
+
+TEST(HttpServer, AnswersAreWholeWhateverRangeIsAsked) {
+  FakeBackend backend;
+  HttpServer server(backend, fake_model(), {});
+  httplib::Client client("127.0.0.1", server.port());
+  const auto answer = client.Get("/health", {{"Range", "bytes=1-3"}});
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->body, R"({"status":"ok"})");
 }
 
 TEST(HttpServer, DropsAClientThatSendsAByteNowAndThen) {
@@ -226,9 +311,15 @@ TEST(HttpServer, EndsRequestsThatDoNotEnd) {
   const ClientSocket client(server.port());
   client.send(request_text(kStream));
   client.receive(R"("content":"o")");
+  const ClientSocket whole(server.port()), reader(server.port());
+  whole.send(request_text(kChat));
+  reader.send(request_text(kTexts, "/v1/embeddings"));
+  EXPECT_TRUE(backend.wait_for_requests(2) && backend.wait_for_embeds(1));
   server.stop();
   EXPECT_NE(client.receive("[DONE]").find("the server stops"), std::string::npos);
-  EXPECT_TRUE(backend.wait_for_cancel(1));
+  EXPECT_NE(whole.receive_all().find("the server stops"), std::string::npos);
+  EXPECT_NE(reader.receive_all().find("the server stops"), std::string::npos);
+  EXPECT_TRUE(backend.wait_for_cancel(1) && backend.wait_for_cancel(2));
 }
 
 TEST(HttpServer, SharesNoPort) {

@@ -16,18 +16,24 @@ generate::RequestId SentenceBackend::submit(generate::Request, generate::serve::
   throw generate::serve::bad_request("an encoder writes no texts; ask it for embeddings", "not_supported");
 }
 
-Embeddings SentenceBackend::embed(const std::vector<Prompt>& texts) {
+Embeddings SentenceBackend::embed(const std::vector<Prompt>& texts, const std::function<void()>& check_wanted) {
   Embeddings embeddings;
-  for (const Prompt& text : texts) {
-    const auto* words = std::get_if<std::string>(&text);
-    const std::vector<int32_t> ids = words != nullptr ? model_.encode(*words) : std::get<std::vector<int32_t>>(text);
-    embeddings.vectors.push_back(embed_in_turn(ids));
-    embeddings.tokens += std::ssize(ids);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    try {
+      const auto* words = std::get_if<std::string>(&texts[i]);
+      const std::vector<int32_t> ids =
+          words != nullptr ? model_.encode(*words) : std::get<std::vector<int32_t>>(texts[i]);
+      embeddings.vectors.push_back(embed_in_turn(ids, check_wanted));
+      embeddings.tokens += std::ssize(ids);
+    } catch (const UsageError& error) {
+      throw generate::serve::bad_request(fmt::format("input[{}]: {}", i, error.what()));
+    }
   }
   return embeddings;
 }
 
-std::vector<float> SentenceBackend::embed_in_turn(std::span<const int32_t> ids) {
+std::vector<float> SentenceBackend::embed_in_turn(std::span<const int32_t> ids,
+                                                  const std::function<void()>& check_wanted) {
   {
     std::unique_lock lock(mutex_);
     const uint64_t turn = taken_++;
@@ -38,6 +44,7 @@ std::vector<float> SentenceBackend::embed_in_turn(std::span<const int32_t> ids) 
     ++served_;
     changed_.notify_all();
   });
+  check_wanted();  // after the wait, so that those that are no longer wanted let the others through at once
   const RankContext::Scope scope(rank_);
   std::vector<float> vector = model_.embed(ids);
   const std::lock_guard lock(mutex_);

@@ -45,8 +45,19 @@ class FakeBackend : public generate::serve::Backend {
     changed_.notify_all();
   }
 
-  generate::serve::Embeddings embed(const std::vector<generate::serve::Prompt>& texts) override {
+  generate::serve::Embeddings embed(const std::vector<generate::serve::Prompt>& texts,
+                                    const std::function<void()>& check_wanted) override {
     generate::serve::Embeddings embeddings;
+    std::unique_lock lock(mutex_);
+    ++embeds;
+    changed_.notify_all();
+    const auto one_ends = std::shared_ptr<void>(nullptr, [&](void*) {
+      --embeds;
+      changed_.notify_all();
+    });
+    do {
+      check_wanted();
+    } while (holds && !changed_.wait_for(lock, std::chrono::milliseconds(10), [&] { return is_released_; }));
     for (const generate::serve::Prompt& text : texts) {
       const auto tokens = std::visit([](const auto& each) { return std::ssize(each); }, text);
       embeddings.vectors.push_back({static_cast<float>(tokens), 0.5F});
@@ -77,6 +88,13 @@ class FakeBackend : public generate::serve::Backend {
     return false;
   }
 
+  // Until so many lists are being embedded.
+  bool wait_for_embeds(int count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return embeds == count; });
+  }
+
+  int embeds = 0;
   std::vector<generate::Request> requests;
   std::map<generate::RequestId, bool> cancelled;
 

@@ -55,14 +55,15 @@ Api::Api(Backend& backend, ServedModel model, const ApiOptions& options)
               model_.context);
 }
 
-Answer Api::handle(std::string_view method, std::string_view path, std::string_view body) {
+Answer Api::handle(std::string_view method, std::string_view path, std::string_view body,
+                   const ClientCheck& client_is_there) {
   ++requests_;
   const auto failed = [&](const ApiError& error) -> Answer {
     ++errors_;
     return {.status = error.status(), .body = error_json(error)};
   };
   try {
-    return dispatch(method, path, body);
+    return dispatch(method, path, body, client_is_there);
   } catch (const ApiError& error) {
     return failed(error);
   } catch (const UsageError& error) {
@@ -72,7 +73,8 @@ Answer Api::handle(std::string_view method, std::string_view path, std::string_v
   }
 }
 
-Answer Api::dispatch(std::string_view method, std::string_view path, std::string_view body) {
+Answer Api::dispatch(std::string_view method, std::string_view path, std::string_view body,
+                     const ClientCheck& client_is_there) {
   const auto is = [&](std::string_view its_method, std::string_view its_path) {
     return method == its_method && path == its_path;
   };
@@ -80,9 +82,9 @@ Answer Api::dispatch(std::string_view method, std::string_view path, std::string
   if (is("GET", "/health")) return {.body = R"({"status":"ok"})"};
   if (is("GET", "/v1/models")) return {.body = models_json(model_.name, created_, model_.context)};
   if (is("GET", "/metrics")) return metrics();
-  if (is("POST", "/v1/completions")) return complete(body);
-  if (is("POST", "/v1/chat/completions")) return chat(body);
-  if (is("POST", "/v1/embeddings")) return embed(body);
+  if (is("POST", "/v1/completions")) return complete(body, client_is_there);
+  if (is("POST", "/v1/chat/completions")) return chat(body, client_is_there);
+  if (is("POST", "/v1/embeddings")) return embed(body, client_is_there);
   if (is("POST", "/tokenize")) return tokenize(body);
   if (is("POST", "/detokenize")) {
     const std::vector<int32_t> ids = parse_detokenize(body);
@@ -132,14 +134,14 @@ ExchangePlan Api::plan_for(const TextSettings& settings, bool is_chat) {
   return plan;
 }
 
-Answer Api::run(ExchangePlan plan) {
+Answer Api::run(ExchangePlan plan, const ClientCheck& client_is_there) {
   const bool streams = plan.settings.stream;
   const auto exchange = std::make_shared<Exchange>(backend_, model_, std::move(plan));
   if (streams) return {.content_type = "text/event-stream", .stream = exchange};
-  return {.body = exchange->answer()};
+  return {.body = exchange->answer(client_is_there)};
 }
 
-Answer Api::complete(std::string_view body) {
+Answer Api::complete(std::string_view body, const ClientCheck& client_is_there) {
   const CompletionRequest request = parse_completion(body, options_.limits);
   ExchangePlan plan = plan_for(request.settings, false);
   if (request.echo && request.settings.log_probabilities) throw bad_request("echo with logprobs is not supported");
@@ -147,10 +149,10 @@ Answer Api::complete(std::string_view body) {
     plan.prompts.push_back(ids_of(prompt));
     if (request.echo) plan.echoes.push_back(valid_utf8(model_.tokenizer->decode(plan.prompts.back(), true)));
   }
-  return run(std::move(plan));
+  return run(std::move(plan), client_is_there);
 }
 
-Answer Api::chat(std::string_view body) {
+Answer Api::chat(std::string_view body, const ClientCheck& client_is_there) {
   const ChatRequest request = parse_chat(body, options_.limits);
   ExchangePlan plan = plan_for(request.settings, true);
   const ChatInput input{.messages = request.messages,
@@ -161,15 +163,24 @@ Answer Api::chat(std::string_view body) {
                         .extra = request.extra,
                         .now = local_time()};
   plan.prompts.push_back(encoder_.encode(model_.chat.choose(request.tools.has_value()).render(input)));
-  return run(std::move(plan));
+  return run(std::move(plan), client_is_there);
 }
 
-Answer Api::embed(std::string_view body) {
+Answer Api::embed(std::string_view body, const ClientCheck& client_is_there) {
+  const auto deadline = std::chrono::steady_clock::now() + options_.deadline;
   const EmbeddingRequest request = parse_embedding(body, options_.limits);
   check_model(request.model);
-  for (const Prompt& input : request.inputs)
-    if (const auto* ids = std::get_if<std::vector<int32_t>>(&input)) check_tokens("input", *ids);
-  const Embeddings embeddings = backend_.embed(request.inputs);
+  for (size_t i = 0; i < request.inputs.size(); ++i)
+    if (const auto* ids = std::get_if<std::vector<int32_t>>(&request.inputs[i]))
+      check_tokens(fmt::format("input[{}]", i), *ids);
+  const Embeddings embeddings = backend_.embed(request.inputs, [&] {
+    if (*is_aborted_) throw overloaded("the server stops");
+    if (std::chrono::steady_clock::now() >= deadline)
+      throw ApiError(504, "server_error", "timeout",
+                     fmt::format("the {} texts were not embedded within {} s; send fewer at once",
+                                 request.inputs.size(), options_.deadline.count()));
+    if (!client_is_there()) throw client_left();
+  });
   return {.body = embeddings_json(model_.name, embeddings.vectors, request.as_base64, embeddings.tokens)};
 }
 

@@ -40,20 +40,25 @@ class Api {
   Api(Backend& backend, ServedModel model, const ApiOptions& options = {});
 
   // The answer to a request, which is an error_json for one that is wrong. Waits until texts have been generated,
-  // unless they are streamed.
-  Answer handle(std::string_view method, std::string_view path, std::string_view body);
+  // unless they are streamed, or until `client_is_there` says no.
+  Answer handle(
+      std::string_view method, std::string_view path, std::string_view body,
+      const std::function<bool()>& client_is_there = [] { return true; });
 
   // Ends the requests that run, with 503.
   void abort() { *is_aborted_ = true; }
 
  private:
-  Answer dispatch(std::string_view method, std::string_view path, std::string_view body);
-  Answer complete(std::string_view body);
-  Answer chat(std::string_view body);
-  Answer embed(std::string_view body);
+  using ClientCheck = std::function<bool()>;
+
+  Answer dispatch(std::string_view method, std::string_view path, std::string_view body,
+                  const ClientCheck& client_is_there);
+  Answer complete(std::string_view body, const ClientCheck& client_is_there);
+  Answer chat(std::string_view body, const ClientCheck& client_is_there);
+  Answer embed(std::string_view body, const ClientCheck& client_is_there);
   Answer tokenize(std::string_view body);
   Answer metrics() const;
-  Answer run(ExchangePlan plan);
+  Answer run(ExchangePlan plan, const ClientCheck& client_is_there);
   ExchangePlan plan_for(const TextSettings& settings, bool is_chat);
   std::vector<int32_t> ids_of(const Prompt& prompt) const;
   void check_tokens(std::string_view field, std::span<const int32_t> ids) const;

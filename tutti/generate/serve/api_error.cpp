@@ -10,6 +10,8 @@ ApiError bad_request(const std::string& message, const std::string& code) {
 
 ApiError overloaded(const std::string& message) { return {503, "overloaded_error", "overloaded", message}; }
 
+ApiError client_left() { return {499, "invalid_request_error", "client_left", "the client has left"}; }
+
 std::string error_json(const ApiError& error) {
   JsonWriter json;
   json.object().key("error").object();

@@ -28,6 +28,9 @@ ApiError bad_request(const std::string& message, const std::string& code = "inva
 // 503: it may be right later.
 ApiError overloaded(const std::string& message);
 
+// 499, as proxies count it: nobody reads this answer.
+ApiError client_left();
+
 // {"error":{"message","type","code"}}
 std::string error_json(const ApiError& error);
 

@@ -236,7 +236,9 @@ EmbeddingRequest parse_embedding(std::string_view body, const ApiLimits& limits)
   return answering([&] {
     const JsonDocument document(body, {.name = "request"}, kJson);
     EmbeddingRequest request;
-    for (const auto& [key, value] : document.top()) {
+    const JsonValue top = document.top();
+    if (!top.is_object()) top.fail("is {}; expected an object", top.shown());
+    for (const auto& [key, value] : top) {
       if (value.is_null() || is_without_effect(key)) continue;
       if (key == "model") request.model = value.string();
       else if (key == "input") request.inputs = prompts_of(value, limits.inputs);

@@ -45,8 +45,9 @@ class Backend {
   virtual RequestId submit(Request request, EventSink sink) = 0;
   // Ends a request that may have ended.
   virtual void cancel(RequestId id) = 0;
-  // A vector for each text, or list of ids, which are tokens. ApiError where the model makes none.
-  virtual Embeddings embed(const std::vector<Prompt>& texts);
+  // A vector for each text, or list of ids, which are tokens. ApiError where the model makes none. Between texts it
+  // calls `check_wanted`, which throws the ApiError by which the request ends early.
+  virtual Embeddings embed(const std::vector<Prompt>& texts, const std::function<void()>& check_wanted);
   // Numbers for /metrics; their names begin with "tutti_".
   virtual std::vector<Metric> metrics() const { return {}; }
 };

@@ -8,9 +8,12 @@
 
 namespace httplib {
 class Server;
-}
+struct Response;
+}  // namespace httplib
 
 namespace tutti::generate::serve {
+
+class ApiError;
 
 struct ConnectionLimits {
   int64_t connections = 64;  // that have a worker; more are told 503
@@ -21,12 +24,17 @@ struct ConnectionLimits {
 };
 
 // A server in which connections that are too many are told so and closed, whether they ask for something or not, by
-// workers beside those of the others (worker_pool.h). A body that is announced as too large is refused before it is
-// read. Requests and parts of answers have a time as a whole, so that clients which send or read a byte now and then
-// are dropped as those that do nothing.
+// workers beside those of the others (worker_pool.h). A body that is announced as too large, in an encoding or as a
+// form is refused before it is read, and a connection ends with a request whose body is not read. Requests and parts of
+// answers have a time as a whole, so that clients which send or read a byte now and then are dropped as those that do
+// nothing.
 std::unique_ptr<httplib::Server> make_server(const ConnectionLimits& limits);
+
+void set_error(const ApiError& error, httplib::Response& response);
 
 // The connection that the calling thread answers ends with that answer.
 void end_this_connection();
+// Whether its client has not closed it.
+bool client_is_there();
 
 }  // namespace tutti::generate::serve

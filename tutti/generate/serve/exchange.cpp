@@ -7,6 +7,9 @@
 namespace tutti::generate::serve {
 namespace {
 
+// How often an answer looks whether its client is still there.
+constexpr std::chrono::milliseconds kBetweenLooks{100};
+
 std::string reason_of(Finish finish) {
   switch (finish) {
     case Finish::end:
@@ -24,7 +27,7 @@ std::string reason_of(Finish finish) {
 
 }  // namespace
 
-Embeddings Backend::embed(const std::vector<Prompt>&) {
+Embeddings Backend::embed(const std::vector<Prompt>&, const std::function<void()>&) {
   throw bad_request(
       "the model that is served writes texts and makes no embeddings; serve an encoder for these, such as "
       "all-MiniLM-L6-v2",
@@ -137,11 +140,15 @@ void Exchange::check_failure() const {
   if (plan_.is_aborted != nullptr && *plan_.is_aborted) throw overloaded("the server stops");
 }
 
-std::string Exchange::answer() {
+std::string Exchange::answer(const std::function<bool()>& client_is_there) {
+  using Clock = std::chrono::steady_clock;
   const auto is_done = [](const auto& text) { return text->is_done; };
-  while (!std::all_of(texts_.begin(), texts_.end(), is_done)) {
-    for (const auto& [place, event] : take_events(std::chrono::milliseconds(100))) take(*texts_[place], event);
+  for (Clock::time_point looked = Clock::now(); !std::all_of(texts_.begin(), texts_.end(), is_done);) {
+    for (const auto& [place, event] : take_events(kBetweenLooks)) take(*texts_[place], event);
     check_failure();
+    if (Clock::now() - looked < kBetweenLooks) continue;
+    if (!client_is_there()) throw client_left();
+    looked = Clock::now();
   }
   std::vector<Choice> choices;
   for (const auto& text : texts_) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,8 +39,9 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // Waits until all texts have ended. ApiError 500 when one failed, 503 when the exchange is aborted.
-  std::string answer();
+  // Waits until all texts have ended. ApiError 500 when one failed, 503 when the exchange is aborted, 499 when the
+  // client has left, for which it looks ten times a second.
+  std::string answer(const std::function<bool()>& client_is_there);
   // Server-Sent Events that came within `patience`, perhaps ""; nothing after the last one, which is [DONE].
   std::optional<std::string> next_events(std::chrono::milliseconds patience);
 

@@ -1,5 +1,6 @@
 #include "tutti/generate/serve/http_server.h"
 
+#include <arpa/inet.h>
 #include <httplib.h>
 
 #include <algorithm>
@@ -15,13 +16,16 @@ namespace {
 // How often a stream without news looks whether its client is still there.
 constexpr std::chrono::milliseconds kPatience{100};
 
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+// An address of 127/8, or a name of the loopback; not a name that only begins so, as 127.evil.example.
+bool is_loopback(const std::string& host) {
+  if (host == "localhost" || host == "::1" || host == "[::1]") return true;
+  in_addr address = {};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
 }
 
-std::string_view without_port(std::string_view host) {
+std::string without_port(const std::string& host) {
   const size_t colon = host.rfind(':');
-  return colon == std::string_view::npos || host.ends_with(']') ? host : host.substr(0, colon);
+  return colon == std::string::npos || host.ends_with(']') ? host : host.substr(0, colon);
 }
 
 // Takes the same time wherever the texts differ.
@@ -30,11 +34,6 @@ bool is_same_key(std::string_view given, std::string_view key) {
   for (size_t i = 0; i < given.size(); ++i)
     difference |= static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(key[i % key.size()]);
   return difference == 0;
-}
-
-void set_error(const ApiError& error, httplib::Response& response) {
-  response.status = error.status();
-  response.set_content(error_json(error), "application/json");
 }
 
 }  // namespace
@@ -94,6 +93,9 @@ class HttpServer::Implementation {
     const auto with_body = [this](const httplib::Request& request, httplib::Response& response,
                                   const httplib::ContentReader& reader) {
       std::string body;
+      // Without either there is no body: httplib would read on until the connection ends.
+      if (!request.has_header("Content-Length") && !request.has_header("Transfer-Encoding"))
+        return answer(request, body, response);
       // A body in chunks has no length that could be refused before.
       const bool is_whole = reader([&](const char* data, size_t nbytes) {
         if (body.size() + nbytes > options_.body_nbytes) return false;
@@ -163,7 +165,8 @@ class HttpServer::Implementation {
     } catch (const ApiError& error) {
       return set_error(error, response);
     }
-    const Answer answer = api_.handle(request.method == "HEAD" ? "GET" : request.method, request.path, body);
+    const Answer answer =
+        api_.handle(request.method == "HEAD" ? "GET" : request.method, request.path, body, client_is_there);
     response.status = answer.status;
     if (answer.status == 503) response.set_header("Retry-After", "1");
     if (request.path == "/") response.set_header("Content-Security-Policy", std::string(kChatPagePolicy));

@@ -59,9 +59,10 @@ void SocketStream::linger(Milliseconds time) {
 
 bool SocketStream::is_readable() const { return wait_for_bytes(until(deadline_)); }
 
-bool SocketStream::is_writable() const {
-  if (!waits(socket_, POLLOUT, write_time_)) return false;
-  // A client that has closed its side is gone: no client of a stream sends its end before.
+bool SocketStream::is_writable() const { return waits(socket_, POLLOUT, write_time_) && is_connected(); }
+
+// A client that has closed its side is gone: none sends its end before it has its answer.
+bool SocketStream::is_connected() const {
   if (!waits(socket_, POLLIN, Milliseconds(0))) return true;
   char byte = 0;
   return recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;

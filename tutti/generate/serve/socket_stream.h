@@ -24,6 +24,8 @@ class SocketStream {
   void linger(Milliseconds time);
 
   bool is_readable() const;
+  // Whether the client has not closed its side.
+  bool is_connected() const;
   // Whether the client takes bytes, and has not gone.
   bool is_writable() const;
   // As many bytes as there are, 0 at the end, -1 when the time is over.

@@ -1,5 +1,7 @@
 #include "tutti/generate/serve/worker_pool.h"
 
+#include <system_error>
+
 namespace tutti::generate::serve {
 namespace {
 
@@ -9,13 +11,22 @@ thread_local bool serves_one_too_many = false;
 
 bool WorkerPool::is_spare() { return serves_one_too_many; }
 
-void WorkerPool::add(std::function<void()> task) {
+bool WorkerPool::add(const std::function<void()>& task) {
   const std::lock_guard lock(mutex_);
-  tasks_.push_back(std::move(task));
+  tasks_.push_back(task);
   const bool needs_thread = idle_ < static_cast<int64_t>(tasks_.size());
-  if (needs_thread && static_cast<int64_t>(threads_.size()) < connections_ + kSpare)
-    threads_.emplace_back([this] { work(); });
+  if (needs_thread && static_cast<int64_t>(threads_.size()) < connections_ + kSpare) {
+    try {
+      threads_.push_back(start_([this] { work(); }));
+    } catch (const std::system_error&) {  // others may end, so that one can be started for the next task
+      if (threads_.empty()) {
+        tasks_.pop_back();
+        return false;
+      }
+    }
+  }
   changed_.notify_one();
+  return true;
 }
 
 void WorkerPool::work() {
