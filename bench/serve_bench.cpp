@@ -1,16 +1,21 @@
 #include "bench/serve_bench.h"
 
 #include <httplib.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
+#include <memory>
 #include <thread>
 
 #include "bench/measure.h"
 #include "tutti/core/error.h"
 #include "tutti/core/philox.h"
-#include "tutti/job/store/socket.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"
 
@@ -46,8 +51,20 @@ ServerAddress address_of(const std::string& url) {
 
 // Why nobody answers there, which httplib does not say; "" when somebody does.
 std::string why_unreachable(const ServerAddress& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int problem = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (problem != 0) return gai_strerror(problem);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
   std::string reason;
-  comm::try_connect(address.host, address.port, comm::StoreDeadline(std::chrono::seconds(5)), reason);
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    const int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+    const bool is_there = fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0;
+    reason = is_there ? "" : std::strerror(errno);
+    if (fd >= 0) close(fd);
+    if (is_there) break;
+  }
   return reason;
 }
 
