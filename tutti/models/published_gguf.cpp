@@ -62,7 +62,7 @@ class GgufPlan {
     if (!divisors_.empty()) add({.name = kDivisors, .sizes = {std::ssize(divisors_)}, .dtype = DType::f32}, nullptr);
     const bool stacks = family_named(source.config().family).stacks_experts;
     for (const SourceWeight& weight : source.weights()) {
-      const std::string_view of_expert = stacks && weight.holds_experts() ? weight.name : "";
+      const std::string of_expert = stacks && weight.holds_experts() ? weight.name : "";
       if (of_expert.ends_with(".w3")) continue;  // with the first
       const bool is_first = of_expert.ends_with(".w1");
       const std::string layer = weight.name.substr(0, weight.name.rfind(".experts."));
