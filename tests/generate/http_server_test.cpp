@@ -25,6 +25,16 @@ std::string request_text(const std::string& body, const std::string& path = "/v1
   return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", path, body.size(), body);
 }
 
+// A place is free a moment after the client that had it sees its end.
+bool answers_soon(HttpServer& server) {
+  for (int tries = 0; tries < 100; ++tries) {
+    const auto answer = httplib::Client("127.0.0.1", server.port()).Get("/health");
+    if (answer && answer->status == 200) return true;
+    std::this_thread::sleep_for(50ms);
+  }
+  return false;
+}
+
 TEST(HttpServer, AnswersOverASocket) {
   FakeBackend backend;
   HttpServer server(backend, fake_model(), {});
@@ -246,7 +256,7 @@ TEST(HttpServer, DropsAClientThatSendsAByteNowAndThen) {
   bool is_dropped = false;
   for (int i = 0; i < 200 && !is_dropped; ++i) is_dropped = !client.trickle(i == 0 ? "G" : "x", 50ms);
   EXPECT_TRUE(is_dropped);
-  EXPECT_EQ(httplib::Client("127.0.0.1", server.port()).Get("/health")->status, 200);
+  EXPECT_TRUE(answers_soon(server));
 }
 
 TEST(HttpServer, ConnectionsThatAskForNothingHoldNobodyUp) {
@@ -258,7 +268,7 @@ TEST(HttpServer, ConnectionsThatAskForNothingHoldNobodyUp) {
     const std::string answer = one->receive_all();
     EXPECT_TRUE(answer.empty() || answer.find("no more are allowed") != std::string::npos) << answer;
   }
-  EXPECT_EQ(httplib::Client("127.0.0.1", server.port()).Get("/health")->status, 200);
+  EXPECT_TRUE(answers_soon(server));
 }
 
 TEST(HttpServer, TellsConnectionsThatAreTooMany) {
@@ -339,7 +349,7 @@ TEST(HttpServer, AnswersBehindNonsense) {
     ClientSocket client(server.port());
     client.send(nonsense);
   }
-  EXPECT_EQ(httplib::Client("127.0.0.1", server.port()).Get("/health")->status, 200);
+  EXPECT_TRUE(answers_soon(server));
 }
 
 }  // namespace
