@@ -112,7 +112,7 @@ TEST_P(EngineHeap, SteadyDecodingTakesNothing) {
   nn::initialize(model);
   Engine engine(model, tokenizer, {.context = 300, .max_requests = 3});
   for (int32_t r = 0; r < 3; ++r) {
-    // Of equal lengths, so that their pages begin together.
+    // Their lengths are equal, so that their pages begin together.
     Request request{.prompt = {r, 5, 6, 7, 8}, .sampling = GetParam().sampling, .max_tokens = 200};
     engine.submit(std::move(request));
   }

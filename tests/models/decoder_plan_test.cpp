@@ -125,7 +125,7 @@ void expect_the_bits_of_one_rank(const Run& run) {
   comm::run_ranks(run.ranks, [&](comm::ProcessGroup&) {
     const Values seen = losses_and_gradients(run, dist::init_device_mesh("cpu", {run.ranks}, {.names = {"tp"}}));
     for (const auto& [name, one] : expected) {
-      // Those of experts are of each rank's own tokens.
+      // Gradients of experts count the tokens of each rank alone.
       if (name.find(".moe.experts.") != name.npos) continue;
       const std::vector<float>& here = seen.at(name);
       if (here.size() != one.size() || std::memcmp(here.data(), one.data(), one.size() * sizeof(float)) != 0)
