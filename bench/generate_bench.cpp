@@ -57,11 +57,7 @@ struct Bench {
   };
   // Reads `prompt` tokens and then writes `generated` ones, for each of the requests: the time of reading where nothing
   // is written; otherwise that of writing from when every request has a token, and the tokens written since.
-  Run run(int64_t prompt, int64_t generated, int64_t requests, double* cache_mbytes) const {
-    std::vector<int32_t> ids(static_cast<size_t>(model.vocab_size()));
-    std::iota(ids.begin(), ids.end(), 0);
-    generate::Engine engine(model, std::move(ids),
-                            {.context = context, .max_requests = requests, .shares_prefixes = false});
+  Run run(generate::Engine& engine, int64_t prompt, int64_t generated, int64_t requests) const {
     for (int64_t r = 0; r < requests; ++r) {
       generate::Request request{.prompt = random_tokens(prompt, model.vocab_size(), static_cast<uint32_t>(r))};
       request.sampling.temperature = 0;
@@ -83,19 +79,24 @@ struct Bench {
         before = tokens;
       }
     }
-    *cache_mbytes = std::max(*cache_mbytes, static_cast<double>(engine.counters().cache_bytes) * 1e-6);
     return {seconds() - begin, generated == 0 ? requests * prompt : tokens - before};
   }
 
   GenerateRow measure(GenerateRow row, double* cache_mbytes) const {
     const int64_t read = row.generated == 0 ? row.prompt : row.depth + 1;
-    run(read, row.generated, row.requests, cache_mbytes);
+    std::vector<int32_t> ids(static_cast<size_t>(model.vocab_size()));
+    std::iota(ids.begin(), ids.end(), 0);
+    generate::EngineOptions options{.context = context, .max_requests = row.requests, .shares_prefixes = false};
+    options.compile = problem.compile;
+    generate::Engine engine(model, std::move(ids), options);
+    run(engine, read, row.generated, row.requests);
     std::vector<double> rates;
     for (int repeat = 0; repeat < problem.repeats; ++repeat) {
-      const Run timed = run(read, row.generated, row.requests, cache_mbytes);
+      const Run timed = run(engine, read, row.generated, row.requests);
       row.samples_s.push_back(timed.seconds);
       rates.push_back(static_cast<double>(timed.tokens) / timed.seconds);
     }
+    *cache_mbytes = std::max(*cache_mbytes, static_cast<double>(engine.counters().cache_bytes) * 1e-6);
     const auto count = static_cast<double>(rates.size());
     row.avg_ts = std::accumulate(rates.begin(), rates.end(), 0.0) / count;
     double squares = 0;

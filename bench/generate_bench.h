@@ -25,6 +25,7 @@ struct GenerateProblem {
   std::vector<int64_t> prompts = {512}, generated = {128}, depths = {0}, requests = {1};
   int threads = 1, repeats = 5;
   DType dtype = DType::f32;  // of the weights and of what is computed, f32 or bf16
+  bool compile = false;      // the forwards
 };
 
 struct GenerateResult {

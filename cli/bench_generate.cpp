@@ -29,6 +29,7 @@ void print(const bench::GenerateProblem& problem, const bench::GenerateResult& r
                                    {"model", problem.model},
                                    {"model_n_params", result.parameters},
                                    {"dtype", name_of(problem.dtype)},
+                                   {"compile", problem.compile},
                                    {"n_threads", problem.threads},
                                    {"n_prompt", row.prompt},
                                    {"n_gen", row.generated},
@@ -76,6 +77,7 @@ void add_bench_generate(CLI::App& bench, Action& action) {
   generate->add_option("--dtype", flags->dtype, "Of weights and computation")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
+  generate->add_flag("--compile", p.compile, "Compile the model's forwards");
   generate->add_flag("--json", flags->json, "One object per line, with llama-bench's keys");
   generate->callback([flags, &action] {
     action = [flags] {

@@ -39,6 +39,7 @@ void add_model_flags(CLI::App& verb, train::TextModelOptions& model) {
           "In which a published model computes")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->default_str("f32");
+  verb.add_flag("--compile", model.compile, "Compile the model's forwards; the bits are the same");
 }
 
 }  // namespace tutti::cli

@@ -36,6 +36,7 @@ TEST_P(EngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
     EngineOptions options{.context = 150 + upto(100), .max_requests = 1 + upto(6), .batch_tokens = 6 + upto(60)};
     options.shares_prefixes = upto(4) > 0;
     options.interleaved_tokens = upto(2) * (1 + upto(20));
+    options.compile = round % 2 == 1;
     const int64_t page_bytes = 2 * kPageKeys * 2 * 10 * itemsize(dtype) * (kind.starts_with("gemma4") ? 8 : 3);
     options.cache_bytes = page_bytes * (upto(4) > 0 ? 9 + upto(6) : 200);
     Engine engine(*model, tokenizer, options);

@@ -120,8 +120,8 @@ TEST_P(EngineHeap, SteadyDecodingTakesNothing) {
   for (int64_t length = 5; length < 150; ++length) {
     const int64_t before = allocations;
     ASSERT_EQ(engine.step().size(), 3U);
-    // A page that has been filled is remembered, with its tokens.
-    if (length >= 70 && length % kPageKeys > 1) {
+    // A page that has been filled is remembered, with its tokens, and every eighth makes tables longer.
+    if (length >= 70 && length % kPageKeys > 1 && length % (8 * kPageKeys) > 2) {
       ASSERT_EQ(allocations - before, taken) << length;
     }
   }

@@ -6,16 +6,14 @@
 #include "tutti/comm/process_group.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
+#include "tutti/generate/batch_forward.h"
 #include "tutti/models/decoder_config.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/expand.h"
-#include "tutti/ops/gather.h"
 #include "tutti/ops/slice.h"
 
 namespace tutti::generate {
 namespace {
-
-constexpr int64_t kLossBytes = int64_t{64} << 20;  // of logits at once, for log-probabilities of prompts
 
 std::vector<int32_t> ids_of(const Tokenizer& tokenizer, int64_t vocab) {
   std::vector<int32_t> ids;
@@ -38,7 +36,6 @@ EngineOptions checked(const EngineOptions& options) {
 Tensor on_mesh(const Tensor& t, const dist::Mesh& mesh) {
   return mesh == nullptr ? t : dist::distribute_tensor(t, mesh, {}, {.src_data_rank = -1});
 }
-Tensor from_mesh(const Tensor& t) { return dist::is_dtensor(t) ? dist::full_tensor(t) : t; }
 
 std::span<const float> row_of(const Tensor& rows, int64_t row) {
   const auto columns = static_cast<size_t>(rows.extent(1));
@@ -83,6 +80,7 @@ struct Engine::Batch {
   std::vector<int32_t> rows;      // whose logits are drawn from
   std::vector<int64_t> labelled;  // rows of prompts whose log-probabilities are asked for
   std::vector<int32_t> labels;    // the tokens behind them
+  BatchInputs inputs;             // these as tensors
   std::vector<Draw> draws;
   std::vector<int32_t> drawn, forbidden;
   std::vector<Candidate> candidates;
@@ -114,9 +112,12 @@ Engine::Engine(models::LanguageModel& model, std::vector<int32_t> ids, const Eng
                                         .batch_tokens = options.batch_tokens,
                                         .ranks = options.mesh == nullptr ? 1 : options.mesh->size()});
   context_ = std::min(options.context, cache_->longest());
+  forward_ = std::make_unique<BatchForward>(model_, *cache_, options.forward, options.compile);
 }
 
 Engine::~Engine() = default;
+
+CompileStatistics Engine::compile_statistics() const { return forward_->statistics(); }
 
 // ---- from any thread ------------------------------------------------------------------------------------------------
 
@@ -333,24 +334,20 @@ void Engine::run() {
       b.rows.push_back(static_cast<int32_t>(std::ssize(b.tokens) - 1));
   }
   b.first_keys.resize(b.tokens.size(), 0);
-  cache_->begin_batch(b.cached);
-  const auto tensor = [&](const auto& values) { return on_mesh(Tensor::of(values), options_.mesh); };
-  const models::TokenBatch batch{.tokens = tensor(b.tokens),
-                                 .positions = tensor(b.positions),
-                                 .first_key = tensor(b.first_keys),
-                                 .rows = 1,
-                                 .cache = cache_.get()};
-  const Tensor x_TD =
-      model_.blocks(model_.embed(batch), batch, 0, std::ssize(model_.config().layers), options_.forward);
+  cache_->describe(b.cached, b.inputs.cached);
+  const auto give = [&](Tensor& input, const auto& values) {
+    input = values.empty() ? Tensor() : on_mesh(Tensor::of(values), options_.mesh);
+  };
+  give(b.inputs.tokens, b.tokens);
+  give(b.inputs.positions, b.positions);
+  give(b.inputs.first_keys, b.first_keys);
+  give(b.inputs.rows, b.rows);
+  give(b.inputs.labelled, b.labelled);
+  give(b.inputs.labels, b.labels);
+  const auto [logits, losses] = (*forward_)(b.inputs);
 
   size_t next_label = 0;
   int64_t of_prompts = 0;
-  Tensor losses;
-  if (!b.labels.empty())
-    losses = from_mesh(model_.head_losses(index_select(x_TD, 0, tensor(b.labelled)), tensor(b.labels),
-                                          {.loss_max_bytes = kLossBytes}));
-  Tensor logits;
-  if (!b.rows.empty()) logits = from_mesh(model_.head_logits(index_select(x_TD, 0, tensor(b.rows))));
 
   int64_t first_row = 0;
   for (const Part& part : b.parts) {

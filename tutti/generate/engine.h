@@ -33,6 +33,9 @@
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/language_model.h"
 
+namespace tutti {
+struct CompileStatistics;
+}
 namespace tutti::comm {
 class ProcessGroup;
 }
@@ -43,6 +46,8 @@ using Mesh = std::shared_ptr<const DeviceMesh>;
 
 namespace tutti::generate {
 
+class BatchForward;
+
 struct EngineOptions {
   int64_t context = 2048;      // tokens of a text; at most the positions that the model was made for
   int64_t max_requests = 16;   // that run at once
@@ -52,6 +57,7 @@ struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;
   bool shares_prefixes = true;  // requests use the pages of others that begin alike
   models::ForwardOptions forward = {};
+  bool compile = false;  // forwards, on all ranks or none; the bits are the same
   dist::Mesh mesh = {};  // of the ranks that divide the model; null: one
   // Ranks of which the first takes the requests; it must outlive the engine. Null: all make the same calls, and
   // requests have no deadlines and are not cancelled.
@@ -101,6 +107,8 @@ class Engine {
   // Tokens of a text: those of the options, or as many as the cache holds.
   int64_t context() const { return context_; }
   PagedCache& cache() { return *cache_; }  // for tests
+  // Tells nothing but zeros where forwards are not compiled.
+  CompileStatistics compile_statistics() const;
 
  private:
   struct Running;
@@ -123,6 +131,7 @@ class Engine {
   std::vector<int32_t> ids_;  // of tokens
   std::unique_ptr<nn::EvalScope> evaluating_;
   std::unique_ptr<PagedCache> cache_;
+  std::unique_ptr<BatchForward> forward_;
 
   mutable std::mutex mutex_;  // of what follows until the next comment
   mutable std::condition_variable changed_;

@@ -15,6 +15,8 @@ namespace tutti::generate {
 namespace {
 
 int64_t pages_for(int64_t keys) { return (keys + kPageKeys - 1) / kPageKeys; }
+// Tables grow by eight pages, so that a compiled forward seldom meets a size that is new to it.
+int64_t table_width(int64_t keys) { return (pages_for(keys) + 7) / 8 * 8; }
 
 // The bytes of a page in all layers of a window that have keys of their own.
 struct PageSize {
@@ -69,6 +71,7 @@ Tensor ints(const std::vector<int32_t>& values, Extents sizes) { return Tensor::
 PagedCache::PagedCache(const models::DecoderConfig& config, const PagedCacheOptions& options)
     : layers_(config.layers.size()) {
   make_groups(config, options);
+  table_.reserve(static_cast<size_t>(options.sequences * table_width(options.context)));
 }
 
 void PagedCache::make_groups(const models::DecoderConfig& config, const PagedCacheOptions& options) {
@@ -185,21 +188,20 @@ void PagedCache::release(CachedSequence& sequence) {
 }
 
 // Sequences with one token each are one call; parts of several tokens are calls of their own.
-void PagedCache::begin_batch(std::span<const BatchPart> parts) {
-  batch_.resize(groups_.size());
+void PagedCache::describe(std::span<const BatchPart> parts, PagedBatch& batch) {
+  batch.groups.resize(groups_.size());
   for (size_t g = 0; g < groups_.size(); ++g) {
-    GroupBatch& batch = batch_[g];
-    batch.calls.clear();
+    PagedBatch::Group& group = batch.groups[g];
+    group.calls.clear();
     slots_.clear();
     for (size_t i = 0; i < parts.size();) {
       size_t end = i + 1;
       while (parts[i].count == 1 && end < parts.size() && parts[end].count == 1) ++end;
       const int64_t sequences = static_cast<int64_t>(end - i), each = parts[i].count;
       int64_t widest = 0;
-      for (size_t k = i; k < end; ++k) widest = std::max(widest, pages_for(parts[k].first + each));
+      for (size_t k = i; k < end; ++k) widest = std::max(widest, table_width(parts[k].first + each));
       table_.clear();
       last_key_.clear();
-      const int64_t first = std::ssize(slots_);
       for (; i < end; ++i) {
         const std::vector<int32_t>& pages = parts[i].sequence->tables[g];
         for (int64_t page = 0; page < widest; ++page)
@@ -209,52 +211,10 @@ void PagedCache::begin_batch(std::span<const BatchPart> parts) {
           last_key_.push_back(static_cast<int32_t>(at));
         }
       }
-      batch.calls.push_back(
-          {first, sequences, each, ints(table_, {sequences, widest}), ints(last_key_, {sequences, each})});
+      group.calls.push_back({ints(table_, {sequences, widest}), ints(last_key_, {sequences, each})});
     }
-    batch.slots = Tensor::of(slots_, {std::ssize(slots_)});
+    group.slots = Tensor::of(slots_, {std::ssize(slots_)});
   }
-}
-
-Tensor PagedCache::attend(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
-                          const SdpaOptions& options) {
-  Layer& memory = layers_[static_cast<size_t>(layer)];
-  if (!dist::is_dtensor(q_THE)) return attend_here(memory, q_THE, k_TKE, v_TKE, options);
-  // Each rank keeps the keys of its own heads.
-  const auto beside = [&](const Tensor& t) {
-    return !t.defined() ? t : dist::to_local(dist::redistribute(t, dist::placements_of(q_THE)));
-  };
-  const Tensor here = attend_here(memory, dist::to_local(q_THE), beside(k_TKE), beside(v_TKE), options);
-  return dist::from_local(here, dist::mesh_of(q_THE), dist::placements_of(q_THE), {.sizes = q_THE.extents()});
-}
-
-Tensor PagedCache::attend_here(Layer& layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
-                               const SdpaOptions& options) {
-  const GroupBatch& batch = batch_[layer.group];
-  const int64_t heads = q_THE.extent(1), head_dim = q_THE.extent(2);
-  TUTTI_ASSERT(k_TKE.defined() || layer.keys.defined(), "the layer's keys are read before they are written");
-  if (!layer.keys.defined()) {
-    const Extents sizes{groups_[layer.group].pool.pages(), k_TKE.extent(1), kPageKeys, head_dim};
-    layer.keys = Tensor::empty(sizes, k_TKE.dtype());
-    layer.values = Tensor::empty(sizes, v_TKE.dtype());
-  }
-  if (k_TKE.defined()) {
-    write_pages_(layer.keys, k_TKE, batch.slots);
-    write_pages_(layer.values, v_TKE, batch.slots);
-  }
-  const auto attend_to = [&](const Call& call) {
-    const int64_t count = call.sequences * call.rows_each;
-    const Tensor q_BSHE =
-        reshape(narrow(q_THE, 0, call.first, count), {call.sequences, call.rows_each, heads, head_dim});
-    const Tensor attended =
-        sdpa_paged(q_BSHE, {layer.keys, layer.values, call.table}, call.last_key,
-                   {.scale = options.scale, .window = options.window, .score_cap = options.score_cap});
-    return reshape(attended, {count, heads, head_dim});
-  };
-  if (batch.calls.size() == 1) return attend_to(batch.calls[0]);
-  std::vector<Tensor> rows;
-  for (const Call& call : batch.calls) rows.push_back(attend_to(call));
-  return cat(rows, 0);
 }
 
 int64_t PagedCache::pages() const {
@@ -277,6 +237,50 @@ void PagedCache::poison(double value) {
       fill_(narrow(layer.values, 0, page, 1), value);
     }
   }
+}
+
+Tensor PagedAttention::attend(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
+                              const SdpaOptions& options) {
+  if (!dist::is_dtensor(q_THE)) return attend_here(layer, q_THE, k_TKE, v_TKE, options);
+  // Each rank keeps the keys of its own heads.
+  const auto beside = [&](const Tensor& t) {
+    return !t.defined() ? t : dist::to_local(dist::redistribute(t, dist::placements_of(q_THE)));
+  };
+  const Tensor here = attend_here(layer, dist::to_local(q_THE), beside(k_TKE), beside(v_TKE), options);
+  return dist::from_local(here, dist::mesh_of(q_THE), dist::placements_of(q_THE));
+}
+
+Tensor PagedAttention::attend_here(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
+                                   const SdpaOptions& options) {
+  PagedCache::Layer& memory = cache_.layers_[static_cast<size_t>(layer)];
+  const PagedBatch::Group& batch = batch_.groups[memory.group];
+  const int64_t heads = q_THE.extent(1), head_dim = q_THE.extent(2);
+  TUTTI_ASSERT(k_TKE.defined() || memory.keys.defined(), "the layer's keys are read before they are written");
+  if (!memory.keys.defined()) {
+    const Extents sizes{cache_.groups_[memory.group].pool.pages(), k_TKE.extent(1), kPageKeys, head_dim};
+    memory.keys = Tensor::empty(sizes, k_TKE.dtype());
+    memory.values = Tensor::empty(sizes, v_TKE.dtype());
+  }
+  if (k_TKE.defined()) {
+    write_pages_(memory.keys, k_TKE, batch.slots);
+    write_pages_(memory.values, v_TKE, batch.slots);
+  }
+  const auto attend_to = [&](const PagedBatch::Call& call, const Tensor& q) {
+    const SymInt sequences = call.last_key.size(0), each = call.last_key.size(1);
+    const Tensor attended =
+        sdpa_paged(reshape(q, {sequences, each, heads, head_dim}), {memory.keys, memory.values, call.table},
+                   call.last_key, {.scale = options.scale, .window = options.window, .score_cap = options.score_cap});
+    return reshape(attended, {sequences * each, heads, head_dim});
+  };
+  if (batch.calls.size() == 1) return attend_to(batch.calls[0], q_THE);
+  std::vector<Tensor> rows;
+  SymInt first = 0;
+  for (const PagedBatch::Call& call : batch.calls) {
+    const SymInt count = call.last_key.size(0) * call.last_key.size(1);
+    rows.push_back(attend_to(call, narrow(q_THE, 0, first, count)));
+    first = first + count;
+  }
+  return cat(rows, 0);
 }
 
 }  // namespace tutti::generate

@@ -41,7 +41,21 @@ struct BatchPart {
   int64_t first, count;  // positions
 };
 
-class PagedCache final : public models::AttentionCache {
+// What attention needs to know of the tokens of a batch, by group of layers.
+struct PagedBatch {
+  // Tokens that follow one another in the batch: S of each of B sequences.
+  struct Call {
+    Tensor table;     // i32 [B, W]: the pages of the sequences; -1: none
+    Tensor last_key;  // i32 [B, S]: the position of each token
+  };
+  struct Group {
+    Tensor slots;             // i64 [T]: where the keys of each token go
+    std::vector<Call> calls;  // in the order of the batch
+  };
+  std::vector<Group> groups;
+};
+
+class PagedCache {
  public:
   // UsageError when not even one sequence of a page fits, naming the bytes of a page.
   PagedCache(const models::DecoderConfig& config, const PagedCacheOptions& options);
@@ -58,10 +72,8 @@ class PagedCache final : public models::AttentionCache {
   void advance(CachedSequence& sequence, std::span<const int32_t> tokens, int64_t length);
   void release(CachedSequence& sequence);
 
-  // Sets what the tokens of the next forward are. Their positions must have been reserved.
-  void begin_batch(std::span<const BatchPart> parts);
-  Tensor attend(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
-                const SdpaOptions& options) override;
+  // Describes the tokens of the next forward, whose positions must have been reserved, to PagedAttention.
+  void describe(std::span<const BatchPart> parts, PagedBatch& batch);
 
   int64_t bytes() const { return bytes_; }
   // Pages of all groups, and those of them that no sequence holds.
@@ -71,18 +83,10 @@ class PagedCache final : public models::AttentionCache {
   void poison(double value);
 
  private:
+  friend class PagedAttention;
   struct Group {
     int64_t window = 0;  // keys that are seen, with the own one; 0: all
     PagePool pool;
-  };
-  // One call of attention: `rows` tokens of the batch from `first` on, of B sequences.
-  struct Call {
-    int64_t first, sequences, rows_each;
-    Tensor table, last_key;
-  };
-  struct GroupBatch {
-    Tensor slots;
-    std::vector<Call> calls;
   };
   // The memory of a layer, made when it is first needed, since the part of a rank is then known.
   struct Layer {
@@ -94,16 +98,28 @@ class PagedCache final : public models::AttentionCache {
   void forget(uint64_t prefix);
   // The number of the first page that a query at this position reads.
   static int64_t first_page(const Group& group, int64_t position);
-  Tensor attend_here(Layer& layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
-                     const SdpaOptions& options);
 
   std::vector<Layer> layers_;
   std::vector<Group> groups_;
-  std::vector<GroupBatch> batch_;
-  std::vector<int64_t> slots_;  // memory of begin_batch
+  std::vector<int64_t> slots_;  // memory of describe()
   std::vector<int32_t> table_, last_key_;
   PrefixIndex index_;
   int64_t bytes_ = 0;
+};
+
+// Attention of the tokens of a batch over the keys in a cache, both of which must outlive it.
+class PagedAttention final : public models::AttentionCache {
+ public:
+  PagedAttention(PagedCache& cache, const PagedBatch& batch) : cache_(cache), batch_(batch) {}
+  Tensor attend(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
+                const SdpaOptions& options) override;
+
+ private:
+  Tensor attend_here(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,
+                     const SdpaOptions& options);
+
+  PagedCache& cache_;
+  const PagedBatch& batch_;
 };
 
 }  // namespace tutti::generate

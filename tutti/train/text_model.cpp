@@ -123,7 +123,7 @@ std::string TextModel::decode(std::span<const int32_t> ids) const {
 }
 
 generate::EngineOptions TextModel::engine_options() const {
-  return {.context = context, .forward = forward, .mesh = mesh};
+  return {.context = context, .forward = forward, .compile = compile, .mesh = mesh};
 }
 
 TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options) {
@@ -135,6 +135,7 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
   const bool published = is_published(path);
   TextModel text = published ? open_published_text(path, options) : open_run(path, options);
   text.frames_documents_ = !published;
+  text.compile = options.compile;
   text.name = name_of_path(path);
   return text;
 }

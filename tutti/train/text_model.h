@@ -30,6 +30,7 @@ struct TextModel {
   int64_t context = 0;
   bool slides = false;  // texts go on beyond the context, as those of a run do
   models::ForwardOptions forward;
+  bool compile = false;
   dist::Mesh mesh;
   std::shared_ptr<void> numerics;  // the settings under which a run computes, for as long as the model is used
 
