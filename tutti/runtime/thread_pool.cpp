@@ -1,6 +1,7 @@
 #include "tutti/runtime/thread_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -18,10 +19,19 @@ namespace {
 
 thread_local bool inside_loop = false;
 
-// A worker looks this often for the next loop, and a caller for the last worker, before it sleeps: training calls loops
-// microseconds apart, and a wake-up through the kernel costs 10 to 25 us. Bounded, so that an idle pool leaves the core
-// to other ranks.
-constexpr int kSpins = 2000;
+// A worker looks for the next loop, and a caller for the last worker, for some 200 us before it sleeps: models call
+// loops microseconds apart, and a wake-up through the kernel costs 10 to 25 us. After the first looks it offers the
+// core to others, such as other ranks, before each; an idle pool sleeps.
+constexpr int kSpins = 1000, kYields = 400;
+
+template <class IsDue>
+void wait_awake(IsDue is_due) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (is_due()) return;
+    __builtin_ia32_pause();
+  }
+  for (int i = 0; i < kYields && !is_due(); ++i) sched_yield();
+}
 
 // What a worker's events say while it runs a loop of this thread.
 TraceContext context_for_workers() {
@@ -111,7 +121,7 @@ void ThreadPool::worker_loop() {
   set_fp_environment();
   uint64_t seen = 0;
   for (;;) {
-    for (int i = 0; i < kSpins && published_.load(std::memory_order_acquire) == seen; ++i) __builtin_ia32_pause();
+    wait_awake([&] { return published_.load(std::memory_order_acquire) != seen; });
     Job* job;
     {
       std::unique_lock lock(mutex_);
@@ -155,7 +165,7 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t
     std::lock_guard lock(mutex_);
     job_ = nullptr;  // nobody else joins
   }
-  for (int i = 0; i < kSpins && active_.load(std::memory_order_acquire) != 0; ++i) __builtin_ia32_pause();
+  wait_awake([&] { return active_.load(std::memory_order_acquire) == 0; });
   {
     // Also when the spin saw 0: the last worker may still hold the lock.
     std::unique_lock lock(mutex_);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "tutti/codegen/gemm/lines_ahead.h"
 #include "tutti/codegen/gemm/pack_bf16.h"
 #include "tutti/codegen/gemm/pack_int8.h"
 #include "tutti/codegen/gemm/simd.h"
@@ -49,7 +50,8 @@ void pack_rows(const From* from, const PackSource& s, int64_t k, int64_t lanes, 
 }
 
 // k are neighbours in memory: square blocks are transposed, group of lanes by group of lanes so that few streams are
-// read at once. The last, partial group goes first: what it stores past `width` is overwritten by the first group.
+// read at once. The last, partial group goes first: what it stores past `width` is overwritten by the first group. The
+// next group is asked for meanwhile, and behind the first one that of the next panel.
 template <class From, class To>
 void pack_columns(const From* from, const PackSource& s, int64_t k, int64_t lanes, To* to, int64_t width) {
   using Block = simd::Block<To>;
@@ -57,7 +59,11 @@ void pack_columns(const From* from, const PackSource& s, int64_t k, int64_t lane
   for (int64_t j = (width - 1) / kSide * kSide; j >= 0; j -= kSide) {
     const From* row[kSide];
     for (int64_t i = 0; i < kSide; ++i) row[i] = from + std::min(j + i, lanes - 1) * s.lane_stride;
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(From));
+    const int64_t ahead = j > 0 ? j - kSide : width + (width - 1) / kSide * kSide;
+    LinesAhead lines(from + ahead * s.lane_stride, s.lane_stride * kBytes, kSide, k * kBytes);
     for (int64_t next = 0; next < k; next += kSide) {
+      lines.ask(kSide * kSide * kBytes / 64);
       const int64_t p = std::min(next, k - kSide);  // the last block overlaps the one before
       typename Block::Vector block[kSide];
       for (int64_t i = 0; i < kSide; ++i) block[i] = Block::load(row[i] + p);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "tutti/codegen/gemm/lines_ahead.h"
 #include "tutti/codegen/gemm/simd.h"
 
 namespace tutti::codegen {
@@ -91,7 +92,11 @@ void pack_columns(const From* from, const PackSource& s, int64_t pairs, int64_t 
   for (int64_t j = (width - 1) / kSide * kSide; j >= 0; j -= kSide) {
     const From* row[kSide];
     for (int64_t i = 0; i < kSide; ++i) row[i] = from + std::min(j + i, lanes - 1) * s.lane_stride;
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(From));
+    const int64_t ahead = j > 0 ? j - kSide : width + (width - 1) / kSide * kSide;
+    LinesAhead lines(from + ahead * s.lane_stride, s.lane_stride * kBytes, kSide, 2 * pairs * kBytes);
     for (int64_t next = 0; next < pairs; next += kSide) {
+      lines.ask(2 * kSide * kSide * kBytes / 64);
       const int64_t p = std::min(next, pairs - kSide);  // the last square overlaps the one before
       Block::Vector square[kSide];
       for (int64_t i = 0; i < kSide; ++i) square[i] = _mm256_castsi256_ps(load_pairs(row[i] + 2 * p));

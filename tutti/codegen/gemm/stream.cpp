@@ -28,7 +28,7 @@ constexpr int32_t kShortestLeaf = 16, kUneven = 8;
 constexpr int64_t kSumsBytes = 8 << 10, kShortestPiece = 256;
 constexpr int64_t kFewestColumns = 64, kLeafColumns = 64;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
-constexpr int64_t kWorthATask = int64_t{1} << 18;
+constexpr int64_t kWorthATask = int64_t{1} << 15;
 
 // Types of B that are streamed: narrow ones only into f32. A product in f64 of a narrow B is rare, and its loops would
 // take as long to compile as those of all other types.
