@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "tutti/autograd/checkpoint.h"
 #include "tutti/ops.h"
 #include "tutti/tensor/tensor.h"
@@ -232,6 +234,22 @@ TEST(Checkpoint, DrawsAnonymousNumbersOnceAndRefusesMore) {
   set_grad(inputs[0], {});
   backward(sum(z));
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(values(grad_of(inputs[0]))[i] != 0, values(z)[i] != 0);
+}
+
+// Which inputs need a gradient is a mask of 32 bits; one of 70 inputs must not be taken for one 32 or 64 places away.
+TEST(Backward, ReachesEachOfSeventyInputs) {
+  for (int needing = 0; needing < 70; ++needing) {
+    std::vector<Tensor> inputs;
+    for (int i = 0; i < 70; ++i) {
+      const Tensor x = Tensor::of(std::vector<float>{static_cast<float>(i)});
+      inputs.push_back(i == needing ? requires_grad_(x) : x);
+    }
+    std::vector<float> weights(70);
+    std::iota(weights.begin(), weights.end(), 1.0F);
+    const Tensor of_cat[] = {sum(mul(cat(inputs, 0), Tensor::of(weights)))},
+                 leaf[] = {inputs[static_cast<size_t>(needing)]};
+    EXPECT_EQ(values(grad(of_cat, leaf)[0]), std::vector<float>{weights[static_cast<size_t>(needing)]}) << needing;
+  }
 }
 
 }  // namespace

@@ -163,8 +163,8 @@ struct VjpCall {
   std::span<const Tensor> grads;    // cotangents of the outputs; undefined means zero
   const Attrs& attrs;
   std::span<const OutputMeta> input_metas;
-  uint32_t needed;  // bit i: the cotangent of input i is needed
-  bool needs(int i) const { return needed >> i & 1; }
+  uint32_t needed;  // bit i: the cotangent of input i is needed; the last bit is that of all inputs from 31 on
+  bool needs(int i) const { return needed >> (i < 31 ? i : 31) & 1; }
 };
 
 struct Gradient {
