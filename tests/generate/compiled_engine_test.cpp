@@ -2,10 +2,14 @@
 // are those of the trainer's forward is shown by EngineBits and LedEngineBits, half of whose rounds compile.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <thread>
+
 #include "tests/generate/support/texts.h"
 #include "tests/generate/support/tiny_decoders.h"
 #include "tutti/generate/engine.h"
 #include "tutti/graph/compiled.h"
+#include "tutti/ops/inplace.h"
 
 namespace tutti::generate {
 namespace {
@@ -77,6 +81,57 @@ TEST(CompiledEngine, ReadsWeightsAsTheyAreAtEachStep) {
   }
   EXPECT_EQ(texts[0].tokens, texts[1].tokens);
   EXPECT_NE(texts[1].tokens, texts[2].tokens);
+}
+
+// An error of a batch, or of what is drawn from it, leaves nothing behind that a later text meets.
+TEST(CompiledEngine, GoesOnAfterAnError) {
+  const ByteTokenizer tokenizer;
+  const auto model = make_tiny("dense");
+  const auto initialize = [&] {
+    seed_all(7);
+    nn::initialize(*model);
+  };
+  Engine engine(*model, tokenizer, compiled());
+  const Request request = greedy({5, 6, 7, 8}, 20);
+  const auto write = [&] {
+    const RequestId id = engine.submit(request);
+    return finish(engine)[id];
+  };
+  write();
+  for (const nn::NamedParameter& p : model->named_parameters()) {
+    const NoGradScope no_grad;
+    fill_(p.parameter.use(), std::nan(""));
+  }
+  EXPECT_EQ(write().finish, Finish::failed);
+  initialize();
+  expect_same_text(write(), by_forwards(*model, tokenizer, request, 300), false, "after NaN");
+}
+
+// Two engines on two threads compile the same model, each for itself, while the other one writes.
+TEST(CompiledEngine, OfTwoThreadsShareAModel) {
+  const ByteTokenizer tokenizer;
+  const auto model = make_tiny("window");
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 4; ++i)
+    requests.push_back(greedy(std::vector<int32_t>(static_cast<size_t>(1 + 9 * i), i), 40));
+  std::map<RequestId, Text> texts[2];
+  {
+    std::vector<std::jthread> threads;
+    for (auto& mine : texts) {
+      threads.emplace_back([&] {
+        RankContext context({.threads = 1});
+        const RankContext::Scope scope(context);
+        Engine engine(*model, tokenizer, compiled());
+        for (const Request& request : requests) engine.submit(request);
+        mine = finish(engine);
+      });
+    }
+  }
+  for (auto& mine : texts) {
+    for (size_t i = 0; i < requests.size(); ++i)
+      expect_same_text(mine[static_cast<RequestId>(i + 1)], by_forwards(*model, tokenizer, requests[i], 300), false,
+                       fmt::format("request {}", i));
+  }
 }
 
 }  // namespace

@@ -127,6 +127,28 @@ TEST_P(EngineHeap, SteadyDecodingTakesNothing) {
   }
 }
 
+// Compiled, the tensors between the ops of a model are where they were at the step before.
+TEST(CompiledEngineHeap, TakesLessThanOpByOp) {
+  RankContext rank({.threads = 1});
+  const RankContext::Scope scope(rank);
+  const ByteTokenizer tokenizer;
+  const auto model = make_tiny("dense");
+  const auto taken = [&](bool compile) {
+    Engine engine(*model, tokenizer, {.context = 300, .max_requests = 3, .compile = compile});
+    for (int32_t r = 0; r < 3; ++r)
+      engine.submit({.prompt = {r, 5, 6, 7, 8}, .sampling = {.temperature = 0}, .max_tokens = 200});
+    int64_t last = 0;
+    for (int64_t length = 5; length < 126; ++length) {
+      const int64_t before = allocations;
+      EXPECT_EQ(engine.step().size(), 3U);
+      last = allocations - before;
+    }
+    return last;
+  };
+  const int64_t eager = taken(false), compiled = taken(true);
+  EXPECT_LE(compiled, eager * 2 / 3) << "op by op " << eager;
+}
+
 INSTANTIATE_TEST_SUITE_P(, EngineHeap,
                          testing::Values(HeapCase{"Greedy", "dense", {.temperature = 0}},
                                          HeapCase{"Drawn", "dense", {.temperature = 0.8, .top_k = 20, .top_p = 0.9}},

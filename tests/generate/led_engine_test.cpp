@@ -17,6 +17,7 @@
 #include "tutti/ops/sum_to.h"
 #include "tutti/parallel/expert_parallel.h"
 #include "tutti/parallel/tensor_parallel.h"
+#include "tutti/runtime/numerics.h"
 
 namespace tutti::generate {
 namespace {
@@ -115,6 +116,30 @@ INSTANTIATE_TEST_SUITE_P(EveryKind, LedEngineBits,
                                                               "gemma4-experts"),
                                             ::testing::Values(DType::f32, DType::bf16)),
                          name_of_kind);
+
+// In fast mode, which has other bits, heads need not divide: two ranks have two heads and one.
+TEST(LedEngine, RanksWithUnequalHeadsWriteInFastMode) {
+  for (const bool compile : {false, true}) {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      const NumericsScope fast(NumericsMode::fast);
+      const ByteTokenizer tokenizer;
+      models::DecoderConfig config = tiny_decoder("dense");
+      for (models::LayerConfig& layer : config.layers) layer.attention.heads = layer.attention.kv_heads = 3;
+      models::Decoder model(config, kTinyPositions);
+      const dist::Mesh mesh = dist::init_device_mesh("cpu", {group.size()}, {.names = {"tp"}});
+      seed_all(7);
+      parallel::parallelize_module(model, mesh, model.tensor_parallel_plan(false));
+      nn::initialize(model);
+      Engine engine(model, tokenizer, {.context = 100, .compile = compile, .mesh = mesh, .led = &group});
+      if (!engine.leads()) return engine.follow();
+      const RequestId id = engine.submit({.prompt = {1, 2, 3}, .sampling = {.temperature = 0}, .max_tokens = 20});
+      const Text text = finish(engine)[id];
+      EXPECT_EQ(text.error, "");
+      EXPECT_EQ(text.tokens.size(), 20U);
+      engine.end_following();
+    });
+  }
+}
 
 TEST(LedEngine, RequestsAreSubmittedOnTheFirstRankAlone) {
   const SmallLeaves leaves;

@@ -247,7 +247,10 @@ Tensor PagedAttention::attend(int64_t layer, const Tensor& q_THE, const Tensor& 
     return !t.defined() ? t : dist::to_local(dist::redistribute(t, dist::placements_of(q_THE)));
   };
   const Tensor here = attend_here(layer, dist::to_local(q_THE), beside(k_TKE), beside(v_TKE), options);
-  return dist::from_local(here, dist::mesh_of(q_THE), dist::placements_of(q_THE));
+  dist::FromLocalOptions options_of_whole;
+  // Sizes are integers, and fix the number of tokens of a compiled forward: only ranks with unequal parts need them.
+  if (q_THE.extent(1) % dist::mesh_of(q_THE)->size() != 0) options_of_whole.sizes = q_THE.extents();
+  return dist::from_local(here, dist::mesh_of(q_THE), dist::placements_of(q_THE), options_of_whole);
 }
 
 Tensor PagedAttention::attend_here(int64_t layer, const Tensor& q_THE, const Tensor& k_TKE, const Tensor& v_TKE,

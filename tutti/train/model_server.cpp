@@ -59,9 +59,9 @@ ModelServer::ModelServer(const std::filesystem::path& model, const ModelServerOp
     server_ = std::make_unique<generate::serve::HttpServer>(backend, std::move(served), options.http);
   };
   if (is_sentence_model(model)) {
-    TUTTI_CHECK(options.model.context == 0 && options.model.dtype == DType::f32,
-                "serve: {} is an encoder, which computes in f32 and takes as many tokens as its files say; leave out "
-                "--context and --dtype",
+    TUTTI_CHECK(options.model.context == 0 && options.model.dtype == DType::f32 && !options.model.compile,
+                "serve: {} is an encoder, which computes in f32, op by op, and takes as many tokens as its files say; "
+                "leave out --context, --dtype and --compile",
                 model.string());
     TUTTI_CHECK(!options.model.is_divided(), "serve: {} is an encoder, which one rank runs; leave out -n",
                 model.string());
