@@ -19,9 +19,9 @@ namespace {
 
 thread_local bool inside_loop = false;
 
-// A worker looks for the next loop, and a caller for the last worker, for some 200 us before it sleeps: models call
-// loops microseconds apart, and a wake-up through the kernel costs 10 to 25 us. After the first looks it offers the
-// core to others, such as other ranks, before each; an idle pool sleeps.
+// A worker looks for the next loop, and a caller for the last worker, for a fraction of a millisecond before it sleeps:
+// models call loops microseconds apart, and a wake-up through the kernel costs 10 to 25 us. After the first looks it
+// offers the core to others, such as other ranks, before each; an idle pool sleeps.
 constexpr int kSpins = 1000, kYields = 400;
 
 template <class IsDue>

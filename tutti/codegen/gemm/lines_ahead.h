@@ -11,13 +11,17 @@ namespace tutti::codegen {
 
 class LinesAhead {
  public:
-  // `bytes` from each of `rows` rows. Nothing need be there: a place outside of memory is asked for in vain.
-  LinesAhead(const void* first, int64_t row_stride, int64_t rows, int64_t bytes)
-      : row_(reinterpret_cast<uintptr_t>(first)),
-        row_stride_(row_stride),
-        end_(row_ + static_cast<uintptr_t>(rows * row_stride)),
-        bytes_(bytes) {}
+  // A panel of `width` rows, `row_stride` bytes apart, is packed from its end in groups of `side` rows, `bytes` of
+  // each. Of the group at row j the next one is asked for, and of the first group the last one of the next panel, where
+  // there need not be any: a place outside of memory is asked for in vain.
+  LinesAhead(const void* panel, int64_t row_stride, int64_t width, int64_t side, int64_t j, int64_t bytes)
+      : row_stride_(row_stride), bytes_(bytes) {
+    const int64_t next = j > 0 ? j - side : width + (width - 1) / side * side;
+    row_ = reinterpret_cast<uintptr_t>(panel) + static_cast<uintptr_t>(next * row_stride);
+    end_ = row_ + static_cast<uintptr_t>(side * row_stride);
+  }
 
+  // Asks for so many more lines of them.
   void ask(int64_t lines) {
     for (; lines > 0 && row_ != end_; --lines) {
       _mm_prefetch(reinterpret_cast<const char*>(row_) + offset_, _MM_HINT_T0);
@@ -30,10 +34,9 @@ class LinesAhead {
 
  private:
   static constexpr int64_t kLine = 64;
-  uintptr_t row_;
-  int64_t row_stride_;
-  uintptr_t end_;
-  int64_t bytes_, offset_ = 0;
+  const int64_t row_stride_, bytes_;
+  uintptr_t row_, end_;
+  int64_t offset_ = 0;  // in the row
 };
 
 }  // namespace tutti::codegen
