@@ -181,6 +181,9 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(masked_select);
   PROBE(pack_weight);
   PROBE(packed_linear);
+  PROBE(quantized_linear);
+  PROBE(quantized_embedding);
+  PROBE(dequantize);
   PROBE(pad);
   PROBE(permute);
   PROBE(transpose);

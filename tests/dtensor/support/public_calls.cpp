@@ -2,6 +2,7 @@
 
 #include "tests/dtensor/support/mesh_ranks.h"
 #include "tutti/ops.h"
+#include "tutti/ops/quantized/blocks.h"
 
 namespace tutti::dist {
 namespace {
@@ -236,6 +237,12 @@ void add_products(Calls& c) {
   c.add_call("int_mm", {i8({4, 6}), i8({6, 8})}, [](const List& l) { return int_mm(l[0], l[1]); });
   c.add_call("pack_weight", {w}, [](const List& l) { return pack_weight(l[0]); });
   c.add_call("packed_linear", {a, pack_weight(w)}, [](const List& l) { return packed_linear(l[0], l[1], 8); });
+  const Tensor blocks = quantized::sample_blocks(5, BlockFormat::q4_1, 8, 64);
+  c.add_call("quantized_linear", {of({4, 64}), blocks},
+             [](const List& l) { return quantized_linear(l[0], l[1], BlockFormat::q4_1); });
+  c.add_call("quantized_embedding", {blocks, ids({3, 0, 7}, {3})},
+             [](const List& l) { return quantized_embedding(l[0], l[1], BlockFormat::q4_1); });
+  c.add_call("dequantize", {blocks}, [](const List& l) { return dequantize(l[0], BlockFormat::q4_1); });
   c.add_call("grouped_mm", {a, of({3, 6, 5}, 2), ids({1, 1, 4}, {3})},
              [](const List& l) { return grouped_mm(l[0], l[1], l[2]); });
   c.add_call("grouped_mm equal", {of({3, 4, 6}), of({3, 6, 5}, 2)},
