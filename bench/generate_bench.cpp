@@ -21,7 +21,9 @@ namespace {
 
 std::unique_ptr<models::Decoder> open_model(const GenerateProblem& problem, int64_t positions) {
   if (std::filesystem::exists(problem.model))
-    return train::open_published(problem.model, positions, problem.dtype).model;
+    return train::open_published(problem.model, positions, problem.dtype, problem.keep_blocks).model;
+  TUTTI_CHECK(!problem.keep_blocks,
+              "bench generate: --quantized needs a GGUF file with quantized weights; '{}' is no file", problem.model);
   const size_t slash = problem.model.find('/');
   TUTTI_CHECK(slash != std::string::npos,
               "bench generate: '{}' is neither a published model nor family/flavor, such as qwen3/0.6B", problem.model);
@@ -106,10 +108,13 @@ struct Bench {
   }
 };
 
+double bytes_of(const nn::Parameter& p) {
+  return static_cast<double>(p.holds_blocks() ? p.blocks().nbytes() : p.numel() * itemsize(p.use_dtype()));
+}
+
 double weight_bytes(const models::Decoder& model) {
   double bytes = 0;
-  for (const nn::NamedParameter& p : model.named_parameters())
-    bytes += static_cast<double>(p.parameter.numel() * itemsize(p.parameter.use_dtype()));
+  for (const nn::NamedParameter& p : model.named_parameters()) bytes += bytes_of(p.parameter);
   return bytes;
 }
 
@@ -117,7 +122,8 @@ double weight_bytes(const models::Decoder& model) {
 double bytes_of_step(const models::Decoder& model, const GenerateRow& row, DType dtype) {
   const models::DecoderConfig& c = model.config();
   const auto item = static_cast<double>(itemsize(dtype));
-  double bytes = weight_bytes(model) - (c.tied_embeddings ? 0 : static_cast<double>(c.vocab * c.dim) * item);
+  double bytes = weight_bytes(model);
+  if (!c.tied_embeddings) bytes -= bytes_of(model.named_parameters().front().parameter);
   for (const models::LayerConfig& layer : c.layers) {
     const int64_t all = row.depth + row.generated / 2, window = layer.attention.window;
     const int64_t keys = window > 0 ? std::min(all, window) : all;

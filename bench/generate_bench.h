@@ -26,6 +26,7 @@ struct GenerateProblem {
   int threads = 1, repeats = 5;
   DType dtype = DType::f32;  // of the weights and of what is computed, f32 or bf16
   bool compile = false;      // the forwards
+  bool keep_blocks = false;  // quantized weights of a GGUF file stay as they are
 };
 
 struct GenerateResult {

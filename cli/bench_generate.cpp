@@ -20,7 +20,8 @@ void print(const bench::GenerateProblem& problem, const bench::GenerateResult& r
   for (const bench::GenerateRow& row : result.rows) {
     if (!json) {
       std::printf("%-18s %7d %-5s %12.2f %10.2f %9.2f", row.test.c_str(), problem.threads,
-                  std::string(name_of(problem.dtype)).c_str(), row.avg_ts, row.stddev_ts, row.gbytes_per_s);
+                  problem.keep_blocks ? "kept" : std::string(name_of(problem.dtype)).c_str(), row.avg_ts, row.stddev_ts,
+                  row.gbytes_per_s);
       if (row.over_one > 0) std::printf(" %7.2fx", row.over_one);
       std::printf("\n");
       continue;
@@ -30,6 +31,7 @@ void print(const bench::GenerateProblem& problem, const bench::GenerateResult& r
                                    {"model_n_params", result.parameters},
                                    {"dtype", name_of(problem.dtype)},
                                    {"compile", problem.compile},
+                                   {"quantized", problem.keep_blocks},
                                    {"n_threads", problem.threads},
                                    {"n_prompt", row.prompt},
                                    {"n_gen", row.generated},
@@ -78,6 +80,7 @@ void add_bench_generate(CLI::App& bench, Action& action) {
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
   generate->add_flag("--compile", p.compile, "Compile the model's forwards");
+  generate->add_flag("--quantized", p.keep_blocks, "Compute with the quantized weights of a GGUF file as they are");
   generate->add_flag("--json", flags->json, "One object per line, with llama-bench's keys");
   generate->callback([flags, &action] {
     action = [flags] {

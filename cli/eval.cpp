@@ -18,12 +18,13 @@ struct EvalFlags {
   TextSourceOptions reading;
   int64_t window = 1024;
   std::string dtype = "float32";
+  bool quantized = false;
   bool json = false;
 };
 
 int run_eval(const EvalFlags& flags) {
-  const train::ReadyModel ready =
-      train::open_published(flags.model, flags.window, flags.dtype == "bfloat16" ? DType::bf16 : DType::f32);
+  const train::ReadyModel ready = train::open_published(
+      flags.model, flags.window, flags.dtype == "bfloat16" ? DType::bf16 : DType::f32, flags.quantized);
   const TextDocuments text = read_counted_documents(flags.data, flags.reading);
   std::fprintf(stderr, "%s\n", describe(text.counts).c_str());
   const train::TextScore score = train::score_documents(*ready.model, *ready.tokenizer, text.documents, flags.window);
@@ -65,6 +66,8 @@ void add_eval(CLI::App& app, Action& action) {
   verb->add_option("--dtype", flags->dtype, "The dtype to compute in")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
+  verb->add_flag("--quantized", flags->quantized,
+                 "Compute with the quantized weights of a GGUF file as they are; activations are rounded to 8 bits");
   verb->add_flag("--json", flags->json,
                  "One object: model, documents, tokens, bytes, log_probability, perplexity, bits_per_byte");
   verb->callback([flags, &action] { action = [flags] { return run_eval(*flags); }; });

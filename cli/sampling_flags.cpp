@@ -40,6 +40,8 @@ void add_model_flags(CLI::App& verb, train::TextModelOptions& model) {
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->default_str("f32");
   verb.add_flag("--compile", model.compile, "Compile the model's forwards; the bits are the same");
+  verb.add_flag("--quantized", model.keep_blocks,
+                "Compute with the quantized weights of a GGUF file as they are; activations are rounded to 8 bits");
 }
 
 }  // namespace tutti::cli

@@ -13,7 +13,7 @@ namespace tutti::cli {
 // when the verb runs.
 void add_sampling_flags(CLI::App& verb, train::SamplingSettings& settings);
 
-// --context and --dtype.
+// --context, --dtype and --quantized.
 void add_model_flags(CLI::App& verb, train::TextModelOptions& model);
 
 }  // namespace tutti::cli

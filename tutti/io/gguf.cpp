@@ -45,4 +45,12 @@ Tensor GgufFile::tensor(std::string_view name) const {
   return values;
 }
 
+Tensor GgufFile::blocks(std::string_view name) const {
+  const io::GgufEntry& entry = this->entry(name);
+  const BlockFormatRow& format = row_of(entry.format);
+  if (format.dtype || entry.shape.ndim() != 2) return {};
+  return io::mapped_tensor(file_, bytes(name), {entry.shape[0], entry.shape[1] / format.elements * format.nbytes},
+                           DType::u8);
+}
+
 }  // namespace tutti

@@ -37,6 +37,9 @@ class GgufFile {
   // file holds plain numbers; blocks are decoded to f32 in new memory. UsageError, naming file, tensor and format, for
   // blocks that are not decoded (core/block_codec.h).
   Tensor tensor(std::string_view name) const;
+  // The blocks of a tensor of two dims as u8 [rows, bytes of a row]: a read-only view of the file's pages, as above.
+  // Undefined for plain numbers and for other dims.
+  Tensor blocks(std::string_view name) const;
 
  private:
   std::shared_ptr<const MappedFile> file_;

@@ -33,6 +33,7 @@ class GgufReader final : public ModelFileReader {
   const std::vector<ModelTensor>& entries() const override { return entries_; }
   const ModelMetadata& metadata() const override { return file_.metadata(); }
   Tensor tensor(std::string_view name) const override { return file_.tensor(name); }
+  Tensor blocks(std::string_view name) const override { return file_.blocks(name); }
 
  private:
   GgufFile file_;

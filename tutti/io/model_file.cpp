@@ -84,6 +84,8 @@ const ModelTensor& ModelFile::entry(std::string_view name) const& {
 }
 
 Tensor ModelFile::tensor(std::string_view name) const { return contents_->reader->tensor(entry(name).name); }
+Tensor ModelFile::blocks(std::string_view name) const { return contents_->reader->blocks(entry(name).name); }
+Tensor ModelFileReader::blocks(std::string_view) const { return {}; }
 
 std::unique_ptr<ModelFileWriter> create_model_file(const fs::path& path, std::string_view format,
                                                    std::vector<ModelTensor> entries, ModelMetadata metadata) {

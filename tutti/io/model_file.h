@@ -43,6 +43,8 @@ class ModelFileReader {
   virtual const std::vector<ModelTensor>& entries() const = 0;  // in the order of the files
   virtual const ModelMetadata& metadata() const = 0;
   virtual Tensor tensor(std::string_view name) const = 0;  // `name` is that of an entry
+  // As ModelFile::blocks().
+  virtual Tensor blocks(std::string_view name) const;
 };
 
 // An open model: a value type whose copies share the mappings. Immutable, so it may be used by any thread.
@@ -70,6 +72,10 @@ class ModelFile {
   // The tensor's numbers: a read-only view of the file's pages where the file holds plain numbers, f32 in new memory
   // where it holds blocks. UsageError for a name that is not there and blocks that are not decoded.
   Tensor tensor(std::string_view name) const;
+  // The blocks of a tensor of two dims as u8 [rows, bytes of a row]: a read-only view of the file's pages, or in new
+  // memory where the file holds the rows in another order. Undefined for other tensors, and where rows of the file are
+  // not rows of the tensor. UsageError for a name that is not there.
+  Tensor blocks(std::string_view name) const;
 
  private:
   struct Contents {

@@ -144,14 +144,14 @@ class DecoderTensors final : public ModelFileReader {
     if (source.name_in_file.empty()) return zeros({entries_[source.entry].sizes[0]});
     const Tensor stored = gguf_.tensor(source.name_in_file);
     if (source.is_one_more) return sub(cast(stored, DType::f32), 1.0);
-    if (source.heads == 0) return stored;
-    const Tensor rows = to_contiguous(stored), turned = Tensor::empty(rows.extents(), rows.dtype());
-    const int64_t row_nbytes = rows.numel() / rows.extent(0) * itemsize(rows.dtype());
-    const size_t nbytes = static_cast<size_t>(rows.extent(0) * row_nbytes);
-    io::rotary_rows_to_half_layout({static_cast<const std::byte*>(rows.raw_data()), nbytes},
-                                   {static_cast<std::byte*>(turned.raw_data()), nbytes}, source.heads, row_nbytes);
-    forget_pages(gguf_.entry(source.name_in_file).bytes);
-    return turned;
+    return source.heads == 0 ? stored : in_half_layout(source, stored);
+  }
+
+  Tensor blocks(std::string_view name) const override {
+    const Source& source = sources_.at(std::string(name));
+    if (source.name_in_file.empty() || source.is_one_more) return {};
+    const Tensor stored = gguf_.blocks(source.name_in_file);
+    return source.heads == 0 || !stored.defined() ? stored : in_half_layout(source, stored);
   }
 
  private:
@@ -161,6 +161,16 @@ class DecoderTensors final : public ModelFileReader {
     bool is_one_more = false;       // the file holds 1 + weight
     size_t entry = 0;
   };
+
+  Tensor in_half_layout(const Source& source, const Tensor& stored) const {
+    const Tensor rows = to_contiguous(stored), turned = Tensor::empty(rows.extents(), rows.dtype());
+    const int64_t row_nbytes = rows.numel() / rows.extent(0) * itemsize(rows.dtype());
+    const size_t nbytes = static_cast<size_t>(rows.extent(0) * row_nbytes);
+    io::rotary_rows_to_half_layout({static_cast<const std::byte*>(rows.raw_data()), nbytes},
+                                   {static_cast<std::byte*>(turned.raw_data()), nbytes}, source.heads, row_nbytes);
+    forget_pages(gguf_.entry(source.name_in_file).bytes);
+    return turned;
+  }
 
   static int64_t heads_of(std::string_view name, const DecoderConfig& config) {
     const std::optional<InLayer> at = in_layer(name, kLayer);

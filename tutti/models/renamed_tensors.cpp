@@ -28,6 +28,7 @@ class RenamedTensors final : public ModelFileReader {
   const std::vector<ModelTensor>& entries() const override { return entries_; }
   const ModelMetadata& metadata() const override { return file_.metadata(); }
   Tensor tensor(std::string_view name) const override { return file_.tensor(name_in_file_.at(std::string(name))); }
+  Tensor blocks(std::string_view name) const override { return file_.blocks(name_in_file_.at(std::string(name))); }
 
  private:
   const ModelFile file_;

@@ -33,6 +33,10 @@ class SplitExperts final : public ModelFileReader {
     const Tensor stored = file_.tensor(source.name_in_file);
     return source.count == 0 ? stored : narrow(stored, 1, source.begin, source.count);
   }
+  Tensor blocks(std::string_view name) const override {
+    const Source& source = sources_.at(std::string(name));
+    return source.count == 0 ? file_.blocks(source.name_in_file) : Tensor();
+  }
 
  private:
   // Rows of each expert: so many from `begin` on, 0: all. Without a name: so many zeros.

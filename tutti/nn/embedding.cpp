@@ -6,6 +6,7 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/embedding_bag_backward.h"
+#include "tutti/ops/quantized_embedding.h"
 #include "tutti/ops/reshape.h"
 
 namespace tutti::nn {
@@ -52,6 +53,8 @@ RowGradients Table::take_row_gradients() {
 }
 
 Tensor Embedding::forward(const Tensor& indices) const {
+  if (weight.holds_blocks())
+    return quantized_embedding(weight.blocks(), indices, weight.block_format(), weight.use_dtype());
   return end_of_backward(embedding(table(), indices, options_.padding_idx), {.indices = indices});
 }
 

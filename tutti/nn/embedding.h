@@ -54,8 +54,11 @@ class Table : public Module {
 // others.
 class Embedding : public Table {
  public:
-  Embedding(int64_t rows, int64_t columns, const EmbeddingOptions& options = {}) : Table(rows, columns, options) {}
-  // Shapes: indices [...] -> [..., columns].
+  Embedding(int64_t rows, int64_t columns, const EmbeddingOptions& options = {}) : Table(rows, columns, options) {
+    weight.allow_blocks();
+  }
+  // Shapes: indices [...] -> [..., columns]. Rows of a weight that is frozen to quantized blocks are decoded as they
+  // are looked up.
   Tensor forward(const Tensor& indices) const;
 };
 

@@ -14,6 +14,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, const LinearOptions& o
               in_features, out_features);
   const Init by_fan_in = Init::uniform(1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(in_features, 1))));
   weight = register_parameter("weight", {out_features, in_features}, options.init.value_or(by_fan_in));
+  weight.allow_blocks();
   operand_ = std::make_shared<DenseOperand>(weight);
   if (options.bias) bias = register_parameter("bias", {out_features}, options.init ? Init::zeros() : by_fan_in);
 }

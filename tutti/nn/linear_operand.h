@@ -33,16 +33,17 @@ class LinearOperand {
 };
 
 // A parameter [out, in]. product() is linear(x, W), whose gradient of W sums over tokens in the order of numerics
-// contract N3t, or with an `out_dtype` matmul().
+// contract N3t, or with an `out_dtype` matmul(). While the parameter is frozen to quantized blocks, product() is
+// quantized_linear(), which has no gradient, there is no matrix(), and the kind is the format, such as "Q4_K".
 class DenseOperand final : public LinearOperand {
  public:
   explicit DenseOperand(Parameter weight) : weight_(std::move(weight)) {}
   int64_t in_features() const override { return weight_.sizes()[1]; }
   int64_t out_features() const override { return weight_.sizes()[0]; }
-  std::string_view kind() const override { return "dense"; }
+  std::string_view kind() const override;
   std::vector<Parameter> parameters() const override { return {weight_}; }
   Tensor product(const Tensor& x, std::optional<DType> out_dtype) const override;
-  Tensor matrix() const override { return weight_.use(); }
+  Tensor matrix() const override { return weight_.holds_blocks() ? Tensor() : weight_.use(); }
 
  private:
   Parameter weight_;

@@ -134,7 +134,7 @@ void Module::requires_grad_(bool on) {
 
 void Module::zero_grad() {
   for (const NamedParameter& p : named_parameters()) {
-    if (p.parameter.is_materialized()) p.parameter.set_grad({});
+    if (p.parameter.is_materialized() && !p.parameter.holds_blocks()) p.parameter.set_grad({});
   }
 }
 

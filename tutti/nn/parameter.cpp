@@ -9,6 +9,7 @@
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/quantized/blocks.h"
 #include "tutti/ops/random.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/tensor/lent_memory.h"
@@ -42,12 +43,13 @@ class Upkeep {
 // ---- Parameter ------------------------------------------------------------------------------------------------------
 
 struct Parameter::State {
-  // The two tensors as slots that compiled functions read.
-  enum class Kind : uint8_t { use, master, stored };
+  // The tensors as slots that compiled functions read.
+  enum class Kind : uint8_t { use, master, stored, blocks };
   struct Face final : TensorSlot {
     Face(State& owner, Kind kind) : owner(owner), kind(kind) {}
     Tensor held() const override {
       if (kind == Kind::use) return owner.read_leaf();
+      if (kind == Kind::blocks) return owner.existing_blocks();
       return kind == Kind::master ? owner.existing_master() : owner.stored();
     }
     Tensor known() const override {
@@ -71,18 +73,29 @@ struct Parameter::State {
         use_dtype(dtype),
         use_face(*this, Kind::use),
         master_face(*this, Kind::master),
-        stored_face(*this, Kind::stored) {}
+        stored_face(*this, Kind::stored),
+        blocks_face(*this, Kind::blocks) {}
 
   bool is_copied() const { return use_dtype != dtype; }
   const Tensor& existing_master() const {
+    TUTTI_CHECK(!blocks.defined(),
+                "parameter '{}' {} is held as {} blocks, which are no numbers; dequantize(parameter.blocks(), "
+                "parameter.block_format()) gives them",
+                name, sizes, name_of(format));
     TUTTI_CHECK(master.defined(),
                 "parameter '{}' {} has no values yet; call nn::initialize(module), load the module, or materialize() "
                 "the parameter",
                 name, sizes);
     return master;
   }
+  const Tensor& existing_blocks() const {
+    TUTTI_CHECK(blocks.defined(), "parameter '{}' {} is not held as quantized blocks; use() gives its numbers", name,
+                sizes);
+    return blocks;
+  }
   // Memory that is divided over ranks is there before the values are.
   void check_has_values() const {
+    if (blocks.defined()) return;
     existing_master();
     if (unwritten_version < 0) [[likely]]
       return;
@@ -92,6 +105,7 @@ struct Parameter::State {
                 full_name, sizes);
   }
   const Tensor& read_leaf() {
+    existing_master();
     check_has_values();
     if (before_read) {
       const Upkeep now;
@@ -130,10 +144,17 @@ struct Parameter::State {
   }
   void thaw() {
     if (!std::exchange(is_frozen, false)) return;
-    master = copy = Tensor();
+    master = copy = blocks = Tensor();
     dtype = own_dtype;
     copied_version = -1;
     requires_grad = required_grad;
+  }
+  void begin_frozen(DType of_values) {
+    if (!is_frozen) required_grad = requires_grad;
+    dtype = of_values;
+    master = copy = blocks = Tensor();
+    copied_version = -1;
+    is_frozen = true, requires_grad = false;
   }
   // Makes autograd see what `requires_grad` and `use_dtype` say.
   void mark_leaf() {
@@ -149,7 +170,10 @@ struct Parameter::State {
   DType use_dtype;
   bool requires_grad = true;
   Tensor master;
-  Tensor copy;  // in use_dtype, when that is not the dtype of the master, or the master is stored apart
+  Tensor copy;    // in use_dtype, when that is not the dtype of the master, or the master is stored apart
+  Tensor blocks;  // quantized values, in the place of the master
+  BlockFormat format = BlockFormat::f32;
+  bool can_hold_blocks = false;
   bool is_frozen = false;
   bool required_grad = true;  // before it was frozen
   bool is_apart = false;
@@ -158,7 +182,7 @@ struct Parameter::State {
   std::function<void()> before_read, before_write;
   std::atomic<int64_t> copied_version{-1};  // of the master, when it was last copied
   std::mutex mutex;
-  Face use_face, master_face, stored_face;
+  Face use_face, master_face, stored_face, blocks_face;
 };
 
 Parameter::Parameter(std::string name, const Extents& sizes, const Init& init, DType dtype) {
@@ -220,11 +244,11 @@ void Parameter::set_use_dtype(DType dtype) const {
   s.mark_leaf();
 }
 
-bool Parameter::is_materialized() const { return state().master.defined(); }
+bool Parameter::is_materialized() const { return state().master.defined() || holds_blocks(); }
 
 void Parameter::materialize() const {
   State& s = state();
-  if (s.master.defined()) return;
+  if (is_materialized()) return;
   MemoryCategoryScope category(MemoryCategory::parameters);
   s.master = Tensor::empty(s.sizes, s.dtype);
   s.mark_leaf();
@@ -279,20 +303,47 @@ void Parameter::assign(const Tensor& values) const {
   copy_(state().stored(), dist::part_of(placed, "parameter").local);
 }
 
+namespace {
+
+// Ranks divide what is theirs.
+void check_whole(const std::string& name, bool is_divided) {
+  TUTTI_CHECK(!is_divided, "parameter '{}' is divided over ranks, and frozen parameters are whole on each", name);
+}
+
+}  // namespace
+
 void Parameter::freeze(const Tensor& values) const {
   State& s = state();
   TUTTI_CHECK(values.defined() && values.extents() == s.sizes && is_floating(values.dtype()),
               "parameter '{}' is {}; it cannot be frozen to {}", s.name, s.sizes, describe(values));
-  TUTTI_CHECK(!s.is_apart && !(s.master.defined() && dist::is_dtensor(s.master)),
-              "parameter '{}' is divided over ranks, and frozen parameters are whole on each", s.name);
-  if (!s.is_frozen) s.required_grad = s.requires_grad;
-  s.dtype = values.dtype();
+  check_whole(s.name, s.is_apart || (s.master.defined() && dist::is_dtensor(s.master)));
+  s.begin_frozen(values.dtype());
   s.master = autograd::detached(values);
-  s.copy = Tensor();
-  s.copied_version = -1;
-  s.is_frozen = true, s.requires_grad = false;
   s.mark_leaf();
 }
+
+void Parameter::freeze(const Tensor& blocks, BlockFormat format) const {
+  State& s = state();
+  TUTTI_CHECK(s.can_hold_blocks && s.sizes.ndim() == 2,
+              "parameter '{}' {} cannot be held as {} blocks: only weights of Linear and Embedding can; assign "
+              "dequantize(blocks, format) to it",
+              s.name, s.sizes, name_of(format));
+  quantized::check_blocks("Parameter::freeze", blocks, format);
+  const SymInt elements = quantized::elements_of_row(blocks.size(1), format);
+  TUTTI_CHECK(blocks.size(0) == s.sizes[0] && elements == s.sizes[1],
+              "parameter '{}' is {}; it cannot be frozen to {} blocks of [{}, {}]", s.name, s.sizes, name_of(format),
+              blocks.size(0), elements);
+  check_whole(s.name, s.is_apart || (s.master.defined() && dist::is_dtensor(s.master)));
+  s.begin_frozen(DType::f32);
+  s.blocks = autograd::detached(blocks);
+  s.format = format;
+}
+
+bool Parameter::holds_blocks() const { return state().blocks.defined(); }
+Tensor Parameter::blocks() const { return read_slot(std::shared_ptr<const TensorSlot>(state_, &state().blocks_face)); }
+BlockFormat Parameter::block_format() const { return state().existing_blocks(), state().format; }
+void Parameter::allow_blocks() const { state().can_hold_blocks = true; }
+bool Parameter::can_hold_blocks() const { return state().can_hold_blocks; }
 bool Parameter::is_frozen() const { return state().is_frozen; }
 
 void Parameter::set_master(Tensor master) const {

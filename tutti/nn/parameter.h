@@ -8,6 +8,9 @@
 // A parameter has no memory until it is materialized, by initialize(), by loading values or by materialize(); reading
 // it before is an error that names it. So a model of any size can be built, counted and loaded one parameter at a time.
 //
+// The weight of a Linear or Embedding may stay quantized: it is then frozen to blocks, which have no elements of a
+// dtype, and the module computes with the blocks.
+//
 // Parameters and buffers are handles: copies share the same values, which is how weights are tied. They may be read
 // from several threads; whoever materializes, converts or writes them must exclude readers.
 #pragma once
@@ -19,6 +22,10 @@
 
 #include "tutti/nn/init.h"
 #include "tutti/tensor/tensor.h"
+
+namespace tutti {
+enum class BlockFormat : uint8_t;
+}
 
 namespace tutti::nn {
 
@@ -85,7 +92,19 @@ class Parameter {
   // before. UsageError for other sizes, for integers, and for a parameter that ranks divide; ranks cannot divide a
   // frozen one.
   void freeze(const Tensor& values) const;
+  // The same for quantized values: u8 [rows, bytes of a row] in whole blocks of `format` (ops/quantized_linear.h).
+  // Where numbers are asked for, by use(), leaf() and master(), the parameter refuses and names dequantize().
+  // UsageError as above, and unless can_hold_blocks().
+  void freeze(const Tensor& blocks, BlockFormat format) const;
   bool is_frozen() const;
+  // Whether it is frozen to blocks, and those. A compiled function that called blocks() reads them anew at each of its
+  // calls. UsageError where it is not.
+  bool holds_blocks() const;
+  Tensor blocks() const;
+  BlockFormat block_format() const;
+  // The module that registers the parameter computes with blocks as well.
+  void allow_blocks() const;
+  bool can_hold_blocks() const;
   // How a parameter is stored whose master and copy are somebody else's care.
   struct StoredApart {
     std::string full_name;               // for errors

@@ -78,7 +78,7 @@ GroupedTensors::GroupedTensors(const ModelFile& file, const std::function<bool(c
                   known->second, entry.name, place->expert);
       continue;
     }
-    entries_.push_back({entry.name, entry.sizes, entry.dtype, describe(entry), entry.is_decoded()});
+    entries_.push_back({entry.name, entry.sizes, entry.dtype, describe(entry), entry.is_decoded(), entry.blocks});
   }
   for (const auto& [name, of_expert] : groups_) {
     const ModelTensor& first = file.entry(of_expert.begin()->second);
@@ -105,6 +105,10 @@ GroupedTensors::GroupedTensors(const ModelFile& file, const std::function<bool(c
 }
 
 bool GroupedTensors::is_whole(const std::string& name) const { return biases_.contains(name) || file_.contains(name); }
+
+Tensor GroupedTensors::blocks(const std::string& name) const {
+  return biases_.contains(name) || groups_.contains(name) ? Tensor() : file_.blocks(name);
+}
 
 Tensor GroupedTensors::tensor(const std::string& name) const {
   if (const auto bias = biases_.find(name); bias != biases_.end()) return zeros({bias->second});

@@ -17,7 +17,8 @@
 
 namespace tutti {
 class ModelFile;
-}
+enum class BlockFormat : uint8_t;
+}  // namespace tutti
 
 namespace tutti::nn {
 
@@ -42,8 +43,9 @@ class GroupedTensors {
     std::string name;
     Extents sizes;
     DType dtype;
-    std::string text;        // for messages
-    bool is_decoded = true;  // whether tensor() gives its values
+    std::string text;                                  // for messages
+    bool is_decoded = true;                            // whether tensor() gives its values
+    std::optional<BlockFormat> blocks = std::nullopt;  // of a tensor of the file that is stored as blocks
   };
   // `file` must outlive this. Put together are those tensors that somebody `wants` under their common name; a list of
   // modules may be named "experts", too.
@@ -52,6 +54,8 @@ class GroupedTensors {
   bool contains(const std::string& name) const { return groups_.contains(name) || is_whole(name); }
   // The values: a view of the file's pages, or in new memory where they were put together.
   Tensor tensor(const std::string& name) const;
+  // As ModelFile::blocks(): undefined for what was put together.
+  Tensor blocks(const std::string& name) const;
 
  private:
   bool is_whole(const std::string& name) const;

@@ -2,19 +2,24 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "tutti/autograd/tape.h"
+#include "tutti/codegen/blocks/block_product.h"
+#include "tutti/core/block_format.h"
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/io/model_file.h"
 #include "tutti/io/safetensors.h"
+#include "tutti/nn/block_entries.h"
 #include "tutti/nn/module.h"
 #include "tutti/nn/published_experts.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
+#include "tutti/ops/quantized_embedding.h"
 
 namespace tutti::nn {
 namespace {
@@ -53,6 +58,14 @@ struct Offer {
   std::string text;  // for messages
   bool is_decoded = true;
 };
+
+// The offer of an entry: where it is one of blocks, that of the parameter's numbers.
+Offer offer_of(BlockEntries& blocks, std::string_view name, const Extents& sizes, DType dtype, std::string text,
+               bool is_decoded = true) {
+  const std::optional<BlockEntries::Decoded> decoded = blocks.add(name, sizes, dtype);
+  if (!decoded) return {name, sizes, dtype, std::move(text), is_decoded};
+  return {decoded->name, decoded->sizes, DType::f32, std::move(text)};
+}
 
 // The value of a name that is offered.
 using ValueOf = FunctionRef<Tensor(const std::string& name)>;
@@ -124,6 +137,11 @@ void take(const Target& target, const Tensor& values) {
                                         {.layout = {spec.order(), spec.cut()}, .src_data_rank = -1}));
 }
 
+void take_entry(const Target& target, const Tensor& blocks, BlockFormat format, bool shares_memory) {
+  if (target.parameter.defined()) take_blocks(target.parameter, blocks, format, shares_memory);
+  else take(target, dequantize(blocks, format));
+}
+
 }  // namespace
 
 std::string LoadReport::to_string() const {
@@ -138,6 +156,10 @@ StateDict Module::state_dict(const std::string& prefix) const {
   StateDict state;
   for (const NamedParameter& p : named_parameters(prefix)) {
     p.parameter.check_has_values();
+    if (p.parameter.holds_blocks()) {
+      state.emplace_back(name_of_blocks(p.name, p.parameter.block_format()), p.parameter.blocks());
+      continue;
+    }
     state.emplace_back(p.name, detach(p.parameter.master()));
   }
   for (const NamedBuffer& b : named_buffers(prefix)) {
@@ -148,33 +170,47 @@ StateDict Module::state_dict(const std::string& prefix) const {
 
 LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& options) {
   std::vector<Offer> offers;
+  BlockEntries blocks;
   std::unordered_map<std::string_view, const Tensor*> values;
   for (const auto& [name, tensor] : state) {
     TUTTI_CHECK(tensor.defined(), "the state dict holds an undefined tensor for '{}'", name);
-    TUTTI_CHECK(values.emplace(name, &tensor).second, "the state dict holds '{}' twice", name);
-    offers.push_back({name, tensor.extents(), tensor.dtype(), describe(tensor)});
+    offers.push_back(offer_of(blocks, name, tensor.extents(), tensor.dtype(), describe(tensor)));
+    TUTTI_CHECK(values.emplace(offers.back().name, &tensor).second, "the state dict holds '{}' twice",
+                offers.back().name);
   }
   const std::vector<Target> targets = targets_of(*this);
   LoadReport report = compare(
-      *this, targets, offers, [&](const std::string& name) { return *values.at(name); }, options, "the state dict");
+      *this, targets, offers,
+      [&](const std::string& name) {
+        const BlockEntries::Entry* entry = blocks.find(name);
+        return entry == nullptr ? *values.at(name) : dequantize(*values.at(name), entry->format);
+      },
+      options, "the state dict");
   NoGradScope no_grad;
   // A source may share memory with another target, as in a dict that exchanges two parameters: those are copied before
   // any is written.
   std::unordered_set<const Storage*> written;
   for (const Target& target : targets) {
     if (!target.parameter.defined()) written.insert(target.buffer.use().storage().get());
-    else if (target.parameter.is_materialized()) written.insert(target.parameter.master().storage().get());
+    else if (target.parameter.is_materialized() && !target.parameter.is_frozen())
+      written.insert(target.parameter.master().storage().get());
   }
-  std::vector<std::pair<const Target*, Tensor>> taken;
+  struct Taken {
+    const Target* target;
+    const BlockEntries::Entry* blocks;
+    Tensor value;
+  };
+  std::vector<Taken> taken;
   for (const Target& target : targets) {
     const std::string* name = name_among(target, [&](const std::string& n) { return values.contains(n); });
     if (name == nullptr) continue;
     const Tensor& value = *values.at(*name);
     const bool is_shared = written.contains(value.storage().get());
-    taken.emplace_back(&target, is_shared ? clone(detach(value)) : value);
+    taken.push_back({&target, blocks.find(*name), is_shared ? clone(detach(value)) : value});
   }
-  for (const auto& [target, value] : taken) {
-    if (options.freeze && target->parameter.defined()) target->parameter.freeze(value);
+  for (const auto& [target, entry, value] : taken) {
+    if (entry != nullptr) take_entry(*target, value, entry->format, options.freeze);
+    else if (options.freeze && target->parameter.defined()) target->parameter.freeze(value);
     else take(*target, value);
   }
   return report;
@@ -192,15 +228,33 @@ LoadReport load(Module& module, const ModelFile& file, const LoadOptions& option
     });
   });
   std::vector<Offer> offers;
-  for (const GroupedTensors::Entry& entry : tensors.entries())
-    offers.push_back({entry.name, entry.sizes, entry.dtype, entry.text, entry.is_decoded});
-  LoadReport report = compare(
-      module, targets, offers, [&](const std::string& name) { return tensors.tensor(name); }, options, file.path());
+  BlockEntries blocks;
+  std::unordered_map<std::string_view, BlockFormat> formats;  // of tensors that the file itself holds as blocks
+  for (const GroupedTensors::Entry& entry : tensors.entries()) {
+    offers.push_back(offer_of(blocks, entry.name, entry.sizes, entry.dtype, entry.text, entry.is_decoded));
+    if (entry.blocks && codegen::can_multiply(*entry.blocks)) formats.emplace(entry.name, *entry.blocks);
+  }
+  const auto values_of = [&](const std::string& name) {
+    const BlockEntries::Entry* entry = blocks.find(name);
+    return entry == nullptr ? tensors.tensor(name) : dequantize(tensors.tensor(entry->name), entry->format);
+  };
+  // The blocks that a target keeps; undefined where it takes numbers.
+  const auto kept_blocks = [&](const Target& target, const std::string& name) {
+    const bool is_kept = options.freeze && options.keep_blocks && target.parameter.defined() &&
+                         target.parameter.can_hold_blocks() && formats.contains(name);
+    return is_kept ? tensors.blocks(name) : Tensor();
+  };
+  LoadReport report = compare(module, targets, offers, values_of, options, file.path());
   NoGradScope no_grad;
   for (const Target& target : targets) {
-    const std::string* name = name_among(target, [&](const std::string& n) { return tensors.contains(n); });
+    const std::string* name =
+        name_among(target, [&](const std::string& n) { return blocks.find(n) != nullptr || tensors.contains(n); });
     if (name == nullptr) continue;
-    if (options.freeze && target.parameter.defined()) target.parameter.freeze(tensors.tensor(*name));
+    if (const BlockEntries::Entry* entry = blocks.find(*name))
+      take_entry(target, tensors.tensor(entry->name), entry->format, options.freeze);
+    else if (const Tensor kept = kept_blocks(target, *name); kept.defined())
+      target.parameter.freeze(kept, formats.at(*name));
+    else if (options.freeze && target.parameter.defined()) target.parameter.freeze(tensors.tensor(*name));
     else take(target, tensors.tensor(*name));
   }
   return report;

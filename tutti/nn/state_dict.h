@@ -15,7 +15,8 @@ namespace tutti::nn {
 
 class Module;
 
-// Names and values in the order of registration.
+// Names and values in the order of registration. A parameter that is held as quantized blocks is an entry of u8 [rows,
+// bytes of a row] whose name ends with the format: "fc.weight.Q4_K".
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
 struct LoadOptions {
@@ -23,6 +24,9 @@ struct LoadOptions {
   // Parameters are frozen to the values of the source as they are (Parameter::freeze): those of a file stay in its
   // pages.
   bool freeze = false;
+  // Frozen parameters that can hold blocks (Parameter::can_hold_blocks) keep the quantized blocks of a file, where
+  // their format is one that quantized_linear() takes. Others are decoded.
+  bool keep_blocks = false;
 };
 
 // The names of a module and of a source of values that do not agree.

@@ -1,6 +1,7 @@
 #include "tutti/ops/quantized_embedding.h"
 
 #include "tutti/core/block_codec.h"
+#include "tutti/core/block_format.h"
 #include "tutti/ops/engine/attr_enums.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"

@@ -1,10 +1,11 @@
 // Rows of quantized tables as numbers: looked up by index, or all of them.
 #pragma once
 
-#include "tutti/core/block_format.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
+
+enum class BlockFormat : uint8_t;
 
 // y[.., :] = the elements of row indices[..] of a table that stays quantized; only these rows are decoded.
 // Shapes: blocks [V, bytes of a row], indices [...] -> [..., elements of a row]. Dtypes: blocks u8, whole blocks of one

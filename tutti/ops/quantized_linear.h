@@ -3,10 +3,11 @@
 
 #include <optional>
 
-#include "tutti/core/block_format.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
+
+enum class BlockFormat : uint8_t;
 
 // x W^T, where `blocks` holds W [out, in] as GGUF files do: each row is whole blocks of `format`, one of Q4_0 Q4_1 Q5_0
 // Q5_1 Q8_0 Q4_K Q5_K Q6_K. x is rounded to 8 bits, in blocks of 32 elements or, for the last three, 256; the products

@@ -1,5 +1,8 @@
 #include "tutti/train/ready_model.h"
 
+#include <set>
+
+#include "tutti/codegen/blocks/block_product.h"
 #include "tutti/core/error.h"
 #include "tutti/io/mapped_file.h"
 #include "tutti/io/model_file.h"
@@ -22,10 +25,25 @@ std::unique_ptr<Tokenizer> tokenizer_of(const ModelFile& file, const fs::path& p
 // never holds more than one of them twice.
 void convert_weights(const models::Decoder& model, const ModelFile& file) {
   for (const nn::NamedParameter& p : model.named_parameters()) {
-    if (!file.contains(p.name) || p.parameter.dtype() == p.parameter.use_dtype()) continue;
+    if (!file.contains(p.name) || p.parameter.holds_blocks()) continue;
+    if (p.parameter.dtype() == p.parameter.use_dtype()) continue;
     p.parameter.use();
     forget_pages(file.entry(p.name).bytes);
   }
+}
+
+void check_has_blocks(const ModelFile& file) {
+  std::set<std::string_view> types;
+  std::string list;
+  bool has_some = false;
+  for (const ModelTensor& entry : file.entries()) {
+    if (types.insert(entry.type_name()).second) list += fmt::format("{}{}", list.empty() ? "" : " ", entry.type_name());
+    has_some = has_some || (entry.blocks && codegen::can_multiply(*entry.blocks));
+  }
+  TUTTI_CHECK(has_some,
+              "{} has no weights that can stay quantized: its tensors are {}; expected a GGUF file with Q4_0 Q4_1 Q5_0 "
+              "Q5_1 Q8_0 Q4_K Q5_K or Q6_K (tutti convert --dtype q8_0 writes one), or leave out --quantized",
+              file.path(), list);
 }
 
 ReadyModel without_weights(const models::PublishedModel& published, const fs::path& path, int64_t positions,
@@ -43,10 +61,11 @@ ReadyModel without_weights(const models::PublishedModel& published, const fs::pa
 
 }  // namespace
 
-ReadyModel open_published(const fs::path& path, int64_t positions, DType compute) {
+ReadyModel open_published(const fs::path& path, int64_t positions, DType compute, bool keep_blocks) {
   const models::PublishedModel published(path);
+  if (keep_blocks) check_has_blocks(published.file());
   ReadyModel ready = without_weights(published, path, positions, compute);
-  published.load(*ready.model, {.freeze = true});
+  published.load(*ready.model, {.freeze = true, .keep_blocks = keep_blocks});
   convert_weights(*ready.model, published.file());
   return ready;
 }

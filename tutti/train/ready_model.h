@@ -21,9 +21,12 @@ struct ReadyModel {
 
 // Opens a folder of Hugging Face's or a GGUF file (models/published_model.h) for texts of up to `positions` tokens. The
 // weights stay in the pages of the files where these hold numbers, and are computed with in `compute`, f32 or bf16.
+// Quantized blocks are decoded, unless they are kept: then projections, embedding and head compute with the blocks in
+// the pages of the file (nn::LoadOptions::keep_blocks).
 // UsageError where the folder has no tokenizer.json, the file no vocabulary that is read here, or the vocabulary more
 // tokens than the model; errors of PublishedModel.
-ReadyModel open_published(const std::filesystem::path& path, int64_t positions, DType compute = DType::f32);
+ReadyModel open_published(const std::filesystem::path& path, int64_t positions, DType compute = DType::f32,
+                          bool keep_blocks = false);
 
 // The same for a model that `divide` divides over ranks before the weights are read. Each rank holds its parts in
 // memory of its own, in f32, and in `compute` where that is another dtype.

@@ -33,6 +33,12 @@ struct RunNumerics {
   TokenGrainScope grain;
 };
 
+void check_not_kept(int64_t ranks, const TextModelOptions& options) {
+  TUTTI_CHECK(!options.keep_blocks,
+              "generate: {} ranks cannot divide weights that stay quantized; use one rank, or leave out --quantized",
+              ranks);
+}
+
 // Nothing is summed over tokens here, so they may be cut anywhere.
 void check_ranks(models::LanguageModel& model, const Config& config, int64_t ranks, const TextModelOptions& options) {
   TUTTI_CHECK(
@@ -89,8 +95,9 @@ TextModel open_published_text(const std::filesystem::path& path, const TextModel
   TextModel text;
   text.context = options.context == 0 ? kUsualContext : options.context;
   const auto divide_it = [&](models::LanguageModel& model) { text.mesh = divide(model, Config(), options); };
+  if (options.is_divided()) check_not_kept(options.group->size(), options);
   ReadyModel ready = options.is_divided() ? open_divided(path, text.context, options.dtype, divide_it)
-                                          : open_published(path, text.context, options.dtype);
+                                          : open_published(path, text.context, options.dtype, options.keep_blocks);
   text.model = std::move(ready.model);
   text.tokenizer = std::move(ready.tokenizer);
   text.chat = read_published_chat(path.string());
@@ -133,6 +140,8 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
   TUTTI_CHECK(std::filesystem::exists(path), "generate: {} does not exist; expected a run folder or a published model",
               path.string());
   const bool published = is_published(path);
+  TUTTI_CHECK(published || !options.keep_blocks,
+              "generate: {} is a run, whose weights are not quantized; leave out --quantized", path.string());
   TextModel text = published ? open_published_text(path, options) : open_run(path, options);
   text.frames_documents_ = !published;
   text.compile = options.compile;
@@ -142,6 +151,7 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
 
 void check_text_model_ranks(const std::filesystem::path& path, int64_t ranks, const TextModelOptions& options) {
   if (ranks == 1) return;
+  check_not_kept(ranks, options);
   if (is_published(path))
     return check_ranks(*std::make_unique<models::Decoder>(models::published_description(path), 1), Config(), ranks,
                        options);

@@ -15,7 +15,7 @@ void check_blocks(const char* op, const Tensor& blocks, BlockFormat format);
 // Elements of a row of `nbytes` bytes.
 SymInt elements_of_row(SymInt nbytes, BlockFormat format);
 
-// The bytes of a row, which are read where they lie if they are neighbours.
+// The bytes of a row, which are read in place if they are neighbours.
 struct BlockRows {
   explicit BlockRows(const Tensor& blocks);
   std::span<const std::byte> row(int64_t index) const { return {data + index * stride, static_cast<size_t>(nbytes)}; }
