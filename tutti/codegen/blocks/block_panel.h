@@ -25,7 +25,7 @@ using Byte = unsigned char;
 inline float half_at(const Byte* p) {
   uint16_t bits;
   std::memcpy(&bits, p, sizeof(bits));
-  return to_float(float16{bits});
+  return _cvtsh_ss(bits);
 }
 inline uint32_t word_at(const Byte* p) {
   uint32_t word;
