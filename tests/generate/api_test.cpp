@@ -176,6 +176,13 @@ TEST(Api, TellsLogProbabilities) {
       << "a chunk has the tokens of its text: " << events[0];
 }
 
+TEST(Api, TellsTheLikeliestOfTokensWithTheSameText) {
+  FakeBackend backend("ab");
+  Api api(backend, fake_model());
+  const std::string text = post(api, "/v1/completions", R"({"prompt": "x", "logprobs": 3})").body;
+  EXPECT_NE(text.find(R"("top_logprobs":[{"a":-1.0},{"a":-1.0}])"), std::string::npos) << text;
+}
+
 TEST(Api, EndsTheRequestsOfAStreamThatIsLeft) {
   FakeBackend backend;
   backend.holds = true;

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <set>
+#include <string>
+
 #include "tutti/generate/serve/text_stream.h"
 #include "tutti/runtime/json_writer.h"
 
@@ -45,18 +48,24 @@ void write_chat_tokens(JsonWriter& json, const Choice& choice) {
   json.end();
 }
 
+// The keys are texts: of tokens with the same one, such as bytes that are no characters, the likeliest stands for all.
+void write_top_texts(JsonWriter& json, const ToldToken& token) {
+  json.object();
+  std::set<std::string> written;
+  for (const auto& [bytes, log_probability] : token.top) {
+    const std::string text = valid_utf8(bytes);
+    if (written.insert(text).second) json.member(text, static_cast<double>(log_probability));
+  }
+  json.end();
+}
+
 void write_completion_tokens(JsonWriter& json, const Choice& choice) {
   json.key("tokens").array();
   for (const ToldToken& token : choice.tokens) json.value(valid_utf8(token.bytes));
   json.end().key("token_logprobs").array();
   for (const ToldToken& token : choice.tokens) json.value(static_cast<double>(token.log_probability));
   json.end().key("top_logprobs").array();
-  for (const ToldToken& token : choice.tokens) {
-    json.object();
-    for (const auto& [bytes, log_probability] : token.top)
-      json.member(valid_utf8(bytes), static_cast<double>(log_probability));
-    json.end();
-  }
+  for (const ToldToken& token : choice.tokens) write_top_texts(json, token);
   json.end().key("text_offset").array();
   int64_t offset = choice.offset;
   for (const ToldToken& token : choice.tokens) {
