@@ -45,7 +45,7 @@ MADE_BY_THE_BUILD = (GENERATED, "tutti/comm/collective_rows.h", "tutti/diagnose/
                      "tutti/train/config/config_sections.h")
 # How many tests may read them; what is not here has no budget for tests.
 HEAVY_IN_TESTS = {
-    "nlohmann/": 27, "regex": 3, "random": 50, "future": 4, "mpi": 1, GENERATED: 48, "llvm/": 0, "CLI/": 0, "toml++/": 0, "iostream": 2,
+    "nlohmann/": 27, "regex": 3, "random": 51, "future": 4, "mpi": 1, GENERATED: 48, "llvm/": 0, "CLI/": 0, "toml++/": 0, "iostream": 2,
     "ranges": 0, "fmt/chrono.h": 0,
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')

