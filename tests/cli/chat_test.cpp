@@ -207,10 +207,10 @@ TEST_F(Chats, ServeEmbedsAsEmbedDoes) {
   EXPECT_NE(metrics->body.find("tutti_embeddings_total 4\n"), std::string::npos) << metrics->body;
   kill(pid, SIGTERM);
   EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
-  for (const char* flag : {"--context 64", "--dtype bf16", "--compile"}) {
+  for (const char* flag : {"--context 64", "--dtype bf16", "--compile", "--quantized"}) {
     const Output refused = work.tutti(std::string("serve encoder --port 0 ") + flag);
     EXPECT_EQ(refused.status, 2) << flag;
-    EXPECT_NE(refused.err.find("leave out --context, --dtype and --compile"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("leave out --context, --dtype, --compile and --quantized"), std::string::npos) << refused.err;
   }
 }
 

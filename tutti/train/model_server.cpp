@@ -59,9 +59,10 @@ ModelServer::ModelServer(const std::filesystem::path& model, const ModelServerOp
     server_ = std::make_unique<generate::serve::HttpServer>(backend, std::move(served), options.http);
   };
   if (is_sentence_model(model)) {
-    TUTTI_CHECK(options.model.context == 0 && options.model.dtype == DType::f32 && !options.model.compile,
+    const TextModelOptions& o = options.model;
+    TUTTI_CHECK(o.context == 0 && o.dtype == DType::f32 && !o.compile && !o.keep_blocks,
                 "serve: {} is an encoder, which computes in f32, op by op, and takes as many tokens as its files say; "
-                "leave out --context, --dtype and --compile",
+                "leave out --context, --dtype, --compile and --quantized",
                 model.string());
     TUTTI_CHECK(!options.model.is_divided(), "serve: {} is an encoder, which one rank runs; leave out -n",
                 model.string());
