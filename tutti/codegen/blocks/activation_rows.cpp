@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "tutti/codegen/gemm/simd.h"
@@ -54,23 +55,37 @@ Scale scale_of(uint32_t largest, int64_t block) {
   return std::isnormal(scale.d) ? scale : Scale{0, 0};
 }
 
+// One block of a row: that of place `i` among `g` rows that stand together.
+struct BlockPlace {
+  int8_t* codes;
+  float* scale;
+  int16_t* sums;
+  int64_t g, i;
+
+  void put(int64_t element, __m128i sixteen_codes, int32_t sum) const {
+    alignas(16) int32_t words[4];
+    _mm_store_si128(reinterpret_cast<__m128i*>(words), sixteen_codes);
+    for (int64_t w = 0; w < 4; ++w) std::memcpy(codes + 4 * ((element / 4 + w) * g + i), &words[w], sizeof(words[w]));
+    const int64_t s = element / kElementsOfSum;
+    sums[2 * (s / 2 * g + i) + s % 2] = static_cast<int16_t>(sum);
+  }
+};
+
 template <class T>
-void quantize_block(const T* x, int64_t block, int8_t* codes, float* d, int16_t* sums) {
+void quantize_block(const T* x, int64_t block, const BlockPlace& to) {
   const Scale scale = scale_of(largest_magnitude(x, block), block);
-  *d = scale.d;
+  to.scale[to.i] = scale.d;
   if (scale.inverse == 0) {  // 0 times an infinity is no code
-    std::fill_n(codes, block, int8_t{0});
-    std::fill_n(sums, block / kElementsOfSum, int16_t{0});
+    for (int64_t e = 0; e < block; e += kElementsOfSum) to.put(e, _mm_setzero_si128(), 0);
     return;
   }
   const __m256 inverse = _mm256_set1_ps(scale.inverse);
-  for (int64_t i = 0; i < block; i += kElementsOfSum) {
-    const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(Lanes::load(x + i), inverse));
-    const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(Lanes::load(x + i + Lanes::kSide), inverse));
+  for (int64_t e = 0; e < block; e += kElementsOfSum) {
+    const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(Lanes::load(x + e), inverse));
+    const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(Lanes::load(x + e + Lanes::kSide), inverse));
     const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i),
-                     _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
-    sums[i / kElementsOfSum] = static_cast<int16_t>(sum_of(_mm256_add_epi32(low, high)));
+    to.put(e, _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)),
+           sum_of(_mm256_add_epi32(low, high)));
   }
 }
 
@@ -78,16 +93,20 @@ template <class T>
 void quantize(const T* x, const ActivationRows& to, ThreadPool& pool) {
   const int64_t blocks = to.k / to.block;
   pool.parallel_for(to.rows * blocks, kWorthATask / to.block, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b)
-      quantize_block(x + b * to.block, to.block, to.codes + b * to.block, to.scales + b,
-                     to.sums + b * to.block / kElementsOfSum);
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t row = b / blocks, first = row - row % to.together;
+      const int64_t g = to.count_at(first), leader = g == 1 ? row : first, block = b % blocks;
+      quantize_block(
+          x + b * to.block, to.block,
+          {to.codes_of(leader, block), to.scales_of(leader, block), to.sums_of(leader, block), g, row - leader});
+    }
   });
 }
 
 }  // namespace
 
-ActivationRows quantize_rows(const void* x, DType dtype, int64_t rows, int64_t k, int64_t block, Workspace& memory,
-                             ThreadPool& pool) {
+ActivationRows quantize_rows(const void* x, DType dtype, int64_t rows, int64_t k, int64_t block, int64_t together,
+                             Workspace& memory, ThreadPool& pool) {
   TUTTI_ASSERT(k % block == 0, "quantize_rows: {} elements are no blocks of {}", k, block);
   const int64_t elements = rows * k, scales = elements / block * itemsize(DType::f32),
                 sums = elements / kElementsOfSum * itemsize(DType::i16);
@@ -95,6 +114,7 @@ ActivationRows quantize_rows(const void* x, DType dtype, int64_t rows, int64_t k
   const ActivationRows to{.rows = rows,
                           .k = k,
                           .block = block,
+                          .together = together,
                           .codes = reinterpret_cast<int8_t*>(bytes),
                           .scales = reinterpret_cast<float*>(bytes + elements),
                           .sums = reinterpret_cast<int16_t*>(bytes + elements + scales)};

@@ -20,17 +20,29 @@ namespace tutti::codegen {
 inline constexpr int64_t kSmallBlock = 32, kSuperBlock = 256;
 inline constexpr int64_t kElementsOfSum = 16;
 
+// Rows that are multiplied together stand together, so that they are read in the order of memory: `together` of them,
+// as long as there are so many, and each of the others by itself. For g rows that are
+//   codes   [k / 4][g][4]       from -127 to 127
+//   scales  [k / block][g]      an element is its code times the scale
+//   sums    [k / 32][g][2]      of the codes of 16 neighbours
 struct ActivationRows {
   int64_t rows = 0, k = 0;
   int64_t block = kSmallBlock;
-  int8_t* codes = nullptr;  // [rows, k], from -127 to 127
-  float* scales = nullptr;  // [rows, k / block]; an element is its code times the scale
-  int16_t* sums = nullptr;  // [rows, k / 16]: of the codes of 16 neighbours
+  int64_t together = 1;
+  int8_t* codes = nullptr;
+  float* scales = nullptr;
+  int16_t* sums = nullptr;
 
-  const int8_t* codes_of(int64_t row, int64_t first_block) const { return codes + row * k + first_block * block; }
-  const float* scales_of(int64_t row, int64_t first_block) const { return scales + row * (k / block) + first_block; }
-  const int16_t* sums_of(int64_t row, int64_t first_block) const {
-    return sums + (row * k + first_block * block) / kElementsOfSum;
+  // How many rows stand with `row`, which is the first of them.
+  int64_t count_at(int64_t row) const { return row + together <= rows ? together : 1; }
+  int8_t* codes_of(int64_t row, int64_t first_block) const {
+    return codes + row * k + first_block * block * count_at(row);
+  }
+  float* scales_of(int64_t row, int64_t first_block) const {
+    return scales + row * (k / block) + first_block * count_at(row);
+  }
+  int16_t* sums_of(int64_t row, int64_t first_block) const {
+    return sums + (row * k + first_block * block * count_at(row)) / kElementsOfSum;
   }
 };
 
@@ -40,7 +52,7 @@ struct ActivationRows {
 //   blocks of 256  inverse = 127 / a, d = 1 / inverse
 // A code is x * inverse, rounded to nearest even. A block whose d would not be a normal number (zeros, or magnitudes
 // below 1.5e-36) is zero with d = 0; one with an element that is not finite has codes 0 and d = NaN.
-ActivationRows quantize_rows(const void* x, DType dtype, int64_t rows, int64_t k, int64_t block, Workspace& memory,
-                             ThreadPool& pool);
+ActivationRows quantize_rows(const void* x, DType dtype, int64_t rows, int64_t k, int64_t block, int64_t together,
+                             Workspace& memory, ThreadPool& pool);
 
 }  // namespace tutti::codegen

@@ -25,30 +25,34 @@ __m256i pair_sums(__m256i w, __m256i x) {
   else return _mm256_maddubs_epi16(w, x);
 }
 
+// Ends an expression: else GCC adds in trees, whose leaves are more than there are registers.
+inline __m256i in_order(__m256i v) {
+  asm("" : "+x"(v));
+  return v;
+}
+
 // The sums over `kWords` words of codes for kX rows of x, each pair of 16-bit sums times a pair of `factors`.
 template <int kDotsOfSum, int kWords, int kX>
-[[gnu::always_inline]] inline void add_dots(const Byte* w, const int8_t* const (&x)[kX], int64_t first, __m256i factors,
-                                            __m256i (&sums)[kX]) {
+[[gnu::always_inline]] inline void add_dots(const Byte* w, const int8_t* x, __m256i factors, __m256i (&sums)[kX]) {
   constexpr int kTogether = kDotsOfSum == 0 ? 1 : kDotsOfSum < kWords ? kDotsOfSum : kWords;
   for (int word = 0; word < kWords; word += kTogether) {
     __m256i pairs[kX];
     for (int i = 0; i < kTogether; ++i) {
       const __m256i codes = load32(w + (word + i) * 4 * kPanelRows);
       for (int row = 0; row < kX; ++row) {
-        const __m256i p = pair_sums<kDotsOfSum>(codes, four_codes(x[row] + first + 4 * (word + i)));
-        pairs[row] = i == 0 ? p : _mm256_add_epi16(pairs[row], p);
+        const __m256i p = pair_sums<kDotsOfSum>(codes, four_codes(x + 4 * ((word + i) * kX + row)));
+        pairs[row] = in_order(i == 0 ? p : _mm256_add_epi16(pairs[row], p));
       }
     }
     for (int row = 0; row < kX; ++row) sums[row] = _mm256_add_epi32(sums[row], _mm256_madd_epi16(pairs[row], factors));
   }
 }
 
-// kX rows of activations from the first block of a leaf on.
-template <int kX>
-struct LeafRows {
-  const int8_t* codes[kX];
-  const float* scales[kX];
-  const int16_t* sums[kX];
+// Rows of activations that stand together, from a block on.
+struct RowsOfX {
+  const int8_t* codes;
+  const float* scales;
+  const int16_t* sums;
 };
 
 inline __m256 scaled(const float* of_w, float of_x) {
@@ -56,17 +60,18 @@ inline __m256 scaled(const float* of_w, float of_x) {
 }
 
 template <class F, int kX>
-void add_blocks(const SmallPanel* w, int count, const LeafRows<kX>& x, __m256 (&chains)[kX]) {
+[[gnu::always_inline]] inline void add_blocks(const SmallPanel* w, int count, const RowsOfX& x, __m256 (&chains)[kX]) {
   const __m256i ones = _mm256_set1_epi16(1);
   for (int b = 0; b < count; ++b) {
     __m256i products[kX];
     for (__m256i& p : products) p = _mm256_setzero_si256();
-    add_dots<F::kDotsOfSum, 8>(w[b].codes, x.codes, kSmallBlock * b, ones, products);
+    add_dots<F::kDotsOfSum, 8>(w[b].codes, x.codes + kX * kSmallBlock * b, ones, products);
     for (int row = 0; row < kX; ++row) {
-      const int32_t codes = x.sums[row][2 * b] + x.sums[row][2 * b + 1];
+      const int16_t* sums = x.sums + 2 * (b * kX + row);
+      const int32_t codes = sums[0] + sums[1];
       if constexpr (F::kOffset != 0)
         products[row] = _mm256_sub_epi32(products[row], _mm256_set1_epi32(F::kOffset * codes));
-      const float e = x.scales[row][b];
+      const float e = x.scales[b * kX + row];
       chains[row] = _mm256_fmadd_ps(scaled(w[b].d, e), _mm256_cvtepi32_ps(products[row]), chains[row]);
       if constexpr (F::kHasMinimum)
         chains[row] = _mm256_fmadd_ps(scaled(w[b].m, e), _mm256_set1_ps(static_cast<float>(codes)), chains[row]);
@@ -75,23 +80,23 @@ void add_blocks(const SmallPanel* w, int count, const LeafRows<kX>& x, __m256 (&
 }
 
 template <class F, int kX>
-void add_blocks(const SuperPanel* w, int count, const LeafRows<kX>& x, __m256 (&chains)[kX]) {
+[[gnu::always_inline]] inline void add_blocks(const SuperPanel* w, int count, const RowsOfX& x, __m256 (&chains)[kX]) {
   constexpr int kSubBlocks = kSuperBlock / F::kSubBlock;
   for (int b = 0; b < count; ++b) {
     __m256i products[kX], minima[kX];
     for (int row = 0; row < kX; ++row) products[row] = minima[row] = _mm256_setzero_si256();
     for (int s = 0; s < kSubBlocks; ++s)
       add_dots<F::kDotsOfSum, F::kSubBlock / 4>(
-          w[b].codes + s * kPanelRows * F::kSubBlock, x.codes, kSuperBlock * b + F::kSubBlock * s,
+          w[b].codes + s * kPanelRows * F::kSubBlock, x.codes + kX * (kSuperBlock * b + F::kSubBlock * s),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w[b].scales[s])), products);
     for (int pair = 0; pair < 8; ++pair) {
       const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w[b].minima[pair]));
       for (int row = 0; row < kX; ++row)
-        minima[row] =
-            _mm256_add_epi32(minima[row], _mm256_madd_epi16(factors, two_sums(x.sums[row] + 16 * b + 2 * pair)));
+        minima[row] = _mm256_add_epi32(minima[row],
+                                       _mm256_madd_epi16(factors, two_sums(x.sums + 2 * ((8 * b + pair) * kX + row))));
     }
     for (int row = 0; row < kX; ++row) {
-      const float e = x.scales[row][b];
+      const float e = x.scales[b * kX + row];
       if constexpr (!F::kHasMinimum) products[row] = _mm256_sub_epi32(products[row], minima[row]);
       chains[row] = _mm256_fmadd_ps(scaled(w[b].d, e), _mm256_cvtepi32_ps(products[row]), chains[row]);
       if constexpr (F::kHasMinimum)

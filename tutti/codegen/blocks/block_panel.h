@@ -111,8 +111,13 @@ inline ScaleBytes scale_bytes(const Byte* p) {
   const uint32_t high_minima = (c >> 4 & 0x0f0f0f0f) | (b >> 6 & 0x03030303) << 4;
   return {low_scales | static_cast<uint64_t>(high_scales) << 32, low_minima | static_cast<uint64_t>(high_minima) << 32};
 }
+// Eight bytes as words of two, in both halves.
+inline __m256i twice(uint64_t bytes) {
+  return _mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(static_cast<int64_t>(bytes))));
+}
 inline __m256i words_of(uint64_t bytes) { return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes))); }
 
+// factors: the scales of chunk c, as words of two, are word c of the lower and of the upper 16 bytes.
 struct Q4_K {
   static constexpr int kBytes = 144, kDotsOfSum = 8, kSubBlock = 32;
   static constexpr bool kHasMinimum = true;
@@ -122,6 +127,7 @@ struct Q4_K {
     return chunk % 2 == 0 ? low_nibbles(v) : high_nibbles(v);
   }
   static __m256i scales(const Byte* b, int) { return pairs_of_equals(words_of(scale_bytes(b + 4).scales)); }
+  static __m256i factors(const Byte* b) { return twice(scale_bytes(b + 4).scales); }
   static __m256i minima(const Byte* b) { return pairs_of_equals(words_of(scale_bytes(b + 4).minima)); }
 };
 struct Q5_K {
@@ -135,6 +141,7 @@ struct Q5_K {
     return _mm256_or_si256(chunk % 2 == 0 ? low_nibbles(v) : high_nibbles(v), _mm256_slli_epi16(fifth, 4));
   }
   static __m256i scales(const Byte* b, int) { return pairs_of_equals(words_of(scale_bytes(b + 4).scales)); }
+  static __m256i factors(const Byte* b) { return twice(scale_bytes(b + 4).scales); }
   static __m256i minima(const Byte* b) { return pairs_of_equals(words_of(scale_bytes(b + 4).minima)); }
 };
 // The minimum of a sub-block is what 32 below its codes takes away: 32 times its scale.
@@ -151,6 +158,11 @@ struct Q6_K {
   }
   static __m256i scales(const Byte* b, int half) {
     return pairs_of_equals(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b + 192 + 8 * half))));
+  }
+  static __m256i factors(const Byte* b) {
+    const __m128i even_then_odd =
+        _mm_shuffle_epi8(load16(b + 192), _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+    return _mm256_cvtepi8_epi16(even_then_odd);
   }
   static __m256i minima(const Byte* b) { return _mm256_slli_epi16(_mm256_cvtepi8_epi16(load16(b + 192)), 5); }
 };

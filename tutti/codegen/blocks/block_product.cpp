@@ -1,9 +1,12 @@
 #include "tutti/codegen/blocks/block_product.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "tutti/codegen/blocks/block_dots.h"
+#include "tutti/codegen/blocks/block_rows.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
+#include "tutti/codegen/gemm/lines_ahead.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/thread_pool.h"
 
@@ -17,17 +20,19 @@ using blocks::kPanelRows;
 constexpr int64_t kRowsAtOnce = 512;
 constexpr int kTogether = 4;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
-constexpr int64_t kWorthATask = int64_t{1} << 18;
+constexpr int64_t kWorthATask = int64_t{1} << 16;
 
-template <class F, class Panel>
+// kFewRows: of x, up to which nothing is unpacked.
+template <class F, class Panel, int kFew>
 struct Weights {
   using Format = F;
   using Blocks = Panel;
+  static constexpr int kFewRows = kFew;
 };
 template <class F>
-using Small = Weights<F, blocks::SmallPanel>;
+using Small = Weights<F, blocks::SmallPanel, 4>;
 template <class F>
-using Super = Weights<F, blocks::SuperPanel>;
+using Super = Weights<F, blocks::SuperPanel, 4>;
 
 // Calls fn with Weights of the format; returns whether there is such a format.
 template <class Fn>
@@ -68,70 +73,101 @@ void store(__m256 sums, const BlockProduct& p, int64_t row, int64_t column) {
 // Eight rows of W times all rows of x.
 template <class W>
 class PanelRun {
+  using F = typename W::Format;
+  using Blocks = typename W::Blocks;
+  static constexpr bool kIsSmall = std::is_same_v<Blocks, blocks::SmallPanel>;
+
  public:
   PanelRun(const BlockProduct& p, const ContractionTree& tree, const ActivationRows& x)
-      : p_(p), tree_(tree), x_(x), depth_(tree.depth()) {}
+      : p_(p), tree_(tree), x_(x), blocks_(p.k / x.block) {
+    TUTTI_ASSERT(tree.depth() <= kMostPending, "block_product: a tree of depth {}", tree.depth());
+  }
 
   void run(int64_t panel) {
-    GemmWorkspaces& mine = gemm_workspaces();
-    auto* unpacked = reinterpret_cast<typename W::Blocks*>(mine.b.reserve(kBlockLeaf * sizeof(typename W::Blocks)));
-    stack_ = reinterpret_cast<float*>(mine.stack.reserve(depth_ * p_.m * kPanelRows * itemsize(DType::f32)));
     column_ = panel * kPanelRows;
-    pending_ = 0, block_ = 0;
-    for (size_t leaf = 0; leaf < tree_.leaf_lengths.size(); ++leaf) {
-      const int32_t count = tree_.leaf_lengths[leaf];
-      for (int32_t b = 0; b < count; ++b) unpack(block_ + b, unpacked[b]);
-      merges_ = tree_.merges[leaf];
-      is_last_ = leaf + 1 == tree_.leaf_lengths.size();
-      int64_t row = 0;
-      for (; row + kTogether <= p_.m; row += kTogether) run_rows<kTogether>(unpacked, count, row);
-      for (; row < p_.m; ++row) run_rows<1>(unpacked, count, row);
-      pending_ += 1 - merges_;
-      block_ += count;
-    }
+    LinesAhead next(p_.w, column_ + kPanelRows, kPanelRows, p_.w_stride, blocks_ * F::kBytes);
+    if (p_.m <= W::kFewRows) run_few<W::kFewRows>(next);
+    else run_many(next);
   }
 
  private:
-  // A last panel repeats the last row.
-  void unpack(int64_t block, typename W::Blocks& to) const {
-    const Byte* rows[kPanelRows];
-    for (int64_t r = 0; r < kPanelRows; ++r)
-      rows[r] = reinterpret_cast<const Byte*>(p_.w) + std::min(column_ + r, p_.n - 1) * p_.w_stride +
-                block * W::Format::kBytes;
-    blocks::unpack<typename W::Format>(rows, to);
+  template <int kX>
+  void run_few(LinesAhead& next) const {
+    if constexpr (kX > 1) {
+      if (p_.m < kX) return run_few<kX - 1>(next);
+    }
+    add_leaves<kX>(0, [&](int64_t first, int32_t count, __m256(&chains)[kX]) {
+      blocks::RowsOfX rows[kX];
+      for (int i = 0; i < kX; ++i) rows[i] = rows_from(i, first);
+      for (int32_t b = 0; b < count; ++b) {
+        next.ask(kLinesOfBlock);
+        const Byte* at[kPanelRows];
+        places_of(first + b, at);
+        if constexpr (kIsSmall) blocks::add_small_block<F>(at, b, rows, chains);
+        else blocks::add_super_block<F>(at, b, rows, chains);
+      }
+    });
+  }
+
+  // All blocks of the panel are unpacked once. They stay in the first caches while rows of x are read through.
+  void run_many(LinesAhead& next) const {
+    auto* unpacked =
+        reinterpret_cast<Blocks*>(gemm_workspaces().b.reserve(blocks_ * static_cast<int64_t>(sizeof(Blocks))));
+    for (int64_t b = 0; b < blocks_; ++b) {
+      next.ask(kLinesOfBlock);
+      const Byte* at[kPanelRows];
+      places_of(b, at);
+      blocks::unpack<F>(at, unpacked[b]);
+    }
+    int64_t row = 0;
+    for (; row + kTogether <= p_.m; row += kTogether) run_rows<kTogether>(unpacked, row);
+    for (; row < p_.m; ++row) run_rows<1>(unpacked, row);
   }
 
   template <int kX>
-  void run_rows(const typename W::Blocks* unpacked, int32_t count, int64_t row) const {
-    blocks::LeafRows<kX> rows;
-    __m256 chains[kX];
-    for (int i = 0; i < kX; ++i) {
-      rows.codes[i] = x_.codes_of(row + i, block_);
-      rows.scales[i] = x_.scales_of(row + i, block_);
-      rows.sums[i] = x_.sums_of(row + i, block_);
-      chains[i] = _mm256_set1_ps(-0.0F);
-    }
-    blocks::add_blocks<typename W::Format>(unpacked, count, rows, chains);
-    for (int i = 0; i < kX; ++i) {
-      __m256 sum = chains[i];
-      int64_t pending = pending_;
-      for (int32_t merge = 0; merge < merges_; ++merge)
-        sum = _mm256_add_ps(_mm256_loadu_ps(partial(row + i, --pending)), sum);
-      if (is_last_) store(sum, p_, row + i, column_);
-      else _mm256_storeu_ps(partial(row + i, pending), sum);
-    }
+  void run_rows(const Blocks* unpacked, int64_t row) const {
+    add_leaves<kX>(row, [&](int64_t first, int32_t count, __m256(&chains)[kX]) {
+      blocks::add_blocks<F>(unpacked + first, count, rows_from(row, first), chains);
+    });
   }
 
-  float* partial(int64_t row, int64_t level) const { return stack_ + (row * depth_ + level) * kPanelRows; }
+  // Walks through the tree: `add` adds the blocks of a leaf to chains that begin at -0.0.
+  template <int kX, class Add>
+  [[gnu::always_inline]] void add_leaves(int64_t row, Add add) const {
+    __m256 pending[kMostPending][kX];
+    int64_t top = 0, block = 0;
+    for (size_t leaf = 0; leaf < tree_.leaf_lengths.size(); ++leaf) {
+      const int32_t count = tree_.leaf_lengths[leaf];
+      __m256 chains[kX];
+      std::fill_n(chains, kX, _mm256_set1_ps(-0.0F));
+      add(block, count, chains);
+      for (int32_t merges = tree_.merges[leaf]; merges > 0; --merges) {
+        --top;
+        for (int i = 0; i < kX; ++i) chains[i] = _mm256_add_ps(pending[top][i], chains[i]);
+      }
+      std::copy_n(chains, kX, pending[top++]);
+      block += count;
+    }
+    for (int i = 0; i < kX; ++i) store(pending[0][i], p_, row + i, column_);
+  }
 
+  // A last panel repeats the last row.
+  void places_of(int64_t block, const Byte* (&at)[kPanelRows]) const {
+    for (int64_t r = 0; r < kPanelRows; ++r)
+      at[r] = reinterpret_cast<const Byte*>(p_.w) + std::min(column_ + r, p_.n - 1) * p_.w_stride + block * F::kBytes;
+  }
+
+  blocks::RowsOfX rows_from(int64_t row, int64_t block) const {
+    return {x_.codes_of(row, block), x_.scales_of(row, block), x_.sums_of(row, block)};
+  }
+
+  static constexpr int64_t kLinesOfBlock = kPanelRows * F::kBytes / 64 + 1;
+  static constexpr int32_t kMostPending = 48;
   const BlockProduct& p_;
   const ContractionTree& tree_;
   const ActivationRows& x_;
-  const int64_t depth_;
-  float* stack_ = nullptr;
-  int64_t column_ = 0, block_ = 0, pending_ = 0;
-  int32_t merges_ = 0;
-  bool is_last_ = false;
+  const int64_t blocks_;  // of a row
+  int64_t column_ = 0;
 };
 
 template <class W>
@@ -143,7 +179,8 @@ void multiply(const BlockProduct& all, int64_t block, ThreadPool& pool) {
     p.m = std::min(kRowsAtOnce, all.m - first);
     p.x = static_cast<const std::byte*>(all.x) + first * all.k * itemsize(all.x_dtype);
     p.y = static_cast<std::byte*>(all.y) + first * all.n * itemsize(all.y_dtype);
-    const ActivationRows x = quantize_rows(p.x, p.x_dtype, p.m, p.k, block, gemm_workspaces().a, pool);
+    const int64_t together = p.m <= W::kFewRows ? 1 : kTogether;
+    const ActivationRows x = quantize_rows(p.x, p.x_dtype, p.m, p.k, block, together, gemm_workspaces().a, pool);
     pool.parallel_for(panels, kWorthATask / (p.m * p.k * kPanelRows) + 1, [&](int64_t begin, int64_t end) {
       PanelRun<W> run(p, tree, x);
       for (int64_t panel = begin; panel < end; ++panel) run.run(panel);

@@ -11,15 +11,13 @@ namespace tutti::codegen {
 
 class LinesAhead {
  public:
-  // A panel of `width` rows, `row_stride` bytes apart, is packed from its end in groups of `side` rows, `bytes` of
-  // each. Of the group at row j the next one is asked for, and of the first group the last one of the next panel, where
-  // there need not be any: a place outside of memory is asked for in vain.
-  LinesAhead(const void* panel, int64_t row_stride, int64_t width, int64_t side, int64_t j, int64_t bytes)
-      : row_stride_(row_stride), bytes_(bytes) {
-    const int64_t next = j > 0 ? j - side : width + (width - 1) / side * side;
-    row_ = reinterpret_cast<uintptr_t>(panel) + static_cast<uintptr_t>(next * row_stride);
-    end_ = row_ + static_cast<uintptr_t>(side * row_stride);
-  }
+  // `bytes` of each of the rows from `first` on, counted from `base`, `row_stride` bytes apart. There need not be any:
+  // a place outside of memory is asked for in vain.
+  LinesAhead(const void* base, int64_t first, int64_t rows, int64_t row_stride, int64_t bytes)
+      : row_stride_(row_stride),
+        bytes_(bytes),
+        row_(reinterpret_cast<uintptr_t>(base) + static_cast<uintptr_t>(first * row_stride)),
+        end_(row_ + static_cast<uintptr_t>(rows * row_stride)) {}
 
   // Asks for so many more lines of them.
   void ask(int64_t lines) {
@@ -38,5 +36,11 @@ class LinesAhead {
   uintptr_t row_, end_;
   int64_t offset_ = 0;  // in the row
 };
+
+// A panel of `width` rows is packed from its end in groups of `side` rows: the group after that of row j, and after the
+// first group the last one of the next panel.
+inline int64_t next_group(int64_t width, int64_t side, int64_t j) {
+  return j > 0 ? j - side : width + (width - 1) / side * side;
+}
 
 }  // namespace tutti::codegen

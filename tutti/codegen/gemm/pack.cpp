@@ -60,7 +60,7 @@ void pack_columns(const From* from, const PackSource& s, int64_t k, int64_t lane
     const From* row[kSide];
     for (int64_t i = 0; i < kSide; ++i) row[i] = from + std::min(j + i, lanes - 1) * s.lane_stride;
     constexpr auto kBytes = static_cast<int64_t>(sizeof(From));
-    LinesAhead lines(from, s.lane_stride * kBytes, width, kSide, j, k * kBytes);
+    LinesAhead lines(from, next_group(width, kSide, j), kSide, s.lane_stride * kBytes, k * kBytes);
     for (int64_t next = 0; next < k; next += kSide) {
       lines.ask(kSide * kSide * kBytes / 64);
       const int64_t p = std::min(next, k - kSide);  // the last block overlaps the one before

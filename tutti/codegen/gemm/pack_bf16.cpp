@@ -93,7 +93,7 @@ void pack_columns(const From* from, const PackSource& s, int64_t pairs, int64_t 
     const From* row[kSide];
     for (int64_t i = 0; i < kSide; ++i) row[i] = from + std::min(j + i, lanes - 1) * s.lane_stride;
     constexpr auto kBytes = static_cast<int64_t>(sizeof(From));
-    LinesAhead lines(from, s.lane_stride * kBytes, width, kSide, j, 2 * pairs * kBytes);
+    LinesAhead lines(from, next_group(width, kSide, j), kSide, s.lane_stride * kBytes, 2 * pairs * kBytes);
     for (int64_t next = 0; next < pairs; next += kSide) {
       lines.ask(2 * kSide * kSide * kBytes / 64);
       const int64_t p = std::min(next, pairs - kSide);  // the last square overlaps the one before
