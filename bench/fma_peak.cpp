@@ -55,6 +55,23 @@ __attribute__((target("avx512f,avx512bf16"))) void run_bf16() {
   for (int i = 0; i < kChains; ++i) asm volatile("" ::"v"(chain[i]));
 }
 
+__attribute__((target("avx2"))) void run_int8() {
+  __m256i chain[kChains];
+  for (__m256i& c : chain) c = _mm256_setzero_si256();
+  __m256i x = _mm256_setzero_si256();
+  for (int turn = 0; turn < kTurns; ++turn) {
+    asm volatile("" : "+x"(x));  // else the products would be made once
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) {
+      __m256i product = _mm256_maddubs_epi16(x, x);
+      asm volatile("" : "+x"(product));
+      chain[i] = _mm256_add_epi16(chain[i], product);
+    }
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) asm volatile("" ::"x"(chain[i]));
+}
+
 // GFLOP/s of a loop whose instructions have so many multiply-adds.
 double best_rate(void (*loop)(), int multiply_adds) {
   double best = std::numeric_limits<double>::infinity();
@@ -75,5 +92,7 @@ double fma_peak_gflops() {
 double bf16_peak_gflops() {
   return codegen::cpu_target() == codegen::CpuTarget::avx512bf16 ? best_rate(run_bf16, 32) : fma_peak_gflops();
 }
+
+double int8_peak_gops() { return best_rate(run_int8, 32); }
 
 }  // namespace tutti::bench

@@ -11,4 +11,8 @@ double fma_peak_gflops();
 // (TUTTI_CPU), f32 multiply-adds elsewhere.
 double bf16_peak_gflops();
 
+// Billions of operations per second of products of 8-bit integers that are added in 16 bits, as quantized blocks are
+// multiplied (VPMADDUBSW and VPADDW of AVX2): two for a multiply-add.
+double int8_peak_gops();
+
 }  // namespace tutti::bench
