@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/io/byte_alphabet.h"
 #include "tutti/io/model_file.h"
 #include "tutti/models/decoder_config.h"
 #include "tutti/models/decoder_parameters.h"
@@ -30,13 +31,31 @@ inline models::DecoderConfig quantizable_decoder(bool tied, int64_t layers = 4, 
                                       .rope_theta = 1e4});
 }
 
-// Writes the file; matrix i has the format i % formats, the first that of the embedding. Norms are f32.
+// The 256 bytes by value, and six words more.
+inline void set_byte_vocabulary(ModelMetadata& metadata) {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte)
+    tokens.push_back(io::to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  for (const char* word : {"th", "the", "old", "sea", "<end>", "<tool>"}) tokens.emplace_back(word);
+  std::vector<int32_t> types(tokens.size(), 1);
+  types[260] = types[261] = 3;
+  metadata.set("tokenizer.ggml.model", std::string("gpt2"));
+  metadata.set("tokenizer.ggml.pre", std::string("gpt-2"));
+  metadata.set("tokenizer.ggml.tokens", tokens);
+  metadata.set("tokenizer.ggml.token_type", types);
+  metadata.set("tokenizer.ggml.merges", std::vector<std::string>{"t h", "th e"});
+  metadata.set("tokenizer.ggml.eos_token_id", uint32_t{260});
+}
+
+// Writes the file; matrix i has the format i % formats, the first that of the embedding. Norms are f32. Texts are
+// bytes where the vocabulary has 262 tokens.
 inline void write_quantized(const models::DecoderConfig& config, const std::vector<BlockFormat>& formats,
                             const std::filesystem::path& path) {
   const models::GgufArchitecture& architecture = models::family_named(config.family).gguf.front();
   ModelMetadata metadata;
   metadata.set("general.architecture", std::string(architecture.name));
   models::write_gguf_decoder(config, architecture, 512, metadata);
+  if (config.vocab == 262) set_byte_vocabulary(metadata);
   std::vector<ModelTensor> entries;
   size_t matrices = 0;
   for (const models::DecoderParameter& p : models::decoder_parameters(config)) {
