@@ -62,7 +62,7 @@ TEST_F(PublishedModels, WeightsThatStayQuantizedWriteAndAreMeasured) {
   tutti::testing::write_quantized(tutti::testing::quantizable_decoder(true, 2), tutti::testing::all_block_formats(),
                                   work.folder() / "blocks.gguf");
   const std::string flags = "generate blocks.gguf --prompt 'the old river' --temperature 0 --max-tokens 5 --quantized";
-  const Output one = work.tutti(flags), compiled = work.tutti(flags + " --compile -t 2");
+  const Output one = work.tutti(flags), compiled = work.tutti(flags + " --compile");
   EXPECT_EQ(one.status, 0) << one.err;
   EXPECT_TRUE(one.out.starts_with("the old river")) << one.out;
   EXPECT_EQ(compiled.out, one.out) << compiled.err;
