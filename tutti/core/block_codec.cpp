@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
+#include "tutti/core/block_encode.h"
 #include "tutti/core/error.h"
 
 // In the layouts below, element e of a block of K elements is described; bytes are those of the block in order.
@@ -149,44 +149,23 @@ void encode_bf16(const float* values, std::byte* block) {
   std::memcpy(block, &narrow, sizeof(narrow));
 }
 
-void encode_q8_0(const float* values, std::byte* block) {
-  float largest = 0;
-  bool is_finite = true;
-  for (int j = 0; j < 32; ++j) {
-    is_finite = is_finite && std::isfinite(values[j]);
-    largest = std::max(largest, std::abs(values[j]));
-  }
-  TUTTI_CHECK(is_finite,
-              "Q8_0 holds finite numbers only, and a block of 32 has one that is not; write F32, F16 or BF16");
-  const float scale = largest / 127.0F;
-  const float16 d = to_float16(scale);
-  TUTTI_CHECK(std::isfinite(to_float(d)),
-              "Q8_0 holds numbers up to 8.3 million, and a block of 32 has one of magnitude {}; write F32 or BF16",
-              largest);
-  // The reciprocal of the smallest scales is infinite; their f16 is 0, and so is what they decode to.
-  const float inverse = scale > 0 && std::isfinite(1.0F / scale) ? 1.0F / scale : 0.0F;
-  std::memcpy(block, &d, sizeof(d));
-  for (int j = 0; j < 32; ++j)
-    block[2 + j] = static_cast<std::byte>(static_cast<int8_t>(std::round(values[j] * inverse)));
-}
-
 struct Codec {
   BlockFormat format;
   void (*decode)(const std::byte* block, float* values);
-  void (*encode)(const float* values, std::byte* block) = nullptr;
+  void (*encode)(const float* values, std::byte* block);
 };
 constexpr Codec kCodecs[] = {
     {BlockFormat::f32, decode_plain<float>, encode_f32},
     {BlockFormat::f16, decode_plain<float16>, encode_f16},
     {BlockFormat::bf16, decode_plain<bfloat16>, encode_bf16},
-    {BlockFormat::q4_0, decode_q4_0},
-    {BlockFormat::q4_1, decode_q4_1},
-    {BlockFormat::q5_0, decode_q5_0},
-    {BlockFormat::q5_1, decode_q5_1},
+    {BlockFormat::q4_0, decode_q4_0, encode_q4_0},
+    {BlockFormat::q4_1, decode_q4_1, encode_q4_1},
+    {BlockFormat::q5_0, decode_q5_0, encode_q5_0},
+    {BlockFormat::q5_1, decode_q5_1, encode_q5_1},
     {BlockFormat::q8_0, decode_q8_0, encode_q8_0},
-    {BlockFormat::q4_k, decode_q4_k},
-    {BlockFormat::q5_k, decode_q5_k},
-    {BlockFormat::q6_k, decode_q6_k},
+    {BlockFormat::q4_k, decode_q4_k, encode_q4_k},
+    {BlockFormat::q5_k, decode_q5_k, encode_q5_k},
+    {BlockFormat::q6_k, decode_q6_k, encode_q6_k},
 };
 
 const Codec* find_codec(BlockFormat format) {
@@ -195,12 +174,9 @@ const Codec* find_codec(BlockFormat format) {
   return found == std::end(kCodecs) ? nullptr : found;
 }
 
-std::string names_of_codecs(bool that_encode) {
+std::string names_of_codecs() {
   std::string names;
-  for (const Codec& codec : kCodecs) {
-    if (!that_encode || codec.encode != nullptr)
-      names += fmt::format("{}{}", names.empty() ? "" : " ", name_of(codec.format));
-  }
+  for (const Codec& codec : kCodecs) names += fmt::format("{}{}", names.empty() ? "" : " ", name_of(codec.format));
   return names;
 }
 
@@ -217,15 +193,12 @@ size_t count_blocks(const char* where, const BlockFormatRow& row, size_t values,
 
 bool can_decode(BlockFormat format) { return find_codec(format) != nullptr; }
 
-bool can_encode(BlockFormat format) {
-  const Codec* codec = find_codec(format);
-  return codec != nullptr && codec->encode != nullptr;
-}
+bool can_encode(BlockFormat format) { return find_codec(format) != nullptr; }
 
 void decode_blocks(BlockFormat format, std::span<const std::byte> blocks, std::span<float> values) {
   const BlockFormatRow& row = row_of(format);
   const Codec* codec = find_codec(format);
-  TUTTI_CHECK(codec != nullptr, "decode_blocks: {} is not decoded; known are {}", row.name, names_of_codecs(false));
+  TUTTI_CHECK(codec != nullptr, "decode_blocks: {} is not decoded; known are {}", row.name, names_of_codecs());
   const size_t count = count_blocks("decode_blocks", row, values.size(), blocks.size());
   for (size_t b = 0; b < count; ++b)
     codec->decode(blocks.data() + b * static_cast<size_t>(row.nbytes),
@@ -235,8 +208,7 @@ void decode_blocks(BlockFormat format, std::span<const std::byte> blocks, std::s
 void encode_blocks(BlockFormat format, std::span<const float> values, std::span<std::byte> blocks) {
   const BlockFormatRow& row = row_of(format);
   const Codec* codec = find_codec(format);
-  TUTTI_CHECK(codec != nullptr && codec->encode != nullptr, "encode_blocks: {} is not encoded; known are {}", row.name,
-              names_of_codecs(true));
+  TUTTI_CHECK(codec != nullptr, "encode_blocks: {} is not encoded; known are {}", row.name, names_of_codecs());
   const size_t count = count_blocks("encode_blocks", row, values.size(), blocks.size());
   for (size_t b = 0; b < count; ++b)
     codec->encode(values.data() + b * static_cast<size_t>(row.elements),

@@ -12,19 +12,19 @@
 
 namespace tutti {
 
-// Whether decode_blocks() takes the format: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K.
+// Whether decode_blocks() and encode_blocks() take the format, each: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K
+// Q6_K.
 bool can_decode(BlockFormat format);
-// Whether encode_blocks() takes the format: F32 F16 BF16 Q8_0.
 bool can_encode(BlockFormat format);
 
 // Decodes whole blocks. UsageError for a format that is not decoded here, and unless `values` has the elements of
 // `blocks`. The bytes need no alignment.
 void decode_blocks(BlockFormat format, std::span<const std::byte> blocks, std::span<float> values);
 
-// Encodes whole blocks. Narrow floats round to nearest even. Q8_0: a block's scale is its largest magnitude over 127,
-// rounded to f16 after the division by it, and codes round half away from zero. UsageError for a format that is not
-// encoded here, sizes that differ, and for Q8_0 an element that is not finite or so large that the scale is not (from
-// about 8.3 million on).
+// Encodes whole blocks. Narrow floats round to nearest even; quantized blocks are those of ggml's reference functions
+// (block_encode.h). UsageError for a format that is not encoded here, sizes that differ, and for quantized formats an
+// element that is not finite, and blocks whose elements are so large that their scales exceed f16: magnitudes from
+// 65520 on in Q4_1 and Q5_1, from 524 thousand in Q4_0, more in the others.
 void encode_blocks(BlockFormat format, std::span<const float> values, std::span<std::byte> blocks);
 
 }  // namespace tutti
