@@ -9,6 +9,7 @@
 #include "tutti/core/block_codec.h"
 #include "tutti/io/gguf.h"
 #include "tutti/io/gguf_layout.h"
+#include "tutti/runtime/rank_context.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
@@ -45,11 +46,12 @@ TEST(GgufWriter, ConvertsFloats) {
   std::vector<io::GgufEntry> entries;
   std::vector<Tensor> values;
   for (const DType from : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
-    for (const BlockFormat to : {BlockFormat::f32, BlockFormat::f16, BlockFormat::bf16, BlockFormat::q8_0}) {
-      // More elements than are converted at a time, and a last piece that is shorter.
+    for (const BlockFormat to : {BlockFormat::f32, BlockFormat::f16, BlockFormat::bf16, BlockFormat::q5_1,
+                                 BlockFormat::q8_0, BlockFormat::q4_k}) {
+      // More elements than a thread converts at a time, and a last part that is shorter.
       entries.push_back(
-          {.name = fmt::format("{} to {}", name_of(from), name_of(to)), .format = to, .shape = {1100, 64}});
-      values.push_back(numbered({1100, 64}, from));
+          {.name = fmt::format("{} to {}", name_of(from), name_of(to)), .format = to, .shape = {275, 256}});
+      values.push_back(numbered({275, 256}, from));
     }
   }
   GgufWriter writer(folder / "file", entries, {});
@@ -67,6 +69,29 @@ TEST(GgufWriter, ConvertsFloats) {
     decode_blocks(entries[i].format, file.bytes(entries[i].name), found);
     EXPECT_EQ(found, expected) << entries[i].name;
   }
+}
+
+TEST(GgufWriter, WritesTheSameBytesOnAnyNumberOfThreads) {
+  TemporaryFolder folder;
+  // More elements than are held before they are written.
+  const Extents sizes{4100, 256};
+  const Tensor values = numbered(sizes, DType::bf16);
+  std::string expected;
+  for (const int threads : {1, 2, 5}) {
+    RankContext context({.threads = threads});
+    const RankContext::Scope scope(context);
+    const std::string path = folder / fmt::format("file{}", threads);
+    GgufWriter writer(path, {{.name = "t", .format = BlockFormat::q6_k, .shape = sizes}});
+    writer.write("t", values);
+    writer.commit();
+    if (expected.empty()) expected = read_whole_file(path);
+    EXPECT_EQ(read_whole_file(path), expected) << threads;
+  }
+  std::vector<float> floats(static_cast<size_t>(values.numel()));
+  decode_blocks(BlockFormat::bf16, {static_cast<const std::byte*>(values.raw_data()), floats.size() * 2}, floats);
+  std::string blocks(static_cast<size_t>(*block_nbytes(BlockFormat::q6_k, values.numel())), '\0');
+  encode_blocks(BlockFormat::q6_k, floats, std::as_writable_bytes(std::span(blocks)));
+  EXPECT_NE(expected.find(blocks), std::string::npos);
 }
 
 TEST(GgufWriter, WritesStridedViewsScalarsAndTensorsWithoutElements) {
@@ -115,14 +140,14 @@ TEST(GgufWriter, OtherTensorsThanAnnouncedAreRefused) {
   TemporaryFolder folder;
   const std::string path = folder / "file", at = "'" + path + "': ";
   GgufWriter writer(path, {{.name = "a", .format = BlockFormat::q8_0, .shape = {2, 32}},
-                           {.name = "b", .format = BlockFormat::q4_k, .shape = {256}}});
+                           {.name = "b", .format = BlockFormat::iq4_nl, .shape = {256}}});
   EXPECT_EQ(message_of([&] { writer.write("b", Tensor::empty({256})); }),
             at + "tensor 1 of 2 is 'a', not 'b'; write them in the order of entries()");
   EXPECT_EQ(message_of([&] { writer.write("a", Tensor::empty({64})); }),
             at + "tensor 'a' is [64] f32 cpu; expected [2, 32] on the cpu");
   EXPECT_EQ(message_of([&] { writer.write("a", Tensor::empty({2, 32}, DType::i32)); }),
             at + "tensor 'a' is [2, 32] i32 cpu, which is not converted to Q8_0; floats are written as F32, F16, BF16 "
-                 "and Q8_0");
+                 "and Q4_0 to Q6_K");
   EXPECT_EQ(message_of([&] { writer.write_bytes("a", std::vector<std::byte>(67)); }),
             at + "tensor 'a' [2, 32] Q8_0 takes 68 bytes, 67 are given");
   Tensor odd = numbered({2, 32}, DType::f32);
@@ -131,10 +156,10 @@ TEST(GgufWriter, OtherTensorsThanAnnouncedAreRefused) {
             at + "tensor 'a': Q8_0 holds finite numbers only, and a block of 32 has one that is not; write F32, F16 or "
                  "BF16");
   writer.write("a", numbered({2, 32}, DType::f32));
-  EXPECT_EQ(message_of([&] { writer.write("b", Tensor::empty({256})); }),
-            at +
-                "tensor 'b' is [256] f32 cpu, which is not converted to Q4_K; floats are written as F32, F16, BF16 and "
-                "Q8_0");
+  EXPECT_EQ(
+      message_of([&] { writer.write("b", Tensor::empty({256})); }),
+      at + "tensor 'b' is [256] f32 cpu, which is not converted to IQ4_NL; floats are written as F32, F16, BF16 and "
+           "Q4_0 to Q6_K");
   writer.write_bytes("b", std::vector<std::byte>(144));
   EXPECT_EQ(message_of([&] { writer.write("c", Tensor::empty({1})); }),
             at + "all 2 tensors are written; 'c' is not among them");

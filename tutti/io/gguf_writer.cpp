@@ -5,12 +5,14 @@
 #include "tutti/core/block_codec.h"
 #include "tutti/core/error.h"
 #include "tutti/io/gguf_layout.h"
+#include "tutti/runtime/thread_pool.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 namespace {
 
-constexpr int64_t kPieceElements = int64_t{1} << 16;  // converted at a time; a multiple of every block
+// Multiples of every block: converted by a thread at a time, and before they are written.
+constexpr int64_t kGrainElements = int64_t{1} << 13, kPieceElements = 128 * kGrainElements;
 
 // The elements [begin, begin + values.size()) of a dense tensor of floats as f32.
 void load_floats(const Tensor& dense, int64_t begin, std::span<float> values) {
@@ -20,6 +22,22 @@ void load_floats(const Tensor& dense, int64_t begin, std::span<float> values) {
   for (size_t i = 0; i < values.size(); ++i)
     values[i] =
         static_cast<float>(load_as_double(bytes + static_cast<int64_t>(i) * itemsize(dense.dtype()), dense.dtype()));
+}
+
+// The elements [begin, begin + count) in the format, several grains at once.
+void encode_piece(const Tensor& dense, int64_t begin, int64_t count, BlockFormat format, std::span<std::byte> blocks) {
+  const int64_t grains = (count + kGrainElements - 1) / kGrainElements;
+  ThreadPool::current().parallel_for(grains, 1, [&](int64_t first, int64_t end) {
+    std::vector<float> values;
+    for (int64_t grain = first; grain < end; ++grain) {
+      const int64_t at = grain * kGrainElements, size = std::min(kGrainElements, count - at);
+      values.resize(static_cast<size_t>(size));
+      load_floats(dense, begin + at, values);
+      encode_blocks(format, values,
+                    blocks.subspan(static_cast<size_t>(*block_nbytes(format, at)),
+                                   static_cast<size_t>(*block_nbytes(format, size))));
+    }
+  });
 }
 
 }  // namespace
@@ -54,18 +72,16 @@ void GgufWriter::write(std::string_view name, const Tensor& values) {
     file_.write(bytes, static_cast<size_t>(dense.nbytes()));
     return pad(entry);
   }
-  TUTTI_CHECK(is_floating(dense.dtype()) && can_encode(entry.format),
-              "'{}': tensor '{}' is {}, which is not converted to {}; floats are written as F32, F16, BF16 and Q8_0",
-              path_, name, describe(values), name_of(entry.format));
-  std::vector<float> piece;
+  TUTTI_CHECK(
+      is_floating(dense.dtype()) && can_encode(entry.format),
+      "'{}': tensor '{}' is {}, which is not converted to {}; floats are written as F32, F16, BF16 and Q4_0 to Q6_K",
+      path_, name, describe(values), name_of(entry.format));
   std::vector<std::byte> blocks;
   for (int64_t done = 0; done < dense.numel(); done += kPieceElements) {
     const int64_t count = std::min(kPieceElements, dense.numel() - done);
-    piece.resize(static_cast<size_t>(count));
     blocks.resize(static_cast<size_t>(*block_nbytes(entry.format, count)));
-    load_floats(dense, done, piece);
     try {
-      encode_blocks(entry.format, piece, blocks);
+      encode_piece(dense, done, count, entry.format, blocks);
     } catch (const UsageError& error) {
       throw UsageError(fmt::format("'{}': tensor '{}': {}", path_, name, error.what()));
     }

@@ -23,9 +23,9 @@ class GgufWriter {
   GgufWriter(const std::string& path, std::vector<io::GgufEntry> entries, ModelMetadata metadata = {});
 
   const std::vector<io::GgufEntry>& entries() const { return header_.entries; }
-  // Writes the next tensor, converted from its dtype to the format of its entry: a float to F32, F16, BF16 or Q8_0, an
-  // integer or f64 to its own. UsageError, naming file and tensor, when `name` is not the next, and for other sizes,
-  // dtypes and formats.
+  // Writes the next tensor, converted by all threads from its dtype to the format of its entry: a float to one that is
+  // encoded (block_codec.h), an integer or f64 to its own. UsageError, naming file and tensor, when `name` is not the
+  // next, and for other sizes, dtypes and formats.
   void write(std::string_view name, const Tensor& values);
   // Writes the next tensor, in any format, from its bytes.
   void write_bytes(std::string_view name, std::span<const std::byte> bytes);
