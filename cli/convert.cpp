@@ -20,11 +20,6 @@ struct Flags {
 
 constexpr const char *kFolder = "hf", *kGguf = "gguf";
 
-BlockFormat type_named(const std::string& name) {
-  if (name == "q8_0") return BlockFormat::q8_0;
-  return *block_format_of(dtype_from_name(name));  // one of those that --dtype takes
-}
-
 std::string megabytes(int64_t nbytes) { return fmt::format("{:.1f} MB", static_cast<double>(nbytes) / 1e6); }
 
 int run_convert(const Flags& flags) {
@@ -33,7 +28,7 @@ int run_convert(const Flags& flags) {
   std::string to = flags.format;
   if (to.empty()) to = flags.target.ends_with(".gguf") ? kGguf : kFolder;
   models::WriteOptions options{.shard_nbytes = static_cast<int64_t>(flags.shard_gb * 1e9)};
-  if (!flags.dtype.empty()) options.type = type_named(flags.dtype);
+  if (!flags.dtype.empty()) options.type = models::file_type_from_name(flags.dtype);
   const models::WrittenModel written = to == kGguf ? models::write_published_gguf(model, flags.target, options)
                                                    : models::write_published_folder(model, flags.target, options);
   for (const std::string& note : written.notes) std::fprintf(stderr, "%s\n", note.c_str());
@@ -67,8 +62,9 @@ void add_convert(CLI::App& app, Action& action) {
   verb->add_option(
           "--dtype", flags->dtype,
           "Of matrices; norms, biases and routers of GGUF files are f32. Without it they stay as they are, and "
-          "blocks become f32 in a folder")
-      ->check(CLI::IsMember({"f32", "bf16", "f16", "q8_0"}));
+          "blocks become f32 in a folder. Quantized types are those of GGUF files, and some matrices have more bits "
+          "in them, as llama.cpp chooses")
+      ->check(CLI::IsMember(models::file_type_names()));
   verb->add_option("--shard-size", flags->shard_gb, "Largest file of a folder, in GB")
       ->check(CLI::Range(1e-9, 1e6))
       ->capture_default_str();

@@ -38,6 +38,17 @@ TEST(Convert, TakesFormatTypeAndSizeOfFiles) {
   EXPECT_NE(work.tutti("checkpoint ls parts.gguf").out.find("lm_head.weight f32 "), std::string::npos);
 }
 
+TEST(Convert, SaysWhichMatricesHaveAnotherFormat) {
+  const Workplace work;
+  const Output output = work.tutti(fmt::format("convert {}/llama model.gguf --dtype q4_k_m", kFamilies));
+  EXPECT_EQ(output.status, 0) << output.err;
+  EXPECT_NE(output.err.find(" of the matrices are Q5_0 instead of Q4_K, as rows are no whole blocks of 256: "),
+            std::string::npos)
+      << output.err;
+  const std::string list = work.tutti("checkpoint ls model.gguf").out;
+  EXPECT_NE(list.find("blk.0.attn_q.weight Q5_0 "), std::string::npos) << list;
+}
+
 TEST(Convert, RefusesWrongInputAndLeavesNothing) {
   const Workplace work;
   for (const char* folder : {"empty", "broken"}) fs::create_directory(work.folder() / folder);
@@ -56,8 +67,10 @@ TEST(Convert, RefusesWrongInputAndLeavesNothing) {
       {"Window", 2, fmt::format("convert {}/mistral-window new.gguf", kFamilies), "window of keys: 11, written as 0"},
       {"ThereAlready", 2, "convert " + llama + " there.gguf", "there.gguf exists; name a new file"},
       {"FolderThereAlready", 2, "convert " + llama + " empty", "empty exists; name a new folder"},
-      {"Blocks", 2, "convert " + llama + " new --dtype q8_0", "Q8_0 is no type of safetensors files"},
-      {"Type", 2, "convert " + llama + " new --dtype q4_0", "q4_0 not in"},
+      {"Blocks", 2, "convert " + llama + " new --dtype q8_0", "q8_0 is no type of safetensors files"},
+      {"BlocksOfSeveralFormats", 2, "convert " + llama + " new --dtype q4_k_m",
+       "q4_k_m is no type of safetensors files"},
+      {"Type", 2, "convert " + llama + " new --dtype q3_k_m", "q3_k_m not in"},
       {"Format", 2, "convert " + llama + " new --format onnx", "onnx not in"},
       {"Size", 2, "convert " + llama + " new --shard-size 0", "--shard-size"},
       {"NoTarget", 2, "convert " + llama, "target is required"},

@@ -7,17 +7,14 @@
 #include "tests/support/quantized_model.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/io/byte_tokenizer.h"
+#include "tutti/models/published_gguf.h"
 #include "tutti/models/published_model.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::generate {
 namespace {
 
-TEST(QuantizedEngine, HasTheBitsOfOneForwardHoweverRequestsCome) {
-  const tutti::testing::TemporaryFolder folder;
-  tutti::testing::write_quantized(tutti::testing::quantizable_decoder(true, 2), tutti::testing::all_block_formats(),
-                                  folder / "model.gguf");
-  const models::PublishedModel published(folder / "model.gguf");
+void expect_bits_of_one_forward(const models::PublishedModel& published) {
   models::Decoder model(published.config(), 400);
   published.load(model, {.freeze = true, .keep_blocks = true});
   const ByteTokenizer tokenizer;
@@ -41,6 +38,22 @@ TEST(QuantizedEngine, HasTheBitsOfOneForwardHoweverRequestsCome) {
       expect_same_text(texts[id], by_forwards(model, tokenizer, request, engine.context()),
                        request.prompt_log_probabilities, fmt::format("{} threads, request {}", threads, id));
   }
+}
+
+TEST(QuantizedEngine, HasTheBitsOfOneForwardHoweverRequestsCome) {
+  const tutti::testing::TemporaryFolder folder;
+  tutti::testing::write_quantized(tutti::testing::quantizable_decoder(true, 2), tutti::testing::all_block_formats(),
+                                  folder / "model.gguf");
+  expect_bits_of_one_forward(models::PublishedModel(folder / "model.gguf"));
+}
+
+TEST(QuantizedEngine, HasTheBitsOfOneForwardOfWhatWasConverted) {
+  const tutti::testing::TemporaryFolder folder;
+  tutti::testing::write_quantized(tutti::testing::quantizable_decoder(false, 2), {BlockFormat::q8_0},
+                                  folder / "model.gguf");
+  models::write_published_gguf(models::PublishedModel(folder / "model.gguf"), folder / "converted.gguf",
+                               {.type = models::FileType::q4_k_m});
+  expect_bits_of_one_forward(models::PublishedModel(folder / "converted.gguf"));
 }
 
 }  // namespace

@@ -160,36 +160,36 @@ TEST(ConvertedTypes, AreThoseThatAreAskedFor) {
   const TemporaryFolder work;
   write_first_weights(flavor_named("llama", "tiny"), DType::bf16, work / "model");
   const PublishedModel model(work / "model");
-  const auto gguf = [&](const std::string& name, std::optional<BlockFormat> type) {
+  const auto gguf = [&](const std::string& name, std::optional<FileType> type) {
     write_published_gguf(model, work / name, {.type = type});
     const ModelFile file(work / name);
     return fmt::format("{}, {}", types_of(file), file.metadata().at("general.file_type").whole());
   };
   EXPECT_EQ(gguf("default.gguf", {}), "15 bf16, 5 f32, 32");
-  EXPECT_EQ(gguf("f32.gguf", BlockFormat::f32), "20 f32, 0");
-  EXPECT_EQ(gguf("f16.gguf", BlockFormat::f16), "15 f16, 5 f32, 1");
-  EXPECT_EQ(gguf("q8_0.gguf", BlockFormat::q8_0), "15 Q8_0, 5 f32, 7");
-  const auto folder = [&](const std::string& name, const fs::path& source, std::optional<BlockFormat> type) {
+  EXPECT_EQ(gguf("f32.gguf", FileType::f32), "20 f32, 0");
+  EXPECT_EQ(gguf("f16.gguf", FileType::f16), "15 f16, 5 f32, 1");
+  EXPECT_EQ(gguf("q8_0.gguf", FileType::q8_0), "15 Q8_0, 5 f32, 7");
+  const auto folder = [&](const std::string& name, const fs::path& source, std::optional<FileType> type) {
     write_published_folder(PublishedModel(source), work / name, {.type = type});
     return types_of(ModelFile(work / name));
   };
-  EXPECT_EQ(folder("f16", work / "model", BlockFormat::f16), "20 f16");
+  EXPECT_EQ(folder("f16", work / "model", FileType::f16), "20 f16");
   EXPECT_EQ(folder("back", work / "default.gguf", {}), "20 bf16");
   EXPECT_EQ(folder("decoded", work / "q8_0.gguf", {}), "20 f32");
-  EXPECT_EQ(folder("rounded", work / "q8_0.gguf", BlockFormat::bf16), "20 bf16");
+  EXPECT_EQ(folder("rounded", work / "q8_0.gguf", FileType::bf16), "20 bf16");
   EXPECT_EQ(tutti::testing::read_whole_file(work / "f16/config.json").find("\"bfloat16\""), std::string::npos);
   // Blocks stay blocks, byte for byte.
   write_published_gguf(PublishedModel(work / "q8_0.gguf"), work / "again.gguf");
   EXPECT_EQ(tutti::testing::read_whole_file(work / "again.gguf"), tutti::testing::read_whole_file(work / "q8_0.gguf"));
-  EXPECT_EQ(message_of([&] { folder("q8_0", work / "model", BlockFormat::q8_0); }),
-            "Q8_0 is no type of safetensors files; expected f32, bf16 or f16");
+  EXPECT_EQ(message_of([&] { folder("q8_0", work / "model", FileType::q8_0); }),
+            "q8_0 is no type of safetensors files; expected f32, bf16 or f16");
 }
 
 // 24 features of an expert are no whole block.
 TEST(ConvertedTypes, AreF16WhereRowsAreNoWholeBlocks) {
   const TemporaryFolder work;
   write_first_weights(flavor_named("qwen3", "tiny_moe"), DType::bf16, work / "model");
-  write_published_gguf(PublishedModel(work / "model"), work / "model.gguf", {.type = BlockFormat::q8_0});
+  write_published_gguf(PublishedModel(work / "model"), work / "model.gguf", {.type = FileType::q8_0});
   const ModelFile file(work / "model.gguf");
   EXPECT_EQ(describe(file.entry("blk.0.ffn_down_exps.weight")), "[6, 32, 24] f16");
   EXPECT_EQ(describe(file.entry("blk.0.ffn_up_exps.weight")), "[6, 24, 32] Q8_0");
@@ -208,16 +208,15 @@ TEST(ConvertedTypes, HoldTheValues) {
       if (p.name == "model.layers.0.mlp.up_proj.weight") p.parameter.master().data<float>()[7] = 1e5F;
   });
   const std::string expected = "element 7 is 100000, and f16 holds at most 65504; write bf16 or f32";
-  EXPECT_EQ(message_of([&] {
-              write_published_folder(PublishedModel(work / "model"), work / "f16", {.type = BlockFormat::f16});
-            }),
+  EXPECT_EQ(message_of(
+                [&] { write_published_folder(PublishedModel(work / "model"), work / "f16", {.type = FileType::f16}); }),
             "model.layers.0.mlp.up_proj.weight: " + expected);
   EXPECT_EQ(message_of([&] {
-              write_published_gguf(PublishedModel(work / "model"), work / "f16.gguf", {.type = BlockFormat::f16});
+              write_published_gguf(PublishedModel(work / "model"), work / "f16.gguf", {.type = FileType::f16});
             }),
             "blk.0.ffn_up.weight: " + expected);
   EXPECT_EQ(work.entry_count(), 1) << "nothing half written is left";
-  write_published_gguf(PublishedModel(work / "model"), work / "bf16.gguf", {.type = BlockFormat::bf16});
+  write_published_gguf(PublishedModel(work / "model"), work / "bf16.gguf", {.type = FileType::bf16});
 }
 
 TEST(ConvertedFolders, HaveSeveralFilesBesideAnIndex) {

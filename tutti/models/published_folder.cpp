@@ -94,11 +94,12 @@ bool fits_all_small(const WeightSource& source, DType dtype) {
 
 class FolderPlan {
  public:
-  FolderPlan(const WeightSource& source, const std::optional<BlockFormat>& type)
+  FolderPlan(const WeightSource& source, const std::optional<FileType>& type)
       : source_(source), family_(family_named(source.config().family)) {
     if (type) {
-      dtype_ = row_of(*type).dtype;
-      TUTTI_CHECK(dtype_.has_value(), "{} is no type of safetensors files; expected f32, bf16 or f16", name_of(*type));
+      const FileTypeRow& row = row_of(*type);
+      dtype_ = row_of(row.matrices).dtype;
+      TUTTI_CHECK(!row.is_quantized(), "{} is no type of safetensors files; expected f32, bf16 or f16", row.name);
     }
     main_ = dtype_.value_or(source.main_dtype());
     narrows_ = !dtype_ && source.folder().empty() && main_ != DType::f32 && fits_all_small(source, main_);

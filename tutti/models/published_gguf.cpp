@@ -9,6 +9,7 @@
 #include "tutti/models/decoder_difference.h"
 #include "tutti/models/family.h"
 #include "tutti/models/gguf_decoder.h"
+#include "tutti/models/gguf_formats.h"
 #include "tutti/models/gguf_names.h"
 #include "tutti/models/gguf_vocabulary_writer.h"
 #include "tutti/models/stacked_experts.h"
@@ -25,9 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDivisors = "rope_freqs.weight";
 constexpr int64_t kUnknownPositions = 2048;
-// Ids of llama.cpp's list of file types, by the type of most matrices.
-constexpr std::pair<BlockFormat, uint32_t> kFileTypes[] = {
-    {BlockFormat::f32, 0}, {BlockFormat::f16, 1}, {BlockFormat::q8_0, 7}, {BlockFormat::bf16, 32}};
 
 const GgufArchitecture& architecture_of(const DecoderConfig& config) {
   const std::vector<GgufArchitecture>& rows = family_named(config.family).gguf;
@@ -57,7 +55,10 @@ class PlannedFile final : public ModelFileReader {
 class GgufPlan {
  public:
   GgufPlan(const WeightSource& source, const WriteOptions& options)
-      : source_(source), row_(architecture_of(source.config())), divisors_(gguf_divisors(source.config(), row_)) {
+      : source_(source),
+        row_(architecture_of(source.config())),
+        divisors_(gguf_divisors(source.config(), row_)),
+        formats_(source.config(), options.type) {
     if (source.folder().empty()) raw_.emplace(source.model().path());
     if (!divisors_.empty()) add({.name = kDivisors, .sizes = {std::ssize(divisors_)}, .dtype = DType::f32}, nullptr);
     const bool stacks = family_named(source.config().family).stacks_experts;
@@ -72,7 +73,7 @@ class GgufPlan {
       TUTTI_ASSERT(name.has_value(), "{} has no name in GGUF files", weight.name);
       Extents sizes = weight.sizes;
       if (is_first) second_.emplace(*name, &source.weight(layer + ".experts.w3")), sizes[1] *= 2;
-      const BlockFormat format = weight.is_f32_in_gguf() ? BlockFormat::f32 : format_of(weight, options.type);
+      const BlockFormat format = formats_.choose(*name, weight);
       const std::optional<DType> dtype = row_of(format).dtype;
       add({.name = *name,
            .sizes = sizes,
@@ -80,6 +81,7 @@ class GgufPlan {
            .blocks = dtype ? std::nullopt : std::optional(format)},
           &weight);
     }
+    notes_ = formats_.notes();
     describe(options.type);
   }
 
@@ -107,19 +109,7 @@ class GgufPlan {
     entries_.push_back(std::move(entry));
   }
 
-  static BlockFormat format_of(const SourceWeight& weight, const std::optional<BlockFormat>& asked) {
-    if (!asked && weight.blocks) return *weight.blocks;
-    const std::optional<BlockFormat> stored = block_format_of(weight.dtype);
-    const bool is_computed_with =
-        weight.dtype == DType::f32 || weight.dtype == DType::f16 || weight.dtype == DType::bf16;
-    TUTTI_CHECK(asked || (stored && is_computed_with),
-                "{} is {}, which llama.cpp does not compute with; name a type: f32, bf16, f16 or q8_0", weight.name,
-                name_of(weight.dtype));
-    const BlockFormat format = asked.value_or(stored.value_or(BlockFormat::f32));
-    return weight.sizes.back() % row_of(format).elements == 0 ? format : BlockFormat::f16;
-  }
-
-  void describe(const std::optional<BlockFormat>& type) {
+  void describe(const std::optional<FileType>& type) {
     const DecoderConfig& config = source_.config();
     const PublishedFacts facts = source_.facts();
     // Keys of a GGUF source stay: what is written below replaces those that are written here.
@@ -127,7 +117,8 @@ class GgufPlan {
     metadata_.set("general.architecture", std::string(row_.name));
     metadata_.set("general.type", "model");
     if (!raw_) metadata_.set("general.name", source_.folder().filename().string());
-    set_file_type(type);
+    if (const std::optional<FileType> known = type || raw_ ? type : file_type_of(source_.main_dtype()))
+      metadata_.set("general.file_type", static_cast<uint32_t>(*known));
     metadata_.set("general.quantization_version", uint32_t{2});  // of ggml's blocks
     write_gguf_decoder(config, row_, positions(facts), metadata_);
     const ModelFile planned("the file", "gguf", std::make_unique<PlannedFile>(entries_, metadata_, divisors_));
@@ -137,14 +128,6 @@ class GgufPlan {
       const std::optional<std::string> missing =
           write_gguf_vocabulary(source_.folder(), config.vocab, facts, metadata_);
       if (missing) notes_.push_back("The file has no vocabulary: " + *missing);
-    }
-  }
-
-  void set_file_type(const std::optional<BlockFormat>& type) {
-    if (raw_ && !type) return;
-    const BlockFormat most = type.value_or(*block_format_of(source_.main_dtype()));
-    for (const auto& [format, id] : kFileTypes) {
-      if (format == most) metadata_.set("general.file_type", id);
     }
   }
 
@@ -173,6 +156,7 @@ class GgufPlan {
   const WeightSource& source_;
   const GgufArchitecture& row_;
   const std::vector<float> divisors_;
+  GgufFormats formats_;
   std::optional<ModelFile> raw_;  // a GGUF source under its own names
   std::vector<ModelTensor> entries_;
   std::map<std::string, const SourceWeight*, std::less<>> weights_;  // by the name in the file; nullptr: the divisors

@@ -9,8 +9,9 @@
 namespace tutti::models {
 
 // Writes the file, which must not exist; it appears when it is whole. Weights are written one at a time. Norms, biases
-// and routers are F32; blocks of a GGUF source stay as they are unless a type is asked for. With Q8_0, matrices whose
-// rows are no whole blocks are F16, as llama.cpp makes them. The vocabulary of a GGUF source is copied, and that of a
+// and routers are F32; blocks of a GGUF source stay as they are unless a type is asked for. With a quantized type, each
+// matrix has the format that llama.cpp chooses for it (gguf_formats.h), and the bytes of its reference functions; notes
+// name those whose rows need another format. The vocabulary of a GGUF source is copied, and that of a
 // BPE tokenizer.json written (gguf_vocabulary_writer.h); without one the model is marked as one of token ids.
 //
 // UsageError when the file exists, for a family whose GGUF files are not known here, for weights that are not those of

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "tutti/core/block_format.h"
+#include "tutti/models/file_type.h"
 
 namespace tutti::models {
 
 struct WriteOptions {
-  // The type of matrices: F32, BF16, F16, or where a format has it Q8_0. Without it they are as the source stores them
-  // where the format has that, else f32.
-  std::optional<BlockFormat> type = std::nullopt;
+  // The type of matrices; the quantized ones are those of GGUF files only. Without it they are as the source stores
+  // them where the format has that, else f32.
+  std::optional<FileType> type = std::nullopt;
   // A file of a folder holds at most so many bytes of tensors, or one tensor.
   int64_t shard_nbytes = 5'000'000'000;
 };
