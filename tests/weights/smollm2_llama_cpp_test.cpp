@@ -22,11 +22,8 @@ const std::string kFile = tutti::testing::published_file(kModel, "SmolLM2-135M-I
 
 // The model, written in a format and opened again, and what llama.cpp does with that file.
 struct Opened {
-  explicit Opened(BlockFormat format)
-      : type(format == BlockFormat::f32   ? "f32"
-             : format == BlockFormat::f16 ? "f16"
-                                          : "q8_0") {
-    write_published_gguf(models::PublishedModel(kFile), folder / "model.gguf", {.type = format});
+  explicit Opened(models::FileType file_type) : type(models::row_of(file_type).name) {
+    write_published_gguf(models::PublishedModel(kFile), folder / "model.gguf", {.type = file_type});
     ready = open_published(folder / "model.gguf", 256);
   }
   std::string name(const char* what, int number) const { return fmt::format("{}.{}.{}", type, what, number); }
@@ -57,7 +54,7 @@ size_t first_difference(const models::Decoder& model, std::vector<int32_t> token
   return tokens.size() - prompt;
 }
 
-class SmolLm2InLlamaCpp : public ::testing::TestWithParam<BlockFormat> {};
+class SmolLm2InLlamaCpp : public ::testing::TestWithParam<models::FileType> {};
 
 // llama.cpp's best two logits are nowhere less than 0.0003 apart, and f32 rounding changes a logit by some 0.00003.
 TEST_P(SmolLm2InLlamaCpp, TakesTheSameTokens) {
@@ -92,7 +89,8 @@ TEST_P(SmolLm2InLlamaCpp, WritesTheSameTexts) {
   for (int i = 0; i < 20; ++i)
     EXPECT_EQ(written[requests[static_cast<size_t>(i)]], opened.ids("greedy", i)) << "prompt " << i;
 }
-INSTANTIATE_TEST_SUITE_P(, SmolLm2InLlamaCpp, ::testing::Values(BlockFormat::f32, BlockFormat::f16, BlockFormat::q8_0));
+INSTANTIATE_TEST_SUITE_P(, SmolLm2InLlamaCpp,
+                         ::testing::Values(models::FileType::f32, models::FileType::f16, models::FileType::q8_0));
 
 }  // namespace
 }  // namespace tutti::train
