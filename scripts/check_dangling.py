@@ -7,6 +7,7 @@ configured build, and exits with 1 if there is such a place or a file cannot be 
     cmake --preset release && scripts/check_dangling.py [build/release] [--tests]
 """
 import argparse
+import functools
 import json
 import os
 import re
@@ -14,10 +15,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 CHECKS = ["dangling", "dangling-gsl", "dangling-field", "dangling-initializer-list", "dangling-assignment", "return-stack-address"]
+ALWAYS = ["-std=c++20", "-march=x86-64-v3"]
+ONE_AT_A_TIME = threading.Lock()
 TAKES_A_VALUE = {"-I", "-isystem", "-D"}
 # Clang cannot read g++'s omp.h and has none of its own without another package.
 STAND_INS = tempfile.TemporaryDirectory(prefix="check_dangling-")
@@ -41,9 +45,28 @@ def options_of(entry):
     return kept
 
 
+def headers_that_most_read():
+    """Those that the build precompiles."""
+    room = (Path(__file__).resolve().parent.parent / "cmake" / "TuttiRoom.cmake").read_text()
+    return re.findall(r"<[^>]+>", re.search(r"set\(TUTTI_COMMON_HEADERS([^)]*)\)", room).group(1))
+
+
+@functools.lru_cache(maxsize=None)
+def precompile(clang, macros):
+    """The options that read those headers precompiled, which takes more than half of the time of a file; none where clang cannot."""
+    header = Path(STAND_INS.name, f"common{abs(hash(macros))}.h")
+    header.write_text("".join(f"#include {name}\n" for name in headers_that_most_read()))
+    made = header.with_suffix(".pch")
+    done = subprocess.run([clang, *ALWAYS, *macros, "-x", "c++-header", header, "-o", made], capture_output=True, text=True)
+    return ["-include-pch", str(made)] if done.returncode == 0 else []
+
+
 def said_of(clang, entry, file):
     """What clang says about the file; "" is nothing."""
-    command = [clang, "-std=c++20", "-fsyntax-only", "-march=x86-64-v3", "-Wno-everything", *(f"-Werror={name}" for name in CHECKS), *options_of(entry),
+    options = options_of(entry)
+    with ONE_AT_A_TIME:
+        precompiled = precompile(clang, tuple(word for word in options if word.startswith("-D")))
+    command = [clang, *ALWAYS, "-fsyntax-only", "-Wno-everything", *(f"-Werror={name}" for name in CHECKS), *precompiled, *options,
                "-idirafter", STAND_INS.name, file]
     done = subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True)
     return done.stderr if done.returncode != 0 else ""
