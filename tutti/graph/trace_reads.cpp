@@ -81,7 +81,8 @@ Tensor Trace::elements_of(const Tensor& t) {
 Tensor Trace::read(const std::shared_ptr<const TensorSlot>& slot) {
   if (outer_ != nullptr) return outer_->read(slot);
   const auto known = std::find_if(slots_.begin(), slots_.end(), [&](const SlotRead& r) { return r.slot == slot; });
-  const Tensor held = slot->known();
+  Tensor held = slot->known();
+  if (!held.defined()) held = slot->held();  // says why there is none
   if (known == slots_.end()) {
     slots_.push_back({slot, held});
   } else if (!known->found.is_same(held)) {

@@ -53,6 +53,8 @@ struct Parameter::State {
       return kind == Kind::master ? owner.existing_master() : owner.stored();
     }
     Tensor known() const override {
+      if (kind == Kind::blocks) return owner.blocks;
+      if (owner.blocks.defined()) return {};
       if (kind == Kind::use) owner.check_has_values();
       return kind == Kind::use && owner.is_apart && lender_of(owner.copy) != nullptr ? owner.copy : held();
     }

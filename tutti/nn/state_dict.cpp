@@ -87,7 +87,8 @@ LoadReport compare(const Module& module, const std::vector<Target>& targets, con
                    ValueOf value_of, const LoadOptions& options, const std::string& source) {
   LoadReport report;
   std::unordered_map<std::string_view, const Offer*> by_name;
-  for (const Offer& offer : offers) by_name.emplace(offer.name, &offer);
+  for (const Offer& offer : offers)
+    TUTTI_CHECK(by_name.emplace(offer.name, &offer).second, "{} holds '{}' twice", source, offer.name);
   std::unordered_set<std::string_view> wanted;
   NoGradScope no_grad;
   for (const Target& target : targets) {
@@ -175,8 +176,7 @@ LoadReport Module::load_state_dict(const StateDict& state, const LoadOptions& op
   for (const auto& [name, tensor] : state) {
     TUTTI_CHECK(tensor.defined(), "the state dict holds an undefined tensor for '{}'", name);
     offers.push_back(offer_of(blocks, name, tensor.extents(), tensor.dtype(), describe(tensor)));
-    TUTTI_CHECK(values.emplace(offers.back().name, &tensor).second, "the state dict holds '{}' twice",
-                offers.back().name);
+    values.emplace(offers.back().name, &tensor);
   }
   const std::vector<Target> targets = targets_of(*this);
   LoadReport report = compare(

@@ -17,7 +17,8 @@ class TensorSlot {
   virtual ~TensorSlot() = default;
   // The tensor that it holds now. May throw, for example when it is not materialized yet.
   virtual Tensor held() const = 0;
-  // The same for who does not read its elements now: they may not be there.
+  // The same for who does not read its elements now: they may not be there. Undefined where it holds something else,
+  // for which held() throws.
   virtual Tensor known() const { return held(); }
   // The tensor whose values held() copies when they have changed; undefined where the slot holds the values themselves.
   virtual Tensor copied_from() const { return {}; }
