@@ -41,7 +41,6 @@ std::vector<Sample> samples_of_formats(const std::function<Sample(BlockFormat fo
 }
 
 // ---- quantized_embedding
-// ------------------------------------------------------------------------------------------------
 
 struct LookupAttrs {
   BlockFormat format;
@@ -130,7 +129,6 @@ const OpDef kQuantizedEmbedding{
     .tolerance = {.f32 = 0}};
 
 // ---- dequantize
-// ---------------------------------------------------------------------------------------------------------
 
 struct DequantizeAttrs {
   BlockFormat format;

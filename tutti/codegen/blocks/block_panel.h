@@ -56,7 +56,6 @@ inline __m256i pairs_of_equals(__m256i words) {
 }
 
 // ---- Blocks of 32: one scale, and a minimum for Q4_1 and Q5_1
-// ----------------------------------------------------------
 
 struct SmallPanel {
   Byte codes[kPanelRows * kSmallBlock];
@@ -91,7 +90,6 @@ struct Q8_0 {
 };
 
 // ---- Blocks of 256: a scale for each 16 or 32 elements, and a minimum for Q4_K and Q5_K
-// --------------------------------
 
 struct SuperPanel {
   Byte codes[kPanelRows * kSuperBlock];
@@ -168,7 +166,6 @@ struct Q6_K {
 };
 
 // ---- Unpacking
-// --------------------------------------------------------------------------------------------------------
 
 // Word w of row r becomes word r of register w.
 template <class Load>
