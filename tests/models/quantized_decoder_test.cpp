@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <fstream>
 
 #include "tests/support/message_of.h"
 #include "tests/support/quantized_model.h"
+#include "tests/support/same_bits.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/models/decoder.h"
@@ -35,11 +35,6 @@ std::unique_ptr<Decoder> open(const std::string& path, bool keeps_blocks, DType 
   model->to(dtype);
   published.load(*model, {.freeze = true, .keep_blocks = keeps_blocks});
   return model;
-}
-
-bool have_same_bits(const Tensor& a, const Tensor& b) {
-  return a.extents() == b.extents() && a.dtype() == b.dtype() &&
-         std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
 }
 
 double relative_difference(const Tensor& a, const Tensor& b) {
@@ -77,9 +72,8 @@ TEST_P(QuantizedDecoder, ComputesWithTheBlocksOfItsFile) {
   for (size_t i = 0; i < kept->named_parameters().size(); ++i) {
     const nn::Parameter p = kept->named_parameters()[i].parameter;
     if (!p.holds_blocks()) continue;
-    EXPECT_TRUE(
-        have_same_bits(dequantize(p.blocks(), p.block_format()), decoded->named_parameters()[i].parameter.master()))
-        << kept->named_parameters()[i].name;
+    expect_same_bits(dequantize(p.blocks(), p.block_format()), decoded->named_parameters()[i].parameter.master(),
+                     kept->named_parameters()[i].name);
   }
   const TokenBatch batch = some_tokens(33);
   const Tensor logits = kept->forward(batch), exact = decoded->forward(batch);
@@ -101,10 +95,10 @@ TEST_P(QuantizedDecoder, ItsStateDictHoldsBlocksAndLoadsAgain) {
   const Tensor expected = model->forward(some_tokens(9));
   Decoder copied(model->config(), 512), from_file(model->config(), 512);
   copied.load_state_dict(state);
-  EXPECT_TRUE(have_same_bits(copied.forward(some_tokens(9)), expected));
+  expect_same_bits(copied.forward(some_tokens(9)), expected);
   nn::save(*model, folder / "model.safetensors");
   nn::load(from_file, folder / "model.safetensors", {.freeze = true});
-  EXPECT_TRUE(have_same_bits(from_file.forward(some_tokens(9)), expected));
+  expect_same_bits(from_file.forward(some_tokens(9)), expected);
   // Numbers take the place of blocks again, and are trained.
   const nn::StateDict numbers = open(folder / "model.gguf", false)->state_dict();
   copied.load_state_dict(numbers);

@@ -2,11 +2,11 @@
 // eight blocks of Q4_0, so that two formats have the same shapes and even the same memory.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 #include <thread>
 
 #include "tests/support/message_of.h"
+#include "tests/support/same_bits.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/core/block_format.h"
@@ -35,11 +35,6 @@ Tensor bytes_of_two_formats(uint64_t seed) {
   return blocks;
 }
 
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.extents() == b.extents() && a.dtype() == b.dtype() &&
-         std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
-}
-
 struct Sequences : ::testing::TestWithParam<bool> {
   template <class Fn>
   std::function<Tensor(const Tensor&)> made(Fn fn) const {
@@ -57,15 +52,15 @@ TEST_P(Sequences, ALinearHasTheFormatItHoldsNow) {
                bytes = bytes_of_two_formats(3), other = bytes_of_two_formats(4);
   for (int round = 0; round < 3; ++round) {
     linear.weight.freeze(dense);
-    EXPECT_TRUE(same_bits(f(x), tutti::linear(x, dense))) << round;
+    expect_same_bits(f(x), tutti::linear(x, dense), fmt::format("{}", round));
     for (const BlockFormat format : {BlockFormat::q4_0, BlockFormat::q4_k, BlockFormat::q4_0}) {
       linear.weight.freeze(bytes, format);
-      EXPECT_TRUE(same_bits(f(x), quantized_linear(x, bytes, format))) << round << name_of(format);
+      expect_same_bits(f(x), quantized_linear(x, bytes, format), fmt::format("{} {}", name_of(format), round));
       linear.weight.freeze(other, format);
-      EXPECT_TRUE(same_bits(f(x), quantized_linear(x, other, format))) << round << name_of(format);
+      expect_same_bits(f(x), quantized_linear(x, other, format), fmt::format("{} {}", name_of(format), round));
     }
     EXPECT_NE(message_of([&] { linear.weight.freeze(bytes, BlockFormat::q6_k); }), "");
-    EXPECT_TRUE(same_bits(f(x), quantized_linear(x, other, BlockFormat::q4_0))) << "after an error";
+    expect_same_bits(f(x), quantized_linear(x, other, BlockFormat::q4_0), "after an error");
   }
 }
 
@@ -77,7 +72,7 @@ TEST_P(Sequences, AnEmbeddingHasTheFormatItHoldsNow) {
   for (int round = 0; round < 2; ++round) {
     for (const BlockFormat format : {BlockFormat::q4_0, BlockFormat::q4_k}) {
       table.weight.freeze(bytes, format);
-      EXPECT_TRUE(same_bits(f(ids), quantized_embedding(bytes, ids, format))) << round << name_of(format);
+      expect_same_bits(f(ids), quantized_embedding(bytes, ids, format), fmt::format("{} {}", name_of(format), round));
     }
   }
 }
@@ -104,7 +99,7 @@ TEST_P(Sequences, BlocksThatAreWrittenAreReadAnew) {
   const auto f = made([&](const Tensor& in) { return linear.forward(in); });
   for (int turn = 0; turn < 6; ++turn) {
     bytes.data<uint8_t>()[144 * turn + 7] ^= 0x21;
-    EXPECT_TRUE(same_bits(f(x), quantized_linear(x, bytes, BlockFormat::q4_0))) << turn;
+    expect_same_bits(f(x), quantized_linear(x, bytes, BlockFormat::q4_0), fmt::format("{}", turn));
   }
 }
 
@@ -133,8 +128,8 @@ TEST(QuantizedCalls, OfTwoThreadsWithSizesUpAndDownHaveTheirBits) {
       for (int round = 0; round < 5; ++round)
         for (size_t i = 0; i < calls.size(); ++i) {
           const Call& call = calls[t == 0 ? i : calls.size() - 1 - i];
-          EXPECT_TRUE(same_bits(quantized_linear(call.x, call.blocks, call.format), call.expected))
-              << name_of(call.format) << call.m;
+          expect_same_bits(quantized_linear(call.x, call.blocks, call.format), call.expected,
+                           fmt::format("{} {}", name_of(call.format), call.m));
         }
     });
   for (std::thread& thread : threads) thread.join();

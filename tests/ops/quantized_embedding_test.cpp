@@ -4,9 +4,9 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "tests/support/message_of.h"
+#include "tests/support/same_bits.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/embedding.h"
@@ -20,12 +20,6 @@ namespace {
 
 using facets::sample_tensor;
 using quantized::sample_blocks;
-
-void expect_same_bits(const Tensor& a, const Tensor& b) {
-  ASSERT_EQ(a.extents(), b.extents());
-  ASSERT_EQ(a.dtype(), b.dtype());
-  EXPECT_EQ(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())), 0);
-}
 
 // Every code and every pair of 6-bit scales, by the formulas of ggml's page of formats in double precision: at most one
 // rounding, so f32 of the exact value is what is decoded.

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tests/support/message_of.h"
+#include "tests/support/same_bits.h"
 #include "tutti/core/block_codec.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
@@ -47,12 +48,6 @@ void expect_defined(const Tensor& x, const Tensor& blocks, BlockFormat format) {
       expect_equal(y.data<float>()[i * y.extents()[1] + j],
                    quantized::plain_product(format, row_bytes(blocks, j), row_of_x(x, i)),
                    fmt::format("{} {} at {}, {}", name_of(format), describe(x), i, j));
-}
-
-void expect_same_bits(const Tensor& a, const Tensor& b) {
-  ASSERT_EQ(a.extents(), b.extents());
-  ASSERT_EQ(a.dtype(), b.dtype());
-  EXPECT_EQ(std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())), 0);
 }
 
 TEST(QuantizedLinear, HasTheBitsOfItsDefinitionInEveryFormat) {

@@ -12,7 +12,7 @@
 namespace tutti {
 
 // Both undefined, or the same sizes, dtype and elements in any strides; the first difference is told as hex floats.
-inline void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what) {
+inline void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what = "") {
   ASSERT_EQ(a.defined(), b.defined()) << what;
   if (!a.defined()) return;
   ASSERT_EQ(a.extents(), b.extents()) << what;
