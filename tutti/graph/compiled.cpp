@@ -224,6 +224,7 @@ BuildOptions CompiledCore::build_options() const {
           .epilogues = options_.epilogues,
           .prologues = options_.prologues,
           .check_epilogues = options_.check_epilogues,
+          .siblings = options_.siblings,
           .batch = options_.batch,
           .jobs = options_.jobs > 0 ? options_.jobs : usable_cores()};
 }

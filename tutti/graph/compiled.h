@@ -27,8 +27,9 @@ struct CompileOptions {
       graph::Epilogues::saving;  // which kernels run on the blocks of a matrix product's output
   bool prologues = true;         // a kernel whose result only a matrix product reads runs inside that product
   bool check_epilogues =
-      false;          // compare both with separate runs; InternalError if a bit differs. As TUTTI_CHECK_EPILOGUES=1
-  bool batch = true;  // false: one launch per kernel, to examine the effect of shared launches
+      false;             // compare both with separate runs; InternalError if a bit differs. As TUTTI_CHECK_EPILOGUES=1
+  bool siblings = true;  // calls that share inputs become one where there is an op for it (SiblingOps)
+  bool batch = true;     // false: one launch per kernel, to examine the effect of shared launches
   int recompile_limit = 16;  // the maximum number of specializations of one function
   // The action when the limit is reached.
   enum class OnLimit : uint8_t {

@@ -14,10 +14,12 @@ std::string to_string(const Specialization& s) {
     text += fmt::format(
         "{}: {} ops captured, {} merged, {} unused; {} kernels of {} ops in {} launches, {} calls, {} with prologues "
         "that save {:.0f} bytes, {} with epilogues that save {:.0f} bytes; "
-        "{} collectives in another's call, {} products in that of a collective, {} started early; arena {} bytes (side "
+        "{} collectives in another's call, {} products in that of a collective, {} started early, {} siblings in "
+        "another's "
+        "call; arena {} bytes (side "
         "by side {})\n{}",
         what, t.nodes, t.merged, t.unused, t.kernels, t.fused_nodes, t.launches, t.calls, t.prologues,
-        t.prologue_saved_bytes, t.epilogues, t.epilogue_saved_bytes, t.bucketed, t.joined, t.started_early,
+        t.prologue_saved_bytes, t.epilogues, t.epilogue_saved_bytes, t.bucketed, t.joined, t.started_early, t.siblings,
         t.arena_bytes, t.unplanned_bytes, e.to_string());
     for (const std::string& line : t.apart) text += "apart: " + line + "\n";
   };

@@ -24,6 +24,7 @@ struct BuildOptions {
   Epilogues epilogues = Epilogues::saving;  // which kernels run on blocks of the output of a preceding matrix product
   bool prologues = true;         // kernels that compute an operand run inside the matrix product that reads it
   bool check_epilogues = false;  // also run prologues and epilogues separately and compare bits
+  bool siblings = true;          // calls that share inputs become one, see passes/merge_siblings.h
   bool batch = true;             // false: one launch per kernel
   int jobs = 1;                  // how many kernels are compiled in parallel
 };
@@ -38,11 +39,13 @@ struct ExecutableStatistics {
   int64_t calls = 0;          // ops that are called individually
   int64_t bucketed = 0;       // collectives merged into the call of another one
   int64_t joined = 0;         // matrix products that became part of the collective next to them
+  int64_t siblings = 0;       // calls that became part of another one with the same inputs
   int64_t started_early = 0;  // collectives that start earlier than in the program
   int64_t prologues = 0,
           epilogues = 0;  // calls with a kernel attached that computes operand 0, or runs on blocks of the output
   double prologue_saved_bytes = 0, epilogue_saved_bytes = 0;  // memory traffic avoided by them
-  std::vector<std::string> apart = {};           // kernels next to such a call that were not attached, with the reason
+  // Kernels next to such a call that were not attached, and siblings that were not merged, with the reason.
+  std::vector<std::string> apart = {};
   int64_t arena_bytes = 0, unplanned_bytes = 0;  // memory for temporaries, and what they would take without sharing it
   double kernel_bytes = 0;                       // memory traffic of the kernels of one call
   PartitionStatistics partition;                 // of a backward inside the graph

@@ -7,13 +7,6 @@
 
 namespace tutti::codegen::blocks {
 
-// Lane r of the result is the sum of the lanes of rows[r].
-inline __m256i sums_across(const __m256i (&rows)[kPanelRows]) {
-  const __m256i low = _mm256_hadd_epi32(_mm256_hadd_epi32(rows[0], rows[1]), _mm256_hadd_epi32(rows[2], rows[3]));
-  const __m256i high = _mm256_hadd_epi32(_mm256_hadd_epi32(rows[4], rows[5]), _mm256_hadd_epi32(rows[6], rows[7]));
-  return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
-}
-
 // The f16 at `offset` of each block.
 inline __m256 halves_at(const Byte* const (&b)[kPanelRows], int64_t offset) {
   const auto half = [&](int r) {
@@ -42,7 +35,7 @@ template <class F, int kX>
   const __m256 d = halves_at(b, 0);
   for (int i = 0; i < kX; ++i) {
     const int32_t codes = x[i].sums[2 * index] + x[i].sums[2 * index + 1];
-    __m256i products = sums_across(sums[i]);
+    __m256i products = simd::sums_across(sums[i]);
     if constexpr (F::kOffset != 0) products = _mm256_sub_epi32(products, _mm256_set1_epi32(F::kOffset * codes));
     const __m256 e = _mm256_set1_ps(x[i].scales[index]);
     chains[i] = _mm256_fmadd_ps(_mm256_mul_ps(d, e), _mm256_cvtepi32_ps(products), chains[i]);
@@ -77,8 +70,8 @@ template <class F, int kX>
   }
   const __m256 d = halves_at(b, F::scale(b[0]) - b[0]);
   for (int i = 0; i < kX; ++i) {
-    __m256i products = sums_across(sums[i]);
-    const __m256i below = sums_across(minima[i]);
+    __m256i products = simd::sums_across(sums[i]);
+    const __m256i below = simd::sums_across(minima[i]);
     const __m256 e = _mm256_set1_ps(x[i].scales[index]);
     if constexpr (!F::kHasMinimum) products = _mm256_sub_epi32(products, below);
     chains[i] = _mm256_fmadd_ps(_mm256_mul_ps(d, e), _mm256_cvtepi32_ps(products), chains[i]);

@@ -1,4 +1,4 @@
-// One register of elements for packing and streaming: widening loads and square transposes. Private to the GEMM.
+// One register of elements for packing and streaming: widening loads, square transposes and sums across lanes.
 #pragma once
 
 #include <immintrin.h>
@@ -126,5 +126,12 @@ inline float widen(float x) { return x; }
 inline double widen(double x) { return x; }
 inline float widen(bfloat16 x) { return to_float(x); }
 inline float widen(float16 x) { return to_float(x); }
+
+// Lane r of the result is the sum of the lanes of rows[r].
+inline __m256i sums_across(const __m256i (&rows)[8]) {
+  const __m256i low = _mm256_hadd_epi32(_mm256_hadd_epi32(rows[0], rows[1]), _mm256_hadd_epi32(rows[2], rows[3]));
+  const __m256i high = _mm256_hadd_epi32(_mm256_hadd_epi32(rows[4], rows[5]), _mm256_hadd_epi32(rows[6], rows[7]));
+  return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
+}
 
 }  // namespace tutti::codegen::simd

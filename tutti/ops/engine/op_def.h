@@ -214,6 +214,16 @@ struct JoinedOp {
   Attrs (*attrs)(const OpCall& call, const OpCall& neighbour) = nullptr;
 };
 
+// One op for several calls that share their first inputs, as products with the same x do: it takes these inputs once
+// and then the others of each call in turn, and returns the results of the calls in that order, with their bits. The
+// calls have equal attrs, and one result each.
+struct SiblingOps {
+  const OpDef* ops[kMaxOutputs - 1] = {};  // for two calls, three, four; null: none
+  int shared_inputs = 1;
+  // Why a call stays apart from another one with the same shared inputs and attrs; null: it does not.
+  const char* (*apart)(const OpCall& call, const OpCall& other) = nullptr;
+};
+
 // How a compiled function may reorder and merge calls of an `ordered` op.
 struct Transfer {
   bool starts_early =
@@ -269,6 +279,8 @@ struct OpDef {
   // output. With a consumer outputs[0] may be undefined: its elements then exist only in the blocks.
   void (*kernel_in_blocks)(const OpCall&, std::span<const Tensor> outputs, const BlockPartners& partners) = nullptr;
   Tensor (*view)(const OpCall&) = nullptr;  // shares the storage of input 0
+  // What a compiled function may run in place of several calls that share inputs.
+  const SiblingOps* siblings = nullptr;
   // The sharding rule of this call in the notation of docs/sharding_rules.md.
   std::string (*sharding)(const OpCall&) = nullptr;
   // Whether the rule depends on floating numbers among the attrs, such as the value that a pad writes.

@@ -9,6 +9,7 @@
 #include "tutti/plan/passes/join_products.h"
 #include "tutti/plan/passes/make_steps.h"
 #include "tutti/plan/passes/merge_equal.h"
+#include "tutti/plan/passes/merge_siblings.h"
 #include "tutti/plan/passes/pass_check.h"
 #include "tutti/plan/passes/prologue.h"
 #include "tutti/plan/passes/remove_unused.h"
@@ -23,6 +24,7 @@ using Form = Pass::Form;
 bool has_recomputed(const PassState& state) { return state.statistics.partition.recomputed > 0; }
 bool wants_buckets(const PassState& state) { return state.options.collectives.bucket_bytes > 0; }
 bool wants_joined_products(const PassState& state) { return state.options.collectives.join_products; }
+bool wants_siblings(const PassState& state) { return state.options.siblings; }
 bool wants_early_starts(const PassState& state) { return state.options.collectives.under_way_bytes > 0; }
 bool wants_epilogues(const PassState& state) {
   return state.options.fuse.fuse && state.options.epilogues != Epilogues::off;
@@ -37,6 +39,7 @@ constexpr Pass kPasses[] = {
     {"remove_unused", Form::graph, remove_unused, has_recomputed},  // what only the backward read, which recomputes it
     {"bucket_collectives", Form::graph, bucket_collectives, wants_buckets},
     {"join_products", Form::graph, join_products, wants_joined_products},
+    {"merge_siblings", Form::graph, merge_siblings, wants_siblings},
     {"schedule_collectives", Form::graph, schedule_collectives, wants_early_starts},
     {"name_lines", Form::graph, name_lines},
     {"fuse", Form::groups, fuse},

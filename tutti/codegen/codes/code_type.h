@@ -1,0 +1,71 @@
+// Codes of eight bits: i8 and u8, whose numbers are (code - zero point) * scale, and f8e4m3fn, whose numbers are the
+// decoded code times the scale.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "tutti/core/dtype.h"
+
+namespace tutti::codegen {
+
+inline constexpr float kLargestE4m3 = 448.0F;
+
+constexpr bool is_code(DType dtype) { return dtype == DType::i8 || dtype == DType::u8 || dtype == DType::f8e4m3fn; }
+// The largest magnitude of the codes of numbers that are rounded symmetrically: -128 has no counterpart.
+constexpr float largest_code(DType codes) { return codes == DType::f8e4m3fn ? kLargestE4m3 : 127.0F; }
+
+// The integer whose product with the scale stands for x * scale: x, here divided by it, rounded to nearest even, moved
+// by the zero point, and clamped. NaN becomes the lowest code.
+inline int32_t integer_code(DType codes, float x_over_scale, int32_t zero_point) {
+  const float lowest = codes == DType::u8 ? 0.0F : -128.0F, highest = codes == DType::u8 ? 255.0F : 127.0F;
+  const float moved = std::nearbyint(x_over_scale) + static_cast<float>(zero_point);
+  return moved > lowest ? static_cast<int32_t>(moved < highest ? moved : highest) : static_cast<int32_t>(lowest);
+}
+// Saturates, as the format has no infinity; NaN stays.
+inline float8_e4m3fn e4m3_code(float x_over_scale) {
+  const float x = x_over_scale;
+  return to_float8_e4m3fn(x > kLargestE4m3 ? kLargestE4m3 : x < -kLargestE4m3 ? -kLargestE4m3 : x);
+}
+inline void write_code(DType codes, float x_over_scale, int32_t zero_point, void* to) {
+  const uint8_t code = codes == DType::f8e4m3fn ? e4m3_code(x_over_scale).bits
+                                                : static_cast<uint8_t>(integer_code(codes, x_over_scale, zero_point));
+  std::memcpy(to, &code, sizeof(code));
+}
+
+// How numbers of largest magnitude `largest` become codes: d is the scale, and a code is x * inverse, rounded. A row
+// whose d would not be a normal number is zero with d = 0; one with a number that is not finite has d = NaN.
+struct CodeScale {
+  float d = 0, inverse = 0;
+};
+inline CodeScale code_scale(float largest, DType codes) {
+  if (!std::isfinite(largest)) return {std::numeric_limits<float>::quiet_NaN(), 0};
+  const float d = largest / largest_code(codes);
+  return std::isnormal(d) ? CodeScale{d, 1.0F / d} : CodeScale{};
+}
+
+namespace codes {
+
+// Eight codes of f8e4m3fn as numbers. As an f16 the bits of a code, moved to its place, are 2^-8 of the number.
+inline __m256 e4m3_values(const void* p) {
+  const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  const __m128i magnitude = _mm_and_si128(bits, _mm_set1_epi16(0x7f));
+  const __m128i sign = _mm_slli_epi16(_mm_and_si128(bits, _mm_set1_epi16(0x80)), 8);
+  const __m128i is_nan = _mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f));
+  const __m128i half = _mm_or_si128(_mm_slli_epi16(magnitude, 7), _mm_and_si128(is_nan, _mm_set1_epi16(0x7c00)));
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(half, sign)), _mm256_set1_ps(256.0F));
+}
+// Of eight codes the first `count`, with zeros behind them.
+inline __m256 e4m3_at(const uint8_t* p, int64_t count) {
+  if (count == 8) return e4m3_values(p);
+  uint8_t rest[8] = {};
+  std::memcpy(rest, p, static_cast<size_t>(count));
+  return e4m3_values(rest);
+}
+
+}  // namespace codes
+}  // namespace tutti::codegen

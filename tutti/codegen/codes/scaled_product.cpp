@@ -1,0 +1,172 @@
+#include "tutti/codegen/codes/scaled_product.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/codegen/codes/code_rows.h"
+#include "tutti/codegen/codes/code_type.h"
+#include "tutti/codegen/codes/value_panel.h"
+#include "tutti/codegen/codes/word_panel.h"
+#include "tutti/codegen/gemm/workspace.h"
+#include "tutti/core/error.h"
+#include "tutti/runtime/thread_pool.h"
+
+namespace tutti::codegen {
+namespace {
+
+// Rows of x that share a pass over W, up to how many of them nothing is unpacked, and how many columns are then taken
+// together.
+constexpr int64_t kRowsAtOnce = 1024;
+constexpr int64_t kFewRows = 4;
+constexpr int64_t kFewColumns = 8;
+// Bytes of panels that stay in the second cache.
+constexpr int64_t kPanelBytes = int64_t{1} << 17;
+// Multiply-adds below which handing a task to another thread costs more than it saves.
+constexpr int64_t kWorthATask = int64_t{1} << 16;
+
+// The columns of one W that are taken together.
+struct Strip {
+  const ScaledWeights* of;
+  int64_t first, columns;
+  const uint8_t* codes() const { return reinterpret_cast<const uint8_t*>(of->w) + first * of->w_stride; }
+};
+
+// Strips of `width` columns of all weights, in their order.
+class Strips {
+ public:
+  Strips(std::span<const ScaledWeights> weights, int64_t width) : weights_(weights), width_(width) {
+    for (const ScaledWeights& w : weights) count_ += (w.n + width - 1) / width;
+  }
+  int64_t count() const { return count_; }
+  Strip operator[](int64_t index) const {
+    size_t i = 0;
+    for (; index >= (weights_[i].n + width_ - 1) / width_; ++i) index -= (weights_[i].n + width_ - 1) / width_;
+    return {&weights_[i], index * width_, std::min(width_, weights_[i].n - index * width_)};
+  }
+
+ private:
+  const std::span<const ScaledWeights> weights_;
+  const int64_t width_;
+  int64_t count_ = 0;
+};
+
+// Scales the totals of eight columns and stores those that exist.
+class Store {
+ public:
+  Store(const ScaledProduct& p, int64_t first_row) : p_(p), first_row_(first_row) {}
+
+  void operator()(const Strip& s, int64_t offset, int64_t row, float x_scale, __m256 totals) const {
+    const int64_t count = std::min<int64_t>(8, s.columns - offset), column = s.first + offset;
+    if (count <= 0) return;
+    float values[8];
+    _mm256_storeu_ps(values, totals);
+    const float inverse = 1.0F / s.of->y_scale;
+    for (int64_t i = 0; i < count; ++i) {
+      float y = values[i] * (x_scale * s.of->scale[column + i]);
+      if (s.of->bias != nullptr) y += s.of->bias[column + i];
+      store(*s.of, (first_row_ + row) * s.of->n + column + i, y, inverse);
+    }
+  }
+
+ private:
+  void store(const ScaledWeights& w, int64_t at, float y, float inverse) const {
+    switch (p_.y_dtype) {
+      case DType::f32:
+        static_cast<float*>(w.y)[at] = y;
+        break;
+      case DType::bf16:
+        static_cast<bfloat16*>(w.y)[at] = to_bfloat16(y);
+        break;
+      case DType::f16:
+        static_cast<float16*>(w.y)[at] = to_float16(y);
+        break;
+      default:
+        write_code(p_.y_dtype, y * inverse, w.y_zero_point, static_cast<uint8_t*>(w.y) + at);
+    }
+  }
+
+  const ScaledProduct& p_;
+  const int64_t first_row_;
+};
+
+template <int kX>
+void multiply_few(const ScaledProduct& p, const CodeRows& x, const Store& store, const Strip& s) {
+  if constexpr (kX > 1) {
+    if (p.m < kX) return multiply_few<kX - 1>(p, x, store, s);
+  }
+  __m256i sums[kX];
+  codes::dot_rows<kX>(s.codes(), s.of->w_stride, s.columns, p.k, codes::SignedWords(), x.words, x.stride, sums);
+  for (int i = 0; i < kX; ++i) store(s, 0, i, x.scales[i], _mm256_cvtepi32_ps(sums[i]));
+}
+
+// Strips of at most the width of a panel, unpacked and multiplied by all rows in turn, so that a row is in the first
+// cache while it is multiplied by several.
+void multiply_words(const ScaledProduct& p, const CodeRows& x, const Store& store, const Strips& strips, int64_t begin,
+                    int64_t end) {
+  const int64_t words = codes::padded(p.k) * codes::kWordColumns;
+  const int64_t together = std::max<int64_t>(1, kPanelBytes / std::max<int64_t>(1, words * 2));
+  auto* panels = reinterpret_cast<int16_t*>(gemm_workspaces().b.reserve(std::min(together, end - begin) * words * 2));
+  for (int64_t first = begin; first < end; first += together) {
+    const int64_t last = std::min(end, first + together);
+    for (int64_t i = first; i < last; ++i) {
+      const Strip s = strips[i];
+      codes::pack_rows(s.codes(), s.of->w_stride, s.columns, p.k, codes::SignedWords(), panels + (i - first) * words);
+    }
+    for (int64_t row = 0; row < p.m; row += codes::kWordRows) {
+      for (int64_t i = first; i < last; ++i) {
+        const Strip s = strips[i];
+        codes::multiply_panel(x.words + row * x.stride, x.stride, std::min(codes::kWordRows, p.m - row),
+                              panels + (i - first) * words, codes::padded(p.k) / 2,
+                              [&](int64_t r, const __m256i* sums) {
+                                for (int h = 0; h < 2; ++h)
+                                  store(s, 8 * h, row + r, x.scales[row + r], _mm256_cvtepi32_ps(sums[h]));
+                              });
+      }
+    }
+  }
+}
+
+void multiply_values(const ScaledProduct& p, const CodeRows& x, const Store& store, const Strips& strips,
+                     const ContractionTree& tree, int64_t begin, int64_t end) {
+  auto* panel = reinterpret_cast<float*>(gemm_workspaces().b.reserve(p.k * codes::kValueColumns * 4));
+  for (int64_t i = begin; i < end; ++i) {
+    const Strip s = strips[i];
+    codes::decode_rows(
+        s.columns, p.k,
+        [&](int64_t j, int64_t at, int64_t count) {
+          return codes::e4m3_at(s.codes() + j * s.of->w_stride + at, count);
+        },
+        panel);
+    codes::multiply_values(x.values, x.stride, p.m, panel, tree, [&](int64_t r, const __m256* sums) {
+      for (int h = 0; h < 2; ++h) store(s, 8 * h, r, x.scales[r], sums[h]);
+    });
+  }
+}
+
+}  // namespace
+
+void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
+  TUTTI_ASSERT(all.codes == DType::f8e4m3fn || all.k <= kMostIntegerTerms, "scaled_product: {} terms", all.k);
+  const ContractionTree tree = ContractionTree::halving(all.codes == DType::f8e4m3fn ? all.k : 0);
+  TUTTI_ASSERT(tree.depth() <= codes::kMostPending, "scaled_product: a tree of depth {}", tree.depth());
+  for (int64_t first = 0; first < all.m; first += kRowsAtOnce) {
+    ScaledProduct p = all;
+    p.m = std::min(kRowsAtOnce, all.m - first);
+    const CodeRows x = code_rows(all, first, p.m, gemm_workspaces().a, pool);
+    const Store store(all, first);
+    const bool is_few = p.codes == DType::i8 && p.m <= kFewRows;
+    const Strips strips(p.weights, is_few ? kFewColumns : codes::kWordColumns);
+    const int64_t work = p.m * (p.k + 1) * (is_few ? kFewColumns : codes::kWordColumns);
+    pool.parallel_for(strips.count(), kWorthATask / work + 1, [&](int64_t begin, int64_t end) {
+      if (is_few) {
+        for (int64_t i = begin; i < end; ++i) multiply_few<kFewRows>(p, x, store, strips[i]);
+      } else if (p.codes == DType::i8) {
+        multiply_words(p, x, store, strips, begin, end);
+      } else {
+        multiply_values(p, x, store, strips, tree, begin, end);
+      }
+    });
+  }
+}
+
+}  // namespace tutti::codegen

@@ -1,0 +1,76 @@
+// Products of decoded numbers: chains of fused multiply-adds in the tree of a contraction (numerics contract, N3).
+//
+// A panel is kValueColumns columns of the right operand, decoded for all k: f32 [k][columns]. Private to the products
+// of codes.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "tutti/codegen/codes/code_type.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
+#include "tutti/codegen/gemm/simd.h"
+
+namespace tutti::codegen::codes {
+
+inline constexpr int64_t kValueColumns = 16;
+inline constexpr int64_t kValueRows = 6;  // of a tile
+inline constexpr int32_t kMostPending = 48;
+
+// Rows that are columns of the panel: decode(row, p, count) gives the eight numbers from p on, of which `count` are
+// there. Columns from `columns` on are 0.
+template <class Decode>
+void decode_rows(int64_t columns, int64_t k, Decode decode, float* panel) {
+  for (int64_t half = 0; half < kValueColumns; half += 8) {
+    for (int64_t p = 0; p < k; p += 8) {
+      const int64_t count = std::min<int64_t>(8, k - p);
+      __m256 r[8];
+      for (int64_t j = 0; j < 8; ++j) r[j] = half + j < columns ? decode(half + j, p, count) : _mm256_setzero_ps();
+      simd::Block<float>::transpose(r);
+      for (int64_t i = 0; i < count; ++i) _mm256_storeu_ps(panel + (p + i) * kValueColumns + half, r[i]);
+    }
+  }
+}
+
+// Calls finish(row, values of its columns) for each row of x [count, k], `stride` numbers apart.
+template <int kRows = kValueRows, class Finish>
+void multiply_values(const float* x, int64_t stride, int64_t count, const float* panel, const ContractionTree& tree,
+                     Finish finish) {
+  int64_t row = 0;
+  for (; row + kRows <= count; row += kRows) {
+    __m256 pending[kMostPending][kRows][2];
+    __m256 chains[kRows][2];
+    for (auto& chain : chains) chain[0] = chain[1] = _mm256_set1_ps(-0.0F);
+    int64_t top = 0, p = 0;
+    for (size_t leaf = 0; leaf < tree.leaf_lengths.size(); ++leaf) {
+      for (auto& chain : chains) chain[0] = chain[1] = _mm256_set1_ps(-0.0F);
+      for (const int64_t end = p + tree.leaf_lengths[leaf]; p < end; ++p) {
+        const __m256 left = _mm256_loadu_ps(panel + p * kValueColumns),
+                     right = _mm256_loadu_ps(panel + p * kValueColumns + 8);
+        for (int i = 0; i < kRows; ++i) {
+          const __m256 of_row = _mm256_broadcast_ss(x + (row + i) * stride + p);
+          chains[i][0] = _mm256_fmadd_ps(of_row, left, chains[i][0]);
+          chains[i][1] = _mm256_fmadd_ps(of_row, right, chains[i][1]);
+        }
+      }
+      for (int32_t merges = tree.merges[leaf]; merges > 0; --merges) {
+        --top;
+        for (int i = 0; i < kRows; ++i)
+          for (int h = 0; h < 2; ++h) chains[i][h] = _mm256_add_ps(pending[top][i][h], chains[i][h]);
+      }
+      for (int i = 0; i < kRows; ++i) std::copy_n(chains[i], 2, pending[top][i]);
+      ++top;
+    }
+    for (int i = 0; i < kRows; ++i) finish(row + i, chains[i]);
+  }
+  if constexpr (kRows > 1) {
+    if (row < count)
+      multiply_values<kRows - 1>(x + row * stride, stride, count - row, panel, tree,
+                                 [&](int64_t r, const __m256* sums) { finish(row + r, sums); });
+  }
+}
+
+}  // namespace tutti::codegen::codes
