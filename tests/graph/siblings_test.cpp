@@ -136,7 +136,8 @@ TEST(Siblings, WritesBetweenThemCount) {
     add_(x, 1.0);
     return add(sum(first), sum(scaled_linear(x, {w[1].codes, scale})));
   };
-  const auto f = compile(rewritten), g = compile(moved);
+  const auto f = compile(rewritten);
+  const auto g = compile(moved);
   for (int round = 0; round < 3; ++round) {
     const Tensor x = values({3, 16}, 2), scale = number(0.1), other_x = clone(x), other_scale = clone(scale);
     expect_same(f(x, scale), rewritten(other_x, other_scale));

@@ -48,7 +48,8 @@ TEST(Pipeline, ReadsAloud) {
   for (const Pass& pass : graph::pipeline()) names.emplace_back(pass.name);
   EXPECT_EQ(names,
             (std::vector<std::string>{"merge_equal", "remove_unused", "partition", "remove_unused",
-                                      "bucket_collectives", "join_products", "schedule_collectives", "name_lines",
+                                      "bucket_collectives", "join_products", "merge_siblings", "schedule_collectives",
+                                      "name_lines",
                                       "fuse", "attach_epilogues", "attach_prologues", "make_steps", "batch"}));
 }
 

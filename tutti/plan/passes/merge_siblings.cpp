@@ -50,7 +50,12 @@ class Merger {
   bool is_sibling(size_t n, size_t m, int shared) const {
     const Node &first = graph_.nodes[n], &other = graph_.nodes[m];
     return other.op == first.op &&
-           std::equal(first.inputs.begin(), first.inputs.begin() + shared, other.inputs.begin());
+           std::equal(first.inputs.begin(), first.inputs.begin() + shared, other.inputs.begin(), is_same);
+  }
+
+  // Tensors without elements are alike wherever they lie.
+  static bool is_same(const Value& a, const Value& b) {
+    return a == b || (numel_of(a.sizes) == 0 && a.dtype == b.dtype && a.sizes == b.sizes);
   }
 
   // Null: call m joins the family of call n.
