@@ -46,11 +46,10 @@ graph::BuildOptions every_pass() {
 TEST(Pipeline, ReadsAloud) {
   std::vector<std::string> names;
   for (const Pass& pass : graph::pipeline()) names.emplace_back(pass.name);
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"merge_equal", "remove_unused", "partition", "remove_unused",
-                                      "bucket_collectives", "join_products", "merge_siblings", "schedule_collectives",
-                                      "name_lines",
-                                      "fuse", "attach_epilogues", "attach_prologues", "make_steps", "batch"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"merge_equal", "remove_unused", "partition", "remove_unused",
+                                             "bucket_collectives", "join_products", "merge_siblings",
+                                             "schedule_collectives", "name_lines", "fuse", "attach_epilogues",
+                                             "attach_prologues", "make_steps", "batch"}));
 }
 
 TEST(Pipeline, FormsFollowEachOther) {

@@ -75,7 +75,9 @@ class Rows {
 
  private:
   void decode(const uint8_t* codes, float* to) const {
-    for (int64_t i = 0; i < p_.k; ++i) to[i] = to_float(float8_e4m3fn{codes[i]});
+    int64_t p = 0;
+    for (; p + 8 <= p_.k; p += 8) _mm256_storeu_ps(to + p, codes::e4m3_values(codes + p));
+    for (; p < p_.k; ++p) to[p] = to_float(float8_e4m3fn{codes[p]});
   }
 
   template <class T>
@@ -91,8 +93,8 @@ class Rows {
       float* to = values_ + row * stride_;
       visit_numbers(x, p_.k, [&](int64_t at, int64_t count, __m256 v) {
         float numbers[8];
-        _mm256_storeu_ps(numbers, is_zero ? _mm256_setzero_ps() : _mm256_mul_ps(v, inverse));
-        for (int64_t i = 0; i < count; ++i) to[at + i] = to_float(e4m3_code(numbers[i]));
+        _mm256_storeu_ps(numbers, is_zero ? _mm256_setzero_ps() : codes::e4m3_rounded(_mm256_mul_ps(v, inverse)));
+        std::copy_n(numbers, count, to + at);
       });
       return;
     }

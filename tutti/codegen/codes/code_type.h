@@ -59,6 +59,18 @@ inline __m256 e4m3_values(const void* p) {
   const __m128i half = _mm_or_si128(_mm_slli_epi16(magnitude, 7), _mm_and_si128(is_nan, _mm_set1_epi16(0x7c00)));
   return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(half, sign)), _mm256_set1_ps(256.0F));
 }
+// Eight numbers rounded to those of f8e4m3fn as e4m3_code() does: 2^(e + 20) * 1.5, added to a number of exponent e and
+// taken away again, leaves three bits behind its first; below 2^-6 the steps stay as they are there.
+inline __m256 e4m3_rounded(__m256 x) {
+  const __m256 sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0F)), magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), x);
+  const __m256 within = _mm256_min_ps(_mm256_set1_ps(kLargestE4m3), magnitude);  // NaN stays, as the second operand
+  const __m256i exponent = _mm256_max_epi32(
+      _mm256_and_si256(_mm256_castps_si256(within), _mm256_set1_epi32(0x7f800000)), _mm256_set1_epi32((127 - 6) << 23));
+  const __m256 magic = _mm256_castsi256_ps(_mm256_add_epi32(exponent, _mm256_set1_epi32((20 << 23) | 0x400000)));
+  const __m256 rounded = _mm256_sub_ps(_mm256_add_ps(within, magic), magic);
+  const __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+  return _mm256_or_ps(sign, _mm256_blendv_ps(rounded, x, is_nan));
+}
 // Of eight codes the first `count`, with zeros behind them.
 inline __m256 e4m3_at(const uint8_t* p, int64_t count) {
   if (count == 8) return e4m3_values(p);

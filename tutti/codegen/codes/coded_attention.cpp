@@ -65,26 +65,28 @@ struct Integers {
   // finish(row, totals of a panel's columns as two registers)
   template <class Finish>
   void scores(const int16_t* rows, int64_t stride, int64_t count, const int16_t* panel, Finish finish) const {
-    codes::multiply_panel(rows, stride, count, panel, padded(a.D) / 2, [&](int64_t row, const __m256i* sums) {
-      finish(row, _mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1]));
+    codes::multiply_panel(rows, stride, count, panel, padded(a.D) / 2, [&](int64_t row, __m256i left, __m256i right) {
+      finish(row, _mm256_cvtepi32_ps(left), _mm256_cvtepi32_ps(right));
     });
   }
   template <class Finish>
   void weighted_sums(const int16_t* rows, int64_t stride, int64_t count, int64_t keys, const int16_t* panel,
                      Finish finish) const {
     if (keys <= kMostKeys) {
-      codes::multiply_panel(rows, stride, count, panel, padded(keys) / 2, [&](int64_t row, const __m256i* sums) {
-        finish(row, _mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1]));
-      });
+      codes::multiply_panel(rows, stride, count, panel, padded(keys) / 2,
+                            [&](int64_t row, __m256i left, __m256i right) {
+                              finish(row, _mm256_cvtepi32_ps(left), _mm256_cvtepi32_ps(right));
+                            });
       return;
     }
     std::vector<int64_t> totals(static_cast<size_t>(count * kColumns));
     for (int64_t first = 0; first < keys; first += kMostKeys) {
       codes::multiply_panel(rows + first, stride, count, panel + first * kColumns,
-                            padded(std::min(kMostKeys, keys - first)) / 2, [&](int64_t row, const __m256i* sums) {
+                            padded(std::min(kMostKeys, keys - first)) / 2,
+                            [&](int64_t row, __m256i left, __m256i right) {
                               alignas(32) int32_t each[kColumns];
-                              for (int h = 0; h < 2; ++h)
-                                _mm256_store_si256(reinterpret_cast<__m256i*>(each) + h, sums[h]);
+                              _mm256_store_si256(reinterpret_cast<__m256i*>(each), left);
+                              _mm256_store_si256(reinterpret_cast<__m256i*>(each) + 1, right);
                               for (int64_t c = 0; c < kColumns; ++c)
                                 totals[static_cast<size_t>(row * kColumns + c)] += each[c];
                             });
@@ -118,7 +120,12 @@ struct Floats {
   Floats(const CodedAttention& a) : a(a), of_head(ContractionTree::halving(a.D)) {}
 
   void unpack_query(const uint8_t* row, float* to) const {
-    for (int64_t d = 0; d < a.D; ++d) to[d] = to_float(float8_e4m3fn{row[d]});
+    for (int64_t d = 0; d < a.D; d += 8) {
+      float numbers[8];
+      const int64_t count = std::min<int64_t>(8, a.D - d);
+      _mm256_storeu_ps(numbers, codes::e4m3_at(row + d, count));
+      std::copy_n(numbers, count, to + d);
+    }
   }
   void pack_keys(const uint8_t* first, int64_t count, float* panel) const {
     codes::decode_rows(
@@ -137,20 +144,14 @@ struct Floats {
   }
   template <class Finish>
   void scores(const float* rows, int64_t stride, int64_t count, const float* panel, Finish finish) const {
-    codes::multiply_values(rows, stride, count, panel, of_head,
-                           [&](int64_t row, const __m256* sums) { finish(row, sums[0], sums[1]); });
+    codes::multiply_values(rows, stride, count, panel, of_head, finish);
   }
   template <class Finish>
   void weighted_sums(const float* rows, int64_t stride, int64_t count, int64_t keys, const float* panel,
                      Finish finish) const {
-    codes::multiply_values(rows, stride, count, panel, key_tree(keys),
-                           [&](int64_t row, const __m256* sums) { finish(row, sums[0], sums[1]); });
+    codes::multiply_values(rows, stride, count, panel, key_tree(keys), finish);
   }
-  void put_probabilities(__m256 p, float* to) const {
-    float each[8];
-    _mm256_storeu_ps(each, p);
-    for (int i = 0; i < 8; ++i) to[i] = to_float(e4m3_code(each[i]));
-  }
+  void put_probabilities(__m256 p, float* to) const { _mm256_storeu_ps(to, codes::e4m3_rounded(p)); }
 
   const CodedAttention& a;
   const ContractionTree of_head;

@@ -56,15 +56,23 @@ class Store {
   Store(const ScaledProduct& p, int64_t first_row) : p_(p), first_row_(first_row) {}
 
   void operator()(const Strip& s, int64_t offset, int64_t row, float x_scale, __m256 totals) const {
+    const ScaledWeights& w = *s.of;
     const int64_t count = std::min<int64_t>(8, s.columns - offset), column = s.first + offset;
+    const int64_t at = (first_row_ + row) * w.n + column;
     if (count <= 0) return;
+    if (count == 8 && p_.y_dtype == DType::f32 && w.scale.stride <= 1) {
+      const __m256 scale = w.scale.stride == 0 ? _mm256_set1_ps(w.scale[0]) : _mm256_loadu_ps(w.scale.data + column);
+      __m256 y = _mm256_mul_ps(totals, _mm256_mul_ps(_mm256_set1_ps(x_scale), scale));
+      if (w.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(w.bias + column));
+      return _mm256_storeu_ps(static_cast<float*>(w.y) + at, y);
+    }
     float values[8];
     _mm256_storeu_ps(values, totals);
-    const float inverse = 1.0F / s.of->y_scale;
+    const float inverse = 1.0F / w.y_scale;
     for (int64_t i = 0; i < count; ++i) {
-      float y = values[i] * (x_scale * s.of->scale[column + i]);
-      if (s.of->bias != nullptr) y += s.of->bias[column + i];
-      store(*s.of, (first_row_ + row) * s.of->n + column + i, y, inverse);
+      float y = values[i] * (x_scale * w.scale[column + i]);
+      if (w.bias != nullptr) y += w.bias[column + i];
+      store(w, at + i, y, inverse);
     }
   }
 
@@ -117,9 +125,10 @@ void multiply_words(const ScaledProduct& p, const CodeRows& x, const Store& stor
         const Strip s = strips[i];
         codes::multiply_panel(x.words + row * x.stride, x.stride, std::min(codes::kWordRows, p.m - row),
                               panels + (i - first) * words, codes::padded(p.k) / 2,
-                              [&](int64_t r, const __m256i* sums) {
-                                for (int h = 0; h < 2; ++h)
-                                  store(s, 8 * h, row + r, x.scales[row + r], _mm256_cvtepi32_ps(sums[h]));
+                              [&](int64_t r, __m256i left, __m256i right) {
+                                const float scale = x.scales[row + r];
+                                store(s, 0, row + r, scale, _mm256_cvtepi32_ps(left));
+                                store(s, 8, row + r, scale, _mm256_cvtepi32_ps(right));
                               });
       }
     }
@@ -137,8 +146,9 @@ void multiply_values(const ScaledProduct& p, const CodeRows& x, const Store& sto
           return codes::e4m3_at(s.codes() + j * s.of->w_stride + at, count);
         },
         panel);
-    codes::multiply_values(x.values, x.stride, p.m, panel, tree, [&](int64_t r, const __m256* sums) {
-      for (int h = 0; h < 2; ++h) store(s, 8 * h, r, x.scales[r], sums[h]);
+    codes::multiply_values(x.values, x.stride, p.m, panel, tree, [&](int64_t r, __m256 left, __m256 right) {
+      store(s, 0, r, x.scales[r], left);
+      store(s, 8, r, x.scales[r], right);
     });
   }
 }

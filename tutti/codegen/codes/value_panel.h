@@ -17,7 +17,7 @@
 namespace tutti::codegen::codes {
 
 inline constexpr int64_t kValueColumns = 16;
-inline constexpr int64_t kValueRows = 6;  // of a tile
+inline constexpr int64_t kValueRows = 4;  // of a tile
 inline constexpr int32_t kMostPending = 48;
 
 // Rows that are columns of the panel: decode(row, p, count) gives the eight numbers from p on, of which `count` are
@@ -35,41 +35,54 @@ void decode_rows(int64_t columns, int64_t k, Decode decode, float* panel) {
   }
 }
 
-// Calls finish(row, values of its columns) for each row of x [count, k], `stride` numbers apart.
+// The chains of a leaf, [begin, end) of k, for kRows rows of x. Nothing takes their address, so that they stay in
+// registers.
+template <int kRows>
+[[gnu::always_inline]] inline void chains_of(const float* x, int64_t stride, const float* panel, int64_t begin,
+                                             int64_t end, __m256 (&result)[kRows][2]) {
+  __m256 chains[kRows][2];
+  for (int i = 0; i < kRows; ++i) chains[i][0] = chains[i][1] = _mm256_set1_ps(-0.0F);
+  for (int64_t p = begin; p < end; ++p) {
+    const __m256 left = _mm256_loadu_ps(panel + p * kValueColumns),
+                 right = _mm256_loadu_ps(panel + p * kValueColumns + 8);
+    for (int i = 0; i < kRows; ++i) {
+      const __m256 of_row = _mm256_broadcast_ss(x + i * stride + p);
+      chains[i][0] = _mm256_fmadd_ps(of_row, left, chains[i][0]);
+      chains[i][1] = _mm256_fmadd_ps(of_row, right, chains[i][1]);
+      simd::finish_before(x, chains[i][0], chains[i][1]);
+    }
+  }
+  for (int i = 0; i < kRows; ++i) result[i][0] = chains[i][0], result[i][1] = chains[i][1];
+}
+
+// Calls finish(row, values of its first eight columns, of the others) for each row of x [count, k], `stride` numbers
+// apart.
 template <int kRows = kValueRows, class Finish>
 void multiply_values(const float* x, int64_t stride, int64_t count, const float* panel, const ContractionTree& tree,
                      Finish finish) {
   int64_t row = 0;
   for (; row + kRows <= count; row += kRows) {
-    __m256 pending[kMostPending][kRows][2];
-    __m256 chains[kRows][2];
-    for (auto& chain : chains) chain[0] = chain[1] = _mm256_set1_ps(-0.0F);
+    __m256 pending[kMostPending][kRows][2], sums[kRows][2];
     int64_t top = 0, p = 0;
+    if (tree.leaf_lengths.empty()) chains_of<kRows>(x, stride, panel, 0, 0, sums);
     for (size_t leaf = 0; leaf < tree.leaf_lengths.size(); ++leaf) {
-      for (auto& chain : chains) chain[0] = chain[1] = _mm256_set1_ps(-0.0F);
-      for (const int64_t end = p + tree.leaf_lengths[leaf]; p < end; ++p) {
-        const __m256 left = _mm256_loadu_ps(panel + p * kValueColumns),
-                     right = _mm256_loadu_ps(panel + p * kValueColumns + 8);
-        for (int i = 0; i < kRows; ++i) {
-          const __m256 of_row = _mm256_broadcast_ss(x + (row + i) * stride + p);
-          chains[i][0] = _mm256_fmadd_ps(of_row, left, chains[i][0]);
-          chains[i][1] = _mm256_fmadd_ps(of_row, right, chains[i][1]);
-        }
-      }
+      chains_of<kRows>(x + row * stride, stride, panel, p, p + tree.leaf_lengths[leaf], sums);
+      p += tree.leaf_lengths[leaf];
       for (int32_t merges = tree.merges[leaf]; merges > 0; --merges) {
         --top;
         for (int i = 0; i < kRows; ++i)
-          for (int h = 0; h < 2; ++h) chains[i][h] = _mm256_add_ps(pending[top][i][h], chains[i][h]);
+          for (int h = 0; h < 2; ++h) sums[i][h] = _mm256_add_ps(pending[top][i][h], sums[i][h]);
       }
-      for (int i = 0; i < kRows; ++i) std::copy_n(chains[i], 2, pending[top][i]);
+      for (int i = 0; i < kRows; ++i)
+        for (int h = 0; h < 2; ++h) pending[top][i][h] = sums[i][h];
       ++top;
     }
-    for (int i = 0; i < kRows; ++i) finish(row + i, chains[i]);
+    for (int i = 0; i < kRows; ++i) finish(row + i, sums[i][0], sums[i][1]);
   }
   if constexpr (kRows > 1) {
     if (row < count)
       multiply_values<kRows - 1>(x + row * stride, stride, count - row, panel, tree,
-                                 [&](int64_t r, const __m256* sums) { finish(row + r, sums); });
+                                 [&](int64_t r, __m256 left, __m256 right) { finish(row + r, left, right); });
   }
 }
 

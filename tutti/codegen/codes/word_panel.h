@@ -16,7 +16,7 @@
 namespace tutti::codegen::codes {
 
 inline constexpr int64_t kWordColumns = 16;
-inline constexpr int64_t kWordRows = 6;  // of a tile
+inline constexpr int64_t kWordRows = 4;  // of a tile: with more GCC spills the sums
 
 // How bytes become words: a code of i8 is read as one of u8 that is larger by 128.
 struct ByteWords {
@@ -118,37 +118,35 @@ inline void pack_columns(const uint8_t* first, int64_t stride, int64_t columns, 
   }
 }
 
-// Adds the products of kRows rows of words, `stride` words apart, with a panel to sums.
-template <int kRows>
-[[gnu::always_inline]] inline void add_tile(const int16_t* rows, int64_t stride, const int16_t* panel, int64_t pairs,
-                                            __m256i (&sums)[kRows][2]) {
-  for (int64_t p = 0; p < pairs; ++p) {
-    const auto* at = reinterpret_cast<const __m256i*>(panel + p * kWordColumns * 2);
-    const __m256i left = _mm256_loadu_si256(at), right = _mm256_loadu_si256(at + 1);
-    for (int i = 0; i < kRows; ++i) {
-      int32_t pair;
-      std::memcpy(&pair, rows + i * stride + 2 * p, sizeof(pair));
-      const __m256i of_row = _mm256_set1_epi32(pair);
-      sums[i][0] = _mm256_add_epi32(sums[i][0], _mm256_madd_epi16(of_row, left));
-      sums[i][1] = _mm256_add_epi32(sums[i][1], _mm256_madd_epi16(of_row, right));
-    }
-  }
-}
-
-// Calls finish(row, sums of its columns) for each of the rows.
+// Calls finish(row, sums of its first eight columns, of the others) for each of the rows of words, `stride` words
+// apart.
 template <int kRows = kWordRows, class Finish>
 void multiply_panel(const int16_t* rows, int64_t stride, int64_t count, const int16_t* panel, int64_t pairs,
                     Finish finish) {
   int64_t row = 0;
   for (; row + kRows <= count; row += kRows) {
-    __m256i sums[kRows][2] = {};
-    add_tile<kRows>(rows + row * stride, stride, panel, pairs, sums);
-    for (int i = 0; i < kRows; ++i) finish(row + i, sums[i]);
+    // Nothing takes the address of the sums, so that they stay in registers.
+    __m256i sums[kRows][2];
+    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm256_setzero_si256();
+    const int16_t* first = rows + row * stride;
+    for (int64_t p = 0; p < pairs; ++p) {
+      const auto* at = reinterpret_cast<const __m256i*>(panel + p * kWordColumns * 2);
+      const __m256i left = _mm256_loadu_si256(at), right = _mm256_loadu_si256(at + 1);
+      for (int i = 0; i < kRows; ++i) {
+        int32_t pair;
+        std::memcpy(&pair, first + i * stride + 2 * p, sizeof(pair));
+        const __m256i of_row = _mm256_set1_epi32(pair);
+        sums[i][0] = _mm256_add_epi32(sums[i][0], _mm256_madd_epi16(of_row, left));
+        sums[i][1] = _mm256_add_epi32(sums[i][1], _mm256_madd_epi16(of_row, right));
+        simd::finish_before(first, sums[i][0], sums[i][1]);
+      }
+    }
+    for (int i = 0; i < kRows; ++i) finish(row + i, sums[i][0], sums[i][1]);
   }
   if constexpr (kRows > 1) {
     if (row < count)
       multiply_panel<kRows - 1>(rows + row * stride, stride, count - row, panel, pairs,
-                                [&](int64_t r, const __m256i* sums) { finish(row + r, sums); });
+                                [&](int64_t r, __m256i left, __m256i right) { finish(row + r, left, right); });
   }
 }
 

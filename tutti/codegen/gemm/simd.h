@@ -127,6 +127,13 @@ inline double widen(double x) { return x; }
 inline float widen(bfloat16 x) { return to_float(x); }
 inline float widen(float16 x) { return to_float(x); }
 
+// Ends a row of a tile: what is read through `next` from here on is read after the two sums are made. Else GCC loads
+// the operands of all rows first, which are more than there are registers.
+template <class T, class Vector>
+[[gnu::always_inline]] inline void finish_before(const T*& next, Vector a, Vector b) {
+  asm volatile("" : "+r"(next) : "x"(a), "x"(b));
+}
+
 // Lane r of the result is the sum of the lanes of rows[r].
 inline __m256i sums_across(const __m256i (&rows)[8]) {
   const __m256i low = _mm256_hadd_epi32(_mm256_hadd_epi32(rows[0], rows[1]), _mm256_hadd_epi32(rows[2], rows[3]));
