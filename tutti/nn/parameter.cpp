@@ -84,6 +84,7 @@ struct Parameter::State {
                 "parameter '{}' {} is held as {} blocks, which are no numbers; dequantize(parameter.blocks(), "
                 "parameter.block_format()) gives them",
                 name, sizes, name_of(format));
+    TUTTI_CHECK(master.defined() || released.empty(), "parameter '{}' {} has no values: {}", name, sizes, released);
     TUTTI_CHECK(master.defined(),
                 "parameter '{}' {} has no values yet; call nn::initialize(module), load the module, or materialize() "
                 "the parameter",
@@ -147,6 +148,7 @@ struct Parameter::State {
   void thaw() {
     if (!std::exchange(is_frozen, false)) return;
     master = copy = blocks = Tensor();
+    released.clear();
     dtype = own_dtype;
     copied_version = -1;
     requires_grad = required_grad;
@@ -155,6 +157,7 @@ struct Parameter::State {
     if (!is_frozen) required_grad = requires_grad;
     dtype = of_values;
     master = copy = blocks = Tensor();
+    released.clear();
     copied_version = -1;
     is_frozen = true, requires_grad = false;
   }
@@ -178,6 +181,7 @@ struct Parameter::State {
   bool can_hold_blocks = false;
   bool is_frozen = false;
   bool required_grad = true;  // before it was frozen
+  std::string released;       // why it has no values any more
   bool is_apart = false;
   std::string full_name;           // of a parameter that is stored apart
   int64_t unwritten_version = -1;  // of what this rank stores of a master without values; -1: it has some
@@ -347,6 +351,13 @@ BlockFormat Parameter::block_format() const { return state().existing_blocks(), 
 void Parameter::allow_blocks() const { state().can_hold_blocks = true; }
 bool Parameter::can_hold_blocks() const { return state().can_hold_blocks; }
 bool Parameter::is_frozen() const { return state().is_frozen; }
+
+void Parameter::release(std::string reason) const {
+  State& s = state();
+  check_whole(s.name, s.is_apart || (s.master.defined() && dist::is_dtensor(s.master)));
+  s.begin_frozen(s.own_dtype);
+  s.released = std::move(reason);
+}
 
 void Parameter::set_master(Tensor master) const {
   State& s = state();

@@ -1,0 +1,52 @@
+// Functions of eight lanes that kernels of codes are compiled with, against the ops and conversions of that name.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "tutti/codegen/codes/code_type.h"
+#include "tutti/codegen/codes/exp_lanes.h"
+#include "tutti/ops/unary.h"
+
+namespace tutti {
+namespace {
+
+// Bit patterns over the whole range, 2^32 / kStep of them.
+constexpr int64_t kStep = 1021, kCount = (int64_t{1} << 32) / kStep / 8 * 8;
+
+Tensor patterns() {
+  const Tensor x = Tensor::empty({kCount});
+  for (int64_t i = 0; i < kCount; ++i) x.data<float>()[i] = std::bit_cast<float>(static_cast<uint32_t>(i * kStep));
+  return x;
+}
+
+TEST(CodeLanes, ExponentialsHaveTheBitsOfTheOp) {
+  const Tensor x = patterns(), expected = exp(x);
+  for (int64_t i = 0; i < kCount; i += 8) {
+    float found[8];
+    _mm256_storeu_ps(found, codegen::codes::exp_lanes(_mm256_loadu_ps(x.data<float>() + i)));
+    for (int64_t j = 0; j < 8; ++j) {
+      const float right = expected.data<float>()[i + j];
+      ASSERT_TRUE(std::isnan(right) ? std::isnan(found[j])
+                                    : std::bit_cast<uint32_t>(found[j]) == std::bit_cast<uint32_t>(right))
+          << x.data<float>()[i + j] << ": " << found[j] << " instead of " << right;
+    }
+  }
+}
+
+TEST(CodeLanes, NumbersAreRoundedToE4m3AsConversionsDo) {
+  const Tensor x = patterns();
+  for (int64_t i = 0; i < kCount; i += 8) {
+    float found[8];
+    _mm256_storeu_ps(found, codegen::codes::e4m3_rounded(_mm256_loadu_ps(x.data<float>() + i)));
+    for (int64_t j = 0; j < 8; ++j) {
+      const float right = to_float(codegen::e4m3_code(x.data<float>()[i + j]));
+      ASSERT_TRUE(std::isnan(right) ? std::isnan(found[j])
+                                    : std::bit_cast<uint32_t>(found[j]) == std::bit_cast<uint32_t>(right))
+          << x.data<float>()[i + j] << ": " << found[j] << " instead of " << right;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti

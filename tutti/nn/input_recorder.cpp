@@ -1,0 +1,47 @@
+#include "tutti/nn/input_recorder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/core/error.h"
+#include "tutti/nn/module_call.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/copy.h"
+
+namespace tutti::nn {
+
+InputRecorder::InputRecorder(Module& module, int64_t rows) : rows_(rows) {
+  for (const NamedModule& named : module.named_modules()) {
+    if (dynamic_cast<Linear*>(named.module) == nullptr) continue;
+    Inputs& inputs = inputs_[named.name];
+    hooks_.push_back(named.module->forward_hooks().before(
+        [this, &inputs](const Module&, std::vector<Tensor>& given) { record(inputs, given.at(0)); }));
+  }
+}
+
+void InputRecorder::stop() {
+  for (HookHandle& hook : hooks_) hook.remove();
+  hooks_.clear();
+}
+
+const InputRecorder::Inputs* InputRecorder::find(const std::string& layer) const {
+  const auto found = inputs_.find(layer);
+  return found == inputs_.end() || found->second.count == 0 ? nullptr : &found->second;
+}
+
+void InputRecorder::record(Inputs& inputs, const Tensor& x) const {
+  TUTTI_CHECK(x.storage()->has_memory(),
+              "InputRecorder: a layer is given {}, which has no values; run the module without compile()", describe(x));
+  const Tensor numbers = to_contiguous(cast(detach(x), DType::f32));
+  const std::span<const float> values(numbers.data<float>(), static_cast<size_t>(numbers.numel()));
+  for (const float v : values) {
+    if (std::isfinite(v)) inputs.least = std::min(inputs.least, v), inputs.most = std::max(inputs.most, v);
+  }
+  const int64_t in = x.extents()[x.ndim() - 1], rows = in == 0 ? 0 : numbers.numel() / in;
+  const int64_t wanted = std::clamp<int64_t>(rows_ - inputs.count, 0, rows);
+  inputs.kept.insert(inputs.kept.end(), values.begin(), values.begin() + wanted * in);
+  inputs.count += rows;
+}
+
+}  // namespace tutti::nn
