@@ -109,20 +109,22 @@ struct Bench {
 };
 
 double bytes_of(const nn::Parameter& p) {
+  if (!p.is_materialized()) return 0;
   return static_cast<double>(p.holds_blocks() ? p.blocks().nbytes() : p.numel() * itemsize(p.use_dtype()));
 }
 
-double weight_bytes(const models::Decoder& model) {
-  double bytes = 0;
+// `quantized`: the bytes of layers that have given up their parameters.
+double weight_bytes(const models::Decoder& model, double quantized) {
+  double bytes = quantized;
   for (const nn::NamedParameter& p : model.named_parameters()) bytes += bytes_of(p.parameter);
   return bytes;
 }
 
 // The table of embeddings is looked up, not read, where the head is another one.
-double bytes_of_step(const models::Decoder& model, const GenerateRow& row, DType dtype) {
+double bytes_of_step(const models::Decoder& model, double quantized, const GenerateRow& row, DType dtype) {
   const models::DecoderConfig& c = model.config();
   const auto item = static_cast<double>(itemsize(dtype));
-  double bytes = weight_bytes(model);
+  double bytes = weight_bytes(model, quantized);
   if (!c.tied_embeddings) bytes -= bytes_of(model.named_parameters().front().parameter);
   for (const models::LayerConfig& layer : c.layers) {
     const int64_t all = row.depth + row.generated / 2, window = layer.attention.window;
@@ -142,6 +144,10 @@ GenerateResult run_generate_bench(const GenerateProblem& problem) {
   };
   const int64_t context = std::max(largest(problem.prompts), largest(problem.depths) + largest(problem.generated)) + 2;
   const auto model = open_model(problem, context);
+  double quantized = 0;
+  if (problem.quantize)
+    for (const nn::QuantizedLayer& layer : nn::quantize_(*model, {.kind = *problem.quantize}))
+      quantized += static_cast<double>(layer.nbytes_after);
   const Bench bench{problem, *model, context};
   GenerateResult result{.parameters = models::parameter_count(model->config())};
   for (const int64_t n : problem.prompts)
@@ -155,7 +161,7 @@ GenerateResult run_generate_bench(const GenerateProblem& problem) {
         GenerateRow row =
             bench.measure({.test = test, .generated = n, .depth = depth, .requests = requests}, &result.cache_mbytes);
         row.gbytes_per_s =
-            bytes_of_step(*model, row, problem.dtype) * row.avg_ts / static_cast<double>(requests) * 1e-9;
+            bytes_of_step(*model, quantized, row, problem.dtype) * row.avg_ts / static_cast<double>(requests) * 1e-9;
         for (const GenerateRow& other : result.rows)
           if (other.generated == n && other.depth == depth && other.requests == 1)
             row.over_one = row.avg_ts / other.avg_ts;
@@ -163,7 +169,7 @@ GenerateResult run_generate_bench(const GenerateProblem& problem) {
       }
     }
   }
-  result.weights_mbytes = weight_bytes(*model) * 1e-6;
+  result.weights_mbytes = weight_bytes(*model, quantized) * 1e-6;
   result.rss_mbytes = process_memory().now_mbytes;
   return result;
 }

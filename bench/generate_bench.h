@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/core/dtype.h"
+#include "tutti/nn/quantize.h"
 
 namespace tutti::bench {
 
@@ -24,9 +26,10 @@ struct GenerateProblem {
   std::string model = "qwen3/0.6B";
   std::vector<int64_t> prompts = {512}, generated = {128}, depths = {0}, requests = {1};
   int threads = 1, repeats = 5;
-  DType dtype = DType::f32;  // of the weights and of what is computed, f32 or bf16
-  bool compile = false;      // the forwards
-  bool keep_blocks = false;  // quantized weights of a GGUF file stay as they are
+  DType dtype = DType::f32;                       // of the weights and of what is computed, f32 or bf16
+  bool compile = false;                           // the forwards
+  bool keep_blocks = false;                       // quantized weights of a GGUF file stay as they are
+  std::optional<nn::Quantization> quantize = {};  // of the linear layers: a kind that needs no recorded inputs
 };
 
 struct GenerateResult {

@@ -13,15 +13,19 @@ void add_bench_generate(CLI::App& bench, Action& action);
 
 namespace {
 
+std::string computed_in(const bench::GenerateProblem& problem) {
+  if (problem.quantize) return std::string(name_of(*problem.quantize));
+  return problem.keep_blocks ? "kept" : std::string(name_of(problem.dtype));
+}
+
 void print(const bench::GenerateProblem& problem, const bench::GenerateResult& result, bool json) {
   if (!json)
     std::printf("%-18s %7s %-5s %12s %10s %9s %8s\n", "test", "threads", "dtype", "tokens/s", "stddev", "gbps",
                 "of one");
   for (const bench::GenerateRow& row : result.rows) {
     if (!json) {
-      std::printf("%-18s %7d %-5s %12.2f %10.2f %9.2f", row.test.c_str(), problem.threads,
-                  problem.keep_blocks ? "kept" : std::string(name_of(problem.dtype)).c_str(), row.avg_ts, row.stddev_ts,
-                  row.gbytes_per_s);
+      std::printf("%-18s %7d %-5s %12.2f %10.2f %9.2f", row.test.c_str(), problem.threads, computed_in(problem).c_str(),
+                  row.avg_ts, row.stddev_ts, row.gbytes_per_s);
       if (row.over_one > 0) std::printf(" %7.2fx", row.over_one);
       std::printf("\n");
       continue;
@@ -32,6 +36,7 @@ void print(const bench::GenerateProblem& problem, const bench::GenerateResult& r
                                    {"dtype", name_of(problem.dtype)},
                                    {"compile", problem.compile},
                                    {"quantized", problem.keep_blocks},
+                                   {"quantize", problem.quantize ? name_of(*problem.quantize) : ""},
                                    {"n_threads", problem.threads},
                                    {"n_prompt", row.prompt},
                                    {"n_gen", row.generated},
@@ -81,6 +86,11 @@ void add_bench_generate(CLI::App& bench, Action& action) {
       ->capture_default_str();
   generate->add_flag("--compile", p.compile, "Compile the model's forwards");
   generate->add_flag("--quantized", p.keep_blocks, "Compute with the quantized weights of a GGUF file as they are");
+  generate
+      ->add_option_function<std::string>(
+          "--quantize", [&p](const std::string& kind) { p.quantize = nn::quantization_from_name(kind); },
+          "Quantize the linear layers: int8, fp8, int8_weight_only or int4_weight_only")
+      ->check(CLI::IsMember({"int8", "fp8", "int8_weight_only", "int4_weight_only"}));
   generate->add_flag("--json", flags->json, "One object per line, with llama-bench's keys");
   generate->callback([flags, &action] {
     action = [flags] {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/quantize_flags.h"
 #include "tutti/io/text_source.h"
 #include "tutti/train/ready_model.h"
 #include "tutti/train/score_text.h"
@@ -19,12 +20,18 @@ struct EvalFlags {
   int64_t window = 1024;
   std::string dtype = "float32";
   bool quantized = false;
+  train::QuantizeSettings quantize;
   bool json = false;
 };
 
 int run_eval(const EvalFlags& flags) {
   const train::ReadyModel ready = train::open_published(
       flags.model, flags.window, flags.dtype == "bfloat16" ? DType::bf16 : DType::f32, flags.quantized);
+  if (flags.quantize.is_wanted()) {
+    TUTTI_CHECK(!flags.quantized,
+                "eval: --quantize makes codes of numbers and --quantized keeps the blocks of a file; give one of them");
+    train::quantize_model(*ready.model, *ready.tokenizer, flags.quantize, flags.window);
+  }
   const TextDocuments text = read_counted_documents(flags.data, flags.reading);
   std::fprintf(stderr, "%s\n", describe(text.counts).c_str());
   const train::TextScore score = train::score_documents(*ready.model, *ready.tokenizer, text.documents, flags.window);
@@ -68,6 +75,7 @@ void add_eval(CLI::App& app, Action& action) {
       ->capture_default_str();
   verb->add_flag("--quantized", flags->quantized,
                  "Compute with the quantized weights of a GGUF file as they are; activations are rounded to 8 bits");
+  add_quantize_flags(*verb, flags->quantize);
   verb->add_flag("--json", flags->json,
                  "One object: model, documents, tokens, bytes, log_probability, perplexity, bits_per_byte");
   verb->callback([flags, &action] { action = [flags] { return run_eval(*flags); }; });

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/quantize_flags.h"
+
 namespace tutti::cli {
 
 void add_sampling_flags(CLI::App& verb, train::SamplingSettings& s) {
@@ -42,6 +44,7 @@ void add_model_flags(CLI::App& verb, train::TextModelOptions& model) {
   verb.add_flag("--compile", model.compile, "Compile the model's forwards; the bits are the same");
   verb.add_flag("--quantized", model.keep_blocks,
                 "Compute with the quantized weights of a GGUF file as they are; activations are rounded to 8 bits");
+  add_quantize_flags(verb, model.quantize);
 }
 
 }  // namespace tutti::cli

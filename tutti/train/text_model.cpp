@@ -142,7 +142,13 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
   const bool published = is_published(path);
   TUTTI_CHECK(published || !options.keep_blocks,
               "generate: {} is a run, whose weights are not quantized; leave out --quantized", path.string());
+  TUTTI_CHECK(
+      !options.quantize.is_wanted() || !options.keep_blocks,
+      "generate: --quantize makes codes of numbers and --quantized keeps the blocks of a file; give one of them");
+  TUTTI_CHECK(!options.quantize.is_wanted() || !options.is_divided(),
+              "generate: ranks cannot divide weights that --quantize makes; use one rank, or leave it out");
   TextModel text = published ? open_published_text(path, options) : open_run(path, options);
+  if (options.quantize.is_wanted()) quantize_model(*text.model, *text.tokenizer, options.quantize, text.context);
   text.frames_documents_ = !published;
   text.compile = options.compile;
   text.name = name_of_path(path);

@@ -7,6 +7,7 @@
 
 #include "tutti/core/dtype.h"
 #include "tutti/generate/sampling.h"
+#include "tutti/train/quantize_model.h"
 
 namespace tutti::comm {
 class ProcessGroup;
@@ -29,6 +30,7 @@ struct TextModelOptions {
   DType dtype = DType::f32;  // in which a published model computes: f32 or bf16
   bool compile = false;      // its forwards
   bool keep_blocks = false;  // a published model computes with its quantized weights as they are (ready_model.h)
+  QuantizeSettings quantize = {};  // not for ranks that divide the model
   // Ranks that divide the model, which make the same call: over all of them its products, its experts, or both.
   comm::ProcessGroup* group = nullptr;  // null: one rank
   bool divides_products = true, divides_experts = false;

@@ -1,0 +1,40 @@
+// Weights of a ready model as codes of 8 or 4 bits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tutti/io/tokenizer.h"
+#include "tutti/models/language_model.h"
+#include "tutti/nn/quantize.h"
+
+namespace tutti::train {
+
+struct QuantizeSettings {
+  std::string kind;                      // the name of an nn::Quantization; empty: weights stay as they are
+  int64_t group = 32;                    // of int4_weight_only
+  std::vector<std::string> calibration;  // files of text, whose first tokens the model reads beforehand
+  int64_t calibration_tokens = 8192;
+  bool reports_layers = false;                          // every one by name
+  std::function<void(const std::string& text)> report;  // is told what describe() says; null: nobody
+  bool is_wanted() const { return !kind.empty(); }
+};
+
+struct QuantizedModel {
+  nn::Quantization kind;
+  int64_t calibration_tokens = 0;  // that were read
+  std::vector<nn::QuantizedLayer> layers;
+};
+
+// `positions`: tokens of a text that the model takes at most. Quantizes the linear layers (nn::quantize_). The static
+// kinds need calibration; with it the errors of results are known for every kind. UsageError when no layer is left to
+// quantize, for text of fewer than two tokens, and as nn::quantize_().
+QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer& tokenizer,
+                              const QuantizeSettings& settings, int64_t positions);
+
+// "210 layers as int8: 424.7 MB became 106.9 MB; ...", and with `every_layer` a line for each.
+std::string describe(const QuantizedModel& quantized, bool every_layer);
+
+}  // namespace tutti::train
