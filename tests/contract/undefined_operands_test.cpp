@@ -102,6 +102,7 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(sdpa_partial);
   PROBE(sdpa_paged);
   PROBE(write_pages_);
+  PROBE(write_page_codes_);
   PROBE(avg_pool1d);
   PROBE(avg_pool2d);
   PROBE(avg_pool3d);

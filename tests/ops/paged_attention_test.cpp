@@ -13,6 +13,7 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
+#include "tutti/ops/write_pages.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti {
@@ -114,7 +115,7 @@ TEST(PagedAttention, BadOperandsAreNamed) {
   expect_message([&] { sdpa_paged(facets::sample_tensor(1, {1, 2, 3, 8}), x.pages, positions(0, 2)); },
                  "3 query heads cannot share 2 key heads");
   expect_message([&] { sdpa_paged(facets::sample_tensor(1, {1, 2, 4, 8}, DType::bf16), x.pages, positions(0, 2)); },
-                 "must have one float dtype, they are bf16, f32 and f32");
+                 "must have one float dtype, they are bf16, f32 and f32; give codes their scales");
   expect_message([&] { sdpa_paged(q, x.pages, positions(0, 2), {.window = -1}); }, "a window of -1 keys");
   expect_message([&] { sdpa_paged(q, x.pages, positions(0, 2), {.score_cap = -2}); }, "score_cap is -2");
   KeyPages wrong = x.pages;

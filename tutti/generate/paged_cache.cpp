@@ -10,6 +10,7 @@
 #include "tutti/ops/paged_attention.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
+#include "tutti/ops/write_pages.h"
 
 namespace tutti::generate {
 namespace {

@@ -1,8 +1,8 @@
 #include "tutti/ops/paged_attention.h"
 
 #include <cmath>
-#include <cstring>
 
+#include "tutti/codegen/blocks/row_codes.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/attention/forward.h"
 #include "tutti/ops/attention/geometry.h"
@@ -11,7 +11,6 @@
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/facets.h"
-#include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
 namespace {
@@ -20,7 +19,7 @@ using attention::SdpaAttrs;
 
 constexpr const char* kNoGradient = "it serves generation; train with sdpa, whose bits are the same";
 
-extern const OpDef kSdpaPaged;
+extern const OpDef kSdpaPaged, kSdpaPagedCodes;
 
 // ---- attention over pages -------------------------------------------------------------------------------------------
 
@@ -48,19 +47,22 @@ void check_pages(const OpCall& call) {
   }
 }
 
-// The pages of one sequence after another, as [B, W * N, Hkv, D].
-Tensor in_order(const Tensor& pages, const Tensor& table) {
+// The numbers in the pages of one sequence after another, as [B, W * N, Hkv, D].
+Tensor in_order(const Tensor& pages, const Tensor* scales, const Tensor& table) {
   const Extents& e = pages.extents();
   const int64_t B = table.extent(0), W = table.extent(1), Hkv = e[1], N = e[2], D = e[3];
-  const Tensor keys = zeros({B, W * N, Hkv, D}, pages.dtype());
+  const Tensor keys = zeros({B, W * N, Hkv, D}, scales == nullptr ? pages.dtype() : DType::f32);
   for (int64_t b = 0; b < B; ++b) {
     for (int64_t key = 0; key < W * N; ++key) {
       const int64_t page = read(table, b, key / N);
       for (int64_t at = 0; page >= 0 && at < Hkv * D; ++at) {
-        const Extents& st = pages.strides();
-        facets::write_double(
-            keys, (b * W * N + key) * Hkv * D + at,
-            facets::read_double(pages, page * st[0] + at / D * st[1] + key % N * st[2] + at % D * st[3]));
+        const auto offset_in = [&](const Tensor& t) {
+          const Extents& st = t.strides();
+          return page * st[0] + at / D * st[1] + key % N * st[2];
+        };
+        double number = facets::read_double(pages, offset_in(pages) + at % D * pages.strides()[3]);
+        if (scales != nullptr) number *= facets::read_double(*scales, offset_in(*scales));
+        facets::write_double(keys, (b * W * N + key) * Hkv * D + at, number);
       }
     }
   }
@@ -68,7 +70,10 @@ Tensor in_order(const Tensor& pages, const Tensor& table) {
 }
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor inputs[] = {call[0], in_order(call[1], call[5]), in_order(call[2], call[5]), call[3], call[4]};
+  const auto numbers = [&](size_t i) {
+    return in_order(call[i], call.inputs.size() > 6 ? &call[i + 5] : nullptr, call[5]);
+  };
+  const Tensor inputs[] = {call[0], numbers(1), numbers(2), call[3], call[4]};
   SdpaAttrs attrs = call.attrs.as<SdpaAttrs>();
   attrs.paged = false;
   attention::reference({call.op, inputs, Attrs::of(attrs)}, outputs);
@@ -76,13 +81,15 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 
 std::string sharding(const OpCall& call) {
   const char* query = call[0].extents()[2] == call[1].extents()[1] ? "k" : "(kG)";
-  return fmt::format("#q[bS{0}D] #k[PkND] #v[PkND] #f[bS] #e[bS] #t[bW] -> o[bS{0}D] l[bS{0}] | {1} |", query,
-                     query[0] == 'k' ? "" : "even{k}");
+  return fmt::format("#q[bS{0}D] #k[PkND] #v[PkND] #f[bS] #e[bS] #t[bW]{2} -> o[bS{0}D] l[bS{0}] | {1} |", query,
+                     query[0] == 'k' ? "" : "even{k}", call.inputs.size() > 6 ? " #c[PkN] #d[PkN]" : "");
 }
 
-std::vector<Sample> samples() {
+// Pages of `code`, or of numbers of each dtype of queries where it is f64.
+std::vector<Sample> samples_of(DType code) {
+  const bool coded = code != DType::f64;
   std::vector<Sample> list;
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+  for (const DType dtype : {DType::f32, coded ? DType::f16 : DType::f64, DType::bf16}) {
     struct Case {
       const char* name;
       int64_t B, Sq, Hq, Hkv, D, W, window;
@@ -101,22 +108,35 @@ std::vector<Sample> samples() {
         last.data<int32_t>()[i] = static_cast<int32_t>(c.W == 0 ? -1 : beyond);
       }
       if (c.window >= 0) table.data<int32_t>()[0] = -1;
-      list.push_back({fmt::format("{}_{}", c.name, name_of(dtype)),
-                      {facets::sample_tensor(1, {c.B, c.Sq, c.Hq, c.D}, dtype),
-                       facets::sample_tensor(2, {P, c.Hkv, N, c.D}, dtype),
-                       facets::sample_tensor(3, {P, c.Hkv, N, c.D}, dtype), first, last, table},
-                      Attrs::of(SdpaAttrs{
-                          .scale = 1 / std::sqrt(double(c.D)), .causal = false, .window = c.window, .paged = true})});
+      const auto pages = [&](uint64_t seed) {
+        const Extents sizes{P, c.Hkv, N, c.D};
+        return coded ? facets::sample_tensor(seed, sizes, code, -8, 8) : facets::sample_tensor(seed, sizes, dtype);
+      };
+      Sample sample{fmt::format("{}_{}", c.name, name_of(dtype)),
+                    {facets::sample_tensor(1, {c.B, c.Sq, c.Hq, c.D}, dtype), pages(2), pages(3), first, last, table},
+                    Attrs::of(SdpaAttrs{
+                        .scale = 1 / std::sqrt(double(c.D)), .causal = false, .window = c.window, .paged = true})};
+      for (uint64_t seed = 4; coded && seed < 6; ++seed)
+        sample.inputs.push_back(facets::sample_tensor(seed, {P, c.Hkv, N}, DType::f32, 0.01, 0.25));
+      if (coded) sample.name += fmt::format("_{}", name_of(code));
+      list.push_back(std::move(sample));
     }
   }
   return list;
 }
 
+std::vector<Sample> samples_of_codes() {
+  std::vector<Sample> list = samples_of(DType::i8);
+  for (Sample& sample : samples_of(DType::f8e4m3fn)) list.push_back(std::move(sample));
+  return list;
+}
+
 Cost cost(const OpCall& call) {
   const attention::Sizes n = attention::forward_sizes(call);
-  const double keys = static_cast<double>(n.B * n.Sk * n.D);
-  return {4 * keys * static_cast<double>(n.Hq * n.Sq),
-          2 * keys * static_cast<double>(n.Hkv) * static_cast<double>(itemsize(call[1].dtype()))};
+  const auto keys = static_cast<double>(n.B * n.Sk), D = static_cast<double>(n.D);
+  const double row_bytes =
+      D * static_cast<double>(itemsize(call[1].dtype())) + (call.inputs.size() > 6 ? sizeof(float) : 0);
+  return {4 * keys * D * static_cast<double>(n.Hq * n.Sq), 2 * keys * static_cast<double>(n.Hkv) * row_bytes};
 }
 
 const OpDef kSdpaPaged{.name = "sdpa_paged",
@@ -129,96 +149,49 @@ const OpDef kSdpaPaged{.name = "sdpa_paged",
                        .kernel = attention::kernel,  // as sdpa
                        .sharding = sharding,
                        .cost = cost,
-                       .samples = samples,
+                       .samples = [] { return samples_of(DType::f64); },
                        .tolerance = {.f32 = 2e-5}};
 
-// ---- writing pages --------------------------------------------------------------------------------------------------
+// Keys and values as codes; inputs 6 and 7 are their scales.
+const OpDef kSdpaPagedCodes{.name = "sdpa_paged_codes",
+                            .num_inputs = 8,
+                            .num_outputs = 2,
+                            .infer = infer,
+                            .reference = reference,
+                            .gradient = {.none = kNoGradient},
+                            .check = check_pages,
+                            .kernel = attention::kernel,  // as sdpa
+                            .sharding = sharding,
+                            .cost = cost,
+                            .samples = samples_of_codes,
+                            .tolerance = {.f32 = 2e-5}};
 
-void check_slots(const OpCall& call) {
-  const Tensor &pages = call[0], &slots = call[2];
-  const int64_t places = pages.extent(0) * pages.extent(2);
-  for (int64_t t = 0; t < slots.extent(0); ++t) {
-    const int64_t slot = facets::read_int64(slots, t * slots.strides()[0]);
-    TUTTI_CHECK(slot >= -1 && slot < places, "write_pages_: slot {} of row {}; {} pages of {} keys have slots 0 to {}",
-                slot, t, pages.extent(0), pages.extent(2), places - 1);
-  }
+void check_codes(const Tensor& q, const KeyPages& pages) {
+  TUTTI_CHECK(
+      codegen::has_row_codes(q.dtype()) && codegen::is_row_code(pages.keys.dtype()) &&
+          pages.values.dtype() == pages.keys.dtype(),
+      "sdpa_paged: q is {}, keys and values with scales are {} and {}; expected q of f32, bf16 or f16 and codes "
+      "of one dtype, i8 or f8e4m3fn",
+      name_of(q.dtype()), name_of(pages.keys.dtype()), name_of(pages.values.dtype()));
+  const Tensor& k = pages.keys;
+  for (const Tensor* scales : {&pages.key_scales, &pages.value_scales})
+    TUTTI_CHECK(scales->defined() && scales->dtype() == DType::f32 && scales->ndim() == 3 &&
+                    scales->size(0) == k.size(0) && scales->size(1) == k.size(1) && scales->size(2) == k.size(2),
+                "sdpa_paged: scales of {} are {}; expected f32 [{}, {}, {}]",
+                scales == &pages.key_scales ? "keys" : "values", describe(*scales), k.size(0), k.size(1), k.size(2));
 }
-
-// The row of D elements of head h in the slot.
-char* row_of(const Tensor& pages, int64_t slot, int64_t h) {
-  const Extents &e = pages.extents(), &st = pages.strides();
-  return static_cast<char*>(pages.raw_data()) +
-         (slot / e[2] * st[0] + h * st[1] + slot % e[2] * st[2]) * itemsize(pages.dtype());
-}
-
-void write_rows(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor &rows = call[1], &slots = call[2];
-  const int64_t size = itemsize(rows.dtype()), D = rows.extent(2), in_page = outputs[0].strides()[3];
-  const Extents& st = rows.strides();
-  for (int64_t t = 0; t < rows.extent(0); ++t) {
-    const int64_t slot = facets::read_int64(slots, t * slots.strides()[0]);
-    for (int64_t h = 0; slot >= 0 && h < rows.extent(1); ++h) {
-      char* to = row_of(outputs[0], slot, h);
-      const char* from = static_cast<const char*>(rows.raw_data()) + (t * st[0] + h * st[1]) * size;
-      for (int64_t d = 0; d < D; ++d)
-        std::memcpy(to + d * in_page * size, from + d * st[2] * size, static_cast<size_t>(size));
-    }
-  }
-}
-
-void write_kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  const Tensor &rows = call[1], &slots = call[2];
-  const Extents& st = rows.strides();
-  const int64_t size = itemsize(rows.dtype()), H = rows.extent(1), D = rows.extent(2);
-  if (rows.numel() == 0) return;
-  if (st[2] != 1 || outputs[0].strides()[3] != 1) return write_rows(call, outputs);
-  ThreadPool::current().parallel_for(rows.extent(0), 16, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t slot = facets::read_int64(slots, t * slots.strides()[0]);
-      for (int64_t h = 0; slot >= 0 && h < H; ++h)
-        std::memcpy(row_of(outputs[0], slot, h),
-                    static_cast<const char*>(rows.raw_data()) + (t * st[0] + h * st[1]) * size,
-                    static_cast<size_t>(D * size));
-    }
-  });
-}
-
-std::vector<Sample> write_samples() {
-  std::vector<Sample> list;
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const int64_t T : {0, 1, 5}) {
-      const Tensor slots = Tensor::empty({T}, DType::i64);
-      for (int64_t t = 0; t < T; ++t) slots.data<int64_t>()[t] = t == 2 ? -1 : 11 - 2 * t;
-      list.push_back(
-          {fmt::format("{}_rows_{}", T, name_of(dtype)),
-           {facets::sample_tensor(1, {3, 2, 4, 6}, dtype), facets::sample_tensor(2, {T, 2, 6}, dtype), slots},
-           {}});
-    }
-  }
-  return list;
-}
-
-const OpDef kWritePages{
-    .name = "write_pages_",
-    .num_inputs = 3,
-    .writes = {0, -1, -1, -1},
-    .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); },
-    .reference = write_rows,
-    .gradient = {.none = kNoGradient},
-    .check = check_slots,
-    .kernel = write_kernel,  // places that data name: no loop nest
-    .sharding = [](const OpCall&) { return std::string("#p[PkND] #r[TkD] #s[T] -> o[PkND] | |"); },
-    .samples = write_samples,
-    .tolerance = {.f32 = 0, .f64 = 0}};
 
 void check_operands(const Tensor& q, const KeyPages& pages, const Tensor& last_key, const PagedSdpaOptions& options) {
-  const auto& [k, v, table] = pages;
+  const Tensor &k = pages.keys, &v = pages.values, &table = pages.table;
   TUTTI_CHECK(q.ndim() == 4 && k.ndim() == 4 && v.sizes() == k.sizes() && q.size(3) == k.size(3),
               "sdpa_paged: q is {}, pages of keys {}, of values {}; expected q [B, Sq, Hq, D] and pages [P, Hkv, N, D]",
               q.sizes(), k.sizes(), v.sizes());
-  TUTTI_CHECK(is_floating(q.dtype()) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
-              "sdpa_paged: q, keys and values must have one float dtype, they are {}, {} and {}", name_of(q.dtype()),
-              name_of(k.dtype()), name_of(v.dtype()));
+  if (pages.holds_codes()) check_codes(q, pages);
+  else
+    TUTTI_CHECK(is_floating(q.dtype()) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
+                "sdpa_paged: q, keys and values must have one float dtype, they are {}, {} and {}; give codes their "
+                "scales",
+                name_of(q.dtype()), name_of(k.dtype()), name_of(v.dtype()));
   TUTTI_CHECK(k.extent(1) > 0 && q.extent(2) % k.extent(1) == 0 && k.extent(2) > 0,
               "sdpa_paged: {} query heads cannot share {} key heads in pages of {} keys evenly", q.size(2), k.size(1),
               k.size(2));
@@ -250,24 +223,14 @@ Tensor sdpa_paged(const Tensor& q, const KeyPages& pages, const Tensor& last_key
                         .window = options.window.value_or(-1),
                         .score_cap = options.score_cap,
                         .paged = true};
-  const Tensor inputs[] = {q, pages.keys, pages.values, first, last_key, pages.table};
+  const Tensor inputs[] = {q,        pages.keys,  pages.values,     first,
+                           last_key, pages.table, pages.key_scales, pages.value_scales};
   Tensor outputs[2];
-  apply(kSdpaPaged, inputs, Attrs::of(attrs), outputs);
+  if (pages.holds_codes()) apply(kSdpaPagedCodes, inputs, Attrs::of(attrs), outputs);
+  else apply(kSdpaPaged, std::span(inputs).first(6), Attrs::of(attrs), outputs);
   return outputs[0];
-}
-
-void write_pages_(const Tensor& pages, const Tensor& rows, const Tensor& slots) {
-  TUTTI_CHECK(pages.ndim() == 4 && rows.ndim() == 3 && rows.size(1) == pages.size(1) && rows.size(2) == pages.size(3) &&
-                  rows.dtype() == pages.dtype(),
-              "write_pages_: rows are {}, pages {}; expected rows [T, Hkv, D] of pages [P, Hkv, N, D] of one dtype",
-              describe(rows), describe(pages));
-  TUTTI_CHECK(slots.ndim() == 1 && slots.size(0) == rows.size(0) && is_integral(slots.dtype()),
-              "write_pages_: slots are {}; expected integers [{}]", describe(slots), rows.size(0));
-  const Tensor inputs[] = {pages, rows, slots};
-  Tensor outputs[1];
-  apply(kWritePages, inputs, {}, outputs);
 }
 
 }  // namespace tutti
 
-TUTTI_OPS(paged_attention, &::tutti::kSdpaPaged, &::tutti::kWritePages)
+TUTTI_OPS(paged_attention, &::tutti::kSdpaPaged, &::tutti::kSdpaPagedCodes)

@@ -449,6 +449,12 @@ void add_attention(Calls& c) {
   c.writing("write_pages_", {pages, of({3, 4, 8}, 2), ids({0, 7, 19}, {3})}, 1,
             [](const List& l) { write_pages_(l[0], l[1], l[2]); });
   c.refused_of_divided("write into a tensor of another layout");  // ranks may divide the heads only
+  const Tensor codes = cast(of({5, 4, 4, 8}, 7), DType::f8e4m3fn), scales = of({5, 4, 4}, 9);
+  c.add_call("sdpa_paged of codes", {q, codes, codes, ids({3, 1}, {2, 1}), last, scales, scales},
+             [](const List& l) { return List{sdpa_paged(l[0], {l[1], l[2], l[3], l[5], l[6]}, l[4])}; });
+  c.writing("write_page_codes_", {codes, scales, of({3, 4, 8}, 2), ids({0, 7, 19}, {3})}, 2,
+            [](const List& l) { write_page_codes_(l[0], l[1], l[2], l[3]); });
+  c.refused_of_divided("write into a tensor of another layout");  // as above
 }
 
 void add_steps(Calls& c) {

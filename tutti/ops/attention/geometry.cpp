@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tutti/codegen/blocks/row_codes.h"
 #include "tutti/codegen/gemm/pack.h"
 #include "tutti/ops/attention/steps.h"
 #include "tutti/ops/engine/facets.h"
@@ -95,11 +96,32 @@ void Head::prefetch(int64_t begin, int64_t end, int64_t length) const {
 }
 
 KeySource::KeySource(const OpCall& call, size_t i)
-    : data_(call[i]), table_(call.attrs.as<SdpaAttrs>().paged ? &call[5] : nullptr) {}
+    : data_(call[i]),
+      table_(call.attrs.as<SdpaAttrs>().paged ? &call[5] : nullptr),
+      scales_(table_ != nullptr && call.inputs.size() > 6 ? &call[i + 5] : nullptr) {}
 
 Head KeySource::page_of(int64_t page, int64_t kv) const {
   const Extents& st = data_.strides();
   return {element(data_, page * st[0] + kv * st[1]), data_.dtype(), st[2], st[3]};
+}
+
+const float* KeySource::scale_of(int64_t page, int64_t kv, int64_t key) const {
+  const Extents& st = scales_->strides();
+  return static_cast<const float*>(scales_->raw_data()) + page * st[0] + kv * st[1] + key * st[2];
+}
+
+// Keys of one page.
+void KeySource::decode(int64_t page, int64_t kv, int64_t key, int64_t keys, float* to) const {
+  const Head head = page_of(page, kv);
+  const int64_t D = data_.extents()[3], distance = scales_->strides()[2];
+  const float* scales = scale_of(page, kv, key);
+  if (head.element_stride == 1)
+    return codegen::decode_rows(head.at(key), head.dtype, head.key_stride, scales, distance, keys, D, to);
+  std::vector<char> row(static_cast<size_t>(D));
+  for (int64_t k = 0; k < keys; ++k) {
+    for (int64_t d = 0; d < D; ++d) row[static_cast<size_t>(d)] = head.at(key + k)[d * head.element_stride];
+    codegen::decode_rows(row.data(), head.dtype, D, scales + k * distance, 0, 1, D, to + k * D);
+  }
 }
 
 template <class Visit>
@@ -119,13 +141,14 @@ Head KeySource::block(int64_t b, int64_t kv, int64_t key, int64_t keys, void* ro
     head.data = head.at(key);
     return head;
   }
-  const int64_t D = data_.extents()[3], size = itemsize(data_.dtype());
+  const int64_t D = data_.extents()[3], size = itemsize(dtype());
   for_pages(b, key, key + keys, [&](int64_t page, int64_t within, int64_t count, int64_t distance) {
     char* to = static_cast<char*>(room) + distance * D * size;
     if (page < 0) {
       std::memset(to, 0, static_cast<size_t>(count * D * size));
       return;
     }
+    if (scales_ != nullptr) return decode(page, kv, within, count, reinterpret_cast<float*>(to));
     const Head head = page_of(page, kv);
     if (head.element_stride == 1 && head.key_stride == D) {
       std::memcpy(to, head.at(within), static_cast<size_t>(count * D * size));
@@ -135,13 +158,15 @@ Head KeySource::block(int64_t b, int64_t kv, int64_t key, int64_t keys, void* ro
       std::memcpy(to + at * size, head.at(within + at / D) + at % D * head.element_stride * size,
                   static_cast<size_t>(size));
   });
-  return {room, data_.dtype(), D, 1};
+  return {room, dtype(), D, 1};
 }
 
 void KeySource::prefetch(int64_t b, int64_t kv, int64_t key, int64_t end) const {
   if (table_ == nullptr) return head_of(data_, b, kv).prefetch(key, end, data_.extents()[3]);
   for_pages(b, key, end, [&](int64_t page, int64_t within, int64_t count, int64_t) {
-    if (page >= 0) page_of(page, kv).prefetch(within, within + count, data_.extents()[3]);
+    if (page < 0) return;
+    page_of(page, kv).prefetch(within, within + count, data_.extents()[3]);
+    if (scales_ != nullptr) __builtin_prefetch(scale_of(page, kv, within), 0, 2);
   });
 }
 

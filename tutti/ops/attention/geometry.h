@@ -42,10 +42,10 @@ Rows statistics_of(const Tensor& t, int64_t b, int64_t kv, int64_t group);
 // The rows of a mask [B | 1, Hq | 1, Sq | 1, Sk], of Sk elements each.
 Rows mask_rows(const Tensor& mask, int64_t b, int64_t kv, const Sizes& n);
 
-// The dtype in which a product of elements of two tensors is computed, which widen to `compute`: as
+// The dtype in which a product of elements of two dtypes is computed, which widen to `compute`: as
 // GemmProblem::compute.
-inline DType product_compute(const Tensor& a, const Tensor& b, DType compute) {
-  return compute == DType::f32 && a.dtype() == DType::bf16 && b.dtype() == DType::bf16 ? DType::bf16 : compute;
+inline DType product_compute(DType a, DType b, DType compute) {
+  return compute == DType::f32 && a == DType::bf16 && b == DType::bf16 ? DType::bf16 : compute;
 }
 
 // One head of keys or values.
@@ -61,15 +61,18 @@ struct Head {
 Head head_of(const Tensor& t, int64_t b, int64_t h);
 
 // The keys or the values of a forward call: a tensor [B, Sk, Hkv, D], or pages [P, Hkv, page, D] whose order in each
-// sequence a table [B, W] gives.
+// sequence a table [B, W] gives. Pages of codes have scales [P, Hkv, page].
 class KeySource {
  public:
-  // Input `i` of the call, whose table is input 5 if its attrs say that it has pages.
+  // Input `i` of the call, whose table is input 5 if its attrs say that it has pages, and whose scales, if there are
+  // more inputs, come five behind it.
   KeySource(const OpCall& call, size_t i);
 
+  // Of the elements of a block: f32 where pages hold codes.
+  DType dtype() const { return scales_ == nullptr ? data_.dtype() : DType::f32; }
   // Keys [key, key + keys) of one head, from key 0 of the result on. They lie where they are, or, if they come from
-  // pages, in `room`, of keys * D elements of the source's dtype. A page that the table does not have, which no query
-  // may see, is zeros.
+  // pages, in `room`, of keys * D elements of dtype() and kPackSlack more, which are written. A page that the table
+  // does not have, which no query may see, is zeros.
   Head block(int64_t b, int64_t kv, int64_t key, int64_t keys, void* room) const;
   // Prefetches keys [key, end) of a head.
   void prefetch(int64_t b, int64_t kv, int64_t key, int64_t end) const;
@@ -79,9 +82,11 @@ class KeySource {
   template <class Visit>
   void for_pages(int64_t b, int64_t key, int64_t end, Visit visit) const;
   Head page_of(int64_t page, int64_t kv) const;
+  const float* scale_of(int64_t page, int64_t kv, int64_t key) const;
+  void decode(int64_t page, int64_t kv, int64_t key, int64_t keys, float* to) const;
 
   const Tensor& data_;
-  const Tensor* table_;  // null: no pages
+  const Tensor *table_, *scales_;  // null: no pages, no codes
 };
 
 // The last key that query s may see according to causal attention and last_key, and the first one, not considering

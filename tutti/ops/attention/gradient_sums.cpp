@@ -108,8 +108,8 @@ GradientSums::GradientSums(const OpCall& call)
     const int64_t count = positions * n_.G;
     leaves_.push_back({begin,
                        count,
-                       TileProduct(product_compute(call[kQ], call[kK], compute_), count),
-                       TileProduct(product_compute(call[kG], call[kV], compute_), count),
+                       TileProduct(product_compute(call[kQ].dtype(), call[kK].dtype(), compute_), count),
+                       TileProduct(product_compute(call[kG].dtype(), call[kV].dtype(), compute_), count),
                        TileProduct(compute_, count),
                        take(count * n_.D),
                        take(count * n_.D),
@@ -178,7 +178,8 @@ GradientSums::Keys GradientSums::load_keys(int64_t b, int64_t kv, int64_t begin,
   const int64_t width = codegen::whole_registers(count, compute_);
   const Keys keys{begin, count, width, stride_of(width, compute_)};
   const auto pack_across = [&](const Head& head, const Tensor& rows, const Tensor& of, void* across) {
-    const codegen::TileKind kind = codegen::tile_kind(product_compute(rows, of, compute_), codegen::cpu_target());
+    const codegen::TileKind kind =
+        codegen::tile_kind(product_compute(rows.dtype(), of.dtype(), compute_), codegen::cpu_target());
     codegen::pack_leaves({head.at(begin), head.dtype, head.element_stride, head.key_stride},
                          over_features_.leaf_lengths, count, kind, codegen::PackSide::b, across, keys.stride);
   };

@@ -35,7 +35,7 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
       key_source_(call, 1),
       value_source_(call, 2),
       compute_(compute_dtype(call[0].dtype())),
-      scores_compute_(product_compute(call[0], call[1], compute_)),
+      scores_compute_(product_compute(call[0].dtype(), key_source_.dtype(), compute_)),
       lanes_(codegen::gemm_lanes(codegen::cpu_target(), compute_)),
       block_(key_block()),
       widest_(codegen::whole_registers(rows, compute_)),
@@ -57,8 +57,8 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
   blocks_.resize(static_cast<size_t>(again ? (n_.Sk + block_ - 1) / block_ : 1));
   if (over_features_.leaf_lengths.size() > 1) pending_ = scratch_.take(depth_ * keys * widest_, compute_);
   if (paged) {
-    key_room_ = scratch_.take(keys * n_.D + slack, call[1].dtype());
-    value_room_ = scratch_.take(keys * n_.D + slack, call[2].dtype());
+    key_room_ = scratch_.take(keys * n_.D + slack, key_source_.dtype());
+    value_room_ = scratch_.take(keys * n_.D + slack, value_source_.dtype());
   }
   if (masked) {
     bias_ = scratch_.take(keys * stride_of(widest_) + slack, compute_);

@@ -1,0 +1,149 @@
+#include "tutti/codegen/blocks/row_codes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tutti/codegen/gemm/simd.h"
+#include "tutti/core/error.h"
+
+namespace tutti::codegen {
+namespace {
+
+using Lanes = simd::Block<float>;
+constexpr int64_t kSide = Lanes::kSide;
+constexpr uint32_t kInfinity = 0x7f800000;
+
+// Visits a row of n elements by eight: at(first, load), where load() gives elements from `first` on, zeros behind the
+// row, of which nothing is read.
+template <class T, class At>
+void by_eight(const T* x, int64_t n, At at) {
+  int64_t i = 0;
+  for (; i + kSide <= n; i += kSide) at(i, Lanes::load(x + i));
+  if (i < n) at(i, simd::load_part<float>(x + i, n - i));
+}
+
+// Magnitudes compare as their bits do, which also tell what is not finite.
+template <class T>
+uint32_t largest_magnitude(const T* x, int64_t n) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256i largest = _mm256_setzero_si256();
+  by_eight(x, n, [&](int64_t, __m256 v) {
+    largest = _mm256_max_epu32(largest, _mm256_and_si256(_mm256_castps_si256(v), magnitude));
+  });
+  alignas(32) uint32_t lanes[kSide];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), largest);
+  return *std::max_element(lanes, lanes + kSide);
+}
+
+// The low byte of each lane.
+uint64_t low_bytes(__m256i v) {
+  const __m256i words =
+      _mm256_shuffle_epi8(v, _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12,
+                                              -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+  const auto low = static_cast<uint32_t>(_mm256_extract_epi32(words, 0)),
+             high = static_cast<uint32_t>(_mm256_extract_epi32(words, 4));
+  return uint64_t{high} << 32 | low;
+}
+
+struct Int8 {
+  static constexpr float kLargest = 127;
+  static __m256i encode(__m256 v) { return _mm256_cvtps_epi32(v); }
+  static __m256 decode(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
+};
+
+struct Float8 {
+  static constexpr float kLargest = 448;
+  // Of magnitudes below 464, which round to 448 at most.
+  static __m256i encode(__m256 v) {
+    const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), v);
+    const __m256i bits = _mm256_castps_si256(magnitude), one = _mm256_set1_epi32(1);
+    // Three bits of mantissa stay; exponents are biased by 7 instead of 127.
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), one);
+    const __m256i rounded =
+        _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7ffff)), odd), 20);
+    const __m256i normal = _mm256_sub_epi32(rounded, _mm256_set1_epi32((127 - 7) << 3));
+    // Below 2^-6 a code counts steps of 2^-9; eight of them are the first normal number.
+    const __m256i small = _mm256_cvtps_epi32(_mm256_mul_ps(magnitude, _mm256_set1_ps(0x1p9F)));
+    const __m256 is_small = _mm256_cmp_ps(magnitude, _mm256_set1_ps(0x1p-6F), _CMP_LT_OQ);
+    const __m256i code = _mm256_blendv_epi8(normal, small, _mm256_castps_si256(is_small));
+    const __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(_mm256_castps_si256(v), 31), 7);
+    return _mm256_or_si256(code, sign);
+  }
+  // As an f16 that is 2^8 times too small, subnormal numbers included; the NaN of the format becomes one.
+  static __m256 decode(__m128i bytes) {
+    const __m128i words = _mm_cvtepu8_epi16(bytes);
+    const __m128i sign = _mm_slli_epi16(_mm_and_si128(words, _mm_set1_epi16(0x80)), 8);
+    const __m128i magnitude = _mm_slli_epi16(_mm_and_si128(words, _mm_set1_epi16(0x7f)), 7);
+    const __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f << 7)), _mm_set1_epi16(0x7c00));
+    const __m128i half = _mm_or_si128(_mm_or_si128(sign, magnitude), nan);
+    return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(0x1p8F));
+  }
+};
+
+template <class Code, class T>
+float quantize(const T* x, int64_t n, uint8_t* codes) {
+  const uint32_t largest = largest_magnitude(x, n);
+  const float d = std::bit_cast<float>(largest) / Code::kLargest;
+  if (largest >= kInfinity || !std::isnormal(d)) {
+    std::memset(codes, 0, static_cast<size_t>(n));
+    return largest >= kInfinity ? std::numeric_limits<float>::quiet_NaN() : 0;
+  }
+  const __m256 inverse = _mm256_set1_ps(1 / d);
+  by_eight(x, n, [&](int64_t i, __m256 v) {
+    const uint64_t eight = low_bytes(Code::encode(_mm256_mul_ps(v, inverse)));
+    std::memcpy(codes + i, &eight, static_cast<size_t>(std::min(kSide, n - i)));
+  });
+  return d;
+}
+
+template <class Code>
+float quantize_as(const void* x, DType dtype, int64_t n, uint8_t* codes) {
+  switch (dtype) {
+    case DType::f32:
+      return quantize<Code>(static_cast<const float*>(x), n, codes);
+    case DType::bf16:
+      return quantize<Code>(static_cast<const bfloat16*>(x), n, codes);
+    case DType::f16:
+      return quantize<Code>(static_cast<const float16*>(x), n, codes);
+    default:
+      throw InternalError(fmt::format("quantize_row: {}", name_of(dtype)));
+  }
+}
+
+template <class Code>
+void decode(const uint8_t* codes, int64_t stride, const float* scales, int64_t scale_stride, int64_t rows, int64_t n,
+            float* decoded) {
+  for (int64_t r = 0; r < rows; ++r, codes += stride, decoded += n) {
+    const __m256 scale = _mm256_set1_ps(scales[r * scale_stride]);
+    int64_t i = 0;
+    for (; i + kSide <= n; i += kSide)
+      _mm256_storeu_ps(
+          decoded + i,
+          _mm256_mul_ps(Code::decode(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + i))), scale));
+    if (i == n) continue;
+    uint64_t rest = 0;
+    std::memcpy(&rest, codes + i, static_cast<size_t>(n - i));
+    _mm256_storeu_ps(decoded + i, _mm256_mul_ps(Code::decode(_mm_cvtsi64_si128(static_cast<long long>(rest))), scale));
+  }
+}
+
+}  // namespace
+
+float quantize_row(const void* x, DType dtype, int64_t n, DType code, void* codes) {
+  TUTTI_ASSERT(is_row_code(code), "quantize_row: codes of {}", name_of(code));
+  const auto bytes = static_cast<uint8_t*>(codes);
+  return code == DType::i8 ? quantize_as<Int8>(x, dtype, n, bytes) : quantize_as<Float8>(x, dtype, n, bytes);
+}
+
+void decode_rows(const void* codes, DType code, int64_t stride, const float* scales, int64_t scale_stride, int64_t rows,
+                 int64_t n, float* decoded) {
+  TUTTI_ASSERT(is_row_code(code), "decode_rows: codes of {}", name_of(code));
+  const auto bytes = static_cast<const uint8_t*>(codes);
+  if (code == DType::i8) decode<Int8>(bytes, stride, scales, scale_stride, rows, n, decoded);
+  else decode<Float8>(bytes, stride, scales, scale_stride, rows, n, decoded);
+}
+
+}  // namespace tutti::codegen
