@@ -66,6 +66,10 @@ TEST_F(PublishedModels, WeightsThatStayQuantizedWriteAndAreMeasured) {
   EXPECT_EQ(one.status, 0) << one.err;
   EXPECT_TRUE(one.out.starts_with("the old river")) << one.out;
   EXPECT_EQ(compiled.out, one.out) << compiled.err;
+  for (const char* ranks : {" -n 2", " -n 2 --compile --divide-products"}) {
+    const Output divided = work.tutti(flags + ranks);
+    EXPECT_EQ(divided.out, one.out) << divided.err;
+  }
   const auto bits_of = [&](const char* flag) {
     const Output said = work.tutti(std::string("eval blocks.gguf --data text.txt --json ") + flag);
     EXPECT_EQ(said.status, 0) << said.err;
@@ -76,8 +80,8 @@ TEST_F(PublishedModels, WeightsThatStayQuantizedWriteAndAreMeasured) {
   EXPECT_NEAR(kept / decoded, 1, 0.05);
   EXPECT_NE(kept, decoded) << "activations are rounded to 8 bits";
   for (const auto& [verb, message] :
-       {std::pair{"generate blocks.gguf --prompt a --quantized -n 2",
-                  "2 ranks cannot divide weights that stay quantized"},
+       {std::pair{"generate blocks.gguf --prompt a --quantized -n 4",
+                  "4 ranks cannot divide 2 key/value heads; expected a divisor of the heads of every layer"},
         {"generate published --prompt a --quantized", "has no weights that can stay quantized"},
         {"eval published --data text.txt --quantized", "or leave out --quantized"}}) {
     const Output refused = work.tutti(verb);

@@ -153,7 +153,7 @@ Tensor distribute_tensor(const Tensor& t, const Mesh& mesh, Placements placement
     const Tensor plain = autograd::detached(t);
     local = options.src_data_rank < 0 ? Mover(whole, spec, *mesh).run(plain)
                                       : Mover::scatter(whole, spec, *mesh, options.src_data_rank).run(plain);
-    if (local.storage().get() == plain.storage().get()) local = clone(local);
+    if (local.storage().get() == plain.storage().get() && !options.shares_memory) local = clone(local);
     local = comm::functional::wait_tensor(local);
   }
   const Tensor result = wrap(std::move(local), spec, mesh);

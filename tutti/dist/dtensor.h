@@ -48,6 +48,8 @@ struct DistributeOptions {
   // The rank, within the mesh, whose elements are taken; -1: every rank has them, and cuts its own without
   // communication.
   int src_data_rank = 0;
+  // The part of a rank may lie in the memory of `t`, which nobody writes as long as it is used.
+  bool shares_memory = false;
 };
 // Every rank's part of `t`, which has the same sizes and dtype on all ranks; the elements are those of one of them.
 // Placements may be Shard and Replicate; empty: Replicate everywhere. A leaf that requires grad gives one. A

@@ -148,6 +148,13 @@ void check_tensor_parallel(const DecoderConfig& config, int64_t degree, int64_t 
                   config.name(), degree, largest, bounds.empty() ? "" : ", for degrees are bounded by ", bounds));
 }
 
+void check_divided_heads(const DecoderConfig& config, int64_t degree) {
+  for (const LayerConfig& layer : config.layers)
+    TUTTI_CHECK(layer.attention.kv_heads % degree == 0,
+                "{}: {} ranks cannot divide {} key/value head{}; expected a divisor of the heads of every layer",
+                config.name(), degree, layer.attention.kv_heads, layer.attention.kv_heads == 1 ? "" : "s");
+}
+
 std::vector<parallel::PlanEntry> Decoder::tensor_parallel_plan(bool sequence_parallel) const {
   return decoder_plan(config_, sequence_parallel);
 }

@@ -37,6 +37,9 @@ int64_t largest_tensor_parallel_degree(const DecoderConfig& config, int64_t toke
 // bits of one rank.
 void check_tensor_parallel(const DecoderConfig& config, int64_t degree, int64_t tokens = 0,
                            int64_t grain = token_grain());
+// UsageError, naming them, unless so many ranks divide the key/value heads of every layer: all that the division of
+// quantized weights needs (parallel/tensor_parallel.h).
+void check_divided_heads(const DecoderConfig& config, int64_t degree);
 
 // The batch, or labels, which every rank of the mesh has, as distributed tensors.
 Tensor replicated(const Tensor& t, const dist::Mesh& mesh);

@@ -141,11 +141,24 @@ struct Parameter::State {
   }
   void check_not_frozen() const {
     TUTTI_CHECK(!is_frozen,
-                "parameter '{}' is frozen to values that are not its own, so ranks cannot divide it; divide the model "
-                "first and load it then, or load it without freezing",
+                "parameter '{}' is frozen to values that are not its own, so it is not trained; load the model without "
+                "freezing it",
                 name);
   }
+  bool is_divided() const {
+    const Tensor& held = blocks.defined() ? blocks : master;
+    return is_apart || (held.defined() && dist::is_dtensor(held));
+  }
+  void check_freezes_to(const Tensor& values) const {
+    TUTTI_CHECK(!is_divided() || (is_frozen && dist::is_dtensor(values)),
+                "parameter '{}' is divided over ranks, and {} is whole; freeze the parameters of the model first, and "
+                "divide it then",
+                name, describe(values));
+  }
   void thaw() {
+    TUTTI_CHECK(!is_frozen || !is_divided(),
+                "parameter '{}' is frozen to parts of values that are not its own; build the model anew to load others",
+                name);
     if (!std::exchange(is_frozen, false)) return;
     master = copy = blocks = Tensor();
     released.clear();
@@ -309,20 +322,11 @@ void Parameter::assign(const Tensor& values) const {
   copy_(state().stored(), dist::part_of(placed, "parameter").local);
 }
 
-namespace {
-
-// Ranks divide what is theirs.
-void check_whole(const std::string& name, bool is_divided) {
-  TUTTI_CHECK(!is_divided, "parameter '{}' is divided over ranks, and frozen parameters are whole on each", name);
-}
-
-}  // namespace
-
 void Parameter::freeze(const Tensor& values) const {
   State& s = state();
   TUTTI_CHECK(values.defined() && values.extents() == s.sizes && is_floating(values.dtype()),
               "parameter '{}' is {}; it cannot be frozen to {}", s.name, s.sizes, describe(values));
-  check_whole(s.name, s.is_apart || (s.master.defined() && dist::is_dtensor(s.master)));
+  s.check_freezes_to(values);
   s.begin_frozen(values.dtype());
   s.master = autograd::detached(values);
   s.mark_leaf();
@@ -339,7 +343,7 @@ void Parameter::freeze(const Tensor& blocks, BlockFormat format) const {
   TUTTI_CHECK(blocks.size(0) == s.sizes[0] && elements == s.sizes[1],
               "parameter '{}' is {}; it cannot be frozen to {} blocks of [{}, {}]", s.name, s.sizes, name_of(format),
               blocks.size(0), elements);
-  check_whole(s.name, s.is_apart || (s.master.defined() && dist::is_dtensor(s.master)));
+  s.check_freezes_to(blocks);
   s.begin_frozen(DType::f32);
   s.blocks = autograd::detached(blocks);
   s.format = format;

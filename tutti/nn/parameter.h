@@ -89,8 +89,9 @@ class Parameter {
   // From now on the parameter is frozen, and `values`, floats of any dtype, are its values as they are, without a copy:
   // they may lie in the pages of a file that nobody can write. Forward reads them in use_dtype(), by a copy where that
   // is another dtype. assign() and initialize() give the parameter memory of its own again, and it requires grad as
-  // before. UsageError for other sizes, for integers, and for a parameter that ranks divide; ranks cannot divide a
-  // frozen one.
+  // before. Values that are a distributed tensor divide the parameter, and stay as they are: it can then be frozen to
+  // other distributed ones only. UsageError for other sizes, for integers, and for whole values where ranks divide the
+  // parameter.
   void freeze(const Tensor& values) const;
   // The same for quantized values: u8 [rows, bytes of a row] in whole blocks of `format` (ops/quantized_linear.h).
   // Where numbers are asked for, by use(), leaf() and master(), the parameter refuses and names dequantize().

@@ -23,6 +23,7 @@ struct QuantizedLinearAttrs {
 };
 const QuantizedLinearAttrs& attrs_of(const OpCall& call) { return call.attrs.as<QuantizedLinearAttrs>(); }
 
+// Of x [m, blocks, elements of a block] and blocks [n, blocks, bytes of a block].
 void infer(const OpCall& call, OutputMetas& out) {
   out.add(attrs_of(call).dtype, {call[0].sizes()[0], call[1].sizes()[0]});
 }
@@ -36,7 +37,7 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   codegen::block_product({.format = format,
                           .m = x.extents()[0],
                           .n = y.extents()[1],
-                          .k = x.extents()[1],
+                          .k = x.extents()[1] * x.extents()[2],
                           .x = x.raw_data(),
                           .x_dtype = x.dtype(),
                           .w = w.data,
@@ -51,8 +52,10 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const quantized::BlockRows w(call[1]);
   for (int64_t i = 0; i < x.extents()[0]; ++i) {
     std::vector<float> row;
-    for (int64_t p = 0; p < x.extents()[1]; ++p)
-      row.push_back(static_cast<float>(facets::read_double(x, i * x.strides()[0] + p * x.strides()[1])));
+    for (int64_t b = 0; b < x.extents()[1]; ++b)
+      for (int64_t e = 0; e < x.extents()[2]; ++e)
+        row.push_back(
+            static_cast<float>(facets::read_double(x, i * x.strides()[0] + b * x.strides()[1] + e * x.strides()[2])));
     for (int64_t j = 0; j < y.extents()[1]; ++j)
       facets::write_double(y, i * y.strides()[0] + j * y.strides()[1],
                            quantized::plain_product(attrs_of(call).format, w.row(j), row));
@@ -61,7 +64,7 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 
 Cost cost(const OpCall& call) {
   const double m = static_cast<double>(call[0].extents()[0]), n = static_cast<double>(call[1].extents()[0]),
-               k = static_cast<double>(call[0].extents()[1]);
+               k = static_cast<double>(call[0].extents()[1] * call[0].extents()[2]);
   return {2.0 * m * n * k, static_cast<double>(call[0].nbytes() + call[1].nbytes()) +
                                m * n * static_cast<double>(itemsize(attrs_of(call).dtype))};
 }
@@ -70,7 +73,8 @@ std::vector<Sample> samples() {
   std::vector<Sample> all;
   const auto add = [&](const char* name, BlockFormat format, const Extents& mnk, DType x, DType y) {
     all.push_back({name,
-                   {facets::sample_tensor(1, {mnk[0], mnk[2]}, x), quantized::sample_blocks(2, format, mnk[1], mnk[2])},
+                   {quantized::in_blocks(facets::sample_tensor(1, {mnk[0], mnk[2]}, x), format),
+                    quantized::bytes_in_blocks(quantized::sample_blocks(2, format, mnk[1], mnk[2]), format)},
                    Attrs::of(QuantizedLinearAttrs{format, y})});
   };
   add("q4_0", BlockFormat::q4_0, {1, 9, 32}, DType::f32, DType::f32);
@@ -82,13 +86,14 @@ std::vector<Sample> samples() {
   add("q5_k", BlockFormat::q5_k, {1, 2, 512}, DType::f16, DType::f32);
   add("q6_k", BlockFormat::q6_k, {2, 2, 256}, DType::f32, DType::f32);
   add("two_leaves", BlockFormat::q6_k, {1, 1, 2304}, DType::f32, DType::f32);
+  add("four_leaves", BlockFormat::q5_1, {2, 3, 608}, DType::f32, DType::bf16);
   add("no_rows", BlockFormat::q4_k, {0, 3, 256}, DType::f32, DType::f32);
   add("no_features", BlockFormat::q8_0, {2, 0, 64}, DType::f32, DType::f32);
   add("no_inner", BlockFormat::q4_1, {2, 9, 0}, DType::f32, DType::f32);
   return all;
 }
 
-// A rank may hold some of the rows of W or of x, whole: blocks of x must not depend on the layout.
+// A rank may hold some of the rows of W or of x, or some of their blocks, which are quantized as in the whole row.
 const OpDef kQuantizedLinear{
     .name = "quantized_linear",
     .num_inputs = 2,
@@ -96,30 +101,27 @@ const OpDef kQuantizedLinear{
     .reference = reference,
     .gradient = {.none = "the rows of x are rounded to 8 bits; dequantize() the weight and use linear()"},
     .kernel = kernel,
-    .sharding = [](const OpCall&) { return std::string("#x[mK] #w[nB] -> y[mn]"); },
+    .sharding =
+        [](const OpCall&) { return fmt::format("#x[mkE] #w[nkB] -> y[mn] | tree:{}{{k}} |", codegen::kBlockLeaf); },
     .recompute = Recompute::costly,
     .cost = cost,
     .samples = samples,
     .tolerance = {.f32 = 0}};
 
-bool is_result(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
-
 }  // namespace
 
 Tensor quantized_linear(const Tensor& x, const Tensor& blocks, BlockFormat format, std::optional<DType> out_dtype) {
   quantized::check_blocks("quantized_linear", blocks, format);
-  TUTTI_CHECK(x.defined() && is_result(x.dtype()), "quantized_linear: x is {}; expected f32, bf16 or f16", describe(x));
-  const DType dtype = out_dtype.value_or(x.dtype());
-  TUTTI_CHECK(is_result(dtype), "quantized_linear: a result of {}; expected f32, bf16 or f16", name_of(dtype));
+  const DType dtype = quantized::product_dtype("quantized_linear", x, out_dtype);
   const SymInt in = quantized::elements_of_row(blocks.size(1), format);
   TUTTI_CHECK(x.ndim() >= 1 && x.size(-1) == in,
               "quantized_linear: x is {}, and rows of {} bytes hold {} elements of {}; expected x [..., {}]", x.sizes(),
               blocks.size(1), in, name_of(format), in);
-  const Attrs attrs = Attrs::of(QuantizedLinearAttrs{format, dtype});
-  if (x.ndim() == 2) return call_op(kQuantizedLinear, attrs, x, blocks);
+  const Tensor y = call_op(kQuantizedLinear, Attrs::of(QuantizedLinearAttrs{format, dtype}),
+                           quantized::in_blocks(x, format), quantized::bytes_in_blocks(blocks, format));
   Shape sizes = x.sizes();
   sizes.back() = blocks.size(0);
-  return reshape(call_op(kQuantizedLinear, attrs, reshape(x, {-1, in}), blocks), sizes);
+  return reshape(y, sizes);
 }
 
 }  // namespace tutti

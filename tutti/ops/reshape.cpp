@@ -122,6 +122,8 @@ std::string view_sharding(const OpCall& call) {
   if (const std::optional<std::string> rule = symbolic_view_sharding(call[0].sizes(), call.attrs.as<ViewAttrs>().sizes))
     return *rule;
   const Extents from = call[0].extents(), to = concrete(call.attrs.as<ViewAttrs>().sizes);
+  // A symbol beside the integer that it is equal to has another size where layouts are chosen for a trace.
+  TUTTI_CHECK(numel_of(from) == numel_of(to), "view: {} has no rule for sizes {}", describe(call[0]), to);
   std::string in, out, even;
   char letter = 'a';
   if (call[0].numel() == 0) {

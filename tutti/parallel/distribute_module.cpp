@@ -6,6 +6,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/nn/module_call.h"
+#include "tutti/parallel/divided_values.h"
 
 namespace tutti::parallel {
 
@@ -15,13 +16,13 @@ void distribute_module(nn::Module& module, const dist::Mesh& mesh, const Partiti
   for (const auto& [name, parameter] : module.named_parameters()) {
     dist::Placements placements = partition ? partition(name, parameter) : dist::Placements();
     try {
-      placed.emplace_back(
-          parameter, dist::distribute_tensor(parameter.master(), mesh, std::move(placements), {.src_data_rank = -1}));
+      parameter.check_has_values();
+      placed.emplace_back(parameter, divided_values(parameter, mesh, placements));
     } catch (const UsageError& error) {
       throw UsageError(fmt::format("distribute_module: parameter '{}': {}", name, error.what()));
     }
   }
-  for (const auto& [parameter, master] : placed) parameter.set_master(master);
+  for (const auto& [parameter, values] : placed) hold_divided(parameter, values);
   if (input) {
     module.forward_hooks().before(
         [input, mesh](const nn::Module&, std::vector<Tensor>& inputs) { input(inputs, mesh); });

@@ -20,6 +20,7 @@
 #include "tutti/ops/squeeze.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/ops/where.h"
+#include "tutti/parallel/divided_values.h"
 #include "tutti/parallel/expert_memory.h"
 #include "tutti/parallel/shared_dispatchers.h"
 #include "tutti/parallel/token_places.h"
@@ -87,12 +88,8 @@ void expert_parallel(nn::Module& module, const dist::Mesh& mesh, const ExpertPar
   }
   const MemoryCategoryScope category(MemoryCategory::parameters);
   for (const nn::NamedMoE& moe : layers) {
-    for (const auto& [name, parameter] : moe.layer->experts->named_parameters()) {
-      if (parameter.is_materialized())
-        parameter.set_master(
-            dist::distribute_tensor(parameter.master(), mesh, {dist::shard(0)}, {.src_data_rank = -1}));
-      else parameter.set_master(dist::empty(to_shape(parameter.sizes()), mesh, {dist::shard(0)}, parameter.dtype()));
-    }
+    for (const auto& [name, parameter] : moe.layer->experts->named_parameters())
+      hold_divided(parameter, divided_values(parameter, mesh, {dist::shard(0)}));
     if (mesh->size() > 1)
       moe.layer->set_dispatcher(
           make_dispatcher(memories, mesh->group(), moe.layer->options().router.num_experts, options));

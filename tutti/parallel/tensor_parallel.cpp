@@ -5,7 +5,9 @@
 #include <limits>
 #include <map>
 
+#include "tutti/codegen/blocks/block_product.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
+#include "tutti/core/block_format.h"
 #include "tutti/core/error.h"
 #include "tutti/core/hash.h"
 #include "tutti/core/tree_cut.h"
@@ -13,6 +15,7 @@
 #include "tutti/nn/linear.h"
 #include "tutti/nn/linear_operand.h"
 #include "tutti/nn/module_call.h"
+#include "tutti/parallel/divided_values.h"
 #include "tutti/parallel/loss_parallel.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/numerics.h"
@@ -64,7 +67,22 @@ struct Division {
   const char* what = "";
 };
 
-Division division_of(const Styled& s) {
+// Whether so many ranks can divide each row of quantized blocks at borders of the tree that its product is (numerics
+// contract, N12), with equally many blocks on each.
+bool cuts_rows_of_blocks(const nn::Parameter& weight, int64_t ranks) {
+  const int64_t blocks = weight.sizes()[1] / row_of(weight.block_format()).elements;
+  return std::has_single_bit(static_cast<uint64_t>(ranks)) && blocks % ranks == 0 &&
+         ranks <= largest_cut(blocks, codegen::kBlockLeaf);
+}
+
+// Quantized blocks have no gradient, so that output features and rows of tables may be cut anywhere. Where input
+// features cannot be, output features are.
+Placement placement_of_blocks(const nn::Parameter& weight, bool by_inputs, int64_t ranks) {
+  return dist::shard(by_inputs && cuts_rows_of_blocks(weight, ranks) ? 1 : 0);
+}
+
+// `ranks` matter to quantized blocks only.
+Division division_of(const Styled& s, int64_t ranks = 1) {
   const bool colwise = std::holds_alternative<ColwiseParallel>(*s.style),
              rowwise = std::holds_alternative<RowwiseParallel>(*s.style);
   if (!colwise && !rowwise) return {};
@@ -73,8 +91,11 @@ Division division_of(const Styled& s) {
                 "parallelize_module: the weight of '{}' is {}; {} divides dense ones", s.name, linear->operand().kind(),
                 name_of(*s.style));
     Division d;
-    d.parameters.push_back({linear->weight, dist::shard(colwise ? 0 : 1)});
+    const bool is_quantized = linear->weight.holds_blocks();
+    d.parameters.push_back({linear->weight, is_quantized ? placement_of_blocks(linear->weight, rowwise, ranks)
+                                                         : dist::shard(colwise ? 0 : 1)});
     if (linear->bias.defined()) d.parameters.push_back({linear->bias, colwise ? dist::shard(0) : dist::replicate()});
+    if (is_quantized) return d;
     d.summed = linear->weight.sizes()[colwise ? 0 : 1];
     d.what = colwise ? "output features, over which the gradient of its input is summed"
                      : "input features, over which its result is summed";
@@ -85,7 +106,7 @@ Division division_of(const Styled& s) {
                 "parallelize_module: '{}' is an Embedding with sparse gradients, which distributed tensors do not "
                 "have; make it without EmbeddingOptions::sparse",
                 s.name);
-    return {.parameters = {{table->weight, dist::shard(colwise ? 1 : 0)}}};
+    return {.parameters = {{table->weight, dist::shard(colwise && !table->weight.holds_blocks() ? 1 : 0)}}};
   }
   throw UsageError(
       fmt::format("parallelize_module: {} divides nn::Linear and nn::Embedding, and '{}' is neither; name the modules "
@@ -110,7 +131,7 @@ std::map<const void*, Placement> placements_of_plan(const std::vector<Styled>& s
   };
   std::map<const void*, By> placed;
   for (const Styled& s : styled) {
-    const Division d = division_of(s);
+    const Division d = division_of(s, ranks);
     const bool is_legal = d.summed == 0 || (std::has_single_bit(static_cast<uint64_t>(ranks)) &&
                                             ranks <= largest_cut(d.summed, codegen::contraction_leaf()));
     TUTTI_CHECK(is_legal || numerics_mode() == NumericsMode::fast,
@@ -141,7 +162,9 @@ void check_same_plans(const std::vector<Styled>& styled, const nn::Module& modul
   for (const Styled& s : styled) note(fmt::format("{} is {}", s.name, name_of(*s.style)));
   for (const auto& [name, parameter] : module.named_parameters()) {
     const auto it = placements.find(parameter.identity());
-    note(fmt::format("{} {} {}", name, parameter.sizes(), it == placements.end() ? "R" : tutti::to_string(it->second)));
+    note(fmt::format("{} {} {} {}", name, parameter.sizes(),
+                     it == placements.end() ? "R" : tutti::to_string(it->second),
+                     parameter.holds_blocks() ? tutti::name_of(parameter.block_format()) : ""));
   }
   try {
     mesh->group()->barrier({.agreement = key});
@@ -202,9 +225,12 @@ struct Hooks {
   }
   void operator()(const RowwiseParallel& style) const {
     const bool is_table = dynamic_cast<nn::Embedding*>(s.module) != nullptr;
-    const Placement desired = is_table ? dist::replicate() : dist::shard(-1);
+    const Placement given = is_table ? dist::replicate() : dist::shard(-1);
+    const bool takes_whole = division_of(s, mesh->size()).parameters[0].placement == dist::shard(0);
     hook_input(*s.module, mesh,
-               {.input_layouts = {style.input_layouts.value_or(desired)}, .desired_input_layouts = {desired}}, s.name);
+               {.input_layouts = {style.input_layouts.value_or(given)},
+                .desired_input_layouts = {takes_whole ? dist::replicate() : dist::shard(-1)}},
+               s.name);
     hook_output(*s.module, mesh,
                 {.desired_output_layouts = style.output_layouts, .use_local_output = style.use_local_output});
   }
@@ -238,22 +264,21 @@ void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const Parall
   const std::map<const void*, Placement> placements = placements_of_plan(styled, mesh->size());
   check_same_plans(styled, module, placements, mesh);
   const MemoryCategoryScope category(MemoryCategory::parameters);
-  std::vector<std::pair<nn::Parameter, Tensor>> masters;
+  std::vector<std::pair<nn::Parameter, Tensor>> divided;
   for (const auto& [name, parameter] : module.named_parameters()) {
     const auto it = placements.find(parameter.identity());
     const dist::Placements here{it == placements.end() ? dist::replicate() : it->second};
-    if (it == placements.end() && parameter.is_materialized() && dist::is_dtensor(parameter.master())) continue;
-    if (!parameter.is_materialized()) {
-      masters.emplace_back(parameter, dist::empty(to_shape(parameter.sizes()), mesh, here, parameter.dtype()));
-      continue;
+    if (parameter.is_materialized()) {
+      const Tensor held = parameter.holds_blocks() ? parameter.blocks() : parameter.master();
+      if (it == placements.end() && dist::is_dtensor(held)) continue;
+      TUTTI_CHECK(!dist::is_dtensor(held),
+                  "parallelize_module: parameter '{}' is {} already; its values must be in one tensor", name,
+                  describe(held));
     }
-    TUTTI_CHECK(!dist::is_dtensor(parameter.master()),
-                "parallelize_module: parameter '{}' is {} already; its values must be in one tensor", name,
-                describe(parameter.master()));
-    masters.emplace_back(parameter, dist::distribute_tensor(parameter.master(), mesh, here, {.src_data_rank = -1}));
+    divided.emplace_back(parameter, divided_values(parameter, mesh, here));
   }
   enable_loss_parallel();
-  for (const auto& [parameter, master] : masters) parameter.set_master(master);
+  for (const auto& [parameter, values] : divided) hold_divided(parameter, values);
   for (const auto& [name, buffer, persistent] : module.named_buffers())
     buffer.set(dist::distribute_tensor(buffer.use(), mesh, {}, {.src_data_rank = -1}));
   for (const Styled& s : styled) std::visit(Hooks{s, mesh}, *s.style);

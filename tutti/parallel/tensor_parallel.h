@@ -86,6 +86,11 @@ using ParallelPlan = std::vector<PlanEntry>;
 // name, such as experts (expert_parallel.h), stay as they are. A tied weight stays tied. Call it before gradients,
 // hooks and optimizers are set up. Collective. Enables loss parallelism (loss_parallel.h).
 //
+// Frozen parameters (Parameter::freeze) stay frozen, and a rank reads its part where the whole is. Of those that hold
+// quantized blocks a rank has whole rows, or, for RowwiseParallel, as many blocks of each row, where the cuts are
+// borders of the tree of the product (numerics contract, N12): elsewhere the layer is computed as a ColwiseParallel
+// one, from inputs that are gathered. So any number of ranks can divide them with the bits of one rank.
+//
 // UsageError, before anything changes: for a mesh of several dims or without this rank, a pattern that no module
 // matches (with the nearest name), a style for a module that it does not fit, two styles that place one parameter
 // differently, and in strict mode for a mesh whose ranks cannot cut a sum at borders of its tree (numerics contract,

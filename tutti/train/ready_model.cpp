@@ -59,20 +59,33 @@ ReadyModel without_weights(const models::PublishedModel& published, const fs::pa
   return ready;
 }
 
+// The weights as they are in the file, computed with in `compute`.
+ReadyModel in_pages(const models::PublishedModel& published, const fs::path& path, int64_t positions, DType compute,
+                    bool keep_blocks) {
+  if (keep_blocks) check_has_blocks(published.file());
+  ReadyModel ready = without_weights(published, path, positions, compute);
+  published.load(*ready.model, {.freeze = true, .keep_blocks = keep_blocks});
+  return ready;
+}
+
 }  // namespace
 
 ReadyModel open_published(const fs::path& path, int64_t positions, DType compute, bool keep_blocks) {
   const models::PublishedModel published(path);
-  if (keep_blocks) check_has_blocks(published.file());
-  ReadyModel ready = without_weights(published, path, positions, compute);
-  published.load(*ready.model, {.freeze = true, .keep_blocks = keep_blocks});
+  ReadyModel ready = in_pages(published, path, positions, compute, keep_blocks);
   convert_weights(*ready.model, published.file());
   return ready;
 }
 
-ReadyModel open_divided(const fs::path& path, int64_t positions, DType compute,
+ReadyModel open_divided(const fs::path& path, int64_t positions, DType compute, bool keep_blocks,
                         FunctionRef<void(models::LanguageModel& model)> divide) {
   const models::PublishedModel published(path);
+  if (keep_blocks) {
+    ReadyModel ready = in_pages(published, path, positions, compute, true);
+    divide(*ready.model);
+    convert_weights(*ready.model, published.file());
+    return ready;
+  }
   ReadyModel ready = without_weights(published, path, positions, compute);
   divide(*ready.model);
   published.load(*ready.model);

@@ -28,9 +28,10 @@ struct ReadyModel {
 ReadyModel open_published(const std::filesystem::path& path, int64_t positions, DType compute = DType::f32,
                           bool keep_blocks = false);
 
-// The same for a model that `divide` divides over ranks before the weights are read. Each rank holds its parts in
-// memory of its own, in f32, and in `compute` where that is another dtype.
-ReadyModel open_divided(const std::filesystem::path& path, int64_t positions, DType compute,
+// The same for a model that `divide` divides over ranks. Each rank holds its parts in memory of its own, in f32, and in
+// `compute` where that is another dtype; with `keep_blocks` it reads its parts of blocks, and of other weights whose
+// dtype is `compute`, in the pages of the file.
+ReadyModel open_divided(const std::filesystem::path& path, int64_t positions, DType compute, bool keep_blocks,
                         FunctionRef<void(models::LanguageModel& model)> divide);
 
 // The tokenizer alone.

@@ -9,6 +9,7 @@
 #include "tutti/io/token_stream.h"
 #include "tutti/models/decoder.h"
 #include "tutti/models/decoder_config.h"
+#include "tutti/models/decoder_plan.h"
 #include "tutti/models/generation_defaults.h"
 #include "tutti/models/published_model.h"
 #include "tutti/nn/moe.h"
@@ -33,19 +34,15 @@ struct RunNumerics {
   TokenGrainScope grain;
 };
 
-void check_not_kept(int64_t ranks, const TextModelOptions& options) {
-  TUTTI_CHECK(!options.keep_blocks,
-              "generate: {} ranks cannot divide weights that stay quantized; use one rank, or leave out --quantized",
-              ranks);
-}
-
 // Nothing is summed over tokens here, so they may be cut anywhere.
 void check_ranks(models::LanguageModel& model, const Config& config, int64_t ranks, const TextModelOptions& options) {
   TUTTI_CHECK(
       options.divides_products || options.divides_experts,
       "generate: {} ranks divide neither products nor experts of the model; let them divide one, or use one rank",
       ranks);
-  if (options.divides_products && config.numerics.mode == "strict")
+  // Products of quantized blocks can be divided anywhere; what else a file holds is known when it is loaded.
+  if (options.divides_products && options.keep_blocks) models::check_divided_heads(model.config(), ranks);
+  else if (options.divides_products && config.numerics.mode == "strict")
     model.check_tensor_parallel(ranks, 0, config.numerics.token_grain);
   if (!options.divides_experts) return;
   const std::vector<nn::NamedMoE> layers = nn::moe_layers(model);
@@ -95,9 +92,9 @@ TextModel open_published_text(const std::filesystem::path& path, const TextModel
   TextModel text;
   text.context = options.context == 0 ? kUsualContext : options.context;
   const auto divide_it = [&](models::LanguageModel& model) { text.mesh = divide(model, Config(), options); };
-  if (options.is_divided()) check_not_kept(options.group->size(), options);
-  ReadyModel ready = options.is_divided() ? open_divided(path, text.context, options.dtype, divide_it)
-                                          : open_published(path, text.context, options.dtype, options.keep_blocks);
+  ReadyModel ready = options.is_divided()
+                         ? open_divided(path, text.context, options.dtype, options.keep_blocks, divide_it)
+                         : open_published(path, text.context, options.dtype, options.keep_blocks);
   text.model = std::move(ready.model);
   text.tokenizer = std::move(ready.tokenizer);
   text.chat = read_published_chat(path.string());
@@ -157,7 +154,6 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
 
 void check_text_model_ranks(const std::filesystem::path& path, int64_t ranks, const TextModelOptions& options) {
   if (ranks == 1) return;
-  check_not_kept(ranks, options);
   if (is_published(path))
     return check_ranks(*std::make_unique<models::Decoder>(models::published_description(path), 1), Config(), ranks,
                        options);

@@ -1,6 +1,7 @@
-// Tensors of quantized blocks: u8 [rows, bytes of a row], as GGUF files hold them.
+// Tensors of quantized blocks: u8 [rows, bytes of a row], as GGUF files hold them, or [matrices, rows, bytes of a row].
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,14 +10,24 @@
 
 namespace tutti::quantized {
 
-// UsageError, naming `op`, unless `blocks` is u8 with two dims and its rows are whole blocks of a format whose products
-// are computed here.
-void check_blocks(const char* op, const Tensor& blocks, BlockFormat format);
+// UsageError, naming `op`, unless `blocks` is u8 with so many dims and its rows are whole blocks of a format whose
+// products are computed here.
+void check_blocks(const char* op, const Tensor& blocks, BlockFormat format, int ndim = 2);
+// The dtype of a product of x, that of x unless `out_dtype` says another. UsageError, naming `op`, unless both are f32,
+// bf16 or f16.
+DType product_dtype(const char* op, const Tensor& x, std::optional<DType> out_dtype);
 // Elements of a row of `nbytes` bytes.
 SymInt elements_of_row(SymInt nbytes, BlockFormat format);
 
+// Products are ops on tensors whose rows are cut into blocks, so that sharding rules can name the blocks of a row:
+// [.., elements of a row] as [rows, blocks, elements of a block], and [.., bytes of a row] as [.., blocks, bytes of a
+// block]. Both are views where the rows are dense.
+Tensor in_blocks(const Tensor& x, BlockFormat format);
+Tensor bytes_in_blocks(const Tensor& blocks, BlockFormat format);
+
 // The bytes of a row, which are read in place if they are neighbours.
 struct BlockRows {
+  // blocks [rows, bytes of a row] or [rows, blocks, bytes of a block]
   explicit BlockRows(const Tensor& blocks);
   std::span<const std::byte> row(int64_t index) const { return {data + index * stride, static_cast<size_t>(nbytes)}; }
   const Tensor held;  // the tensor, or a dense copy
