@@ -183,6 +183,7 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(pack_weight);
   PROBE(packed_linear);
   PROBE(quantized_linear);
+  PROBE(quantized_grouped_mm);
   PROBE(quantized_embedding);
   PROBE(dequantize);
   PROBE(pad);

@@ -7,6 +7,7 @@
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/indexing/indices.h"
 #include "tutti/ops/quantized/blocks.h"
+#include "tutti/ops/reshape.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
@@ -193,6 +194,12 @@ Tensor quantized_embedding(const Tensor& blocks, const Tensor& indices, BlockFor
 }
 
 Tensor dequantize(const Tensor& blocks, BlockFormat format) {
+  if (blocks.defined() && blocks.ndim() == 3) {
+    quantized::check_blocks("dequantize", blocks, format, 3);
+    const SymInt rows = blocks.size(0) * blocks.size(1);
+    return reshape(dequantize(reshape(blocks, {rows, blocks.size(2)}), format),
+                   {blocks.size(0), blocks.size(1), quantized::elements_of_row(blocks.size(2), format)});
+  }
   quantized::check_blocks("dequantize", blocks, format);
   return call_op(kDequantize, Attrs::of(DequantizeAttrs{format}), blocks);
 }

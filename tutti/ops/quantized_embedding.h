@@ -13,8 +13,9 @@ enum class BlockFormat : uint8_t;
 // UsageError for an index outside [0, V), naming its position. No gradient.
 Tensor quantized_embedding(const Tensor& blocks, const Tensor& indices, BlockFormat format, DType dtype = DType::f32);
 
-// The elements of quantized rows. Shapes: blocks [rows, bytes of a row] -> [rows, elements of a row]. Dtypes: u8 to
-// f32. Each element is rounded at most once (core/block_codec.h). No gradient.
+// The elements of quantized rows. Shapes: blocks [rows, bytes of a row] -> [rows, elements of a row], or matrices of
+// them, [G, rows, bytes of a row]. Dtypes: u8 to f32. Each element is rounded at most once (core/block_codec.h). No
+// gradient.
 Tensor dequantize(const Tensor& blocks, BlockFormat format);
 
 }  // namespace tutti

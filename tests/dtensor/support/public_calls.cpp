@@ -240,6 +240,8 @@ void add_products(Calls& c) {
   const Tensor blocks = quantized::sample_blocks(5, BlockFormat::q4_1, 8, 64);
   c.add_call("quantized_linear", {of({4, 64}), blocks},
              [](const List& l) { return quantized_linear(l[0], l[1], BlockFormat::q4_1); });
+  c.add_call("quantized_grouped_mm", {of({4, 64}), reshape(blocks, {2, 4, 40}), ids({1, 4}, {2})},
+             [](const List& l) { return quantized_grouped_mm(l[0], l[1], l[2], BlockFormat::q4_1); });
   c.add_call("quantized_embedding", {blocks, ids({3, 0, 7}, {3})},
              [](const List& l) { return quantized_embedding(l[0], l[1], BlockFormat::q4_1); });
   c.add_call("dequantize", {blocks}, [](const List& l) { return dequantize(l[0], BlockFormat::q4_1); });

@@ -26,9 +26,9 @@ int64_t ragged_extent(const OpCall& call) {
   else if (!before.empty())
     why = fmt::format("before group {}, which ends at {}", before.size() - 1, before.back().end);
   throw UsageError(
-      fmt::format("grouped_mm: group {} ends at {}, {}; offsets are cumulative ends, which do not decrease: 0 to {} "
+      fmt::format("{}: group {} ends at {}, {}; offsets are cumulative ends, which do not decrease: 0 to {} "
                   "for a {} and b {}",
-                  before.size(), end, why, rows, describe(call[0]), describe(call[1])));
+                  call.op.name, before.size(), end, why, rows, describe(call[0]), describe(call[1])));
 }
 
 codegen::GemmOperand operand(const Tensor& t, int64_t element) {
@@ -59,8 +59,9 @@ Form form_of(int a_ndim, int b_ndim) {
 }
 Form form_of(const OpCall& call) { return form_of(call[0].ndim(), call[1].ndim()); }
 
-std::vector<Group> groups_of(const OpCall& call) {
-  const int64_t rows = ragged_extent(call);
+std::vector<Group> groups_of(const OpCall& call) { return groups_of(call, ragged_extent(call)); }
+
+std::vector<Group> groups_of(const OpCall& call, int64_t rows) {
   std::vector<Group> groups;
   int64_t begin = 0;
   for (const int64_t end : facets::dense_indices(call[2])) {

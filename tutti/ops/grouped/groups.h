@@ -34,6 +34,8 @@ struct Group {
 
 // UsageError naming the first group that does not fit.
 std::vector<Group> groups_of(const OpCall& call);
+// The groups of a call of any op with the operands a, b and offsets, whose ragged dim has so many elements.
+std::vector<Group> groups_of(const OpCall& call, int64_t ragged);
 // UsageError as groups_of(), and naming the first element whose position is out of order or range.
 void check_groups(const OpCall& call);
 
