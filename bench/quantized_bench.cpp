@@ -1,11 +1,10 @@
 #include "bench/quantized_bench.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstring>
 
 #include "bench/fma_peak.h"
+#include "bench/weight_copies.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/engine/facets.h"
@@ -13,46 +12,9 @@
 #include "tutti/ops/quantized/blocks.h"
 #include "tutti/ops/quantized_embedding.h"
 #include "tutti/ops/quantized_linear.h"
-#include "tutti/runtime/thread_pool.h"
 
 namespace tutti::bench {
 namespace {
-
-// Enough copies of a weight that none of them is in a cache when its turn comes.
-constexpr int64_t kMemory = int64_t{192} << 20;
-
-int64_t copies_of(const QuantizedProblem& p, int64_t nbytes) {
-  return p.small ? 2 : std::clamp<int64_t>(kMemory / nbytes, 1, 64);
-}
-
-// Copies of a tensor, one after the other.
-class Copies {
- public:
-  Copies(const Tensor& one, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      copies_.push_back(Tensor::empty(one.extents(), one.dtype()));
-      std::memcpy(copies_.back().raw_data(), one.raw_data(), static_cast<size_t>(one.nbytes()));
-    }
-  }
-  const Tensor& next() { return copies_[turn_++ % copies_.size()]; }
-
- private:
-  std::vector<Tensor> copies_;
-  size_t turn_ = 0;
-};
-
-// Reads all bytes, as words of eight that are added in four sums a thread.
-uint64_t read_all(const Tensor& bytes) {
-  const auto* words = static_cast<const uint64_t*>(bytes.raw_data());
-  std::atomic<uint64_t> total = 0;
-  ThreadPool::current().parallel_for(bytes.nbytes() / 64, 1 << 10, [&](int64_t begin, int64_t end) {
-    uint64_t sums[8] = {};
-    for (int64_t line = begin; line < end; ++line)
-      for (int64_t i = 0; i < 8; ++i) sums[i] += words[8 * line + i];
-    total += sums[0] ^ sums[1] ^ sums[2] ^ sums[3] ^ sums[4] ^ sums[5] ^ sums[6] ^ sums[7];
-  });
-  return total;
-}
 
 // Sampled elements beside sums of decoded weights in double precision: rounding an element of x changes it by at most
 // half of a 127th of the largest magnitude, which here is below 1.
@@ -90,7 +52,7 @@ std::vector<QuantizedRow> run_quantized_bench(const QuantizedProblem& p) {
   std::vector<QuantizedRow> rows;
   for (const BlockFormat format : chosen_formats(p.only)) {
     const Tensor blocks = quantized::sample_blocks(1, format, p.n, p.k), decoded = dequantize(blocks, format);
-    Copies all(blocks, copies_of(p, blocks.nbytes())), all_decoded(decoded, copies_of(p, decoded.nbytes()));
+    WeightCopies all(blocks, p.small), all_decoded(decoded, p.small);
     for (const int64_t m : p.rows) {
       const Tensor x = facets::sample_tensor(2, {m, p.k}, DType::f32, -1, 1);
       uint64_t read = 0;

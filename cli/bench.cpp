@@ -96,6 +96,7 @@ void add_bench_math(CLI::App& bench, Action& action);                           
 void add_bench_moe(CLI::App& bench, Action& action);                              // bench_moe.cpp
 void add_bench_dtensor(CLI::App& bench, Action& action);                          // bench_dtensor.cpp
 void add_bench_fsdp(CLI::App& bench, Action& action);                             // bench_fsdp.cpp
+void add_bench_codes(CLI::App& bench, Action& action);                            // bench_codes.cpp
 void add_bench_quantized(CLI::App& bench, Action& action);                        // bench_quantized.cpp
 void add_bench_services(CLI::App& bench, Action& action, int argc, char** argv);  // bench_services.cpp
 void add_bench_serve(CLI::App& bench, Action& action);                            // bench_serve.cpp
@@ -171,6 +172,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   add_bench_moe(*verb, action);
   add_bench_dtensor(*verb, action);
   add_bench_fsdp(*verb, action);
+  add_bench_codes(*verb, action);
   add_bench_quantized(*verb, action);
   add_bench_services(*verb, action, argc, argv);
   add_bench_serve(*verb, action);

@@ -210,7 +210,8 @@ TEST_F(Chats, ServeEmbedsAsEmbedDoes) {
   for (const char* flag : {"--context 64", "--dtype bf16", "--compile", "--quantized"}) {
     const Output refused = work.tutti(std::string("serve encoder --port 0 ") + flag);
     EXPECT_EQ(refused.status, 2) << flag;
-    EXPECT_NE(refused.err.find("leave out --context, --dtype, --compile, --quantized and --quantize"), std::string::npos)
+    EXPECT_NE(refused.err.find("leave out --context, --dtype, --compile, --quantized and --quantize"),
+              std::string::npos)
         << refused.err;
   }
 }

@@ -182,6 +182,8 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(masked_select);
   PROBE(pack_weight);
   PROBE(packed_linear);
+  PROBE(scaled_linear);
+  PROBE(weight_only_linear);
   PROBE(quantized_linear);
   PROBE(quantized_grouped_mm);
   PROBE(quantized_embedding);

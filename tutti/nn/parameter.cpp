@@ -358,7 +358,8 @@ bool Parameter::is_frozen() const { return state().is_frozen; }
 
 void Parameter::release(std::string reason) const {
   State& s = state();
-  check_whole(s.name, s.is_apart || (s.master.defined() && dist::is_dtensor(s.master)));
+  TUTTI_CHECK(!s.is_apart && !(s.master.defined() && dist::is_dtensor(s.master)),
+              "parameter '{}' is divided over ranks; it cannot give up its values", s.name);
   s.begin_frozen(s.own_dtype);
   s.released = std::move(reason);
 }

@@ -315,16 +315,16 @@ Tensor quantized_sdpa(const CodedTensor& q, const CodedTensor& k, const CodedTen
   const auto add = [&](const AffineScale& scale, const char* what, DType of, bool is_needed) {
     if (is_needed || scale.defined()) check_scale(kName, scale.scale, what, 1);
     check_zero_point(kName, scale.zero_point, what, of);
-    inputs.push_back(flat(scale.scale, DType::f32));
-    inputs.push_back(flat(scale.zero_point, DType::i32));
+    inputs.push_back(flat(scale.scale, DType::f32, q.codes));
+    inputs.push_back(flat(scale.zero_point, DType::i32, q.codes));
   };
   add(q.scale, "q", codes, true);
   add(k.scale, "k", codes, true);
   add(v.scale, "v", codes, true);
   add(options.probabilities, "the probabilities", probability_codes(codes), false);
   add(options.out, "the result", dtype, false);
-  inputs.push_back(options.lengths.defined() ? options.lengths : nothing(DType::i32));
-  inputs.push_back(options.mask.defined() ? options.mask : no_mask());
+  inputs.push_back(options.lengths.defined() ? options.lengths : beside(q.codes, nothing(DType::i32)));
+  inputs.push_back(options.mask.defined() ? options.mask : beside(q.codes, no_mask()));
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.codes.extent(3))));
   return apply1(kQuantizedSdpa, inputs, Attrs::of(QuantizedSdpaAttrs{scale, options.causal, dtype}));
 }

@@ -2,7 +2,6 @@
 
 #include "tutti/codegen/codes/code_type.h"
 #include "tutti/ops/copy.h"
-#include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/kernel_trace.h"
 #include "tutti/ops/reshape.h"
@@ -185,13 +184,13 @@ Tensor scaled_linear(const Tensor& x, const ScaledWeight& weight, const ScaledLi
   check_zero_point(kName, options.x.zero_point, "x", x_codes);
   check_zero_point(kName, options.out.zero_point, "the result", dtype);
   const Tensor inputs[] = {rows,
-                           flat(options.x.scale, DType::f32),
-                           flat(options.x.zero_point, DType::i32),
+                           flat(options.x.scale, DType::f32, x),
+                           flat(options.x.zero_point, DType::i32, x),
                            w,
-                           flat(scale, DType::f32),
-                           flat(bias, DType::f32),
-                           flat(options.out.scale, DType::f32),
-                           flat(options.out.zero_point, DType::i32)};
+                           flat(scale, DType::f32, x),
+                           flat(bias, DType::f32, x),
+                           flat(options.out.scale, DType::f32, x),
+                           flat(options.out.zero_point, DType::i32, x)};
   const Tensor y = apply1(kScaledLinear, inputs, Attrs::of(ScaledLinearAttrs{x_codes, dtype}));
   if (x.ndim() == 2) return y;
   Shape sizes = x.sizes();

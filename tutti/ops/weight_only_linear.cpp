@@ -167,9 +167,9 @@ Tensor weight_only_linear(const Tensor& x, const CodedWeight& weight, std::optio
   }
   const DType dtype = out_dtype.value_or(x.dtype());
   TUTTI_CHECK(is_number(dtype), "weight_only_linear: a result of {}; expected f32, bf16 or f16", name_of(dtype));
-  const Tensor none = scaled::nothing(DType::f32);
+  const Tensor none = beside(x, scaled::nothing(DType::f32));
   const Tensor y = call_op(kWeightOnlyLinear, Attrs::of(WeightOnlyAttrs{dtype}), scaled::as_rows(x), codes,
-                           has_nibbles ? scale : scaled::flat(scale, DType::f32), has_nibbles ? minimum : none);
+                           has_nibbles ? scale : scaled::flat(scale, DType::f32, x), has_nibbles ? minimum : none);
   if (x.ndim() == 2) return y;
   Shape sizes = x.sizes();
   sizes.back() = codes.size(0);

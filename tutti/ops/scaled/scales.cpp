@@ -7,7 +7,9 @@
 
 namespace tutti::scaled {
 
-Tensor flat(const Tensor& t, DType dtype) { return t.defined() ? reshape(t, {-1}) : nothing(dtype); }
+Tensor flat(const Tensor& t, DType dtype, const Tensor& x) {
+  return t.defined() ? reshape(t, {-1}) : beside(x, nothing(dtype));
+}
 
 Tensor as_rows(const Tensor& x) {
   if (x.ndim() == 2) return x;

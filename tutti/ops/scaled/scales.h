@@ -7,8 +7,8 @@
 namespace tutti::scaled {
 
 inline Tensor nothing(DType dtype) { return Tensor::empty({0}, dtype); }
-// As inputs: [elements], or nothing.
-Tensor flat(const Tensor& t, DType dtype);
+// As inputs of an op that also takes x: [elements], or nothing.
+Tensor flat(const Tensor& t, DType dtype, const Tensor& x);
 
 // x [..., k] as [rows, k], also where k is 0.
 Tensor as_rows(const Tensor& x);
