@@ -358,8 +358,7 @@ bool Parameter::is_frozen() const { return state().is_frozen; }
 
 void Parameter::release(std::string reason) const {
   State& s = state();
-  TUTTI_CHECK(!s.is_apart && !(s.master.defined() && dist::is_dtensor(s.master)),
-              "parameter '{}' is divided over ranks; it cannot give up its values", s.name);
+  TUTTI_CHECK(!s.is_divided(), "parameter '{}' is divided over ranks; it cannot give up its values", s.name);
   s.begin_frozen(s.own_dtype);
   s.released = std::move(reason);
 }
