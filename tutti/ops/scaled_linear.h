@@ -15,8 +15,8 @@ struct ScaledWeight {
 };
 
 struct ScaledLinearOptions {
-  // Of x: one number, or one for each row. Undefined: each row of x, which must then be of floats, gets the scale of
-  // its largest magnitude (dynamic, per token).
+  // The scale of x has one number, or one for each row. Where it is undefined, each row of x, which must then be of
+  // floats, gets the scale of its largest magnitude (dynamic, per token).
   AffineScale x = {};
   // What x is rounded to where it is floats and has a scale: i8 or u8 for weights of i8.
   DType x_codes = DType::i8;

@@ -71,7 +71,7 @@ inline __m256 e4m3_rounded(__m256 x) {
   const __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
   return _mm256_or_ps(sign, _mm256_blendv_ps(rounded, x, is_nan));
 }
-// Of eight codes the first `count`, with zeros behind them.
+// The first `count` of eight codes; zeros stand in the place of the others.
 inline __m256 e4m3_at(const uint8_t* p, int64_t count) {
   if (count == 8) return e4m3_values(p);
   uint8_t rest[8] = {};

@@ -22,7 +22,7 @@ void widen(const T* x, int64_t count, float* to) {
   for (; i < count; ++i) to[i] = to_float(x[i]);
 }
 
-// The rows of x as f32, where they lie or in memory of the workspace.
+// The rows of x as f32, in place or in memory of the workspace.
 const float* rows_of(const WeightOnlyProduct& p, int64_t first, int64_t count, ThreadPool& pool) {
   const int64_t elements = count * p.k;
   if (p.x_dtype == DType::f32) return static_cast<const float*>(p.x) + first * p.k;
