@@ -5,6 +5,7 @@
 
 #include "tutti/codegen/codes/code_type.h"
 #include "tutti/codegen/codes/coded_attention.h"
+#include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/kernel_trace.h"
@@ -287,8 +288,8 @@ void check_heads(const CodedTensor& q, const CodedTensor& k, const CodedTensor& 
 void check_masks(const Tensor& q, const Tensor& k, const QuantizedSdpaOptions& options) {
   const Tensor &lengths = options.lengths, &mask = options.mask;
   TUTTI_CHECK(
-      !lengths.defined() || (lengths.ndim() == 1 && lengths.size(0) == q.size(0) && lengths.dtype() == DType::i32),
-      "quantized_sdpa: lengths is {}; expected i32 [{}], the keys of each sequence", describe(lengths), q.size(0));
+      !lengths.defined() || (lengths.ndim() == 1 && lengths.size(0) == q.size(0) && is_integral(lengths.dtype())),
+      "quantized_sdpa: lengths is {}; expected integers [{}], the keys of each sequence", describe(lengths), q.size(0));
   const auto fits = [&](int64_t dim, const SymInt& size) { return mask.size(dim) == size || mask.size(dim) == 1; };
   TUTTI_CHECK(
       !mask.defined() || (mask.ndim() == 4 && fits(0, q.size(0)) && fits(1, q.size(2)) && fits(2, q.size(1)) &&
@@ -323,7 +324,8 @@ Tensor quantized_sdpa(const CodedTensor& q, const CodedTensor& k, const CodedTen
   add(v.scale, "v", codes, true);
   add(options.probabilities, "the probabilities", probability_codes(codes), false);
   add(options.out, "the result", dtype, false);
-  inputs.push_back(options.lengths.defined() ? options.lengths : beside(q.codes, nothing(DType::i32)));
+  inputs.push_back(options.lengths.defined() ? cast(options.lengths, DType::i32)
+                                             : beside(q.codes, nothing(DType::i32)));
   inputs.push_back(options.mask.defined() ? options.mask : beside(q.codes, no_mask()));
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.codes.extent(3))));
   return apply1(kQuantizedSdpa, inputs, Attrs::of(QuantizedSdpaAttrs{scale, options.causal, dtype}));

@@ -16,7 +16,7 @@ struct CodedTensor {
 struct QuantizedSdpaOptions {
   bool causal = false;          // query i attends to keys up to i + (Sk - Sq)
   std::optional<double> scale;  // default: 1 / sqrt(D)
-  Tensor lengths = {};          // i32 [B]: as SdpaOptions::lengths
+  Tensor lengths = {};          // integers [B]: as SdpaOptions::lengths
   // Booleans, true where a query attends to a key, or f32 that is added to the scaled scores: [B or 1, Hq or 1, Sq or
   // 1, Sk].
   Tensor mask = {};

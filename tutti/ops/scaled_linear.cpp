@@ -43,9 +43,10 @@ std::string sharding(const OpCall& call) {
       fmt::format("#x[mK] #s[{}] #z[{}]", of_rows(call[1], 'm', call[0].extents()[0]), of_rows(call[2], 'm', -1));
   std::string outputs;
   for (size_t first = kSharedInputs; first < call.inputs.size(); first += kInputsOfWeight) {
-    const char n = static_cast<char>('a' + (first - kSharedInputs) / kInputsOfWeight);
-    const int64_t rows = call[first].extents()[0];
     const size_t i = (first - kSharedInputs) / kInputsOfWeight;
+    // The features of one of several results cannot be cut alone.
+    const char n = static_cast<char>((call.inputs.size() == kSharedInputs + kInputsOfWeight ? 'a' : 'A') + i);
+    const int64_t rows = call[first].extents()[0];
     inputs += fmt::format(" #w{0}[{1}K] #t{0}[{2}] #b{0}[{3}] #o{0}[{4}] #p{0}[{5}]", i, n,
                           of_rows(call[first + 1], n, rows), of_rows(call[first + 2], n, rows),
                           of_rows(call[first + 3], n, -1), of_rows(call[first + 4], n, -1));

@@ -235,7 +235,7 @@ void add_products(Calls& c) {
   c.add_call("einsum", {a, b},
              [](const List& l) { return List{einsum("ab,bc->ac", l[0], l[1]), einsum("ab->b", l[0])}; });
   c.add_call("int_mm", {i8({4, 6}), i8({6, 8})}, [](const List& l) { return int_mm(l[0], l[1]); });
-  const Tensor one = full({1}, 0.5), u8 = cast(add(i8({4, 6}), 100), DType::u8);
+  const Tensor one = tutti::full({1}, 0.5), u8 = cast(add(i8({4, 6}), 100), DType::u8);
   c.add_call("scaled_linear", {a, i8({8, 6}), of({8}, 3), of({8}, 4)},
              [](const List& l) { return scaled_linear(l[0], {l[1], l[2], l[3]}); });
   c.add_call("scaled_linear of codes", {u8, i8({8, 6}), one, one, cast(one, DType::i32)}, [](const List& l) {
@@ -440,7 +440,7 @@ void add_attention(Calls& c) {
   with(" of documents", {ids({0, 0, 2, 2, 0, 0, 0, 3}, {2, 4})},
        [](SdpaOptions& o, const List& l) { o.causal = true, o.first_key = l[3]; });
   with(" masked", {mask({2, 4, 4, 4})}, [](SdpaOptions& o, const List& l) { o.mask = l[3]; });
-  const Tensor coded = cast(mul(q, 20.0), DType::i8), unit = full({1}, 0.1);
+  const Tensor coded = cast(mul(q, 20.0), DType::i8), unit = tutti::full({1}, 0.1);
   c.add_call("quantized_sdpa", {coded, coded, coded, unit}, [](const List& l) {
     const AffineScale scale{l[3]};
     return quantized_sdpa({l[0], scale}, {l[1], scale}, {l[2], scale}, {.causal = true});
