@@ -50,12 +50,13 @@ KeyTree::KeyTree(const OpCall& call, int64_t rows, bool again)
   tile_ = scratch_.take(keys * stride_of(widest_), compute_);
   values_ = scratch_.take(keys * whole_head_ + slack, compute_);
   keys_ = scratch_.take(n_.D * codegen::whole_registers(keys, compute_) + slack, compute_);
-  rows_ = scratch_.take(
-      codegen::most_rows(codegen::cpu_target()) * std::max(whole_head_, codegen::whole_registers(keys, compute_)),
-      compute_);
-  weights_ = scratch_.take(codegen::most_rows(codegen::cpu_target()) * keys + slack, compute_);
+  const int64_t few = codegen::most_rows(codegen::cpu_target()), across = codegen::whole_registers(keys, compute_);
+  rows_ = scratch_.take(few * std::max(whole_head_, across), compute_);
+  weights_ = scratch_.take(few * keys + slack, compute_);
   blocks_.resize(static_cast<size_t>(again ? (n_.Sk + block_ - 1) / block_ : 1));
-  if (over_features_.leaf_lengths.size() > 1) pending_ = scratch_.take(depth_ * keys * widest_, compute_);
+  // Scores of keys by queries, or of few queries by keys, each rounded up across.
+  if (over_features_.leaf_lengths.size() > 1)
+    pending_ = scratch_.take(depth_ * std::max(keys * widest_, few * across), compute_);
   if (paged) {
     key_room_ = scratch_.take(keys * n_.D + slack, key_source_.dtype());
     value_room_ = scratch_.take(keys * n_.D + slack, value_source_.dtype());

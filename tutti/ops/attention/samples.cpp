@@ -30,13 +30,13 @@ std::vector<Sample> samples(const OpDef& sdpa, bool backward) {
   const bool masked = sdpa.num_inputs == 6;
   std::vector<Sample> list;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const Case& c :
-         {Case{"full", 2, 5, 7, 2, 2, 8, false}, Case{"causal_gqa", 1, 70, 70, 4, 2, 16, true},
-          Case{"one", 1, 1, 1, 1, 1, 1, true}, Case{"cached", 1, 3, 130, 2, 1, 4, true},
-          Case{"packed", 2, 33, 33, 2, 1, 8, true}, Case{"no_queries", 1, 0, 4, 2, 1, 4, false},
-          Case{"no_batch", 0, 5, 7, 2, 2, 4, false}, Case{"head_tail", 1, 8, 130, 2, 1, 4, false},
-          Case{"window", 1, 80, 80, 2, 1, 8, true, 9}, Case{"decode", 2, 1, 150, 4, 2, 16, true, 70},
-          Case{"capped", 1, 70, 70, 2, 1, 16, true, 30, 0.75}, Case{"wide", 1, 3, 70, 2, 1, 512, true}}) {
+    for (const Case& c : {Case{"full", 2, 5, 7, 2, 2, 8, false}, Case{"causal_gqa", 1, 70, 70, 4, 2, 16, true},
+                          Case{"one", 1, 1, 1, 1, 1, 1, true}, Case{"cached", 1, 3, 130, 2, 1, 4, true},
+                          Case{"packed", 2, 33, 33, 2, 1, 8, true}, Case{"no_queries", 1, 0, 4, 2, 1, 4, false},
+                          Case{"no_batch", 0, 5, 7, 2, 2, 4, false}, Case{"head_tail", 1, 8, 130, 2, 1, 4, false},
+                          Case{"window", 1, 80, 80, 2, 1, 8, true, 9}, Case{"decode", 2, 1, 150, 4, 2, 16, true, 70},
+                          Case{"capped", 1, 70, 70, 2, 1, 16, true, 30, 0.75}, Case{"wide", 1, 3, 70, 2, 1, 512, true},
+                          Case{"wide_one", 1, 1, 1, 3, 1, 130, true}}) {
       const Tensor q = facets::sample_tensor(1, {c.B, c.Sq, c.Hq, c.D}, dtype),
                    k = facets::sample_tensor(2, {c.B, c.Sk, c.Hkv, c.D}, dtype),
                    v = facets::sample_tensor(3, {c.B, c.Sk, c.Hkv, c.D}, dtype),
