@@ -21,7 +21,8 @@ namespace {
 
 class EngineBits : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
 
-// Arrivals, chunks, slots, shared beginnings, small caches that put requests back, and threads at random.
+// Arrivals, chunks, slots, shared beginnings, small caches that put requests back, and threads at random; every third
+// cache holds what the model computes, the others codes.
 TEST_P(EngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
   const auto& [kind, dtype] = GetParam();
   const ByteTokenizer tokenizer;
@@ -29,7 +30,7 @@ TEST_P(EngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
   std::mt19937 random(11);
   const auto upto = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   int64_t put_back = 0, reused = 0;
-  for (int round = 0; round < 14; ++round) {
+  for (int round = 0; round < 18; ++round) {
     RankContext context({.threads = 1 + upto(3)});
     const RankContext::Scope scope(context);
     const int requests = 2 + upto(6);
@@ -37,7 +38,9 @@ TEST_P(EngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
     options.shares_prefixes = upto(4) > 0;
     options.interleaved_tokens = upto(2) * (1 + upto(20));
     options.compile = round % 2 == 1;
-    const int64_t page_bytes = 2 * kPageKeys * 2 * 10 * itemsize(dtype) * (kind.starts_with("gemma4") ? 8 : 3);
+    options.cache_dtype = kCacheDTypes[round % 3];
+    const int64_t page_bytes =
+        kPageKeys * position_bytes(2, 10, options.cache_dtype.value_or(dtype)) * (kind.starts_with("gemma4") ? 8 : 3);
     options.cache_bytes = page_bytes * (upto(4) > 0 ? 9 + upto(6) : 200);
     Engine engine(*model, tokenizer, options);
     std::vector<int32_t> beginning;
@@ -60,7 +63,7 @@ TEST_P(EngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
     reused += engine.counters().reused_tokens;
     EXPECT_EQ(engine.counters().free_pages, engine.counters().pages);
     for (const auto& [id, request] : asked)
-      expect_same_text(texts[id], by_forwards(*model, tokenizer, request, engine.context()),
+      expect_same_text(texts[id], by_forwards(*model, tokenizer, request, engine.context(), options.cache_dtype),
                        request.prompt_log_probabilities, fmt::format("round {}, request {}", round, id));
   }
   EXPECT_GT(reused, 0);
@@ -229,6 +232,16 @@ TEST(Engine, RequestsThatCannotRunAreRefused) {
             std::string::npos);
   EXPECT_NE(message_of([&] { Engine(*tiny.model, tiny.tokenizer, {.cache_bytes = 100}); }).find("holds no page of"),
             std::string::npos);
+  EXPECT_EQ(message_of([&] { Engine(*tiny.model, tiny.tokenizer, {.cache_dtype = DType::u8}); }),
+            "an engine with a cache of u8; expected i8 or f8e4m3fn, or none for the dtype in which the model computes");
+  const auto in_f64 = make_tiny("dense", DType::f64);
+  EXPECT_EQ(message_of([&] { Engine(*in_f64, tiny.tokenizer, {.cache_dtype = DType::i8}); }),
+            "an engine with a cache of i8 for a model in f64; codes stand for numbers in f32, so that the model must "
+            "compute in f32, bf16 or f16");
+  for (const DType code : {DType::i8, DType::f8e4m3fn})  // a page takes 2688 bytes
+    EXPECT_EQ(
+        Engine(*tiny.model, tiny.tokenizer, {.context = 200, .cache_bytes = 4 * 7680, .cache_dtype = code}).context(),
+        11 * kPageKeys);
   Engine small(*tiny.model, tiny.tokenizer, {.context = 200, .cache_bytes = 4 * 7680});
   EXPECT_EQ(message_of([&] { small.submit({.prompt = std::vector<int32_t>(65, 1)}); }),
             "the prompt has 65 tokens; the context holds 64, as many as the memory of the cache does");

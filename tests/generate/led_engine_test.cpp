@@ -63,17 +63,19 @@ TEST_P(LedEngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
     std::map<RequestId, Request> asked;
     std::map<RequestId, Text> texts;
     int64_t context = 0;
+    const std::optional<DType> codes = kCacheDTypes[round % 3];
     comm::run_ranks(2, [&, kind = kind, dtype = dtype](comm::ProcessGroup& group) {
       const DividedTiny divided(kind, dtype, group);
       std::mt19937 random(round);
       const auto upto = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
       const int64_t heads = kind == "gemma4-experts" ? 8 : 1;  // of a rank, with longer ones counted as more
-      const int64_t page_bytes = kPageKeys * 2 * 10 * itemsize(dtype) * 3 * heads;
+      const int64_t page_bytes = kPageKeys * position_bytes(1, 10, codes.value_or(dtype)) * 3 * heads;
       Engine engine(*divided.model, tokenizer,
                     {.context = 150 + upto(100),
                      .max_requests = 1 + upto(6),
                      .batch_tokens = 6 + upto(60),
                      .cache_bytes = page_bytes * (upto(4) > 0 ? 9 + upto(6) : 200),
+                     .cache_dtype = codes,
                      .compile = round % 2 == 1,
                      .mesh = divided.mesh,
                      .led = &group});
@@ -96,7 +98,7 @@ TEST_P(LedEngineBits, AreThoseOfOneForwardHoweverRequestsCome) {
     for (const auto& [id, request] : asked) {
       const std::string what = fmt::format("round {}, request {}", round, id);
       Text& got = texts[id];
-      Text expected = by_forwards(*whole, tokenizer, request, context);
+      Text expected = by_forwards(*whole, tokenizer, request, context, codes);
       if (got.finish == Finish::cancelled || got.finish == Finish::deadline) {
         ASSERT_LE(got.tokens.size(), expected.tokens.size()) << what;
         expected.tokens.resize(got.tokens.size());

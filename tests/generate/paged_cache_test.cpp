@@ -148,7 +148,31 @@ TEST(PagedCache, LayersThatShareKeysTakeNoMemory) {
   EXPECT_EQ(6 * shared, 4 * PagedCache(alone, options).bytes()) << "4 of 6 layers, 2 of each kind, have their own";
 }
 
+// A row of 10 elements is 10 codes and a scale.
+TEST(PagedCache, CodesTakeAQuarterOfTheirNumbersAndAScaleForEachRow) {
+  EXPECT_EQ(position_bytes(2, 10, DType::f32), 160);
+  EXPECT_EQ(position_bytes(2, 10, DType::bf16), 80);
+  const auto cache = [](DType dtype, int64_t bytes) {
+    return PagedCache(tiny_decoder("dense"), {.dtype = dtype, .bytes = bytes, .context = 4000, .sequences = 3});
+  };
+  for (const DType code : {DType::i8, DType::f8e4m3fn}) {
+    EXPECT_EQ(position_bytes(2, 10, code), 56);
+    EXPECT_EQ(cache(code, 25 * 16 * 56 * 3 + 100).bytes(), 25 * 16 * 56 * 3);
+    EXPECT_EQ(cache(code, 25 * 16 * 56 * 3 + 100).longest(), 400);
+    EXPECT_EQ(cache(DType::f32, 25 * 16 * 160 * 3).longest(), 400);
+  }
+}
+
+TEST(PagedCache, OtherDTypesAreRefused) {
+  for (const DType dtype : {DType::u8, DType::f8e5m2, DType::i32, DType::boolean})
+    EXPECT_EQ(message_of([&] { PagedCache(tiny_decoder("dense"), {.dtype = dtype, .context = 64}); }),
+              fmt::format("a cache of {}; expected i8 or f8e4m3fn, or the dtype in which the model computes",
+                          name_of(dtype)));
+}
+
 TEST(PagedCache, MemoryThatHoldsNoPageIsRefused) {
+  EXPECT_EQ(message_of([] { PagedCache(tiny_decoder("dense"), {.dtype = DType::i8, .bytes = 2687, .context = 64}); }),
+            "a cache of 2687 bytes holds no page of llama dense: a page of 16 keys takes 2688 bytes; allow more");
   EXPECT_EQ(message_of([] { PagedCache(tiny_decoder("dense"), {.bytes = 7679, .context = 64}); }),
             "a cache of 7679 bytes holds no page of llama dense: a page of 16 keys takes 7680 bytes; allow more");
 }

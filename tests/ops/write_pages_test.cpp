@@ -5,7 +5,6 @@
 
 #include <bit>
 #include <cmath>
-#include <random>
 #include <string>
 
 #include "tests/support/message_of.h"
@@ -14,7 +13,6 @@
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
-#include "tutti/ops/engine/facets.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/slice.h"
 #include "tutti/runtime/rank_context.h"
@@ -32,17 +30,17 @@ struct CodePages {
 };
 
 // Rows of all magnitudes, some of them zero, tiny, huge, or with an element that is not finite.
-Tensor odd_rows(std::mt19937& random, const Extents& sizes, DType dtype) {
+Tensor odd_rows(Draws& random, const Extents& sizes, DType dtype) {
   const Tensor rows = Tensor::empty(sizes, DType::f32);
   float* x = rows.data<float>();
   const int64_t D = sizes[2];
-  std::normal_distribution<float> normal;
   for (int64_t r = 0; r < sizes[0] * sizes[1]; ++r, x += D) {
     const float magnitude = std::ldexp(1.0F, static_cast<int>(random() % 240) - 125);
     for (int64_t d = 0; d < D; ++d) {
       // Elements far below the largest one meet the subnormal numbers of e4m3fn, and ties.
       const float small = std::ldexp(1.0F, -static_cast<int>(random() % 20));
-      x[d] = random() % 5 == 0 ? magnitude * std::round(64 * normal(random)) : magnitude * small * normal(random);
+      x[d] = random() % 5 == 0 ? magnitude * std::round(64 * random.within(-1, 1))
+                               : magnitude * small * random.within(-1, 1);
     }
     const int64_t at = D == 0 ? 0 : static_cast<int64_t>(random() % static_cast<uint64_t>(D));
     const uint32_t kind = D == 0 ? 9 : random() % 12;
@@ -57,7 +55,10 @@ Tensor odd_rows(std::mt19937& random, const Extents& sizes, DType dtype) {
   return cast(rows, dtype);
 }
 
-int64_t slot_at(const Tensor& slots, int64_t t) { return facets::read_int64(slots, t * slots.strides()[0]); }
+int64_t slot_at(const Tensor& slots, int64_t t) {
+  return load_as_int64(static_cast<const char*>(slots.raw_data()) + t * slots.strides()[0] * itemsize(slots.dtype()),
+                       slots.dtype());
+}
 
 // Whether the pages hold the codes of these rows in their slots, of which a later one counts, and else what they held.
 void expect_codes(const CodePages& pages, const CodePages& before, const Tensor& rows, const Tensor& slots,
@@ -104,7 +105,7 @@ CodePages copy_of(const CodePages& pages) {
 }
 
 TEST(WritePageCodes, AreThoseOfTheDefinition) {
-  std::mt19937 random(3);
+  Draws random{3};
   for (const DType code : kCodes) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t D : {0, 1, 2, 7, 8, 9, 16, 31, 64, 80, 128, 257}) {
@@ -115,7 +116,9 @@ TEST(WritePageCodes, AreThoseOfTheDefinition) {
           const CodePages pages({P, H, N, D}, code), before = copy_of(pages);
           const Tensor rows = odd_rows(random, {T, H, D}, dtype);
           const Tensor slots = Tensor::empty({T}, random() % 2 == 0 ? DType::i64 : DType::i32);
-          for (int64_t t = 0; t < T; ++t) facets::write_int64(slots, t, random() % 8 == 0 ? -1 : (t * 7 + 5) % (P * N));
+          for (int64_t t = 0; t < T; ++t)
+            store_from_int64(static_cast<char*>(slots.raw_data()) + t * itemsize(slots.dtype()), slots.dtype(),
+                             random() % 8 == 0 ? -1 : (t * 7 + 5) % (P * N));
           write_page_codes_(pages.codes, pages.scales, rows, slots);
           expect_codes(pages, before, rows, slots,
                        fmt::format("{} rows of {} {} as {}", T, D, name_of(dtype), name_of(code)));
@@ -126,7 +129,7 @@ TEST(WritePageCodes, AreThoseOfTheDefinition) {
 }
 
 TEST(WritePageCodes, RowsAreOverwrittenAndOthersStay) {
-  std::mt19937 random(5);
+  Draws random{5};
   for (const DType code : kCodes) {
     CodePages pages({3, 2, 4, 24}, code);
     for (int round = 0; round < 20; ++round) {
@@ -140,13 +143,13 @@ TEST(WritePageCodes, RowsAreOverwrittenAndOthersStay) {
 }
 
 TEST(WritePageCodes, ViewsWithGapsHoldTheSame) {
-  std::mt19937 random(7);
+  Draws random{7};
   const Tensor slots = narrow(arange(0, 20, 1, DType::i64), 0, 3, 8);
   for (const DType code : kCodes) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      // Heads before rows; elements two apart; pages inside others, and with elements as the first dim.
+      // Heads before rows, elements before both; pages inside others, and with elements as the first dim.
       const Tensor by_heads = permute(odd_rows(random, {3, 8, 24}, dtype), {1, 0, 2}),
-                   apart = facets::strided_copy(odd_rows(random, {8, 3, 24}, dtype));
+                   apart = permute(odd_rows(random, {24, 3, 8}, dtype), {2, 1, 0});
       for (const Tensor& rows : {by_heads, apart}) {
         CodePages inside({6, 3, 4, 40}, code), turned({24, 6, 3, 4}, code);
         inside.codes = narrow(narrow(inside.codes, 3, 5, 24), 0, 1, 4);

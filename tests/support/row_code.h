@@ -79,4 +79,26 @@ inline Tensor through_codes(const Tensor& rows, DType code) {
   return numbers;
 }
 
+// Draws of a test: the n-th is a mix of n and the seed.
+struct Draws {
+  uint64_t state;
+  uint32_t operator()() {
+    uint64_t x = state += 0x9e3779b97f4a7c15U;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+    return static_cast<uint32_t>(x >> 32);
+  }
+  float within(float low, float high) {
+    return low + (high - low) * std::ldexp(static_cast<float>((*this)() >> 8), -24);
+  }
+};
+
+// Evenly drawn numbers.
+inline Tensor drawn(uint64_t seed, const Extents& sizes, DType dtype, float low = -2, float high = 2) {
+  const Tensor x = Tensor::empty(sizes, DType::f32);
+  Draws draws{seed};
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = draws.within(low, high);
+  return cast(x, dtype);
+}
+
 }  // namespace tutti

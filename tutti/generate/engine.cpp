@@ -30,6 +30,10 @@ EngineOptions checked(const EngineOptions& options) {
               "an engine of {} tokens of context, {} requests and {} tokens in a batch; expected positive numbers, and "
               "a token in the batch for each request",
               options.context, options.max_requests, options.batch_tokens);
+  TUTTI_CHECK(
+      !options.cache_dtype || options.cache_dtype == DType::i8 || options.cache_dtype == DType::f8e4m3fn,
+      "an engine with a cache of {}; expected i8 or f8e4m3fn, or none for the dtype in which the model computes",
+      name_of(*options.cache_dtype));
   return options;
 }
 
@@ -104,13 +108,18 @@ Engine::Engine(models::LanguageModel& model, std::vector<int32_t> ids, const Eng
       ids_(std::move(ids)),
       evaluating_(std::make_unique<nn::EvalScope>(model)),
       batch_(std::make_unique<Batch>()) {
-  cache_ = std::make_unique<PagedCache>(
-      model.config(), PagedCacheOptions{.dtype = model.named_parameters().front().parameter.use_dtype(),
-                                        .bytes = options.cache_bytes,
-                                        .context = options.context,
-                                        .sequences = options.max_requests,
-                                        .batch_tokens = options.batch_tokens,
-                                        .ranks = options.mesh == nullptr ? 1 : options.mesh->size()});
+  const DType computes = model.named_parameters().front().parameter.use_dtype();
+  TUTTI_CHECK(!options.cache_dtype || computes != DType::f64,
+              "an engine with a cache of {} for a model in f64; codes stand for numbers in f32, so that the model must "
+              "compute in f32, bf16 or f16",
+              name_of(*options.cache_dtype));
+  cache_ = std::make_unique<PagedCache>(model.config(),
+                                        PagedCacheOptions{.dtype = options.cache_dtype.value_or(computes),
+                                                          .bytes = options.cache_bytes,
+                                                          .context = options.context,
+                                                          .sequences = options.max_requests,
+                                                          .batch_tokens = options.batch_tokens,
+                                                          .ranks = options.mesh == nullptr ? 1 : options.mesh->size()});
   context_ = std::min(options.context, cache_->longest());
   forward_ = std::make_unique<BatchForward>(model_, *cache_, options.forward, options.compile);
 }

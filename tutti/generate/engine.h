@@ -24,6 +24,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,6 +56,10 @@ struct EngineOptions {
   // Tokens of prompts in a step in which others write, who wait for it; 0: as many as the step has room for.
   int64_t interleaved_tokens = 128;
   int64_t cache_bytes = int64_t{1} << 30;
+  // Cached keys and values are codes of this dtype, i8 or f8e4m3fn, which take about a quarter of f32's memory and
+  // change the results, to the same bits in any batch and layout; none: numbers of the dtype in which the model
+  // computes.
+  std::optional<DType> cache_dtype = {};
   bool shares_prefixes = true;  // requests use the pages of others that begin alike
   models::ForwardOptions forward = {};
   bool compile = false;  // forwards, on all ranks or none; the bits are the same
@@ -69,7 +74,7 @@ class Engine {
   // The model must outlive the engine, which puts it into evaluation mode. Only `ids`, in ascending order, are drawn:
   // those of tokens, since a vocabulary may have gaps, and a model rows for none of its tokens.
   // The context is shorter than asked for where the cache holds less. UsageError for sizes that are not positive, and
-  // for a cache that holds no page.
+  // for a cache that holds no page or another dtype.
   Engine(models::LanguageModel& model, std::vector<int32_t> ids, const EngineOptions& options);
   // The ids are those that the tokenizer has.
   Engine(models::LanguageModel& model, const Tokenizer& tokenizer, const EngineOptions& options);

@@ -15,6 +15,8 @@
 namespace tutti::generate {
 namespace {
 
+bool holds_codes(DType dtype) { return dtype == DType::i8 || dtype == DType::f8e4m3fn; }
+
 int64_t pages_for(int64_t keys) { return (keys + kPageKeys - 1) / kPageKeys; }
 // Tables grow by eight pages, so that a compiled forward seldom meets a size that is new to it.
 int64_t table_width(int64_t keys) { return (pages_for(keys) + 7) / 8 * 8; }
@@ -37,8 +39,8 @@ std::vector<PageSize> page_sizes(const models::DecoderConfig& config, const Page
       const int64_t windows = options.sequences * (pages_for(a.window) + 2) + pages_for(options.batch_tokens);
       size = sizes.insert(sizes.end(), {a.window, 0, a.window > 0 ? std::min(whole, windows) : whole});
     }
-    size->bytes +=
-        2 * kPageKeys * std::max<int64_t>(a.kv_heads / options.ranks, 1) * a.head_dim * itemsize(options.dtype);
+    const int64_t heads = std::max<int64_t>(a.kv_heads / options.ranks, 1);
+    size->bytes += kPageKeys * position_bytes(heads, a.head_dim, options.dtype);
   }
   return sizes;
 }
@@ -69,8 +71,14 @@ Tensor ints(const std::vector<int32_t>& values, Extents sizes) { return Tensor::
 
 }  // namespace
 
+int64_t position_bytes(int64_t kv_heads, int64_t head_dim, DType dtype) {
+  return 2 * kv_heads * (head_dim * itemsize(dtype) + (holds_codes(dtype) ? itemsize(DType::f32) : 0));
+}
+
 PagedCache::PagedCache(const models::DecoderConfig& config, const PagedCacheOptions& options)
-    : layers_(config.layers.size()) {
+    : layers_(config.layers.size()), dtype_(options.dtype) {
+  TUTTI_CHECK(holds_codes(dtype_) || (is_floating(dtype_) && !is_fp8(dtype_)),
+              "a cache of {}; expected i8 or f8e4m3fn, or the dtype in which the model computes", name_of(dtype_));
   make_groups(config, options);
   table_.reserve(static_cast<size_t>(options.sequences * table_width(options.context)));
 }
@@ -229,13 +237,25 @@ int64_t PagedCache::available() const {
   return sum;
 }
 
+// For heads that this rank holds, as `keys` has them.
+void PagedCache::make_memory(Layer& layer, const Tensor& keys) const {
+  const int64_t pages = groups_[layer.group].pool.pages(), heads = keys.extent(1), head_dim = keys.extent(2);
+  const DType dtype = holds_codes(dtype_) ? dtype_ : keys.dtype();
+  for (Tensor* numbers : {&layer.keys, &layer.values})
+    *numbers = Tensor::empty({pages, heads, kPageKeys, head_dim}, dtype);
+  if (!holds_codes(dtype_)) return;
+  for (Tensor* scales : {&layer.key_scales, &layer.value_scales})
+    *scales = Tensor::empty({pages, heads, kPageKeys}, DType::f32);
+}
+
 void PagedCache::poison(double value) {
   for (Layer& layer : layers_) {
     const PagePool& pool = groups_[layer.group].pool;
     for (int32_t page = 0; layer.keys.defined() && page < pool.pages(); ++page) {
       if (pool.is_held(page) || pool.is_published(page)) continue;
-      fill_(narrow(layer.keys, 0, page, 1), value);
-      fill_(narrow(layer.values, 0, page, 1), value);
+      const bool codes = layer.key_scales.defined();
+      fill_(narrow(codes ? layer.key_scales : layer.keys, 0, page, 1), value);
+      fill_(narrow(codes ? layer.value_scales : layer.values, 0, page, 1), value);
     }
   }
 }
@@ -260,20 +280,21 @@ Tensor PagedAttention::attend_here(int64_t layer, const Tensor& q_THE, const Ten
   const PagedBatch::Group& batch = batch_.groups[memory.group];
   const int64_t heads = q_THE.extent(1), head_dim = q_THE.extent(2);
   TUTTI_ASSERT(k_TKE.defined() || memory.keys.defined(), "the layer's keys are read before they are written");
-  if (!memory.keys.defined()) {
-    const Extents sizes{cache_.groups_[memory.group].pool.pages(), k_TKE.extent(1), kPageKeys, head_dim};
-    memory.keys = Tensor::empty(sizes, k_TKE.dtype());
-    memory.values = Tensor::empty(sizes, v_TKE.dtype());
-  }
+  if (!memory.keys.defined()) cache_.make_memory(memory, k_TKE);
   if (k_TKE.defined()) {
-    write_pages_(memory.keys, k_TKE, batch.slots);
-    write_pages_(memory.values, v_TKE, batch.slots);
+    const auto write = [&](const Tensor& pages, const Tensor& scales, const Tensor& rows) {
+      if (scales.defined()) write_page_codes_(pages, scales, rows, batch.slots);
+      else write_pages_(pages, rows, batch.slots);
+    };
+    write(memory.keys, memory.key_scales, k_TKE);
+    write(memory.values, memory.value_scales, v_TKE);
   }
   const auto attend_to = [&](const PagedBatch::Call& call, const Tensor& q) {
     const SymInt sequences = call.last_key.size(0), each = call.last_key.size(1);
     const Tensor attended =
-        sdpa_paged(reshape(q, {sequences, each, heads, head_dim}), {memory.keys, memory.values, call.table},
-                   call.last_key, {.scale = options.scale, .window = options.window, .score_cap = options.score_cap});
+        sdpa_paged(reshape(q, {sequences, each, heads, head_dim}),
+                   {memory.keys, memory.values, call.table, memory.key_scales, memory.value_scales}, call.last_key,
+                   {.scale = options.scale, .window = options.window, .score_cap = options.score_cap});
     return reshape(attended, {sequences * each, heads, head_dim});
   };
   if (batch.calls.size() == 1) return attend_to(batch.calls[0], q_THE);

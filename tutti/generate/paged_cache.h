@@ -20,7 +20,9 @@ namespace tutti::generate {
 inline constexpr int64_t kPageKeys = 16;
 
 struct PagedCacheOptions {
-  DType dtype = DType::f32;          // of keys and values: that in which the model computes
+  // Keys and values have the dtype in which the model computes, or are codes, i8 or f8e4m3fn, with a scale for each key
+  // of a head (write_pages.h). Codes change what attention gives, to the same bits in any cut and layout.
+  DType dtype = DType::f32;
   int64_t bytes = int64_t{1} << 30;  // the memory of all pages, at most
   int64_t context = 0;               // positions of a sequence
   int64_t sequences = 1;             // how many are in a batch at most
@@ -55,9 +57,12 @@ struct PagedBatch {
   std::vector<Group> groups;
 };
 
+// The bytes of the keys and values of one position in a layer of so many heads, scales of codes with them.
+int64_t position_bytes(int64_t kv_heads, int64_t head_dim, DType dtype);
+
 class PagedCache {
  public:
-  // UsageError when not even one sequence of a page fits, naming the bytes of a page.
+  // UsageError when not even one sequence of a page fits, naming the bytes of a page, and for another dtype.
   PagedCache(const models::DecoderConfig& config, const PagedCacheOptions& options);
 
   // The positions of the longest sequence that fits alone.
@@ -79,7 +84,8 @@ class PagedCache {
   // Pages of all groups, and those of them that no sequence holds.
   int64_t pages() const;
   int64_t available() const;
-  // Fills the pages that no sequence holds and that are not shared, for tests: attention must not read them.
+  // Fills the pages that no sequence holds and that are not shared, or their scales, for tests: attention must not read
+  // them.
   void poison(double value);
 
  private:
@@ -91,10 +97,11 @@ class PagedCache {
   // The memory of a layer, made when it is first needed, since the part of a rank is then known.
   struct Layer {
     size_t group = 0;
-    Tensor keys = {}, values = {};
+    Tensor keys = {}, values = {}, key_scales = {}, value_scales = {};
   };
 
   void make_groups(const models::DecoderConfig& config, const PagedCacheOptions& options);
+  void make_memory(Layer& layer, const Tensor& keys) const;
   void forget(uint64_t prefix);
   // The number of the first page that a query at this position reads.
   static int64_t first_page(const Group& group, int64_t position);
@@ -104,6 +111,7 @@ class PagedCache {
   std::vector<int64_t> slots_;  // memory of describe()
   std::vector<int32_t> table_, last_key_;
   PrefixIndex index_;
+  const DType dtype_;
   int64_t bytes_ = 0;
 };
 

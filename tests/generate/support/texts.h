@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tests/generate/support/coded_attention.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/generate/engine.h"
 #include "tutti/models/decoder.h"
@@ -46,24 +48,28 @@ inline std::map<RequestId, Text> finish(Engine& engine) {
   return texts;
 }
 
-inline models::TokenBatch row_of(std::span<const int32_t> tokens) {
+inline models::TokenBatch row_of(std::span<const int32_t> tokens, models::AttentionCache* cache = nullptr) {
   std::vector<int32_t> positions(tokens.size());
   std::iota(positions.begin(), positions.end(), 0);
   return {Tensor::of(std::vector<int32_t>(tokens.begin(), tokens.end())), Tensor::of(positions),
-          Tensor::of(std::vector<int32_t>(tokens.size(), 0)), 1};
+          Tensor::of(std::vector<int32_t>(tokens.size(), 0)), 1, cache};
 }
 
-// The text that the request gives by whole forwards, one for each token.
-inline Text by_forwards(models::Decoder& model, const Tokenizer& tokenizer, const Request& request, int64_t context) {
+// The text that the request gives by whole forwards, one for each token, in which keys and values are codes if a dtype
+// of these is given.
+inline Text by_forwards(models::Decoder& model, const Tokenizer& tokenizer, const Request& request, int64_t context,
+                        std::optional<DType> codes = {}) {
   const NoGradScope no_grad;
   const nn::EvalScope evaluating(model);
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) ids.push_back(id);
   Text text;
   std::vector<int32_t> tokens = request.prompt;
+  std::optional<CodedAttention> coded;
+  const auto cache = [&] { return codes ? &coded.emplace(*codes) : nullptr; };
   while (text.finish == Finish::no) {
     const size_t seen = std::min(tokens.size(), static_cast<size_t>(context));
-    const Tensor logits = model.forward(row_of(std::span(tokens).last(seen)));
+    const Tensor logits = model.forward(row_of(std::span(tokens).last(seen), cache()));
     const auto last = static_cast<size_t>((logits.extent(0) - 1) * logits.extent(1));
     const std::span<const float> row(logits.data<float>() + last, static_cast<size_t>(logits.extent(1)));
     const int32_t id = draw_token(row, ids, request.sampling, {tokens, std::ssize(request.prompt), {}});
@@ -81,7 +87,7 @@ inline Text by_forwards(models::Decoder& model, const Tokenizer& tokenizer, cons
   const std::span<const int32_t> inputs = std::span(tokens).first(tokens.size() - 1);
   if (inputs.empty()) return text;
   const Tensor losses =
-      model.losses(row_of(inputs), Tensor::of(std::vector<int32_t>(tokens.begin() + 1, tokens.end())));
+      model.losses(row_of(inputs, cache()), Tensor::of(std::vector<int32_t>(tokens.begin() + 1, tokens.end())));
   for (size_t i = 0; i < inputs.size(); ++i)
     (i + 1 < request.prompt.size() ? text.prompt_log_probabilities : text.log_probabilities)
         .push_back(-losses.data<float>()[i]);
@@ -98,6 +104,9 @@ inline void expect_same_text(const Text& got, const Text& expected, bool of_prom
     EXPECT_EQ(got.prompt_log_probabilities, expected.prompt_log_probabilities) << what;
   }
 }
+
+// Of engines: what the model computes, or codes.
+inline const std::optional<DType> kCacheDTypes[] = {std::nullopt, DType::i8, DType::f8e4m3fn};
 
 // Begins with a part of `beginning`, so that some requests share pages.
 inline Request random_request(std::mt19937& random, std::span<const int32_t> beginning) {

@@ -56,7 +56,7 @@ struct Int8 {
 
 struct Float8 {
   static constexpr float kLargest = 448;
-  // Of magnitudes below 464, which round to 448 at most.
+  // Magnitudes are below 464, so that they round to 448 at most.
   static __m256i encode(__m256 v) {
     const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), v);
     const __m256i bits = _mm256_castps_si256(magnitude), one = _mm256_set1_epi32(1);

@@ -68,7 +68,7 @@ class KeySource {
   // more inputs, come five behind it.
   KeySource(const OpCall& call, size_t i);
 
-  // Of the elements of a block: f32 where pages hold codes.
+  // The dtype of the elements of a block, which is f32 where pages hold codes.
   DType dtype() const { return scales_ == nullptr ? data_.dtype() : DType::f32; }
   // Keys [key, key + keys) of one head, from key 0 of the result on. They lie where they are, or, if they come from
   // pages, in `room`, of keys * D elements of dtype() and kPackSlack more, which are written. A page that the table
