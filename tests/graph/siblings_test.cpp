@@ -191,5 +191,22 @@ TEST(Siblings, RandomFamiliesHaveTheBitsOfAnEagerRun) {
   }
 }
 
+// One trace serves every number of rows.
+TEST(Siblings, RowsMayBeSymbols) {
+  const std::vector<ScaledWeight> w = weights(3, 16);
+  const auto function = [&](const Tensor& x) {
+    Tensor total = sum(scaled_linear(x, w[0]), -1);
+    for (size_t i = 1; i < w.size(); ++i) total = add(total, sum(scaled_linear(x, w[i]), -1));
+    return total;
+  };
+  const auto f = compile(function, {.dynamic = {{.tensor = 0, .dim = 0}}});
+  for (const int64_t rows : {5, 2, 9, 33, 6}) {
+    const Tensor x = values({rows, 16}, static_cast<uint64_t>(rows));
+    expect_same(f(x), function(x));
+  }
+  EXPECT_EQ(f.statistics().compiles, 1) << f.explain();
+  EXPECT_EQ(f.statistics().last.siblings, 2) << f.explain();
+}
+
 }  // namespace
 }  // namespace tutti

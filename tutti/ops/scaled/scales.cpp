@@ -22,8 +22,9 @@ float number_of(const Tensor& scale, float otherwise) { return scale.numel() == 
 int32_t integer_of(const Tensor& zero_point) { return zero_point.numel() == 0 ? 0 : *zero_point.data<int32_t>(); }
 
 void check_scale(const char* op, const Tensor& scale, const char* what, const SymInt& rows) {
+  // One number first: the number of rows may be a symbol.
   TUTTI_CHECK(scale.defined() && scale.dtype() == DType::f32 &&
-                  (numel_of(scale.sizes()) == rows || numel_of(scale.sizes()) == 1),
+                  (numel_of(scale.sizes()) == 1 || numel_of(scale.sizes()) == rows),
               "{}: the scale of {} is {}; expected f32, one number{}", op, what, describe(scale),
               rows == 1 ? "" : fmt::format(" or {}", rows));
 }
