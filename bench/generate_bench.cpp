@@ -90,6 +90,7 @@ struct Bench {
     std::iota(ids.begin(), ids.end(), 0);
     generate::EngineOptions options{.context = context, .max_requests = row.requests, .shares_prefixes = false};
     options.compile = problem.compile;
+    options.cache_dtype = problem.cache_dtype;
     generate::Engine engine(model, std::move(ids), options);
     run(engine, read, row.generated, row.requests);
     std::vector<double> rates;
@@ -120,16 +121,20 @@ double weight_bytes(const models::Decoder& model, double quantized) {
   return bytes;
 }
 
+// The bytes that the keys and values of a position take.
+int64_t layer_bytes(const models::LayerConfig& layer, DType dtype) {
+  return generate::position_bytes(layer.attention.kv_heads, layer.attention.head_dim, dtype);
+}
+
 // The table of embeddings is looked up, not read, where the head is another one.
 double bytes_of_step(const models::Decoder& model, double quantized, const GenerateRow& row, DType dtype) {
   const models::DecoderConfig& c = model.config();
-  const auto item = static_cast<double>(itemsize(dtype));
   double bytes = weight_bytes(model, quantized);
   if (!c.tied_embeddings) bytes -= bytes_of(model.named_parameters().front().parameter);
   for (const models::LayerConfig& layer : c.layers) {
     const int64_t all = row.depth + row.generated / 2, window = layer.attention.window;
     const int64_t keys = window > 0 ? std::min(all, window) : all;
-    bytes += 2 * static_cast<double>(row.requests * keys * layer.attention.kv_heads * layer.attention.head_dim) * item;
+    bytes += static_cast<double>(row.requests * keys * layer_bytes(layer, dtype));
   }
   return bytes;
 }
@@ -150,6 +155,9 @@ GenerateResult run_generate_bench(const GenerateProblem& problem) {
       quantized += static_cast<double>(layer.nbytes_after);
   const Bench bench{problem, *model, context};
   GenerateResult result{.parameters = models::parameter_count(model->config())};
+  const DType cached = problem.cache_dtype.value_or(problem.dtype);
+  for (const models::LayerConfig& layer : model->config().layers)
+    if (!layer.attention.shared_layer) result.cache_bytes_per_token += layer_bytes(layer, cached);
   for (const int64_t n : problem.prompts)
     result.rows.push_back(bench.measure({.test = fmt::format("pp{}", n), .prompt = n}, &result.cache_mbytes));
   for (const int64_t n : problem.generated) {
@@ -161,7 +169,7 @@ GenerateResult run_generate_bench(const GenerateProblem& problem) {
         GenerateRow row =
             bench.measure({.test = test, .generated = n, .depth = depth, .requests = requests}, &result.cache_mbytes);
         row.gbytes_per_s =
-            bytes_of_step(*model, quantized, row, problem.dtype) * row.avg_ts / static_cast<double>(requests) * 1e-9;
+            bytes_of_step(*model, quantized, row, cached) * row.avg_ts / static_cast<double>(requests) * 1e-9;
         for (const GenerateRow& other : result.rows)
           if (other.generated == n && other.depth == depth && other.requests == 1)
             row.over_one = row.avg_ts / other.avg_ts;

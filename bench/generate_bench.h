@@ -30,11 +30,13 @@ struct GenerateProblem {
   bool compile = false;                           // the forwards
   bool keep_blocks = false;                       // quantized weights of a GGUF file stay as they are
   std::optional<nn::Quantization> quantize = {};  // of the linear layers: a kind that needs no recorded inputs
+  std::optional<DType> cache_dtype = {};          // as EngineOptions::cache_dtype
 };
 
 struct GenerateResult {
   std::vector<GenerateRow> rows;
   int64_t parameters = 0;
+  int64_t cache_bytes_per_token = 0;
   double weights_mbytes = 0, cache_mbytes = 0, rss_mbytes = 0;  // rss: of the process at the end
 };
 

@@ -6,6 +6,7 @@
 
 #include "bench/generate_bench.h"
 #include "cli/command.h"
+#include "cli/sampling_flags.h"
 
 namespace tutti::cli {
 
@@ -37,6 +38,8 @@ void print(const bench::GenerateProblem& problem, const bench::GenerateResult& r
                                    {"compile", problem.compile},
                                    {"quantized", problem.keep_blocks},
                                    {"quantize", problem.quantize ? name_of(*problem.quantize) : ""},
+                                   {"kv_cache_dtype", problem.cache_dtype ? name_of(*problem.cache_dtype) : "auto"},
+                                   {"cache_bytes_per_token", result.cache_bytes_per_token},
                                    {"n_threads", problem.threads},
                                    {"n_prompt", row.prompt},
                                    {"n_gen", row.generated},
@@ -50,9 +53,9 @@ void print(const bench::GenerateProblem& problem, const bench::GenerateResult& r
     std::printf("%s\n", line.dump().c_str());
   }
   if (!json)
-    std::printf("%.0f M parameters, %.0f MB of weights, %.0f MB of cache, %.0f MB resident\n",
+    std::printf("%.0f M parameters, %.0f MB of weights, %.0f MB of cache, %lld bytes a token, %.0f MB resident\n",
                 static_cast<double>(result.parameters) * 1e-6, result.weights_mbytes, result.cache_mbytes,
-                result.rss_mbytes);
+                static_cast<long long>(result.cache_bytes_per_token), result.rss_mbytes);
 }
 
 }  // namespace
@@ -91,6 +94,7 @@ void add_bench_generate(CLI::App& bench, Action& action) {
           "--quantize", [&p](const std::string& kind) { p.quantize = nn::quantization_from_name(kind); },
           "Quantize the linear layers: int8, fp8, int8_weight_only or int4_weight_only")
       ->check(CLI::IsMember({"int8", "fp8", "int8_weight_only", "int4_weight_only"}));
+  add_cache_dtype_flag(*generate, p.cache_dtype);
   generate->add_flag("--json", flags->json, "One object per line, with llama-bench's keys");
   generate->callback([flags, &action] {
     action = [flags] {

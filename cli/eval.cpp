@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/quantize_flags.h"
+#include "cli/sampling_flags.h"
 #include "tutti/io/text_source.h"
 #include "tutti/train/ready_model.h"
 #include "tutti/train/score_text.h"
@@ -21,6 +23,7 @@ struct EvalFlags {
   std::string dtype = "float32";
   bool quantized = false;
   train::QuantizeSettings quantize;
+  std::optional<DType> cache_dtype;
   bool json = false;
 };
 
@@ -34,7 +37,8 @@ int run_eval(const EvalFlags& flags) {
   }
   const TextDocuments text = read_counted_documents(flags.data, flags.reading);
   std::fprintf(stderr, "%s\n", describe(text.counts).c_str());
-  const train::TextScore score = train::score_documents(*ready.model, *ready.tokenizer, text.documents, flags.window);
+  const train::TextScore score =
+      train::score_documents(*ready.model, *ready.tokenizer, text.documents, flags.window, {}, flags.cache_dtype);
   TUTTI_CHECK(score.tokens > 0, "eval: the text has no token with one before it");
   TUTTI_CHECK(std::isfinite(score.log_probability),
               "eval: the log probability of the text is {}: the model's weights, or its numbers in {}, are not finite",
@@ -76,6 +80,7 @@ void add_eval(CLI::App& app, Action& action) {
   verb->add_flag("--quantized", flags->quantized,
                  "Compute with the quantized weights of a GGUF file as they are; activations are rounded to 8 bits");
   add_quantize_flags(*verb, flags->quantize);
+  add_cache_dtype_flag(*verb, flags->cache_dtype);
   verb->add_flag("--json", flags->json,
                  "One object: model, documents, tokens, bytes, log_probability, perplexity, bits_per_byte");
   verb->callback([flags, &action] { action = [flags] { return run_eval(*flags); }; });

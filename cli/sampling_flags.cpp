@@ -41,10 +41,21 @@ void add_model_flags(CLI::App& verb, train::TextModelOptions& model) {
           "In which a published model computes")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->default_str("f32");
+  add_cache_dtype_flag(verb, model.cache_dtype);
   verb.add_flag("--compile", model.compile, "Compile the model's forwards; the bits are the same");
   verb.add_flag("--quantized", model.keep_blocks,
                 "Compute with the quantized weights of a GGUF file as they are; activations are rounded to 8 bits");
   add_quantize_flags(verb, model.quantize);
+}
+
+void add_cache_dtype_flag(CLI::App& verb, std::optional<DType>& dtype) {
+  const std::map<std::string, std::optional<DType>> dtypes{
+      {"auto", std::nullopt}, {"int8", DType::i8}, {"fp8_e4m3", DType::f8e4m3fn}};
+  verb.add_option_function<std::string>(
+          "--kv-cache-dtype", [&dtype, dtypes](const std::string& name) { dtype = dtypes.at(name); },
+          "Of cached keys and values; int8 and fp8_e4m3 take about a quarter of f32's memory, and change the results")
+      ->check(CLI::IsMember({"auto", "int8", "fp8_e4m3"}))
+      ->default_str("auto");
 }
 
 }  // namespace tutti::cli

@@ -13,7 +13,10 @@ namespace tutti::cli {
 // when the verb runs.
 void add_sampling_flags(CLI::App& verb, train::SamplingSettings& settings);
 
-// --context, --dtype and --quantized.
+// --context, --dtype, --kv-cache-dtype, --compile and --quantized.
 void add_model_flags(CLI::App& verb, train::TextModelOptions& model);
+
+// --kv-cache-dtype alone.
+void add_cache_dtype_flag(CLI::App& verb, std::optional<DType>& dtype);
 
 }  // namespace tutti::cli

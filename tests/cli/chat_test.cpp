@@ -207,10 +207,11 @@ TEST_F(Chats, ServeEmbedsAsEmbedDoes) {
   EXPECT_NE(metrics->body.find("tutti_embeddings_total 4\n"), std::string::npos) << metrics->body;
   kill(pid, SIGTERM);
   EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
-  for (const char* flag : {"--context 64", "--dtype bf16", "--compile", "--quantized"}) {
+  for (const char* flag :
+       {"--context 64", "--dtype bf16", "--kv-cache-dtype int8", "--compile", "--quantized", "--quantize int8"}) {
     const Output refused = work.tutti(std::string("serve encoder --port 0 ") + flag);
     EXPECT_EQ(refused.status, 2) << flag;
-    EXPECT_NE(refused.err.find("leave out --context, --dtype, --compile, --quantized and --quantize"),
+    EXPECT_NE(refused.err.find("leave out --context, --dtype, --kv-cache-dtype, --compile, --quantized and --quantize"),
               std::string::npos)
         << refused.err;
   }

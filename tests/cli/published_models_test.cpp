@@ -90,6 +90,38 @@ TEST_F(PublishedModels, WeightsThatStayQuantizedWriteAndAreMeasured) {
   }
 }
 
+TEST_F(PublishedModels, KeysAndValuesAreCodesWhereAsked) {
+  work.write("text.txt", "the old river runs to the sea, and the sea is old");
+  const auto score_of = [&](const std::string& flags) {
+    const Output said = work.tutti("eval published --data text.txt --json " + flags);
+    EXPECT_EQ(said.status, 0) << said.err;
+    const std::string key = "\"bits_per_byte\":";
+    return std::stod(said.out.substr(said.out.find(key) + key.size()));
+  };
+  const double numbers = score_of("");
+  EXPECT_EQ(score_of("--kv-cache-dtype auto"), numbers);
+  for (const char* dtype : {"int8", "fp8_e4m3"}) {
+    const std::string flag = std::string(" --kv-cache-dtype ") + dtype;
+    const double codes = score_of(flag);
+    EXPECT_NEAR(codes / numbers, 1, 0.02) << dtype;
+    EXPECT_NE(codes, numbers) << dtype;
+    EXPECT_EQ(score_of(flag + " --window 600"), codes) << dtype;
+    const std::string generate = "generate published --prompt 'the old river' --temperature 0 --max-tokens 30" + flag;
+    const Output one = work.tutti(generate);
+    EXPECT_EQ(one.status, 0) << one.err;
+    for (const char* more : {" --compile", " -n 2"}) {
+      const Output other = work.tutti(generate + more);
+      EXPECT_EQ(other.out, one.out) << dtype << more << other.err;
+    }
+    const Output bench = work.tutti("bench generate published -p 8 -n 3 -d 20 -r 1 --json" + flag);
+    EXPECT_EQ(bench.status, 0) << bench.err;
+    EXPECT_NE(bench.out.find("\"cache_bytes_per_token\":"), std::string::npos) << bench.out;
+  }
+  const Output unknown = work.tutti("generate published --prompt a --kv-cache-dtype int4");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_NE(unknown.err.find("int4 not in {auto,int8,fp8_e4m3}"), std::string::npos) << unknown.err;
+}
+
 // The description is that of the file: the layouts of its run have the bits of one rank.
 TEST_F(PublishedModels, TrainTheSameOnEveryLayout) {
   const std::string flags =

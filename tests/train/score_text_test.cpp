@@ -113,5 +113,26 @@ TEST(DocumentScores, HaveTheBitsOfForwardsOfTheirWindows) {
   EXPECT_THROW(score_documents(tiny.model, tokenizer, documents, 0), UsageError);
 }
 
+// With a cache of codes every window is read from it, also one that would be a forward of its own, in which numbers
+// never were codes.
+TEST(DocumentScores, OverACacheOfCodesDoNotDependOnBatches) {
+  TinyModel tiny;
+  const ByteTokenizer tokenizer;
+  std::vector<std::string> documents, reversed;
+  for (size_t length : {55, 3, 41, 0, 20}) documents.emplace_back(length, static_cast<char>('a' + length % 26));
+  reversed.assign(documents.rbegin(), documents.rend());
+  const double numbers = score_documents(tiny.model, tokenizer, documents, 60).log_probability;
+  for (const DType code : {DType::i8, DType::f8e4m3fn}) {
+    const auto score = [&](std::span<const std::string> texts, int64_t window) {
+      return score_documents(tiny.model, tokenizer, texts, window, {}, code).log_probability;
+    };
+    const double codes = score(documents, 60);
+    EXPECT_EQ(score(reversed, 60), codes);
+    EXPECT_EQ(score(documents, 1000), codes);
+    EXPECT_NE(codes, numbers);
+    EXPECT_NEAR(codes / numbers, 1, 0.01);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::train

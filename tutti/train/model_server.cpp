@@ -60,9 +60,10 @@ ModelServer::ModelServer(const std::filesystem::path& model, const ModelServerOp
   };
   if (is_sentence_model(model)) {
     const TextModelOptions& o = options.model;
-    TUTTI_CHECK(o.context == 0 && o.dtype == DType::f32 && !o.compile && !o.keep_blocks && !o.quantize.is_wanted(),
-                "serve: {} is an encoder, which computes in f32, op by op, and takes as many tokens as its files say; "
-                "leave out --context, --dtype, --compile, --quantized and --quantize",
+    TUTTI_CHECK(o.context == 0 && o.dtype == DType::f32 && !o.cache_dtype && !o.compile && !o.keep_blocks &&
+                    !o.quantize.is_wanted(),
+                "serve: {} is an encoder, which computes in f32, op by op, takes as many tokens as its files say, and "
+                "caches nothing; leave out --context, --dtype, --kv-cache-dtype, --compile, --quantized and --quantize",
                 model.string());
     TUTTI_CHECK(!options.model.is_divided(), "serve: {} is an encoder, which one rank runs; leave out -n",
                 model.string());

@@ -28,8 +28,8 @@ struct ModelServerOptions {
 class ModelServer {
  public:
   // Opens the model and answers requests, by threads of its own. Errors as open_text_model(), SentenceModel, Engine and
-  // HttpServer; UsageError for an encoder with a context or dtype, which its files say, compiled, quantized, or on
-  // several ranks.
+  // HttpServer; UsageError for an encoder with a context or dtype, which its files say, a dtype of a cache,
+  // compiled, quantized, or on several ranks.
   ModelServer(const std::filesystem::path& model, const ModelServerOptions& options);
   ~ModelServer();
   ModelServer(const ModelServer&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <numeric>
 #include <string>
@@ -39,14 +40,16 @@ void check_ids(const models::LanguageModel& model, std::span<const int32_t> toke
 
 // Short windows share batches. The cache holds those of a batch, and one that is half read.
 generate::EngineOptions engine_options(const models::LanguageModel& model, int64_t window,
-                                       const models::ForwardOptions& options) {
+                                       const models::ForwardOptions& options, std::optional<DType> cache_dtype) {
   int64_t bytes = 0;
   for (const models::LayerConfig& layer : model.config().layers)
-    bytes += 2 * layer.attention.kv_heads * layer.attention.head_dim * itemsize(DType::f32);
+    bytes +=
+        generate::position_bytes(layer.attention.kv_heads, layer.attention.head_dim, cache_dtype.value_or(DType::f32));
   return {.context = window + 1,
           .max_requests = kRequests,
           .batch_tokens = kBatchTokens,
           .cache_bytes = bytes * (window + 2 * kBatchTokens + kRequests * 2 * generate::kPageKeys),
+          .cache_dtype = cache_dtype,
           .shares_prefixes = false,
           .forward = options};
 }
@@ -74,8 +77,8 @@ double TextScore::perplexity() const { return std::exp(-log_probability / static
 double TextScore::bits_per_byte() const { return -log_probability / std::numbers::ln2 / static_cast<double>(nbytes); }
 
 TextScore score_documents(models::LanguageModel& model, const Tokenizer& tokenizer,
-                          std::span<const std::string> documents, int64_t window,
-                          const models::ForwardOptions& options) {
+                          std::span<const std::string> documents, int64_t window, const models::ForwardOptions& options,
+                          std::optional<DType> cache_dtype) {
   check_window(window);
   TextScore score;
   ExactSum sum(ExactTerm::value);
@@ -86,7 +89,9 @@ TextScore score_documents(models::LanguageModel& model, const Tokenizer& tokeniz
     check_ids(model, texts.back());
     longest = std::max(longest, std::ssize(texts.back()));
   }
-  generate::Engine engine(model, {0}, engine_options(model, std::min({window, longest, kAlone}), options));
+  // Tokens that are worth a forward of their own read no cache.
+  const int64_t most = cache_dtype ? std::numeric_limits<int64_t>::max() : kAlone;
+  generate::Engine engine(model, {0}, engine_options(model, std::min({window, longest, most}), options, cache_dtype));
   const auto add = [&](std::span<const float> logs) {
     sum.add(logs);
     score.tokens += std::ssize(logs);
@@ -102,7 +107,7 @@ TextScore score_documents(models::LanguageModel& model, const Tokenizer& tokeniz
     for (size_t begin = 0; begin < predicted; begin += static_cast<size_t>(window)) {
       const size_t count = std::min(predicted - begin, static_cast<size_t>(window));
       const auto seen = std::span(tokens).subspan(begin, count + 1);
-      if (std::ssize(seen) > kAlone) add(token_log_probabilities(model, seen, window, options));
+      if (std::ssize(seen) > most) add(token_log_probabilities(model, seen, window, options));
       else engine.submit({.prompt = {seen.begin(), seen.end()}, .max_tokens = 0, .prompt_log_probabilities = true});
     }
     for (size_t i = 1; i < tokens.size(); ++i) score.nbytes += tokenizer.text_nbytes(tokens[i]);

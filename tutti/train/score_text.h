@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,9 @@ struct TextScore {
 };
 // The score of documents, each by itself. A document begins with the id that the tokenizer puts before texts, where it
 // does; else its first token is not predicted.
+// With a cache dtype, as EngineOptions::cache_dtype, attention reads keys and values from a cache of codes.
 TextScore score_documents(models::LanguageModel& model, const Tokenizer& tokenizer,
                           std::span<const std::string> documents, int64_t window,
-                          const models::ForwardOptions& options = {});
+                          const models::ForwardOptions& options = {}, std::optional<DType> cache_dtype = {});
 
 }  // namespace tutti::train

@@ -127,7 +127,7 @@ std::string TextModel::decode(std::span<const int32_t> ids) const {
 }
 
 generate::EngineOptions TextModel::engine_options() const {
-  return {.context = context, .forward = forward, .compile = compile, .mesh = mesh};
+  return {.context = context, .cache_dtype = cache_dtype, .forward = forward, .compile = compile, .mesh = mesh};
 }
 
 TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options) {
@@ -148,6 +148,7 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
   if (options.quantize.is_wanted()) quantize_model(*text.model, *text.tokenizer, options.quantize, text.context);
   text.frames_documents_ = !published;
   text.compile = options.compile;
+  text.cache_dtype = options.cache_dtype;
   text.name = name_of_path(path);
   return text;
 }

@@ -31,6 +31,7 @@ struct TextModel {
   bool slides = false;  // texts go on beyond the context, as those of a run do
   models::ForwardOptions forward;
   bool compile = false;
+  std::optional<DType> cache_dtype;  // as EngineOptions::cache_dtype
   dist::Mesh mesh;
   std::shared_ptr<void> numerics;  // the settings under which a run computes, for as long as the model is used
 

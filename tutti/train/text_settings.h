@@ -29,7 +29,8 @@ struct TextModelOptions {
   int64_t context = 0;       // tokens of a text; 0: the sequence length of a run, kUsualContext of a published model
   DType dtype = DType::f32;  // in which a published model computes: f32 or bf16
   bool compile = false;      // its forwards
-  bool keep_blocks = false;  // a published model computes with its quantized weights as they are (ready_model.h)
+  std::optional<DType> cache_dtype = {};  // of cached keys and values, as EngineOptions::cache_dtype
+  bool keep_blocks = false;        // a published model computes with its quantized weights as they are (ready_model.h)
   QuantizeSettings quantize = {};  // not for ranks that divide the model
   // Ranks that divide the model, which make the same call: over all of them its products, its experts, or both.
   comm::ProcessGroup* group = nullptr;  // null: one rank
