@@ -150,9 +150,13 @@ GenerateResult run_generate_bench(const GenerateProblem& problem) {
   const int64_t context = std::max(largest(problem.prompts), largest(problem.depths) + largest(problem.generated)) + 2;
   const auto model = open_model(problem, context);
   double quantized = 0;
-  if (problem.quantize)
+  if (problem.quantize) {
+    TUTTI_CHECK(
+        !problem.keep_blocks,
+        "bench generate: --quantize makes codes of numbers and --quantized keeps the blocks of a file; give one");
     for (const nn::QuantizedLayer& layer : nn::quantize_(*model, {.kind = *problem.quantize}))
       quantized += static_cast<double>(layer.nbytes_after);
+  }
   const Bench bench{problem, *model, context};
   GenerateResult result{.parameters = models::parameter_count(model->config())};
   const DType cached = problem.cache_dtype.value_or(problem.dtype);

@@ -74,17 +74,28 @@ void add_bench_codes(CLI::App& bench, Action& action) {
                 "error, same_bits");
   sub->callback([flags, &action] {
     action = [flags] {
-      TUTTI_CHECK(flags->problem.k % 32 == 0, "bench codes: k is {}; expected a multiple of 32", flags->problem.k);
+      const bench::CodesProblem& p = flags->problem;
+      TUTTI_CHECK(p.k % 32 == 0, "bench codes: k is {}; expected a multiple of 32", p.k);
+      TUTTI_CHECK(p.heads * p.head_dim <= 1 << 16,
+                  "bench codes: {} heads of {}; expected at most 65536 elements together", p.heads, p.head_dim);
       RankContext::current().set_threads(flags->problem.threads);
       const std::vector<bench::CodesRow> rows = bench::run_codes_bench(flags->problem);
       if (!flags->json)
         std::printf("%-17s %5s %10s %10s %8s %6s %8s %8s\n", "kind", "m", "us min", "median", "Gop/s", "% read",
                     "over f32", "error");
-      for (const bench::CodesRow& row : rows) print(row, *flags);
       bool verified = true;
+      const auto expect = [&](bool is_right, const std::string& kind, const char* what) {
+        if (!is_right) std::fprintf(stderr, "bench codes: %s %s\n", kind.c_str(), what);
+        verified = verified && is_right;
+      };
+      for (const bench::CodesRow& row : rows) {
+        print(row, *flags);
+        expect(row.error < 0.05, row.kind, "is far from the product of the decoded weight");
+      }
       for (const bench::SelfAttentionRow& row : bench::run_self_attention_bench(flags->problem)) {
         print(row, *flags);
-        verified = verified && row.has_same_bits && row.kernels == 2;
+        expect(row.has_same_bits, row.kind, "has other bits when it is merged");
+        expect(row.kernels == 2, row.kind, "is not two kernels");
       }
       return verified ? 0 : 1;
     };

@@ -21,12 +21,12 @@ std::string computed_in(const bench::GenerateProblem& problem) {
 
 void print(const bench::GenerateProblem& problem, const bench::GenerateResult& result, bool json) {
   if (!json)
-    std::printf("%-18s %7s %-5s %12s %10s %9s %8s\n", "test", "threads", "dtype", "tokens/s", "stddev", "gbps",
+    std::printf("%-18s %7s %-16s %12s %10s %9s %8s\n", "test", "threads", "dtype", "tokens/s", "stddev", "gbps",
                 "of one");
   for (const bench::GenerateRow& row : result.rows) {
     if (!json) {
-      std::printf("%-18s %7d %-5s %12.2f %10.2f %9.2f", row.test.c_str(), problem.threads, computed_in(problem).c_str(),
-                  row.avg_ts, row.stddev_ts, row.gbytes_per_s);
+      std::printf("%-18s %7d %-16s %12.2f %10.2f %9.2f", row.test.c_str(), problem.threads,
+                  computed_in(problem).c_str(), row.avg_ts, row.stddev_ts, row.gbytes_per_s);
       if (row.over_one > 0) std::printf(" %7.2fx", row.over_one);
       std::printf("\n");
       continue;

@@ -141,8 +141,8 @@ TEST(Quantize, CompiledThreadsAndRowsHaveTheSameBits) {
   }
 }
 
-// A function that was compiled before the model is quantized is traced anew.
-TEST(Quantize, CompiledFunctionsFollow) {
+// A function that was compiled before reads the weight that is gone.
+TEST(Quantize, FunctionsThatWereCompiledBeforeSaySo) {
   const NoGradScope no_grad;
   Network network;
   const Tensor x = sample_tensor(5, {4, 32});
@@ -150,7 +150,7 @@ TEST(Quantize, CompiledFunctionsFollow) {
   expect_same_bits(f(x), network.forward(x));
   quantize(network, Quantization::int8);
   EXPECT_NE(message_of([&] { f(x); }).find("nn::quantize_() has replaced it by codes (int8)"), std::string::npos)
-      << "the function reads the weight that is gone";
+      << "compile it anew";
 }
 
 TEST(Quantize, TheWeightIsGivenUp) {
@@ -165,9 +165,26 @@ TEST(Quantize, TheWeightIsGivenUp) {
             "parameter 'weight' [48, 32] has no values: nn::quantize_() has replaced it by codes (int8_weight_only)");
   EXPECT_NE(message_of([&] { network.state_dict(); }).find("has replaced it by codes"), std::string::npos);
   EXPECT_TRUE(nn::quantize_(network).empty()) << "there is nothing left";
-  network.a->weight.assign(before[0].second);
-  EXPECT_TRUE(network.a->weight.requires_grad());
-  expect_same_bits(network.a->weight.use(), before[0].second);
+  EXPECT_EQ(
+      message_of([&] { network.load_state_dict(before); }),
+      "parameter 'weight' [48, 32] cannot get values: nn::quantize_() has replaced it by codes (int8_weight_only)");
+}
+
+// A layer that computes with another matrix than its own weight, and weights that two modules read, stay as they are.
+TEST(Quantize, LeavesSharedAndForeignOperandsAlone) {
+  const NoGradScope no_grad;
+  Network network;
+  network.b->set_operand(std::make_shared<nn::DenseOperand>(nn::Parameter("other", {16, 32}, nn::Init::zeros())));
+  for (const nn::NamedParameter& p : network.named_parameters())
+    if (!p.parameter.is_materialized()) p.parameter.initialize(p.name);
+  const std::vector<nn::QuantizedLayer> layers = nn::quantize_(network);
+  ASSERT_EQ(layers.size(), 2U);
+  EXPECT_EQ(layers[0].name, "a");
+  EXPECT_EQ(layers[1].name, "c");
+  EXPECT_NE(message_of([&] {
+              nn::quantize_(network, {.filter = [](const auto& name, const auto&) { return name == "b"; }});
+            }).find("its operand is another one (dense)"),
+            std::string::npos);
 }
 
 TEST(Quantize, ChoosesLayersByName) {
@@ -227,7 +244,7 @@ TEST(InputRecorder, KeepsRangesAndRows) {
   EXPECT_NE(message_of([&] {
               nn::InputRecorder again(network);
               compile([&](const Tensor& v) { return network.forward(v); })(x);
-            }).find("run the module without compile()"),
+            }).find("run the module on one rank and without compile()"),
             std::string::npos);
 }
 

@@ -224,6 +224,30 @@ TEST(QuantizedSdpa, IsAttentionOfTheDecodedValuesUpToRounding) {
   }
 }
 
+// NaN among the codes of q or k makes its queries NaN, and leaves the others alone.
+TEST(QuantizedSdpa, CodesThatAreNoNumbers) {
+  const Problem p = problem(DType::f8e4m3fn, 1, 5, 5, 1, 1, 8);
+  const Tensor whole = quantized_sdpa(p.q, p.k, p.v, {.causal = true});
+  const auto with_nan = [](const CodedTensor& t, int64_t at) {
+    const Tensor codes = clone(t.codes);
+    codes.data<float8_e4m3fn>()[at] = {0x7f};
+    return CodedTensor{codes, t.scale};
+  };
+  const Tensor of_q = quantized_sdpa(with_nan(p.q, 2 * 8 + 3), p.k, p.v, {.causal = true});
+  const Tensor of_k = quantized_sdpa(p.q, with_nan(p.k, 3 * 8), p.v, {.causal = true});
+  for (int64_t s = 0; s < 5; ++s) {
+    for (int64_t d = 0; d < 8; ++d) {
+      const int64_t e = s * 8 + d;
+      EXPECT_TRUE(s == 2 ? std::isnan(of_q.data<float>()[e]) : of_q.data<float>()[e] == whole.data<float>()[e]) << e;
+      EXPECT_TRUE(s >= 3 ? std::isnan(of_k.data<float>()[e]) : of_k.data<float>()[e] == whole.data<float>()[e]) << e;
+    }
+  }
+  const Tensor hides = full({1, 1, 1, 5}, 0.0);
+  hides.data<float>()[3] = -kInf;
+  const Tensor hidden = quantized_sdpa(p.q, with_nan(p.k, 3 * 8), p.v, {.mask = hides});
+  expect_same_bits(hidden, quantized_sdpa(p.q, p.k, p.v, {.mask = hides}));
+}
+
 TEST(QuantizedSdpa, TakesViewsOfOneTensor) {
   const Problem p = problem(DType::u8, 2, 20, 20, 4, 4, 16);
   const Tensor both = cat({p.q.codes, p.k.codes, p.v.codes}, 2);
@@ -259,7 +283,7 @@ TEST(QuantizedSdpa, SaysWhatIsWrong) {
   EXPECT_EQ(error({p.q.codes, {zeros({2})}}, p.k, p.v),
             "quantized_sdpa: the scale of q is [2] f32 cpu; expected f32, one number");
   EXPECT_EQ(error(p.q, {p.k.codes, {number(-1)}}, p.v),
-            "quantized_sdpa: the scale of k is -1 at 0; expected a positive number");
+            "quantized_sdpa: the scale of k is -1 at 0; expected a positive number whose inverse is one, too");
   EXPECT_EQ(error(p.q, p.k, p.v, {.lengths = full({1}, 4, DType::i32)}),
             "quantized_sdpa: sequence 0 has 4 valid keys; there are 3");
   EXPECT_EQ(error(p.q, p.k, p.v, {.mask = zeros({1, 1, 2, 4})}),

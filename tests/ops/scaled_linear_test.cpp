@@ -8,12 +8,14 @@
 
 #include "tests/support/message_of.h"
 #include "tests/support/same_bits.h"
+#include "tutti/ops/as_strided.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/clamp.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/expand.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
@@ -237,6 +239,15 @@ TEST(ScaledLinear, TakesNarrowFloatsStridesAndLeadingDims) {
   expect_same_bits(scaled_linear(select(wide, 0, 4), w), contiguous(select(y, 0, 4)));
 }
 
+TEST(ScaledLinear, TakesScalesInAnyOrderOfMemory) {
+  const Tensor x = codes(1, {5, 20}), w = codes(2, {24, 20}), scale = scales(3, 24), turned = Tensor::empty({24});
+  for (int64_t j = 0; j < 24; ++j) turned.data<float>()[23 - j] = scale.data<float>()[j];
+  const Tensor y = scaled_linear(x, {w, scale}, {.x = {number(0.1)}});
+  expect_same_bits(scaled_linear(x, {w, as_strided(turned, {24}, {-1}, 23)}, {.x = {number(0.1)}}), y);
+  expect_same_bits(scaled_linear(x, {w, expand(number(0.03), {24})}, {.x = {number(0.1)}}),
+                   scaled_linear(x, {w, number(0.03)}, {.x = {number(0.1)}}));
+}
+
 TEST(ScaledLinear, RowsThatHaveNoScale) {
   const ScaledWeight w{codes(2, {3, 20}), number(0.5), sample_tensor(4, {3})};
   const Tensor x = sample_tensor(1, {5, 20});
@@ -286,7 +297,10 @@ TEST(ScaledLinear, SaysWhatIsWrong) {
             "scaled_linear: rows without a scale are rounded to i8 or f8e4m3fn around 0; give a scale with the zero "
             "point, or codes of u8");
   EXPECT_EQ(error(x, {w, number(1)}, {.x = {number(0)}}),
-            "scaled_linear: the scale of x is 0 at 0; expected a positive number");
+            "scaled_linear: the scale of x is 0 at 0; expected a positive number whose inverse is one, too");
+  EXPECT_NE(error(x, {w, number(1)}, {.x = {number(1e-40)}}).find("whose inverse is one, too"), std::string::npos);
+  EXPECT_EQ(error(x, {w, number(1)}, {.out = {Tensor(), integer(3)}}),
+            "scaled_linear: the result has a zero point and no scale");
   EXPECT_EQ(error(x, {w, number(1)}, {.x = {number(1), integer(-200)}}),
             "scaled_linear: the zero point of x is -200; codes of i8 are from -128 to 127");
   EXPECT_EQ(error(x, {w, number(1)}, {.out_dtype = DType::i8}),

@@ -99,6 +99,13 @@ TEST(WeightOnlyLinear, TakesNarrowFloatsStridesAndLeadingDims) {
             (Extents{2, 3, 4}));
 }
 
+TEST(WeightOnlyLinear, RowsWithoutElementsGiveZero) {
+  for (const int64_t groups : {0, 3})
+    expect_same_bits(
+        weight_only_linear(zeros({2, 0}), {zeros({4, 0}, DType::u8), full({4, groups}, 7.0), full({4, groups}, -1.0)}),
+        full({2, 4}, -0.0));
+}
+
 TEST(WeightOnlyLinear, SaysWhatIsWrong) {
   const Tensor codes = zeros({3, 8}, DType::u8);
   EXPECT_EQ(message_of([&] { weight_only_linear(zeros({2, 8}), {codes, zeros({3, 1}), zeros({3, 1})}); }),

@@ -231,7 +231,8 @@ Tensor Decoder::head_losses(const Tensor& x_TD, const Tensor& labels, const Forw
 
 Tensor Decoder::logits_of(const Tensor& x_TD) const {
   const ModuleScope module("lm_head");
-  const Tensor logits_TV = head().product(x_TD, DType::f32);
+  const Tensor heard_TD = lm_head_ ? nn::hooked_input(**lm_head_, x_TD) : x_TD;
+  const Tensor logits_TV = head().product(heard_TD, DType::f32);
   const double cap = config_.logits_cap;
   return cap == 0 ? logits_TV : mul(tanh(truediv(logits_TV, cap)), cap);
 }
@@ -242,7 +243,7 @@ Tensor Decoder::losses_of(const Tensor& x_TD, const Tensor& labels, const Forwar
     const Tensor head_VD = head().matrix();
     if (head_VD.defined())
       return linear_cross_entropy(
-          x_TD, head_VD, labels,
+          lm_head_ ? nn::hooked_input(**lm_head_, x_TD) : x_TD, head_VD, labels,
           {.reduction = LossReduction::none, .softcap = config_.logits_cap, .max_bytes = options.loss_max_bytes});
   }
   const Tensor logits = logits_of(x_TD);

@@ -32,16 +32,23 @@ const InputRecorder::Inputs* InputRecorder::find(const std::string& layer) const
 
 void InputRecorder::record(Inputs& inputs, const Tensor& x) const {
   TUTTI_CHECK(x.storage()->has_memory(),
-              "InputRecorder: a layer is given {}, which has no values; run the module without compile()", describe(x));
+              "InputRecorder: a layer is given {}, which has no values here; run the module on one rank and without "
+              "compile()",
+              describe(x));
   const Tensor numbers = to_contiguous(cast(detach(x), DType::f32));
   const std::span<const float> values(numbers.data<float>(), static_cast<size_t>(numbers.numel()));
   for (const float v : values) {
     if (std::isfinite(v)) inputs.least = std::min(inputs.least, v), inputs.most = std::max(inputs.most, v);
   }
-  const int64_t in = x.extents()[x.ndim() - 1], rows = in == 0 ? 0 : numbers.numel() / in;
-  const int64_t wanted = std::clamp<int64_t>(rows_ - inputs.count, 0, rows);
-  inputs.kept.insert(inputs.kept.end(), values.begin(), values.begin() + wanted * in);
+  inputs.in = x.extents()[x.ndim() - 1];
+  const int64_t rows = inputs.in == 0 ? 0 : numbers.numel() / inputs.in;
   inputs.count += rows;
+  const auto is_finite = [](float v) { return std::isfinite(v); };
+  for (int64_t i = 0; i < rows && std::ssize(inputs.kept) < rows_ * inputs.in; ++i) {
+    const std::span<const float> row =
+        values.subspan(static_cast<size_t>(i * inputs.in), static_cast<size_t>(inputs.in));
+    if (std::all_of(row.begin(), row.end(), is_finite)) inputs.kept.insert(inputs.kept.end(), row.begin(), row.end());
+  }
 }
 
 }  // namespace tutti::nn

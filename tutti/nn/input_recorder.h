@@ -23,7 +23,8 @@ class InputRecorder {
   struct Inputs {
     float least = 0, most = 0;  // of all that were finite, with 0
     int64_t count = 0;          // of rows
-    std::vector<float> kept;    // [min(count, rows), in]
+    int64_t in = 0;             // elements of a row
+    std::vector<float> kept;    // [at most `rows`, in]: the first rows that were finite
   };
   // By the name of the layer below the module; null for one that was not called.
   const Inputs* find(const std::string& layer) const;

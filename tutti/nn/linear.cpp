@@ -5,6 +5,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/nn/linear_operand.h"
+#include "tutti/nn/module_call.h"
 #include "tutti/ops/binary.h"
 
 namespace tutti::nn {
@@ -22,6 +23,14 @@ Linear::Linear(int64_t in_features, int64_t out_features, const LinearOptions& o
 Tensor Linear::forward(const Tensor& x) const {
   const Tensor product = operand_->product(x);
   return bias.defined() ? add(product, bias) : product;
+}
+
+Tensor hooked_input(const Linear& layer, const Tensor& x) {
+  const ForwardHooks* hooks = layer.forward_hooks_if_any();
+  if (hooks == nullptr || !hooks->has_before()) return x;
+  std::vector<Tensor> input{x};
+  hooks->run_before(layer, input);
+  return input[0];
 }
 
 void Linear::set_operand(std::shared_ptr<const LinearOperand> operand) {

@@ -35,4 +35,7 @@ class Linear : public Module {
   std::shared_ptr<const LinearOperand> operand_;
 };
 
+// What the hooks before a layer make of x, for code that takes the product of its operand without calling it.
+Tensor hooked_input(const Linear& layer, const Tensor& x);
+
 }  // namespace tutti::nn

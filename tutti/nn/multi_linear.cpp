@@ -67,16 +67,6 @@ std::vector<Tensor> gradients(const autograd::FunctionContext& context, std::spa
   return result;
 }
 
-// What the hooks of a layer make of x.
-Tensor input_of(const Linear& layer, const Tensor& x) {
-  const ForwardHooks* hooks = layer.forward_hooks_if_any();
-  if (hooks == nullptr || !hooks->has_before()) return x;
-  const LayerScope scope(layer.call_name());
-  std::vector<Tensor> input{x};
-  hooks->run_before(layer, input);
-  return input[0];
-}
-
 // The products with all operands that are one matrix, in one function; the places of the others are left undefined.
 std::vector<Tensor> apply_together(const Tensor& x, std::span<const Linear* const> layers) {
   std::vector<Tensor> inputs{x};
@@ -108,7 +98,10 @@ std::vector<Tensor> multi_linear(const Tensor& x, std::span<const Linear* const>
               layers.size(), kMaxProducts);
   Tensor input;
   for (size_t i = 0; i < layers.size(); ++i) {
-    const Tensor given = input_of(*layers[i], x);
+    const Tensor given = [&] {
+      const LayerScope scope(layers[i]->call_name());
+      return hooked_input(*layers[i], x);
+    }();
     if (i == 0) input = given;
     TUTTI_CHECK(given.is_same(input),
                 "multi_linear: hooks of '{}' and '{}' give them different inputs, {} and {}, and the gradient of the "

@@ -155,22 +155,25 @@ struct Parameter::State {
                 "divide it then",
                 name, describe(values));
   }
+  void check_not_released() const {
+    TUTTI_CHECK(released.empty(), "parameter '{}' {} cannot get values: {}", name, sizes, released);
+  }
   void thaw() {
+    check_not_released();
     TUTTI_CHECK(!is_frozen || !is_divided(),
                 "parameter '{}' is frozen to parts of values that are not its own; build the model anew to load others",
                 name);
     if (!std::exchange(is_frozen, false)) return;
     master = copy = blocks = Tensor();
-    released.clear();
     dtype = own_dtype;
     copied_version = -1;
     requires_grad = required_grad;
   }
   void begin_frozen(DType of_values) {
+    check_not_released();
     if (!is_frozen) required_grad = requires_grad;
     dtype = of_values;
     master = copy = blocks = Tensor();
-    released.clear();
     copied_version = -1;
     is_frozen = true, requires_grad = false;
   }
@@ -268,6 +271,7 @@ bool Parameter::is_materialized() const { return state().master.defined() || hol
 void Parameter::materialize() const {
   State& s = state();
   if (is_materialized()) return;
+  s.check_not_released();
   MemoryCategoryScope category(MemoryCategory::parameters);
   s.master = Tensor::empty(s.sizes, s.dtype);
   s.mark_leaf();

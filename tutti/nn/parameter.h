@@ -98,7 +98,8 @@ class Parameter {
   // UsageError as above, and unless can_hold_blocks().
   void freeze(const Tensor& blocks, BlockFormat format) const;
   bool is_frozen() const;
-  // Gives up the values and their memory: reading the parameter is an error that tells `reason` until it gets others.
+  // Gives up the values and their memory for good: reading the parameter, and giving it others, is an error that tells
+  // `reason`.
   // UsageError where ranks divide it.
   void release(std::string reason) const;
   // Whether it is frozen to blocks, and those. A compiled function that called blocks() reads them anew at each of its

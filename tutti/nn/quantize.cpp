@@ -30,10 +30,19 @@ struct NamedLinear {
   Linear* layer;
 };
 
+// Whether the layer computes with its own weight of numbers, whole on this rank.
 bool can_be_quantized(const Linear& layer) {
   const Parameter& weight = layer.weight;
-  return weight.is_materialized() && !weight.holds_blocks() && layer.operand().kind() == "dense" &&
-         !dist::is_dtensor(weight.master());
+  const std::vector<Parameter> used = layer.operand().parameters();
+  return weight.is_materialized() && !weight.holds_blocks() && !dist::is_dtensor(weight.master()) && used.size() == 1 &&
+         used[0].is_same(weight) && layer.operand().kind() == "dense";
+}
+
+// Other modules that read a shared weight would lose it.
+bool is_shared(const Module& module, const Linear& layer) {
+  const std::vector<NamedParameter> aliases = module.parameter_aliases();
+  return std::any_of(aliases.begin(), aliases.end(),
+                     [&](const NamedParameter& alias) { return alias.parameter.is_same(layer.weight); });
 }
 
 std::vector<NamedLinear> targets_of(Module& module, const QuantizeOptions& options) {
@@ -41,7 +50,7 @@ std::vector<NamedLinear> targets_of(Module& module, const QuantizeOptions& optio
   for (const NamedModule& named : module.named_modules()) {
     auto* layer = dynamic_cast<Linear*>(named.module);
     if (layer == nullptr) continue;
-    if (options.filter ? options.filter(named.name, *layer) : can_be_quantized(*layer))
+    if (options.filter ? options.filter(named.name, *layer) : can_be_quantized(*layer) && !is_shared(module, *layer))
       targets.push_back({named.name, layer});
   }
   return targets;
@@ -53,7 +62,7 @@ AffineScale scale_of_inputs(const InputRecorder::Inputs& inputs, Quantization ki
     const float largest = std::max(-inputs.least, inputs.most) / 448.0F;
     return {full({1}, std::isnormal(largest) ? static_cast<double>(largest) : 1.0)};
   }
-  const float step = (inputs.most - inputs.least) / 255.0F, scale = std::isnormal(step) ? step : 1.0F;
+  const float step = (inputs.most / 2 - inputs.least / 2) / 127.5F, scale = std::isnormal(step) ? step : 1.0F;
   const float zero_point = std::clamp(std::nearbyint(-inputs.least / scale), 0.0F, 255.0F);
   return {full({1}, static_cast<double>(scale)), full({1}, static_cast<double>(zero_point), DType::i32)};
 }
@@ -65,7 +74,7 @@ double relative_error(const Tensor& found, const Tensor& exact) {
     const double right = static_cast<double>(b.data<float>()[i]), wrong = static_cast<double>(a.data<float>()[i]);
     of_difference += (wrong - right) * (wrong - right), of_all += right * right;
   }
-  return of_all == 0 ? 0 : std::sqrt(of_difference / of_all);
+  return of_difference == 0 ? 0 : std::sqrt(of_difference / of_all);
 }
 
 struct Replacement {
@@ -111,12 +120,12 @@ QuantizedLayer quantize_layer(const NamedLinear& target, const QuantizeOptions& 
   return report;
 }
 
-void check(const std::vector<NamedLinear>& targets, const QuantizeOptions& options) {
+void check(const Module& module, const std::vector<NamedLinear>& targets, const QuantizeOptions& options) {
   for (const auto& [name, layer] : targets) {
     TUTTI_CHECK(
-        can_be_quantized(*layer),
-        "quantize_: '{}' cannot be quantized: its weight has no values yet, is divided over ranks, or is held as "
-        "{} already",
+        can_be_quantized(*layer) && !is_shared(module, *layer),
+        "quantize_: '{}' cannot be quantized: its weight has no values, is divided over ranks, is read by another "
+        "module, too, or its operand is another one ({})",
         name, layer->operand().kind());
     if (needs_inputs(options.kind))
       TUTTI_CHECK(options.inputs != nullptr && options.inputs->find(name) != nullptr,
@@ -151,7 +160,7 @@ bool needs_inputs(Quantization kind) { return kind == Quantization::int8_static 
 std::vector<QuantizedLayer> quantize_(Module& module, const QuantizeOptions& options) {
   const NoGradScope no_grad;
   const std::vector<NamedLinear> targets = targets_of(module, options);
-  check(targets, options);
+  check(module, targets, options);
   std::vector<QuantizedLayer> report;
   for (const NamedLinear& target : targets) report.push_back(quantize_layer(target, options));
   return report;

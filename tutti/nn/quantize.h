@@ -38,8 +38,8 @@ struct QuantizeOptions {
   Quantization kind = Quantization::int8;
   int64_t group = 32;                     // of int4_weight_only: elements of a row
   const InputRecorder* inputs = nullptr;  // for the static kinds, and for the errors of results
-  // Which layers are quantized, by their names below the module; default: all whose weight is whole and not quantized
-  // already.
+  // Which layers are quantized, by their names below the module; default: all that compute with a weight of
+  // numbers of their own, whole on this rank, that no other module reads.
   std::function<bool(const std::string& name, const Linear& layer)> filter = {};
 };
 

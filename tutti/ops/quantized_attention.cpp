@@ -46,8 +46,8 @@ void check_data(const OpCall& call) {
   const DType codes = call[kQ].dtype();
   const DType dtypes[] = {codes, codes, codes, probability_codes(codes), attrs_of(call).dtype};
   for (size_t i = 0; i < 5; ++i) {
-    scaled::check_positive(call, kScales + 2 * i, kNames[i]);
-    scaled::check_within(call, kScales + 2 * i + 1, dtypes[i], kNames[i]);
+    scaled::check_positive(call.op.name, call, kScales + 2 * i, kNames[i]);
+    scaled::check_within(call.op.name, call, kScales + 2 * i + 1, dtypes[i], kNames[i]);
   }
   const Tensor& lengths = call[kLengths];
   for (int64_t b = 0; b < lengths.numel(); ++b) {
@@ -203,6 +203,13 @@ Cost cost(const OpCall& call) {
               static_cast<double>(q[0] * q[1] * q[2] * q[3] * itemsize(attrs_of(call).dtype))};
 }
 
+// The unpacked keys and values of a head, and the scores of a block of queries, on each thread.
+int64_t room(const OpCall& call, int64_t threads) {
+  const Extents& k = call[kK].extents();
+  const int64_t element = call[kQ].dtype() == DType::f8e4m3fn ? 4 : 2, rounded = (k[3] + 15) / 16 * 16;
+  return threads * (2 * (k[1] + 16) * rounded * element + 12 * (k[1] + 64) * (4 + element));
+}
+
 Tensor no_mask() { return Tensor::empty({0, 0, 0, 0}, DType::f32); }
 
 struct SampleCase {
@@ -264,6 +271,7 @@ const OpDef kQuantizedSdpa{
     .kernel = kernel,
     .sharding = sharding,
     .recompute = Recompute::costly,
+    .room = room,
     .cost = cost,
     .samples = samples,
     // A probability at the middle between two codes may be rounded to either of them.
@@ -315,7 +323,7 @@ Tensor quantized_sdpa(const CodedTensor& q, const CodedTensor& k, const CodedTen
   std::vector<Tensor> inputs{q.codes, k.codes, v.codes};
   const auto add = [&](const AffineScale& scale, const char* what, DType of, bool is_needed) {
     if (is_needed || scale.defined()) check_scale(kName, scale.scale, what, 1);
-    check_zero_point(kName, scale.zero_point, what, of);
+    check_zero_point(kName, scale, what, of);
     inputs.push_back(flat(scale.scale, DType::f32, q.codes));
     inputs.push_back(flat(scale.zero_point, DType::i32, q.codes));
   };

@@ -31,10 +31,12 @@ struct QuantizedSdpaOptions {
 // keys are exact sums of integers (of f8e4m3fn: chains of f32 in the trees of numerics contract N3 and N10); the
 // softmax is f32, with the exact maximum of each row. A query with no visible key gives zeros.
 // Shapes: q [B, Sq, Hq, D], k and v [B, Sk, Hkv, D], views with any strides -> [B, Sq, Hq, D].
-// Dtypes: one for q, k and v: i8, u8 or f8e4m3fn. Error against sdpa of the decoded values: that of rounding
-// probabilities, at most half their scale each, and of the result. No gradient. UsageError when shapes or dtypes do not
-// match, for scales that are not positive and finite, zero points beyond the codes, and lengths beyond the keys.
-// Source: torchao's quantized attention for x86, with grouped heads and the causal mask.
+// Dtypes: one for q, k and v: i8, u8 or f8e4m3fn. Codes of v that are NaN must not be hidden from a query, as 0 * NaN
+// is NaN. Error against sdpa of the decoded values: that of rounding the result, and each probability, by at most half
+// its scale (u8), or 1/16 of itself or 2^-10 of the scale (f8e4m3fn), where the codes reach to 1. No gradient.
+// UsageError when shapes or dtypes do not match, for scales that are not positive and finite, zero points beyond the
+// codes, and lengths beyond the keys. Source: torchao's quantized attention for x86, with grouped heads and the causal
+// mask.
 Tensor quantized_sdpa(const CodedTensor& q, const CodedTensor& k, const CodedTensor& v,
                       const QuantizedSdpaOptions& options = {});
 

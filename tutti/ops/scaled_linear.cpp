@@ -182,8 +182,8 @@ Tensor scaled_linear(const Tensor& x, const ScaledWeight& weight, const ScaledLi
               name_of(dtype), makes_codes ? "with" : "without",
               makes_codes ? "i8, u8 or f8e4m3fn" : "f32, bf16 or f16");
   if (makes_codes) check_scale(kName, options.out.scale, "the result", 1);
-  check_zero_point(kName, options.x.zero_point, "x", x_codes);
-  check_zero_point(kName, options.out.zero_point, "the result", dtype);
+  check_zero_point(kName, options.x, "x", x_codes);
+  check_zero_point(kName, options.out, "the result", dtype);
   const Tensor inputs[] = {rows,
                            flat(options.x.scale, DType::f32, x),
                            flat(options.x.zero_point, DType::i32, x),

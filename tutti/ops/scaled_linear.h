@@ -37,8 +37,9 @@ struct ScaledLinearOptions {
 // Dtypes: x f32, bf16 or f16, or codes: i8 or u8 with weights of i8, f8e4m3fn with those of f8e4m3fn.
 // Error of a dynamic row against x W^T: for each element of x at most 1/254 of the largest magnitude of the row (int8),
 // or 1/16 of its own, or 2^-10 / 448 of the largest (fp8). No gradient. UsageError when shapes or dtypes do not match,
-// for scales that are not positive and finite, zero points beyond the codes, and for integer rows of more than 65793
-// elements. Source: torchao's int8 and float8 dynamic quantization; oneDNN's matmul with scales and zero points.
+// for scales of x and of results that are not positive and finite, zero points beyond the codes or without a scale, and
+// for integer rows of more than 65793 elements. Source: torchao's int8 and float8 dynamic quantization; oneDNN's matmul
+// with scales and zero points.
 Tensor scaled_linear(const Tensor& x, const ScaledWeight& weight, const ScaledLinearOptions& options = {});
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tutti/codegen/codes/weight_only_product.h"
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/kernel_trace.h"
@@ -41,6 +42,7 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
                                 .x_dtype = x.dtype(),
                                 .w = static_cast<const std::byte*>(w.raw_data()),
                                 .w_stride = w.strides()[0],
+                                .has_nibbles = has_groups(call),
                                 .group = group_of(call),
                                 .scale = {scale.data<float>(), scale.numel() == 1 && !has_groups(call) ? 0 : 1},
                                 .minimum = minimum.numel() == 0 ? nullptr : minimum.data<float>(),
@@ -63,8 +65,7 @@ float weight_at(const OpCall& call, int64_t j, int64_t p) {
 }
 
 float sum_in_tree(const OpCall& call, int64_t i, int64_t j, int64_t begin, int64_t end) {
-  constexpr int64_t kLeaf = 128;
-  if (end - begin > kLeaf) {
+  if (end - begin > codegen::contraction_leaf()) {
     const int64_t middle = begin + (end - begin + 1) / 2;
     return sum_in_tree(call, i, j, begin, middle) + sum_in_tree(call, i, j, middle, end);
   }
@@ -119,6 +120,7 @@ std::vector<Sample> samples() {
   add("int4_of_8", 2, 3, 136, 8, DType::bf16, true);
   add("no_rows", 0, 4, 16, 16, DType::f32, true);
   add("no_inner", 2, 5, 0, 0, DType::f32, true);
+  add("int4_no_inner", 2, 5, 0, 8, DType::f32, true);
   return all;
 }
 

@@ -32,12 +32,17 @@ const nn::QuantizedLayer& worst_of(const std::vector<nn::QuantizedLayer>& layers
 
 }  // namespace
 
-QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer& tokenizer,
-                              const QuantizeSettings& settings, int64_t positions) {
-  QuantizedModel quantized{.kind = nn::quantization_from_name(settings.kind)};
-  TUTTI_CHECK(!settings.calibration.empty() || !nn::needs_inputs(quantized.kind),
+void check(const QuantizeSettings& settings) {
+  TUTTI_CHECK(!settings.calibration.empty() || !nn::needs_inputs(nn::quantization_from_name(settings.kind)),
               "--quantize {} needs --calibration FILE, a text from which the scales of inputs are taken",
               settings.kind);
+  if (!settings.calibration.empty()) read_counted_documents(settings.calibration, {});
+}
+
+QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer& tokenizer,
+                              const QuantizeSettings& settings, int64_t positions) {
+  check(settings);
+  QuantizedModel quantized{.kind = nn::quantization_from_name(settings.kind)};
   std::optional<nn::InputRecorder> inputs;
   if (!settings.calibration.empty()) {
     const std::vector<int32_t> tokens = calibration_of(tokenizer, settings);

@@ -22,6 +22,9 @@ struct QuantizeSettings {
   bool is_wanted() const { return !kind.empty(); }
 };
 
+// UsageError where a setting is unknown or missing, or a file of calibration is not there: before a model is opened.
+void check(const QuantizeSettings& settings);
+
 struct QuantizedModel {
   nn::Quantization kind;
   int64_t calibration_tokens = 0;  // that were read

@@ -142,6 +142,7 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
   TUTTI_CHECK(
       !options.quantize.is_wanted() || !options.keep_blocks,
       "generate: --quantize makes codes of numbers and --quantized keeps the blocks of a file; give one of them");
+  if (options.quantize.is_wanted()) check(options.quantize);
   TUTTI_CHECK(!options.quantize.is_wanted() || !options.is_divided(),
               "generate: ranks cannot divide weights that --quantize makes; use one rank, or leave it out");
   TextModel text = published ? open_published_text(path, options) : open_run(path, options);

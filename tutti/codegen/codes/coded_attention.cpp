@@ -47,7 +47,7 @@ float largest_of_lanes(__m256 v) {
   return *std::max_element(each, each + 8);
 }
 
-// How integers are multiplied.
+// What is done with codes that are integers.
 struct Integers {
   using Element = int16_t;
   static constexpr int64_t kColumns = codes::kWordColumns;
@@ -59,8 +59,8 @@ struct Integers {
   void pack_keys(const uint8_t* first, int64_t count, int16_t* panel) const {
     codes::pack_rows(first, a.k.position_stride, count, a.D, k, panel);
   }
-  void pack_values(const uint8_t* first, int64_t columns, int16_t* panel) const {
-    codes::pack_columns(first, a.v.position_stride, columns, a.Sk, v, panel);
+  void pack_values(const uint8_t* first, int64_t columns, int64_t keys, int16_t* panel) const {
+    codes::pack_columns(first, a.v.position_stride, columns, keys, v, panel);
   }
   // finish(row, totals of a panel's columns as two registers)
   template <class Finish>
@@ -112,7 +112,7 @@ struct Integers {
   const codes::ByteWords q, k, v;
 };
 
-// How codes of f8e4m3fn are.
+// The same with codes of f8e4m3fn.
 struct Floats {
   using Element = float;
   static constexpr int64_t kColumns = codes::kValueColumns;
@@ -133,8 +133,8 @@ struct Floats {
         [&](int64_t j, int64_t at, int64_t left) { return codes::e4m3_at(first + j * a.k.position_stride + at, left); },
         panel);
   }
-  void pack_values(const uint8_t* first, int64_t columns, float* panel) const {
-    for (int64_t key = 0; key < a.Sk; ++key) {
+  void pack_values(const uint8_t* first, int64_t columns, int64_t keys, float* panel) const {
+    for (int64_t key = 0; key < keys; ++key) {
       const uint8_t* row = first + key * a.v.position_stride;
       for (int64_t half = 0; half < kColumns; half += 8)
         _mm256_storeu_ps(
@@ -170,10 +170,10 @@ class HeadRun {
         kv_(kv),
         length_(a.lengths == nullptr ? a.Sk : a.lengths[b]),
         key_panel_(Kind::padded(a.D) * Kind::kColumns),
-        value_panel_(Kind::padded(a.Sk) * Kind::kColumns),
+        value_panel_(Kind::padded(length_) * Kind::kColumns),
         score_stride_((a.Sk + kKeyBlock - 1) / kKeyBlock * kKeyBlock) {
     GemmWorkspaces& memory = gemm_workspaces();
-    const int64_t panels = (a.Sk + Kind::kColumns - 1) / Kind::kColumns,
+    const int64_t panels = (length_ + Kind::kColumns - 1) / Kind::kColumns,
                   value_panels = (a.D + Kind::kColumns - 1) / Kind::kColumns;
     keys_ = reinterpret_cast<Element*>(
         memory.b.reserve((panels * key_panel_ + value_panels * value_panel_) * static_cast<int64_t>(sizeof(Element))));
@@ -181,10 +181,10 @@ class HeadRun {
     const auto* k = a.k.data + b * a.k.batch_stride + kv * a.k.head_stride;
     const auto* v = a.v.data + b * a.v.batch_stride + kv * a.v.head_stride;
     for (int64_t i = 0; i < panels; ++i)
-      kind.pack_keys(k + i * Kind::kColumns * a.k.position_stride, std::min(Kind::kColumns, a.Sk - i * Kind::kColumns),
-                     keys_ + i * key_panel_);
+      kind.pack_keys(k + i * Kind::kColumns * a.k.position_stride,
+                     std::min(Kind::kColumns, length_ - i * Kind::kColumns), keys_ + i * key_panel_);
     for (int64_t i = 0; i < value_panels; ++i)
-      kind.pack_values(v + i * Kind::kColumns, std::min(Kind::kColumns, a.D - i * Kind::kColumns),
+      kind.pack_values(v + i * Kind::kColumns, std::min(Kind::kColumns, a.D - i * Kind::kColumns), length_,
                        values_ + i * value_panel_);
     const int64_t row = Kind::padded(a.D), elements = kBlock * (row + score_stride_);
     std::byte* block =
@@ -238,10 +238,15 @@ class HeadRun {
     const int64_t own = seen(query), blocks = (keys + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
     if (a_.mask != nullptr) add_mask(h, query, own, scores);
     std::fill(scores + own, scores + blocks, -kInf);
-    __m256 largest = _mm256_set1_ps(-kInf);
-    for (int64_t key = 0; key < blocks; key += 8) largest = _mm256_max_ps(_mm256_loadu_ps(scores + key), largest);
-    const float m = largest_of_lanes(largest);
-    const bool sees_any = m > -kInf;
+    __m256 largest = _mm256_set1_ps(-kInf), no_numbers = _mm256_setzero_ps();
+    for (int64_t key = 0; key < blocks; key += 8) {
+      const __m256 eight = _mm256_loadu_ps(scores + key);
+      largest = _mm256_max_ps(eight, largest);
+      no_numbers = _mm256_or_ps(no_numbers, _mm256_cmp_ps(eight, eight, _CMP_UNORD_Q));
+    }
+    const bool has_no_number = _mm256_movemask_ps(no_numbers) != 0;
+    const float m = has_no_number ? std::numeric_limits<float>::quiet_NaN() : largest_of_lanes(largest);
+    const bool sees_any = has_no_number || m > -kInf;
     // The nodes of the aligned tree that wait for their siblings.
     float pending[48];
     int64_t top = 0;
@@ -277,8 +282,12 @@ class HeadRun {
     const int64_t at = b_ * strides[0] + h * strides[1] + query * strides[2];
     for (int64_t key = 0; key < keys; ++key) {
       const int64_t place = at + key * strides[3];
-      if (a_.mask_dtype != DType::boolean) scores[key] += static_cast<const float*>(a_.mask)[place];
-      else if (!static_cast<const bool*>(a_.mask)[place]) scores[key] = -kInf;
+      if (a_.mask_dtype == DType::boolean) {
+        if (!static_cast<const bool*>(a_.mask)[place]) scores[key] = -kInf;
+        continue;
+      }
+      const float added = static_cast<const float*>(a_.mask)[place];
+      scores[key] = added == -kInf ? -kInf : scores[key] + added;
     }
   }
 

@@ -60,7 +60,7 @@ class Store {
     const int64_t count = std::min<int64_t>(8, s.columns - offset), column = s.first + offset;
     const int64_t at = (first_row_ + row) * w.n + column;
     if (count <= 0) return;
-    if (count == 8 && p_.y_dtype == DType::f32 && w.scale.stride <= 1) {
+    if (count == 8 && p_.y_dtype == DType::f32 && (w.scale.stride == 0 || w.scale.stride == 1)) {
       const __m256 scale = w.scale.stride == 0 ? _mm256_set1_ps(w.scale[0]) : _mm256_loadu_ps(w.scale.data + column);
       __m256 y = _mm256_mul_ps(totals, _mm256_mul_ps(_mm256_set1_ps(x_scale), scale));
       if (w.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(w.bias + column));

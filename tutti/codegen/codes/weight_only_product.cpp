@@ -56,7 +56,7 @@ class Panel {
 
   void decode(float* panel) const {
     const auto row_at = [&](int64_t j) { return reinterpret_cast<const uint8_t*>(p_.w) + (first_ + j) * p_.w_stride; };
-    if (p_.group == 0) {
+    if (!p_.has_nibbles) {
       codes::decode_rows(
           columns_, p_.k, [&](int64_t j, int64_t at, int64_t count) { return whole_numbers(row_at(j) + at, count); },
           panel);
@@ -77,7 +77,7 @@ class Panel {
     _mm256_storeu_ps(values, totals);
     const int64_t count = std::min<int64_t>(8, columns_ - half), at = row * p_.n + first_ + half;
     for (int64_t i = 0; i < count; ++i) {
-      const float y = p_.group == 0 ? values[i] * p_.scale[first_ + half + i] : values[i];
+      const float y = !p_.has_nibbles ? values[i] * p_.scale[first_ + half + i] : values[i];
       if (p_.y_dtype == DType::f32) static_cast<float*>(p_.y)[at + i] = y;
       else if (p_.y_dtype == DType::bf16) static_cast<bfloat16*>(p_.y)[at + i] = to_bfloat16(y);
       else static_cast<float16*>(p_.y)[at + i] = to_float16(y);
@@ -92,8 +92,8 @@ class Panel {
 }  // namespace
 
 void weight_only_product(const WeightOnlyProduct& p, ThreadPool& pool) {
-  TUTTI_ASSERT(p.group == 0 || (p.group % 8 == 0 && p.k % p.group == 0), "weight_only_product: groups of {} in {}",
-               p.group, p.k);
+  TUTTI_ASSERT(!p.has_nibbles || p.k == 0 || (p.group > 0 && p.group % 8 == 0 && p.k % p.group == 0),
+               "weight_only_product: groups of {} in {}", p.group, p.k);
   const ContractionTree tree = ContractionTree::halving(p.k);
   TUTTI_ASSERT(tree.depth() <= codes::kMostPending, "weight_only_product: a tree of depth {}", tree.depth());
   const int64_t panels = (p.n + codes::kValueColumns - 1) / codes::kValueColumns;

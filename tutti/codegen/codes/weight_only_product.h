@@ -18,7 +18,8 @@ struct WeightOnlyProduct {
   DType x_dtype;
   const std::byte* w;              // i8 [n, k]; or two codes a byte [n, k / 2], the first of them in the low bits
   int64_t w_stride;                // bytes between rows
-  int64_t group = 0;               // elements of a group of 4-bit codes, a multiple of 8; 0: codes of i8
+  bool has_nibbles = false;        // whether codes have 4 bits
+  int64_t group = 0;               // elements of a group of theirs, a multiple of 8
   Scales scale;                    // of a row; of groups: [n, k / group], dense
   const float* minimum = nullptr;  // [n, k / group], dense
   void* y;                         // [m, n], dense: f32, bf16 or f16

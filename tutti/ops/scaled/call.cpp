@@ -50,12 +50,16 @@ Tensor ScaledCall::dense(const Tensor& t) {
 }
 
 void check_scales(const OpCall& call) {
+  constexpr const char* kName = "scaled_linear";  // also where several calls are merged
   const ScaledLinearAttrs& attrs = call.attrs.as<ScaledLinearAttrs>();
-  check_positive(call, 1, "x");
-  check_within(call, 2, attrs.x_codes, "x");
+  check_positive(kName, call, 1, "x");
+  check_within(kName, call, 2, attrs.x_codes, "x");
+  const bool is_one = call.inputs.size() == kSharedInputs + kInputsOfWeight;
   for (size_t first = kSharedInputs; first < call.inputs.size(); first += kInputsOfWeight) {
-    check_positive(call, first + 3, "the result");
-    check_within(call, first + 4, attrs.dtype, "the result");
+    const size_t index = (first - kSharedInputs) / kInputsOfWeight;
+    const std::string what = is_one ? "the result" : fmt::format("result {} of those of this x", index);
+    check_positive(kName, call, first + 3, what);
+    check_within(kName, call, first + 4, attrs.dtype, what);
   }
 }
 

@@ -4,13 +4,12 @@
 #include <limits>
 #include <vector>
 
+#include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/scaled/call.h"
 
 namespace tutti::scaled {
 namespace {
-
-constexpr int64_t kLeaf = 128;
 
 float read_float(const Tensor& t, int64_t offset) { return static_cast<float>(facets::read_double(t, offset)); }
 
@@ -64,7 +63,7 @@ struct Column {
 };
 
 float sum_in_tree(const Row& row, const Column& column, int64_t begin, int64_t end) {
-  if (end - begin > kLeaf) {
+  if (end - begin > codegen::contraction_leaf()) {
     const int64_t middle = begin + (end - begin + 1) / 2;
     return sum_in_tree(row, column, begin, middle) + sum_in_tree(row, column, middle, end);
   }

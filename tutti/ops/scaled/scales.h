@@ -1,6 +1,8 @@
 // Scales and zero points among the inputs of an op: one number each, or none (no elements).
 #pragma once
 
+#include <string>
+
 #include "tutti/ops/affine_scale.h"
 #include "tutti/ops/engine/op_def.h"
 
@@ -18,8 +20,8 @@ int32_t integer_of(const Tensor& zero_point);  // 0 where there is none
 
 // UsageErrors that name `op` and `what` the scale is of. The first two look at shapes and dtypes, the others at data.
 void check_scale(const char* op, const Tensor& scale, const char* what, const SymInt& rows);
-void check_zero_point(const char* op, const Tensor& zero_point, const char* what, DType codes);
-void check_positive(const OpCall& call, size_t input, const char* what);
-void check_within(const OpCall& call, size_t input, DType codes, const char* what);
+void check_zero_point(const char* op, const AffineScale& scale, const char* what, DType codes);
+void check_positive(const char* op, const OpCall& call, size_t input, const std::string& what);
+void check_within(const char* op, const OpCall& call, size_t input, DType codes, const std::string& what);
 
 }  // namespace tutti::scaled

@@ -21,6 +21,7 @@ class Merger {
 
   void run(ExecutableStatistics& statistics) {
     std::vector<bool> is_gone(graph_.nodes.size(), false);
+    std::map<size_t, const char*> apart;  // calls that are in no family, with the first reason
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const SiblingOps* facet = graph_.nodes[n].op->siblings;
       if (is_gone[n] || facet == nullptr) continue;
@@ -29,16 +30,19 @@ class Merger {
         if (is_gone[m] || !is_sibling(n, m, facet->shared_inputs)) continue;
         const char* reason = why_apart(n, m, *facet, family.size());
         if (reason != nullptr) {
-          statistics.apart.push_back(fmt::format("{} beside another one of the same x: {}", describe(m), reason));
+          apart.emplace(m, reason);
           continue;
         }
         family.push_back(m);
         is_gone[m] = true;
       }
       if (family.size() == 1) continue;
+      for (const size_t m : family) apart.erase(m);
       statistics.siblings += static_cast<int64_t>(family.size()) - 1;
       merge(family, *facet);
     }
+    for (const auto& [m, reason] : apart)
+      statistics.apart.push_back(fmt::format("{} beside another one of the same x: {}", describe(m), reason));
     std::vector<Node> left;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       if (!is_gone[n]) left.push_back(std::move(graph_.nodes[n]));
