@@ -7,8 +7,12 @@
 #include "cli/command.h"
 #include "cli/resolved_config.h"
 #include "tutti/core/error.h"
+#include "tutti/models/decoder_config.h"
+#include "tutti/models/file_sizes.h"
+#include "tutti/models/language_model.h"
 #include "tutti/runtime/host.h"
 #include "tutti/train/step/plan_layouts.h"
+#include "tutti/train/step/run_model.h"
 
 namespace tutti::cli {
 namespace {
@@ -16,7 +20,7 @@ namespace {
 struct PlanFlags {
   std::string config;
   int64_t ranks = 1, local_ranks = 0;
-  bool all = false, json = false, svg = false, tensors = false;
+  bool all = false, json = false, svg = false, tensors = false, files = false;
   std::vector<std::string> overrides;
 };
 
@@ -48,7 +52,33 @@ nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks, 
   return line;
 }
 
+// The sizes of files of the model, of those types that are written most.
+int print_files(const PlanFlags& flags) {
+  using models::FileType;
+  const train::Config config = resolved_config(flags.config, flags.overrides, {}, 1);
+  const models::DecoderConfig model = train::build_model(config)->config();
+  const models::FileSizes sizes = models::file_sizes(
+      model, {FileType::q4_0, FileType::q4_k_m, FileType::q5_k_m, FileType::q6_k, FileType::q8_0, FileType::bf16});
+  if (!flags.json) return std::fputs(models::file_sizes_text(model, sizes).c_str(), stdout), 0;
+  nlohmann::json line = {{"model", model.name()}, {"kinds", nlohmann::json::array()}};
+  const auto of_types = [&](const std::vector<int64_t>& nbytes) {
+    nlohmann::json values;
+    for (size_t t = 0; t < nbytes.size(); ++t) values[std::string(models::row_of(sizes.types[t]).name)] = nbytes[t];
+    return values;
+  };
+  for (const models::WeightKind& kind : sizes.kinds)
+    line["kinds"].push_back({{"name", kind.name},
+                             {"tensors", kind.tensors},
+                             {"parameters", kind.parameters},
+                             {"nbytes", of_types(kind.nbytes)}});
+  line["file_nbytes"] = of_types(sizes.file_nbytes);
+  line["kept_nbytes"] = of_types(sizes.kept_nbytes);
+  std::printf("%s\n", line.dump().c_str());
+  return 0;
+}
+
 int run_plan(const PlanFlags& flags) {
+  if (flags.files) return print_files(flags);
   const int64_t local = flags.local_ranks == 0 ? flags.ranks : flags.local_ranks;
   TUTTI_CHECK(local <= flags.ranks, "--ranks-per-host {} is more than the {} ranks of -n", local, flags.ranks);
   TUTTI_CHECK(!flags.tensors || !flags.all || flags.json,
@@ -106,6 +136,11 @@ void add_plan(CLI::App& app, Action& action) {
   verb->add_flag("--tensors", flags->tensors,
                  "Each parameter with its sizes and the bytes that ranks store of it; with --json as tensors: name, "
                  "sizes, stored_bytes of each rank, 64 at most")
+      ->excludes(svg);
+  verb->add_flag("--files", flags->files,
+                 "Instead: what the weights take in GGUF files of several types, by kind of tensor, and in memory with "
+                 "--quantized; with --json one object: model, kinds (name, tensors, parameters, nbytes by type), "
+                 "file_nbytes, kept_nbytes")
       ->excludes(svg);
   verb->allow_extras();  // --section.key=value
   verb->callback([flags, verb, &action] {

@@ -240,6 +240,20 @@ TEST_F(Plan, IsThereForAThousandRanksOfAModelThatFitsNowhere) {
   EXPECT_EQ(planned["host_ranks"], 8);
 }
 
+TEST_F(Plan, SaysWhatFilesOfTheModelTake) {
+  const nlohmann::json files = plan("--model.name=gemma4 --model.flavor=31B --files");
+  EXPECT_EQ(files["model"], "gemma4 31B");
+  int64_t nbytes = 0;
+  for (const nlohmann::json& kind : files["kinds"]) nbytes += kind["nbytes"]["q6_k"].get<int64_t>();
+  EXPECT_EQ(nbytes, 25'185'649'904);
+  EXPECT_EQ(files["kept_nbytes"]["q6_k"], nbytes);
+  EXPECT_EQ(files["kept_nbytes"]["bf16"], 4 * (30'697'345'280 + 60)) << "numbers are computed with in f32";
+  const std::string table =
+      work.tutti(std::string("plan ") + kConfig + "--model.name=gemma4 --model.flavor=31B --files").out;
+  EXPECT_NE(table.find("gemma4 31B: 30697345340 numbers"), std::string::npos) << table;
+  EXPECT_NE(table.find("mlp.down_proj"), std::string::npos);
+}
+
 TEST_F(Plan, ListsParametersWithWhatRanksStoreOfThem) {
   const std::string flags =
       "--model.name=gemma4 --model.flavor=31B -n 4 --parallelism.data_parallel_shard_degree=4 "

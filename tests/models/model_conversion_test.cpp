@@ -243,9 +243,20 @@ TEST(ConvertedFolders, HoldAHeadThatIsTheEmbeddingOnce) {
       if (name == "lm_head.weight") tensor = clone(state.front().second);
     model.load_state_dict(state);
   });
-  write_published_folder(PublishedModel(work / "model"), work / "tied");
+  const WrittenModel folder = write_published_folder(PublishedModel(work / "model"), work / "tied"),
+                     gguf = write_published_gguf(PublishedModel(work / "model"), work / "tied.gguf");
   EXPECT_TRUE(PublishedModel(work / "tied").config().tied_embeddings);
   EXPECT_FALSE(ModelFile(work / "tied").contains("lm_head.weight"));
+  EXPECT_FALSE(ModelFile(work / "tied.gguf").contains("output.weight"));
+  for (const WrittenModel& written : {folder, gguf}) {
+    EXPECT_EQ(written.source_nbytes - written.nbytes, config.vocab * config.dim * 4) << "the sizes before and after";
+    const std::string note =
+        fmt::format("The head is the embedding and is stored once, where the source has its {:.1f} MB twice.",
+                    static_cast<double>(config.vocab * config.dim * 4) / 1e6);
+    EXPECT_EQ(std::count(written.notes.begin(), written.notes.end(), note), 1);
+  }
+  const WrittenModel again = write_published_gguf(PublishedModel(work / "tied"), work / "again.gguf");
+  EXPECT_EQ(again.source_nbytes, again.nbytes);
 }
 
 TEST(ConvertedFolders, HaveNoHeadThatTheDescriptionDenies) {

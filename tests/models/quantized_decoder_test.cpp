@@ -122,7 +122,7 @@ TEST(QuantizedWeights, ComputesInBfloat16) {
   EXPECT_GT(error, 1e-4);
 }
 
-TEST(QuantizedWeights, WeightsOfOtherFormatsAreDecoded) {
+TEST(QuantizedWeights, AreThoseOfLayersTablesAndExperts) {
   const NoGradScope no_grad;
   const TemporaryFolder folder;
   DecoderConfig config = quantizable_decoder(false, 1);
@@ -132,7 +132,7 @@ TEST(QuantizedWeights, WeightsOfOtherFormatsAreDecoded) {
   Decoder model(config, 8);
   for (const nn::NamedParameter& p : model.named_parameters())
     EXPECT_EQ(p.parameter.can_hold_blocks(),
-              p.parameter.sizes().ndim() == 2 && p.name.find("gate.weight") == std::string::npos)
+              p.parameter.sizes().ndim() >= 2 && p.name.find("gate.weight") == std::string::npos)
         << p.name;
 }
 
@@ -178,8 +178,8 @@ TEST(QuantizedWeights, ItsParametersSayThatTheyAreNoNumbers) {
       "parameter 'weight' is frozen: its values are not its own; load the model, or assign() values, to train it");
   const nn::Parameter norm("norm", {32}, nn::Init::ones());
   EXPECT_EQ(message_of([&] { norm.freeze(zeros({1, 34}, DType::u8), BlockFormat::q8_0); }),
-            "parameter 'norm' [32] cannot be held as Q8_0 blocks: only weights of Linear and Embedding can; assign "
-            "dequantize(blocks, format) to it");
+            "parameter 'norm' [32] cannot be held as Q8_0 blocks: only weights of Linear, Embedding and experts can; "
+            "assign dequantize(blocks, format) to it");
   EXPECT_EQ(message_of([&] { weight.freeze(zeros({262, 34}, DType::u8), BlockFormat::q8_0); }),
             "parameter 'weight' is [262, 256]; it cannot be frozen to Q8_0 blocks of [262, 32]");
   EXPECT_EQ(message_of([&] { norm.blocks(); }),

@@ -48,9 +48,10 @@ Tensor GgufFile::tensor(std::string_view name) const {
 Tensor GgufFile::blocks(std::string_view name) const {
   const io::GgufEntry& entry = this->entry(name);
   const BlockFormatRow& format = row_of(entry.format);
-  if (format.dtype || entry.shape.ndim() != 2) return {};
-  return io::mapped_tensor(file_, bytes(name), {entry.shape[0], entry.shape[1] / format.elements * format.nbytes},
-                           DType::u8);
+  if (format.dtype || entry.shape.ndim() < 2 || entry.shape.ndim() > 3) return {};
+  Extents sizes = entry.shape;
+  sizes.back() = sizes.back() / format.elements * format.nbytes;
+  return io::mapped_tensor(file_, bytes(name), sizes, DType::u8);
 }
 
 }  // namespace tutti

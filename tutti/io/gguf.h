@@ -37,8 +37,8 @@ class GgufFile {
   // file holds plain numbers; blocks are decoded to f32 in new memory. UsageError, naming file, tensor and format, for
   // blocks that are not decoded (core/block_codec.h).
   Tensor tensor(std::string_view name) const;
-  // The blocks of a tensor of two dims as u8 [rows, bytes of a row]: a read-only view of the file's pages, as above.
-  // Undefined for plain numbers and for other dims.
+  // The blocks of a matrix as u8 [rows, bytes of a row], and of a tensor of several as u8 [matrices, rows, bytes of a
+  // row]: a read-only view of the file's pages, as above. Undefined for plain numbers and for other dims.
   Tensor blocks(std::string_view name) const;
 
  private:

@@ -72,9 +72,10 @@ class ModelFile {
   // The tensor's numbers: a read-only view of the file's pages where the file holds plain numbers, f32 in new memory
   // where it holds blocks. UsageError for a name that is not there and blocks that are not decoded.
   Tensor tensor(std::string_view name) const;
-  // The blocks of a tensor of two dims as u8 [rows, bytes of a row]: a read-only view of the file's pages, or in new
-  // memory where the file holds the rows in another order. Undefined for other tensors, and where rows of the file are
-  // not rows of the tensor. UsageError for a name that is not there.
+  // The blocks of a matrix as u8 [rows, bytes of a row], and of a tensor of several as u8 [matrices, rows, bytes of a
+  // row]: a read-only view of the file's pages, or in new memory where the file holds the rows in another order.
+  // Undefined for other tensors, and where rows of the file are not rows of the tensor. UsageError for a name that is
+  // not there.
   Tensor blocks(std::string_view name) const;
 
  private:

@@ -240,8 +240,9 @@ WrittenModel write_published_folder(const PublishedModel& model, const fs::path&
   write_file_atomically((made.path() / "config.json").string(), config);
   WrittenModel written{.tensors = std::ssize(plan.tensors()),
                        .parameters = parameter_count(source.config()),
-                       .source_nbytes = source.nbytes(),
+                       .source_nbytes = source.nbytes() + source.repeated_nbytes(),
                        .nbytes = plan.nbytes()};
+  if (source.repeated_nbytes() > 0) written.notes.push_back(note_of_repeated(source));
   write_beside(model, source, made.path(), written);
   written.files = write_files(source, plan, options.shard_nbytes, made.path());
   made.commit();

@@ -11,6 +11,7 @@
 #include "tutti/models/gguf_decoder.h"
 #include "tutti/models/gguf_formats.h"
 #include "tutti/models/gguf_names.h"
+#include "tutti/models/gguf_tensors.h"
 #include "tutti/models/gguf_vocabulary_writer.h"
 #include "tutti/models/stacked_experts.h"
 #include "tutti/models/weight_source.h"
@@ -60,33 +61,23 @@ class GgufPlan {
         divisors_(gguf_divisors(source.config(), row_)),
         formats_(source.config(), options.type) {
     if (source.folder().empty()) raw_.emplace(source.model().path());
-    if (!divisors_.empty()) add({.name = kDivisors, .sizes = {std::ssize(divisors_)}, .dtype = DType::f32}, nullptr);
-    const bool stacks = family_named(source.config().family).stacks_experts;
-    for (const SourceWeight& weight : source.weights()) {
-      const std::string of_expert = stacks && weight.holds_experts() ? weight.name : "";
-      if (of_expert.ends_with(".w3")) continue;  // with the first
-      const bool is_first = of_expert.ends_with(".w1");
-      const std::string layer = weight.name.substr(0, weight.name.rfind(".experts."));
-      const std::optional<std::string> name =
-          gguf_name_of(is_first ? fmt::format("{}{}", layer, kStackedGateUp) : weight.name,
-                       source.config().layers.front().output_norms);
-      TUTTI_ASSERT(name.has_value(), "{} has no name in GGUF files", weight.name);
-      Extents sizes = weight.sizes;
-      if (is_first) second_.emplace(*name, &source.weight(layer + ".experts.w3")), sizes[1] *= 2;
-      const BlockFormat format = formats_.choose(*name, weight);
-      const std::optional<DType> dtype = row_of(format).dtype;
-      add({.name = *name,
-           .sizes = sizes,
-           .dtype = dtype.value_or(DType::f32),
-           .blocks = dtype ? std::nullopt : std::optional(format)},
-          &weight);
+    if (!divisors_.empty()) {
+      add({.name = kDivisors, .sizes = {std::ssize(divisors_)}, .dtype = DType::f32}, nullptr);
+      nbytes_ = std::ssize(divisors_) * itemsize(DType::f32);
+    }
+    for (GgufTensor& tensor : gguf_tensors(source.config(), source.weights(), formats_)) {
+      if (tensor.second != nullptr) second_.emplace(tensor.entry.name, tensor.second);
+      nbytes_ += tensor.nbytes();
+      add(std::move(tensor.entry), tensor.weight);
     }
     notes_ = formats_.notes();
+    if (source.repeated_nbytes() > 0) notes_.push_back(note_of_repeated(source));
     describe(options.type);
   }
 
   const std::vector<ModelTensor>& entries() const { return entries_; }
   const std::vector<std::string>& notes() const { return notes_; }
+  int64_t nbytes() const { return nbytes_; }
   const ModelMetadata& metadata() const { return metadata_; }
 
   void write(const ModelTensor& entry, ModelFileWriter& writer) const {
@@ -163,12 +154,8 @@ class GgufPlan {
   std::map<std::string, const SourceWeight*, std::less<>> second_;   // whose rows follow in each expert
   ModelMetadata metadata_;
   std::vector<std::string> notes_;
+  int64_t nbytes_ = 0;
 };
-
-int64_t nbytes_of(const ModelTensor& entry) {
-  const int64_t numel = numel_of(entry.sizes);
-  return entry.blocks ? block_nbytes(*entry.blocks, numel).value_or(0) : numel * itemsize(entry.dtype);
-}
 
 }  // namespace
 
@@ -178,12 +165,10 @@ WrittenModel write_published_gguf(const PublishedModel& model, const fs::path& p
   const GgufPlan plan(source, options);
   WrittenModel written{.tensors = std::ssize(plan.entries()),
                        .parameters = parameter_count(source.config()),
-                       .source_nbytes = source.nbytes()};
+                       .source_nbytes = source.nbytes() + source.repeated_nbytes(),
+                       .nbytes = plan.nbytes()};
   const auto writer = create_model_file(path, "gguf", plan.entries(), plan.metadata());
-  for (const ModelTensor& entry : writer->entries()) {
-    plan.write(entry, *writer);
-    written.nbytes += nbytes_of(entry);
-  }
+  for (const ModelTensor& entry : writer->entries()) plan.write(entry, *writer);
   writer->commit();
   written.notes = plan.notes();
   return written;

@@ -35,7 +35,9 @@ class SplitExperts final : public ModelFileReader {
   }
   Tensor blocks(std::string_view name) const override {
     const Source& source = sources_.at(std::string(name));
-    return source.count == 0 ? file_.blocks(source.name_in_file) : Tensor();
+    if (source.name_in_file.empty()) return {};
+    const Tensor stored = file_.blocks(source.name_in_file);
+    return source.count == 0 || !stored.defined() ? stored : narrow(stored, 1, source.begin, source.count);
   }
 
  private:

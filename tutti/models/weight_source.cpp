@@ -132,6 +132,17 @@ int64_t WeightSource::nbytes() const {
   return sum;
 }
 
+int64_t WeightSource::repeated_nbytes() const {
+  const ModelFile& file = model_.file();
+  const bool is_repeated = config_.tied_embeddings && file.contains(kHead) && file.contains(kEmbedding);
+  return is_repeated ? std::ssize(file.entry(kHead).bytes) : 0;
+}
+
+std::string note_of_repeated(const WeightSource& source) {
+  return fmt::format("The head is the embedding and is stored once, where the source has its {:.1f} MB twice.",
+                     static_cast<double>(source.repeated_nbytes()) / 1e6);
+}
+
 DType WeightSource::main_dtype() const {
   std::map<DType, int64_t> elements;
   for (const SourceWeight& weight : weights_) elements[weight.dtype] += numel_of(weight.sizes);

@@ -43,6 +43,8 @@ class WeightSource {
   // The weight of that name. UsageError when there is none.
   const SourceWeight& weight(std::string_view name) const;
   int64_t nbytes() const;
+  // The bytes of a head that repeats the embedding, which is read and written once.
+  int64_t repeated_nbytes() const;
   // The dtype that most elements have, of f32, bf16 and f16.
   DType main_dtype() const;
 
@@ -65,6 +67,9 @@ class WeightSource {
   DecoderConfig config_;
   std::vector<SourceWeight> weights_;
 };
+
+// What is said of a repeated head that is stored once.
+std::string note_of_repeated(const WeightSource& source);
 
 // The values as `dtype`. UsageError, naming the weight, when a number is too large for f16.
 Tensor converted_weight(const std::string& name, const Tensor& values, DType dtype);

@@ -20,7 +20,7 @@ struct WriteOptions {
 
 struct WrittenModel {
   int64_t tensors = 0, parameters = 0;
-  int64_t source_nbytes = 0, nbytes = 0;  // of the tensors
+  int64_t source_nbytes = 0, nbytes = 0;  // of the tensors; those of the source with a head that repeats the embedding
   int64_t files = 1;                      // with tensors
   std::vector<std::string> notes;         // what a reader of the model will miss, whole sentences
 };

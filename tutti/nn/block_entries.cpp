@@ -14,15 +14,17 @@ std::string name_of_blocks(const std::string& parameter, BlockFormat format) {
 }
 
 std::optional<BlockEntries::Decoded> BlockEntries::add(std::string_view name, const Extents& sizes, DType dtype) {
-  if (dtype != DType::u8 || sizes.ndim() != 2) return std::nullopt;
+  if (dtype != DType::u8 || sizes.ndim() < 2 || sizes.ndim() > 3) return std::nullopt;
   for (const BlockFormat format : quantized::block_formats()) {
     const std::string ending = name_of_blocks("", format);
-    if (!name.ends_with(ending) || sizes[1] % row_of(format).nbytes != 0) continue;
+    if (!name.ends_with(ending) || sizes.back() % row_of(format).nbytes != 0) continue;
     const auto [entry, is_new] =
         entries_.emplace(std::string(name.substr(0, name.size() - ending.size())), Entry{std::string(name), format});
     TUTTI_CHECK(is_new, "the values of '{}' are there twice, as '{}' and as '{}'", entry->first, entry->second.name,
                 name);
-    return Decoded{entry->first, {sizes[0], quantized::elements_of_row(sizes[1], format).value()}};
+    Decoded decoded{entry->first, sizes};
+    decoded.sizes.back() = quantized::elements_of_row(sizes.back(), format).value();
+    return decoded;
   }
   return std::nullopt;
 }

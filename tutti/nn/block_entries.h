@@ -1,5 +1,5 @@
 // Entries of quantized blocks in state dicts: "fc.weight.Q4_K", u8 [rows, bytes of a row], stands for the parameter
-// "fc.weight" [rows, elements of a row].
+// "fc.weight" [rows, elements of a row]; those of experts have a dim of these in front.
 #pragma once
 
 #include <map>

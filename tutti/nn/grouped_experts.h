@@ -24,6 +24,8 @@ enum class ExpertActivation : uint8_t { silu, gelu_tanh };
 // y = w2 (activation(w1 x) * (w3 x)) with the weights of the row's expert. Where the parameters are distributed tensors
 // that ranks divide by experts, `rows` are those of this rank's. Parameters: w1, w3 [E, F, D], w2 [E, D, F]. Their
 // gradients sum over fixed ranges of token positions (numerics contract, N5), exactly 0 for an expert without rows.
+// Weights that are frozen to quantized blocks are multiplied by quantized_grouped_mm(), without a gradient: UsageError
+// where their rows are not in one tensor (ExpertRows::multiply).
 class GroupedExperts : public Module {
  public:
   // E experts, D features, F hidden features.

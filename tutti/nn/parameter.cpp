@@ -338,15 +338,16 @@ void Parameter::freeze(const Tensor& values) const {
 
 void Parameter::freeze(const Tensor& blocks, BlockFormat format) const {
   State& s = state();
-  TUTTI_CHECK(s.can_hold_blocks && s.sizes.ndim() == 2,
-              "parameter '{}' {} cannot be held as {} blocks: only weights of Linear and Embedding can; assign "
-              "dequantize(blocks, format) to it",
-              s.name, s.sizes, name_of(format));
-  quantized::check_blocks("Parameter::freeze", blocks, format);
-  const SymInt elements = quantized::elements_of_row(blocks.size(1), format);
-  TUTTI_CHECK(blocks.size(0) == s.sizes[0] && elements == s.sizes[1],
-              "parameter '{}' is {}; it cannot be frozen to {} blocks of [{}, {}]", s.name, s.sizes, name_of(format),
-              blocks.size(0), elements);
+  TUTTI_CHECK(
+      s.can_hold_blocks,
+      "parameter '{}' {} cannot be held as {} blocks: only weights of Linear, Embedding and experts can; assign "
+      "dequantize(blocks, format) to it",
+      s.name, s.sizes, name_of(format));
+  quantized::check_blocks("Parameter::freeze", blocks, format, s.sizes.ndim());
+  Shape sizes = blocks.sizes();
+  sizes.back() = quantized::elements_of_row(sizes.back(), format);
+  TUTTI_CHECK(sizes == to_shape(s.sizes), "parameter '{}' is {}; it cannot be frozen to {} blocks of {}", s.name,
+              s.sizes, name_of(format), sizes);
   s.check_freezes_to(blocks);
   s.begin_frozen(DType::f32);
   s.blocks = autograd::detached(blocks);

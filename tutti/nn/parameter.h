@@ -8,8 +8,8 @@
 // A parameter has no memory until it is materialized, by initialize(), by loading values or by materialize(); reading
 // it before is an error that names it. So a model of any size can be built, counted and loaded one parameter at a time.
 //
-// The weight of a Linear or Embedding may stay quantized: it is then frozen to blocks, which have no elements of a
-// dtype, and the module computes with the blocks.
+// The weights of a Linear, an Embedding or experts may stay quantized: they are then frozen to blocks, which have no
+// elements of a dtype, and the module computes with the blocks.
 //
 // Parameters and buffers are handles: copies share the same values, which is how weights are tied. They may be read
 // from several threads; whoever materializes, converts or writes them must exclude readers.
@@ -93,7 +93,8 @@ class Parameter {
   // other distributed ones only. UsageError for other sizes, for integers, and for whole values where ranks divide the
   // parameter.
   void freeze(const Tensor& values) const;
-  // The same for quantized values: u8 [rows, bytes of a row] in whole blocks of `format` (ops/quantized_linear.h).
+  // The same for quantized values: u8 [rows, bytes of a row] in whole blocks of `format` (ops/quantized_linear.h), or
+  // [experts, rows, bytes of a row].
   // Where numbers are asked for, by use(), leaf() and master(), the parameter refuses and names dequantize().
   // UsageError as above, and unless can_hold_blocks().
   void freeze(const Tensor& blocks, BlockFormat format) const;

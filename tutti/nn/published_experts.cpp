@@ -9,6 +9,7 @@
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/slice.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::nn {
 namespace {
@@ -21,6 +22,22 @@ bool is_zero(const Tensor& bias) {
   const Tensor dense = to_contiguous(bias);
   return dense.dtype() == DType::f32 &&
          std::all_of(dense.data<float>(), dense.data<float>() + dense.numel(), [](float v) { return v == 0; });
+}
+
+// What `one` gives of each expert, in one tensor; undefined where it gives nothing.
+Tensor put_together(const std::map<int64_t, std::string>& of_expert, FunctionRef<Tensor(const std::string& name)> one) {
+  Tensor all;
+  for (const auto& [expert, name] : of_expert) {
+    const Tensor values = one(name);
+    if (!values.defined()) return {};
+    if (!all.defined()) {
+      Extents sizes{std::ssize(of_expert)};
+      for (const int64_t size : values.extents()) sizes.push_back(size);
+      all = Tensor::empty(sizes, values.dtype());
+    }
+    copy_(select(all, 0, expert), values);
+  }
+  return all;
 }
 
 }  // namespace
@@ -85,19 +102,21 @@ GroupedTensors::GroupedTensors(const ModelFile& file, const std::function<bool(c
     Extents sizes{of_expert.rbegin()->first + 1};
     for (const int64_t size : first.sizes) sizes.push_back(size);
     bool is_decoded = true;
+    std::optional<BlockFormat> blocks = first.blocks;
     for (const auto& [expert, published] : of_expert) {
       const ModelTensor& one = file.entry(published);
       TUTTI_CHECK(one.sizes == first.sizes && one.dtype == first.dtype,
                   "{}: {} is {}, {} is {}; expected equal sizes and dtypes", file.path(), published, describe(one),
                   first.name, describe(first));
       is_decoded = is_decoded && one.is_decoded();
+      if (one.blocks != blocks) blocks = std::nullopt;
     }
     TUTTI_CHECK(std::ssize(of_expert) == sizes[0],
                 "{}: {} has tensors of {} experts, and the last is that of expert {}; expected all from 0", file.path(),
                 name, of_expert.size(), sizes[0] - 1);
     entries_.push_back({name, sizes, first.dtype,
                         fmt::format("{} tensors such as {} {}", of_expert.size(), first.name, describe(first)),
-                        is_decoded});
+                        is_decoded, blocks});
     const std::string bias = fmt::format("{}{}", std::string_view(name).substr(0, name.rfind(kExperts)), kBias);
     if (!file.contains(bias) && biases_.emplace(bias, sizes[0]).second)
       entries_.push_back({bias, {sizes[0]}, DType::f32, fmt::format("[{}] zeros", sizes[0])});
@@ -107,24 +126,19 @@ GroupedTensors::GroupedTensors(const ModelFile& file, const std::function<bool(c
 bool GroupedTensors::is_whole(const std::string& name) const { return biases_.contains(name) || file_.contains(name); }
 
 Tensor GroupedTensors::blocks(const std::string& name) const {
-  return biases_.contains(name) || groups_.contains(name) ? Tensor() : file_.blocks(name);
+  if (biases_.contains(name)) return {};
+  const auto group = groups_.find(name);
+  return group == groups_.end()
+             ? file_.blocks(name)
+             : put_together(group->second, [this](const std::string& one) { return file_.blocks(one); });
 }
 
 Tensor GroupedTensors::tensor(const std::string& name) const {
   if (const auto bias = biases_.find(name); bias != biases_.end()) return zeros({bias->second});
   const auto group = groups_.find(name);
-  if (group == groups_.end()) return file_.tensor(name);
-  Tensor all;
-  for (const auto& [expert, published] : group->second) {
-    const Tensor one = file_.tensor(published);
-    if (!all.defined()) {
-      Extents sizes{std::ssize(group->second)};
-      for (const int64_t size : one.extents()) sizes.push_back(size);
-      all = Tensor::empty(sizes, one.dtype());
-    }
-    copy_(select(all, 0, expert), one);
-  }
-  return all;
+  return group == groups_.end()
+             ? file_.tensor(name)
+             : put_together(group->second, [this](const std::string& one) { return file_.tensor(one); });
 }
 
 }  // namespace tutti::nn

@@ -54,7 +54,7 @@ class GroupedTensors {
   bool contains(const std::string& name) const { return groups_.contains(name) || is_whole(name); }
   // The values: a view of the file's pages, or in new memory where they were put together.
   Tensor tensor(const std::string& name) const;
-  // As ModelFile::blocks(): undefined for what was put together.
+  // As ModelFile::blocks(); in new memory where they were put together, which takes one format.
   Tensor blocks(const std::string& name) const;
 
  private:

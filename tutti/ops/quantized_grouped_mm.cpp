@@ -27,7 +27,7 @@ struct QuantizedGroupedMmAttrs {
 };
 const QuantizedGroupedMmAttrs& attrs_of(const OpCall& call) { return call.attrs.as<QuantizedGroupedMmAttrs>(); }
 
-// Of x [T, blocks, elements of a block], blocks [G, n, blocks, bytes of a block] and offsets [G].
+// The operands are x [T, blocks, elements of a block], blocks [G, n, blocks, bytes of a block] and offsets [G].
 void infer(const OpCall& call, OutputMetas& out) {
   out.add(attrs_of(call).dtype, {call[0].sizes()[0], call[1].sizes()[1]});
 }

@@ -23,7 +23,7 @@ struct QuantizedLinearAttrs {
 };
 const QuantizedLinearAttrs& attrs_of(const OpCall& call) { return call.attrs.as<QuantizedLinearAttrs>(); }
 
-// Of x [m, blocks, elements of a block] and blocks [n, blocks, bytes of a block].
+// The operands are x [m, blocks, elements of a block] and blocks [n, blocks, bytes of a block].
 void infer(const OpCall& call, OutputMetas& out) {
   out.add(attrs_of(call).dtype, {call[0].sizes()[0], call[1].sizes()[0]});
 }
