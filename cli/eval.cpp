@@ -9,6 +9,7 @@
 #include "cli/quantize_flags.h"
 #include "cli/sampling_flags.h"
 #include "tutti/io/text_source.h"
+#include "tutti/train/quantize_model.h"
 #include "tutti/train/ready_model.h"
 #include "tutti/train/score_text.h"
 

@@ -1,7 +1,7 @@
 // The flags of commands that can quantize the weights of a model.
 #pragma once
 
-#include "tutti/train/quantize_model.h"
+#include "tutti/train/quantize_settings.h"
 
 namespace CLI {
 class App;

@@ -2,25 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/language_model.h"
 #include "tutti/nn/quantize.h"
+#include "tutti/train/quantize_settings.h"
 
 namespace tutti::train {
-
-struct QuantizeSettings {
-  std::string kind;                      // the name of an nn::Quantization; empty: weights stay as they are
-  int64_t group = 32;                    // of int4_weight_only
-  std::vector<std::string> calibration;  // files of text, whose first tokens the model reads beforehand
-  int64_t calibration_tokens = 8192;
-  bool reports_layers = false;                          // every one by name
-  std::function<void(const std::string& text)> report;  // is told what describe() says; null: nobody
-  bool is_wanted() const { return !kind.empty(); }
-};
 
 // UsageError where a setting is unknown or missing, or a file of calibration is not there: before a model is opened.
 void check(const QuantizeSettings& settings);

@@ -18,6 +18,7 @@
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/data/run_tokenizer.h"
+#include "tutti/train/quantize_model.h"
 #include "tutti/train/ready_model.h"
 #include "tutti/train/sample.h"
 #include "tutti/train/step/run_model.h"

@@ -7,7 +7,7 @@
 
 #include "tutti/core/dtype.h"
 #include "tutti/generate/sampling.h"
-#include "tutti/train/quantize_model.h"
+#include "tutti/train/quantize_settings.h"
 
 namespace tutti::comm {
 class ProcessGroup;
