@@ -48,7 +48,7 @@ std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint32_t stream
 
 double seconds() { return now_us(MeasuredTime::wall) * 1e-6; }
 
-struct Bench {
+struct GenerateRuns {
   const GenerateProblem& problem;
   models::Decoder& model;
   int64_t context;
@@ -157,7 +157,7 @@ GenerateResult run_generate_bench(const GenerateProblem& problem) {
     for (const nn::QuantizedLayer& layer : nn::quantize_(*model, {.kind = *problem.quantize}))
       quantized += static_cast<double>(layer.nbytes_after);
   }
-  const Bench bench{problem, *model, context};
+  const GenerateRuns bench{problem, *model, context};
   GenerateResult result{.parameters = models::parameter_count(model->config())};
   const DType cached = problem.cache_dtype.value_or(problem.dtype);
   for (const models::LayerConfig& layer : model->config().layers)
