@@ -40,15 +40,10 @@ float largest_magnitude(const T* row, int64_t k) {
   return std::bit_cast<float>(*std::max_element(each, each + 8));
 }
 
-// integer_code() in eight lanes, less the zero point.
-__m256i integer_words(__m256 x_over_scale, DType codes, int32_t zero_point) {
-  const float lowest = codes == DType::u8 ? 0.0F : -128.0F, highest = codes == DType::u8 ? 255.0F : 127.0F;
+// Eight codes less the zero point.
+__m256i integer_words(__m256 x_over_scale, DType dtype, int32_t zero_point) {
   const __m256 zero = _mm256_set1_ps(static_cast<float>(zero_point));
-  const __m256 whole = _mm256_round_ps(x_over_scale, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  // NaN gives the second operand of the maximum.
-  const __m256 code =
-      _mm256_min_ps(_mm256_max_ps(_mm256_add_ps(whole, zero), _mm256_set1_ps(lowest)), _mm256_set1_ps(highest));
-  return _mm256_cvtps_epi32(_mm256_sub_ps(code, zero));
+  return _mm256_cvtps_epi32(_mm256_sub_ps(codes::integer_codes(dtype, x_over_scale, zero_point), zero));
 }
 
 class Rows {

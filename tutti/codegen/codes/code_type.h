@@ -50,6 +50,15 @@ inline CodeScale code_scale(float largest, DType codes) {
 
 namespace codes {
 
+// integer_code() in eight lanes, as numbers.
+inline __m256 integer_codes(DType codes, __m256 x_over_scale, int32_t zero_point) {
+  const float lowest = codes == DType::u8 ? 0.0F : -128.0F;
+  const __m256 whole = _mm256_round_ps(x_over_scale, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m256 moved = _mm256_add_ps(whole, _mm256_set1_ps(static_cast<float>(zero_point)));
+  // NaN gives the second operand of the maximum.
+  return _mm256_min_ps(_mm256_max_ps(moved, _mm256_set1_ps(lowest)), _mm256_set1_ps(lowest + 255.0F));
+}
+
 // Eight codes of f8e4m3fn as numbers. As an f16 the bits of a code, moved to its place, are 2^-8 of the number.
 inline __m256 e4m3_values(const void* p) {
   const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(p)));

@@ -101,8 +101,7 @@ struct Integers {
   // The code of a probability, less its zero point.
   void put_probabilities(__m256 p, int16_t* to) const {
     const __m256 zero = _mm256_set1_ps(static_cast<float>(a.p_zero_point));
-    const __m256 whole = _mm256_add_ps(_mm256_round_ps(p, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), zero);
-    const __m256 code = _mm256_min_ps(_mm256_max_ps(whole, _mm256_setzero_ps()), _mm256_set1_ps(255.0F));
+    const __m256 code = codes::integer_codes(DType::u8, p, a.p_zero_point);
     const __m256i words = _mm256_cvtps_epi32(_mm256_sub_ps(code, zero));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
                      _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));

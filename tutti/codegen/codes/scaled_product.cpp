@@ -60,11 +60,11 @@ class Store {
     const int64_t count = std::min<int64_t>(8, s.columns - offset), column = s.first + offset;
     const int64_t at = (first_row_ + row) * w.n + column;
     if (count <= 0) return;
-    if (count == 8 && p_.y_dtype == DType::f32 && (w.scale.stride == 0 || w.scale.stride == 1)) {
+    if (count == 8 && (w.scale.stride == 0 || w.scale.stride == 1) && is_stored_together()) {
       const __m256 scale = w.scale.stride == 0 ? _mm256_set1_ps(w.scale[0]) : _mm256_loadu_ps(w.scale.data + column);
       __m256 y = _mm256_mul_ps(totals, _mm256_mul_ps(_mm256_set1_ps(x_scale), scale));
       if (w.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(w.bias + column));
-      return _mm256_storeu_ps(static_cast<float*>(w.y) + at, y);
+      return store_eight(w, at, y);
     }
     float values[8];
     _mm256_storeu_ps(values, totals);
@@ -77,6 +77,17 @@ class Store {
   }
 
  private:
+  bool is_stored_together() const {
+    return p_.y_dtype == DType::f32 || p_.y_dtype == DType::i8 || p_.y_dtype == DType::u8;
+  }
+  void store_eight(const ScaledWeights& w, int64_t at, __m256 y) const {
+    if (p_.y_dtype == DType::f32) return _mm256_storeu_ps(static_cast<float*>(w.y) + at, y);
+    const __m256 over_scale = _mm256_mul_ps(y, _mm256_set1_ps(1.0F / w.y_scale));
+    const __m256i wide = _mm256_cvtps_epi32(codes::integer_codes(p_.y_dtype, over_scale, w.y_zero_point));
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+    const __m128i bytes = p_.y_dtype == DType::u8 ? _mm_packus_epi16(words, words) : _mm_packs_epi16(words, words);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(static_cast<uint8_t*>(w.y) + at), bytes);
+  }
   void store(const ScaledWeights& w, int64_t at, float y, float inverse) const {
     switch (p_.y_dtype) {
       case DType::f32:
