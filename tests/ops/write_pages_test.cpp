@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -74,10 +75,8 @@ void expect_codes(const CodePages& pages, const CodePages& before, const Tensor&
       const int64_t place = (slot / N * H + h) * N + slot % N;
       const auto* const bytes = static_cast<const uint8_t*>(codes.raw_data()) + place * D;
       if (row < 0) {
-        ASSERT_EQ(
-            std::memcmp(bytes, static_cast<const uint8_t*>(old_codes.raw_data()) + place * D, static_cast<size_t>(D)),
-            0)
-            << what;
+        const auto* const old_bytes = static_cast<const uint8_t*>(old_codes.raw_data()) + place * D;
+        ASSERT_TRUE(std::equal(bytes, bytes + D, old_bytes)) << what;
         ASSERT_EQ(std::bit_cast<uint32_t>(scales.data<float>()[place]),
                   std::bit_cast<uint32_t>(old_scales.data<float>()[place]))
             << what;

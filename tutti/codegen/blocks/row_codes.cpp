@@ -88,7 +88,7 @@ float quantize(const T* x, int64_t n, uint8_t* codes) {
   const uint32_t largest = largest_magnitude(x, n);
   const float d = std::bit_cast<float>(largest) / Code::kLargest;
   if (largest >= kInfinity || !std::isnormal(d)) {
-    std::memset(codes, 0, static_cast<size_t>(n));
+    std::fill_n(codes, n, uint8_t{0});  // memset() takes no null pointer, which no codes may have
     return largest >= kInfinity ? std::numeric_limits<float>::quiet_NaN() : 0;
   }
   const __m256 inverse = _mm256_set1_ps(1 / d);
