@@ -32,7 +32,7 @@ inline uint8_t nearest_code(float x, DType code) {
   const auto distance = [&](int bits) {
     return std::fabs(magnitude - value_of_code(static_cast<uint8_t>(bits), code));
   };
-  // Of the codes without a sign, in the order of their values, the first one that is not below.
+  // Finds the first of the codes without a sign, which are in the order of their values, that is not below.
   int above = 0;
   for (int step = 64; step > 0; step /= 2)
     if (value_of_code(static_cast<uint8_t>(above + step - 1), code) < magnitude) above += step;

@@ -105,7 +105,7 @@ inline void expect_same_text(const Text& got, const Text& expected, bool of_prom
   }
 }
 
-// Of engines: what the model computes, or codes.
+// The caches of engines hold what the model computes, or codes.
 inline const std::optional<DType> kCacheDTypes[] = {std::nullopt, DType::i8, DType::f8e4m3fn};
 
 // Begins with a part of `beginning`, so that some requests share pages.
