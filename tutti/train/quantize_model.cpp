@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tutti/core/error.h"
+#include "tutti/io/text_files.h"
 #include "tutti/io/text_source.h"
 #include "tutti/nn/input_recorder.h"
 #include "tutti/train/score_text.h"
@@ -15,9 +16,12 @@ constexpr int64_t kLongestWindow = 512;  // of calibration
 
 std::vector<int32_t> calibration_of(const Tokenizer& tokenizer, const QuantizeSettings& settings) {
   std::vector<int32_t> tokens;
-  for (const std::string& text : read_counted_documents(settings.calibration, {}).documents) {
-    tokenizer.encode_into(text, tokens, {.add_special_tokens = true, .parse_special = false});
-    if (std::ssize(tokens) >= settings.calibration_tokens) break;
+  const auto is_enough = [&] { return std::ssize(tokens) >= settings.calibration_tokens; };
+  for (const std::string& file : expand_text_paths(settings.calibration)) {
+    if (is_enough()) break;
+    for_each_document({&file, 1}, [&](std::string_view text) {
+      if (!is_enough()) tokenizer.encode_into(text, tokens, {.add_special_tokens = true, .parse_special = false});
+    });
   }
   tokens.resize(std::min(tokens.size(), static_cast<size_t>(settings.calibration_tokens)));
   TUTTI_CHECK(tokens.size() >= 2, "--calibration: the text has {} tokens; expected 2 or more", tokens.size());
@@ -36,7 +40,7 @@ void check(const QuantizeSettings& settings) {
   TUTTI_CHECK(!settings.calibration.empty() || !nn::needs_inputs(nn::quantization_from_name(settings.kind)),
               "--quantize {} needs --calibration FILE, a text from which the scales of inputs are taken",
               settings.kind);
-  if (!settings.calibration.empty()) read_counted_documents(settings.calibration, {});
+  if (!settings.calibration.empty()) expand_text_paths(settings.calibration);
 }
 
 QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer& tokenizer,
