@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tutti/codegen/blocks/row_codes.h"
+#include "tutti/codegen/codes/row_codes.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/attention/forward.h"
 #include "tutti/ops/attention/geometry.h"

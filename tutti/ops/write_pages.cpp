@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "tutti/codegen/blocks/row_codes.h"
+#include "tutti/codegen/codes/row_codes.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/engine/dispatch.h"
 #include "tutti/ops/engine/facets.h"
@@ -119,7 +119,7 @@ const OpDef kWritePages{
 
 // ---- codes ----------------------------------------------------------------------------------------------------------
 
-// The rule of codegen/blocks/row_codes.h, element by element.
+// The rule of codegen/codes/row_codes.h, element by element.
 void reference_codes(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor &rows = rows_of(call), &codes = outputs[0];
   const int64_t D = rows.extents()[2];

@@ -13,7 +13,7 @@ namespace tutti {
 void write_pages_(const Tensor& pages, const Tensor& rows, const Tensor& slots);
 
 // The same for rows of f32, bf16 or f16 that are kept as codes, i8 or f8e4m3fn [P, Hkv, N, D], with a scale for each
-// row of a head, f32 [P, Hkv, N], by the rule of codegen/blocks/row_codes.h. What is written depends on the D elements
+// row of a head, f32 [P, Hkv, N], by the rule of codegen/codes/row_codes.h. What is written depends on the D elements
 // of the row alone.
 void write_page_codes_(const Tensor& codes, const Tensor& scales, const Tensor& rows, const Tensor& slots);
 

@@ -1,10 +1,9 @@
 #include "tutti/codegen/codes/code_rows.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "tutti/codegen/codes/code_type.h"
+#include "tutti/codegen/codes/row_lanes.h"
 #include "tutti/codegen/codes/word_panel.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/thread_pool.h"
@@ -12,33 +11,8 @@
 namespace tutti::codegen {
 namespace {
 
-using Lanes = simd::Block<float>;
-
 // Elements below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 14;
-
-// Numbers of any dtype as f32, eight at a time, the last ones with zeros behind them.
-template <class T, class Visit>
-void visit_numbers(const T* row, int64_t k, Visit visit) {
-  int64_t p = 0;
-  for (; p + 8 <= k; p += 8) visit(p, 8, Lanes::load(row + p));
-  if (p == k) return;
-  T rest[8] = {};
-  std::copy_n(row + p, k - p, rest);
-  visit(p, k - p, Lanes::load(rest));
-}
-
-template <class T>
-float largest_magnitude(const T* row, int64_t k) {
-  // As integers magnitudes compare as they do, and NaN is above all.
-  __m256i largest = _mm256_setzero_si256();
-  visit_numbers(row, k, [&](int64_t, int64_t, __m256 v) {
-    largest = _mm256_max_epu32(largest, _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff)));
-  });
-  alignas(32) uint32_t each[8];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(each), largest);
-  return std::bit_cast<float>(*std::max_element(each, each + 8));
-}
 
 // Eight codes less the zero point.
 __m256i integer_words(__m256 x_over_scale, DType dtype, int32_t zero_point) {
@@ -71,7 +45,7 @@ class Rows {
  private:
   void decode(const uint8_t* codes, float* to) const {
     int64_t p = 0;
-    for (; p + 8 <= p_.k; p += 8) _mm256_storeu_ps(to + p, codes::e4m3_values(codes + p));
+    for (; p + 8 <= p_.k; p += 8) _mm256_storeu_ps(to + p, codes::e4m3_at(codes + p, 8));
     for (; p < p_.k; ++p) to[p] = to_float(float8_e4m3fn{codes[p]});
   }
 
@@ -79,14 +53,14 @@ class Rows {
   void round_numbers(int64_t row, float* to_scale) const {
     const T* x = static_cast<const T*>(p_.x) + (first_ + row) * p_.k;
     CodeScale scale;
-    if (p_.x_scale.data == nullptr) scale = code_scale(largest_magnitude(x, p_.k), p_.x_codes);
+    if (p_.x_scale.data == nullptr) scale = code_scale(codes::largest_magnitude(x, p_.k), p_.x_codes);
     else scale.d = p_.x_scale[first_ + row], scale.inverse = 1.0F / scale.d;
     *to_scale = scale.d;
     const bool is_zero = scale.inverse == 0;  // 0 times an infinity is no code
     const __m256 inverse = _mm256_set1_ps(scale.inverse);
     if (p_.codes == DType::f8e4m3fn) {
       float* to = values_ + row * stride_;
-      visit_numbers(x, p_.k, [&](int64_t at, int64_t count, __m256 v) {
+      codes::visit_lanes(x, p_.k, [&](int64_t at, int64_t count, __m256 v) {
         float numbers[8];
         _mm256_storeu_ps(numbers, is_zero ? _mm256_setzero_ps() : codes::e4m3_rounded(_mm256_mul_ps(v, inverse)));
         std::copy_n(numbers, count, to + at);
@@ -94,7 +68,7 @@ class Rows {
       return;
     }
     int16_t* to = words_ + row * stride_;
-    visit_numbers(x, p_.k, [&](int64_t at, int64_t count, __m256 v) {
+    codes::visit_lanes(x, p_.k, [&](int64_t at, int64_t count, __m256 v) {
       const __m256i words =
           is_zero ? _mm256_setzero_si256() : integer_words(_mm256_mul_ps(v, inverse), p_.x_codes, p_.x_zero_point);
       int16_t eight[8];

@@ -60,8 +60,8 @@ inline __m256 integer_codes(DType codes, __m256 x_over_scale, int32_t zero_point
 }
 
 // Eight codes of f8e4m3fn as numbers. As an f16 the bits of a code, moved to its place, are 2^-8 of the number.
-inline __m256 e4m3_values(const void* p) {
-  const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+inline __m256 e4m3_values(__m128i bytes) {
+  const __m128i bits = _mm_cvtepu8_epi16(bytes);
   const __m128i magnitude = _mm_and_si128(bits, _mm_set1_epi16(0x7f));
   const __m128i sign = _mm_slli_epi16(_mm_and_si128(bits, _mm_set1_epi16(0x80)), 8);
   const __m128i is_nan = _mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f));
@@ -82,10 +82,10 @@ inline __m256 e4m3_rounded(__m256 x) {
 }
 // The first `count` of eight codes; zeros stand in the place of the others.
 inline __m256 e4m3_at(const uint8_t* p, int64_t count) {
-  if (count == 8) return e4m3_values(p);
-  uint8_t rest[8] = {};
-  std::memcpy(rest, p, static_cast<size_t>(count));
-  return e4m3_values(rest);
+  if (count == 8) return e4m3_values(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  uint64_t rest = 0;
+  std::memcpy(&rest, p, static_cast<size_t>(count));
+  return e4m3_values(_mm_cvtsi64_si128(static_cast<long long>(rest)));
 }
 
 }  // namespace codes

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tutti/codegen/blocks/row_codes.h"
+#include "tutti/codegen/codes/row_codes.h"
 #include "tutti/codegen/gemm/pack.h"
 #include "tutti/ops/attention/steps.h"
 #include "tutti/ops/engine/facets.h"

@@ -1,42 +1,16 @@
-#include "tutti/codegen/blocks/row_codes.h"
+#include "tutti/codegen/codes/row_codes.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
-#include "tutti/codegen/gemm/simd.h"
+#include "tutti/codegen/codes/code_type.h"
+#include "tutti/codegen/codes/row_lanes.h"
 #include "tutti/core/error.h"
 
 namespace tutti::codegen {
 namespace {
 
-using Lanes = simd::Block<float>;
-constexpr int64_t kSide = Lanes::kSide;
-constexpr uint32_t kInfinity = 0x7f800000;
-
-// Visits a row of n elements by eight: at(first, load), where load() gives elements from `first` on, zeros behind the
-// row, of which nothing is read.
-template <class T, class At>
-void by_eight(const T* x, int64_t n, At at) {
-  int64_t i = 0;
-  for (; i + kSide <= n; i += kSide) at(i, Lanes::load(x + i));
-  if (i < n) at(i, simd::load_part<float>(x + i, n - i));
-}
-
-// Magnitudes compare as their bits do, which also tell what is not finite.
-template <class T>
-uint32_t largest_magnitude(const T* x, int64_t n) {
-  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  __m256i largest = _mm256_setzero_si256();
-  by_eight(x, n, [&](int64_t, __m256 v) {
-    largest = _mm256_max_epu32(largest, _mm256_and_si256(_mm256_castps_si256(v), magnitude));
-  });
-  alignas(32) uint32_t lanes[kSide];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), largest);
-  return *std::max_element(lanes, lanes + kSide);
-}
+constexpr int64_t kSide = 8;
 
 // The low byte of each lane.
 uint64_t low_bytes(__m256i v) {
@@ -49,13 +23,13 @@ uint64_t low_bytes(__m256i v) {
 }
 
 struct Int8 {
-  static constexpr float kLargest = 127;
+  static constexpr DType kDType = DType::i8;
   static __m256i encode(__m256 v) { return _mm256_cvtps_epi32(v); }
   static __m256 decode(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
 };
 
 struct Float8 {
-  static constexpr float kLargest = 448;
+  static constexpr DType kDType = DType::f8e4m3fn;
   // Magnitudes are below 464, so that they round to 448 at most.
   static __m256i encode(__m256 v) {
     const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), v);
@@ -72,31 +46,22 @@ struct Float8 {
     const __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(_mm256_castps_si256(v), 31), 7);
     return _mm256_or_si256(code, sign);
   }
-  // As an f16 that is 2^8 times too small, subnormal numbers included; the NaN of the format becomes one.
-  static __m256 decode(__m128i bytes) {
-    const __m128i words = _mm_cvtepu8_epi16(bytes);
-    const __m128i sign = _mm_slli_epi16(_mm_and_si128(words, _mm_set1_epi16(0x80)), 8);
-    const __m128i magnitude = _mm_slli_epi16(_mm_and_si128(words, _mm_set1_epi16(0x7f)), 7);
-    const __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f << 7)), _mm_set1_epi16(0x7c00));
-    const __m128i half = _mm_or_si128(_mm_or_si128(sign, magnitude), nan);
-    return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(0x1p8F));
-  }
+  static __m256 decode(__m128i bytes) { return codes::e4m3_values(bytes); }
 };
 
 template <class Code, class T>
-float quantize(const T* x, int64_t n, uint8_t* codes) {
-  const uint32_t largest = largest_magnitude(x, n);
-  const float d = std::bit_cast<float>(largest) / Code::kLargest;
-  if (largest >= kInfinity || !std::isnormal(d)) {
-    std::fill_n(codes, n, uint8_t{0});  // memset() takes no null pointer, which no codes may have
-    return largest >= kInfinity ? std::numeric_limits<float>::quiet_NaN() : 0;
+float quantize(const T* x, int64_t n, uint8_t* to) {
+  const CodeScale scale = code_scale(codes::largest_magnitude(x, n), Code::kDType);
+  if (scale.inverse == 0) {
+    std::fill_n(to, n, uint8_t{0});  // memset() takes no null pointer, which no codes may have
+    return scale.d;
   }
-  const __m256 inverse = _mm256_set1_ps(1 / d);
-  by_eight(x, n, [&](int64_t i, __m256 v) {
+  const __m256 inverse = _mm256_set1_ps(scale.inverse);
+  codes::visit_lanes(x, n, [&](int64_t i, int64_t count, __m256 v) {
     const uint64_t eight = low_bytes(Code::encode(_mm256_mul_ps(v, inverse)));
-    std::memcpy(codes + i, &eight, static_cast<size_t>(std::min(kSide, n - i)));
+    std::memcpy(to + i, &eight, static_cast<size_t>(count));
   });
-  return d;
+  return scale.d;
 }
 
 template <class Code>
