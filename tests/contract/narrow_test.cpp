@@ -70,7 +70,8 @@ bool takes(const OpDef& op, const Sample& sample, OutputMetas& metas) {
 }
 
 class Narrow : public ::testing::TestWithParam<const OpDef*> {};
-// Whether a sample takes f32 operands or has such a result.
+// Whether a sample takes f32 operands or has such a result. Every process of a test registers all tests, so that no
+// condition of a suite may make the samples of all ops.
 bool has_floats(const OpDef& op) {
   const auto is_f32 = [](const Tensor& t) { return t.dtype() == DType::f32; };
   return std::ranges::any_of(op.samples(), [&](const Sample& s) {
@@ -85,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(EveryOp, Narrow, ::testing::ValuesIn(ops_where([](const
                            const bool is_of_codes = name.find("_codes") != name.npos || name == "quantized_sdpa" ||
                                                     name.starts_with("scaled_linear") || name == "weight_only_linear";
                            return !name.ends_with("_backward") && !is_of_codes && name != "bitcast" &&
-                                  !name.ends_with("_rows_step_") && !name.starts_with("nextafter") && has_floats(op);
+                                  !name.ends_with("_rows_step_") && !name.starts_with("nextafter");
                          })),
                          name_of_op);
 
@@ -103,7 +104,7 @@ TEST_P(Narrow, AgreesWithTheReference) {
         EXPECT_EQ(difference(actual[k], expected[k], op.tolerance), "") << "output " << k;
       ++tested;
     }
-    EXPECT_GT(tested, 0) << op.name << " has no sample in " << name_of(dtype);
+    EXPECT_TRUE(tested > 0 || !has_floats(op)) << op.name << " has no sample in " << name_of(dtype);
   }
 }
 
