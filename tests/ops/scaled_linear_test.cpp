@@ -163,8 +163,8 @@ TEST(ScaledLinear, ResultsBecomeCodes) {
 
 // Decoded codes multiplied by matmul, whose tree is that of N3.
 TEST(ScaledLinear, HasTheSumsOfF32ForCodesOfFp8) {
-  for (const int64_t m : {1, 5, 6, 13})
-    for (const int64_t n : {1, 8, 16, 37})
+  for (const int64_t m : {1, 2, 3, 4, 5, 6, 13})
+    for (const int64_t n : {1, 8, 16, 37, 70})
       for (const int64_t k : {0, 1, 7, 128, 129, 300, 1000}) {
         const Tensor x = codes(1, {m, k}, DType::f8e4m3fn);
         const ScaledWeight w{codes(2, {n, k}, DType::f8e4m3fn), scales(3, n)};
@@ -172,6 +172,22 @@ TEST(ScaledLinear, HasTheSumsOfF32ForCodesOfFp8) {
         const Tensor expected = mul(total, mul(number(0.07), w.scale));
         expect_same_bits(scaled_linear(x, w, {.x = {number(0.07)}}), expected, fmt::format("{} {} {}", m, n, k));
       }
+}
+
+// A code that is no number makes its row of W so, and no other, wherever it stands.
+TEST(ScaledLinear, CodesOfFp8ThatAreNoNumbersStayInTheirRow) {
+  for (const int64_t m : {1, 3, 4, 9})
+    for (const auto& [row, column] : {std::pair<int64_t, int64_t>{0, 0}, {33, 63}, {34, 64}, {69, 199}, {5, 130}}) {
+      const Tensor x = codes(1, {m, 200}, DType::f8e4m3fn), w = codes(2, {70, 200}, DType::f8e4m3fn);
+      const Tensor before = scaled_linear(x, {w, number(1)}, {.x = {number(1)}});
+      w.data<float8_e4m3fn>()[row * 200 + column] = {static_cast<uint8_t>(row % 2 ? 0xff : 0x7f)};
+      const Tensor y = scaled_linear(x, {w, number(1)}, {.x = {number(1)}});
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < 70; ++j) {
+          if (j == row) EXPECT_TRUE(std::isnan(y.data<float>()[i * 70 + j]));
+          else EXPECT_EQ(y.data<float>()[i * 70 + j], before.data<float>()[i * 70 + j]) << i << " " << j;
+        }
+    }
 }
 
 TEST(ScaledLinear, DecodesAndRoundsEveryCodeOfFp8) {

@@ -42,8 +42,8 @@ CodedWeight groups_of(int64_t n, int64_t k, int64_t group) {
 
 // matmul has the tree of N3 over the decoded weights.
 TEST(WeightOnlyLinear, HasTheBitsOfDecodedWeights) {
-  for (const int64_t m : {1, 3, 4, 5, 17})
-    for (const int64_t n : {1, 8, 16, 19, 40}) {
+  for (const int64_t m : {1, 2, 3, 4, 5, 17})
+    for (const int64_t n : {1, 8, 16, 19, 40, 70}) {
       for (const int64_t k : {1, 7, 8, 129, 300, 1030}) {
         const Tensor x = sample_tensor(1, {m, k}), codes = sample_tensor(2, {n, k}, DType::i8, -128, 128);
         const Tensor scale = numbers(3, {n % 2 ? n : 1});
@@ -51,7 +51,7 @@ TEST(WeightOnlyLinear, HasTheBitsOfDecodedWeights) {
                          mul(matmul(x, transpose(cast(codes, DType::f32), 0, 1)), scale),
                          fmt::format("{} {} {}", m, n, k));
       }
-      for (const auto& [k, group] : {std::pair<int64_t, int64_t>{8, 8}, {64, 32}, {384, 128}, {1056, 96}}) {
+      for (const auto& [k, group] : {std::pair<int64_t, int64_t>{8, 8}, {64, 32}, {384, 128}, {1056, 96}, {1064, 8}}) {
         const CodedWeight w = groups_of(n, k, group);
         const Tensor x = sample_tensor(1, {m, k});
         expect_same_bits(weight_only_linear(x, w), matmul(x, transpose(decoded(w), 0, 1)));

@@ -32,9 +32,9 @@ class Rows {
   void fill(int64_t row, float* scale) const {
     if (is_code(p_.x_dtype)) {
       *scale = p_.x_scale[first_ + row];
-      const auto* codes = static_cast<const uint8_t*>(p_.x) + (first_ + row) * p_.k;
-      if (p_.codes == DType::f8e4m3fn) decode(codes, values_ + row * stride_);
-      else codes::unpack_row(codes, p_.k, codes::ByteWords(p_.x_codes, p_.x_zero_point), words_ + row * stride_);
+      const auto* of_row = static_cast<const uint8_t*>(p_.x) + (first_ + row) * p_.k;
+      if (p_.codes == DType::f8e4m3fn) codes::e4m3_row(of_row, p_.k, values_ + row * stride_);
+      else codes::unpack_row(of_row, p_.k, codes::ByteWords(p_.x_codes, p_.x_zero_point), words_ + row * stride_);
       return;
     }
     if (p_.x_dtype == DType::f32) round_numbers<float>(row, scale);
@@ -43,12 +43,6 @@ class Rows {
   }
 
  private:
-  void decode(const uint8_t* codes, float* to) const {
-    int64_t p = 0;
-    for (; p + 8 <= p_.k; p += 8) _mm256_storeu_ps(to + p, codes::e4m3_at(codes + p, 8));
-    for (; p < p_.k; ++p) to[p] = to_float(float8_e4m3fn{codes[p]});
-  }
-
   template <class T>
   void round_numbers(int64_t row, float* to_scale) const {
     const T* x = static_cast<const T*>(p_.x) + (first_ + row) * p_.k;

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -86,6 +87,14 @@ inline __m256 e4m3_at(const uint8_t* p, int64_t count) {
   uint64_t rest = 0;
   std::memcpy(&rest, p, static_cast<size_t>(count));
   return e4m3_values(_mm_cvtsi64_si128(static_cast<long long>(rest)));
+}
+inline void e4m3_row(const uint8_t* codes, int64_t count, float* to) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) _mm256_storeu_ps(to + i, e4m3_at(codes + i, 8));
+  if (i == count) return;
+  float last[8];
+  _mm256_storeu_ps(last, e4m3_at(codes + i, count - i));
+  std::copy_n(last, count - i, to + i);
 }
 
 }  // namespace codes

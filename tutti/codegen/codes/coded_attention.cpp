@@ -6,6 +6,7 @@
 
 #include "tutti/codegen/codes/code_type.h"
 #include "tutti/codegen/codes/exp_lanes.h"
+#include "tutti/codegen/codes/few_rows.h"
 #include "tutti/codegen/codes/value_panel.h"
 #include "tutti/codegen/codes/word_panel.h"
 #include "tutti/codegen/gemm/workspace.h"
@@ -118,19 +119,9 @@ struct Floats {
   static int64_t padded(int64_t k) { return k; }
   Floats(const CodedAttention& a) : a(a), of_head(ContractionTree::halving(a.D)) {}
 
-  void unpack_query(const uint8_t* row, float* to) const {
-    for (int64_t d = 0; d < a.D; d += 8) {
-      float numbers[8];
-      const int64_t count = std::min<int64_t>(8, a.D - d);
-      _mm256_storeu_ps(numbers, codes::e4m3_at(row + d, count));
-      std::copy_n(numbers, count, to + d);
-    }
-  }
+  void unpack_query(const uint8_t* row, float* to) const { codes::e4m3_row(row, a.D, to); }
   void pack_keys(const uint8_t* first, int64_t count, float* panel) const {
-    codes::decode_rows(
-        count, a.D,
-        [&](int64_t j, int64_t at, int64_t left) { return codes::e4m3_at(first + j * a.k.position_stride + at, left); },
-        panel);
+    codes::decode_lines({first, a.k.position_stride, count, a.D, false}, codes::E4m3Lanes(), a.D, panel);
   }
   void pack_values(const uint8_t* first, int64_t columns, int64_t keys, float* panel) const {
     for (int64_t key = 0; key < keys; ++key) {

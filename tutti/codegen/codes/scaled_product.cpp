@@ -5,6 +5,7 @@
 
 #include "tutti/codegen/codes/code_rows.h"
 #include "tutti/codegen/codes/code_type.h"
+#include "tutti/codegen/codes/few_rows.h"
 #include "tutti/codegen/codes/value_panel.h"
 #include "tutti/codegen/codes/word_panel.h"
 #include "tutti/codegen/gemm/workspace.h"
@@ -14,10 +15,8 @@
 namespace tutti::codegen {
 namespace {
 
-// Rows of x that share a pass over W, up to how many of them nothing is unpacked, and how many columns are then taken
-// together.
+// Rows of x that share a pass over W, and the columns of integers that few of them take together.
 constexpr int64_t kRowsAtOnce = 1024;
-constexpr int64_t kFewRows = 4;
 constexpr int64_t kFewColumns = 8;
 // Bytes of panels that stay in the second cache.
 constexpr int64_t kPanelBytes = int64_t{1} << 17;
@@ -28,6 +27,7 @@ constexpr int64_t kWorthATask = int64_t{1} << 16;
 struct Strip {
   const ScaledWeights* of;
   int64_t first, columns;
+  bool has_more;  // whether another of this width follows
   const uint8_t* codes() const { return reinterpret_cast<const uint8_t*>(of->w) + first * of->w_stride; }
 };
 
@@ -41,7 +41,8 @@ class Strips {
   Strip operator[](int64_t index) const {
     size_t i = 0;
     for (; index >= (weights_[i].n + width_ - 1) / width_; ++i) index -= (weights_[i].n + width_ - 1) / width_;
-    return {&weights_[i], index * width_, std::min(width_, weights_[i].n - index * width_)};
+    const int64_t first = index * width_, n = weights_[i].n;
+    return {&weights_[i], first, std::min(width_, n - first), first + 2 * width_ <= n};
   }
 
  private:
@@ -151,12 +152,13 @@ void multiply_values(const ScaledProduct& p, const CodeRows& x, const Store& sto
   auto* panel = reinterpret_cast<float*>(gemm_workspaces().b.reserve(p.k * codes::kValueColumns * 4));
   for (int64_t i = begin; i < end; ++i) {
     const Strip s = strips[i];
-    codes::decode_rows(
-        s.columns, p.k,
-        [&](int64_t j, int64_t at, int64_t count) {
-          return codes::e4m3_at(s.codes() + j * s.of->w_stride + at, count);
-        },
-        panel);
+    const codes::CodeColumns columns{s.codes(), s.of->w_stride, s.columns, p.k, s.has_more};
+    if (p.m <= codes::kFewRows) {
+      codes::multiply_few(columns, codes::E4m3Lanes(), x.values, x.stride, p.m, tree,
+                          [&](int64_t r, int v, __m256 totals) { store(s, 8 * v, r, x.scales[r], totals); });
+      continue;
+    }
+    codes::decode_lines(columns, codes::E4m3Lanes(), p.k, panel);
     codes::multiply_values(x.values, x.stride, p.m, panel, tree, [&](int64_t r, __m256 left, __m256 right) {
       store(s, 0, r, x.scales[r], left);
       store(s, 8, r, x.scales[r], right);
@@ -175,13 +177,13 @@ void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
     p.m = std::min(kRowsAtOnce, all.m - first);
     const CodeRows x = code_rows(all, first, p.m, gemm_workspaces().a, pool);
     const Store store(all, first);
-    const bool is_few = p.codes == DType::i8 && p.m <= kFewRows;
-    const Strips strips(p.weights, is_few ? kFewColumns : codes::kWordColumns);
-    const int64_t work = p.m * (p.k + 1) * (is_few ? kFewColumns : codes::kWordColumns);
-    pool.parallel_for(strips.count(), kWorthATask / work + 1, [&](int64_t begin, int64_t end) {
-      if (is_few) {
-        for (int64_t i = begin; i < end; ++i) multiply_few<kFewRows>(p, x, store, strips[i]);
-      } else if (p.codes == DType::i8) {
+    const bool is_few = p.m <= codes::kFewRows, is_integer = p.codes == DType::i8;
+    const int64_t width = !is_few ? codes::kWordColumns : is_integer ? kFewColumns : codes::few_columns(p.m);
+    const Strips strips(p.weights, width);
+    pool.parallel_for(strips.count(), kWorthATask / (p.m * (p.k + 1) * width) + 1, [&](int64_t begin, int64_t end) {
+      if (is_few && is_integer) {
+        for (int64_t i = begin; i < end; ++i) multiply_few<codes::kFewRows>(p, x, store, strips[i]);
+      } else if (is_integer) {
         multiply_words(p, x, store, strips, begin, end);
       } else {
         multiply_values(p, x, store, strips, tree, begin, end);

@@ -20,21 +20,6 @@ inline constexpr int64_t kValueColumns = 16;
 inline constexpr int64_t kValueRows = 4;  // of a tile
 inline constexpr int32_t kMostPending = 48;
 
-// Rows that are columns of the panel: decode(row, p, count) gives the eight numbers from p on, of which `count` are
-// there. Columns from `columns` on are 0.
-template <class Decode>
-void decode_rows(int64_t columns, int64_t k, Decode decode, float* panel) {
-  for (int64_t half = 0; half < kValueColumns; half += 8) {
-    for (int64_t p = 0; p < k; p += 8) {
-      const int64_t count = std::min<int64_t>(8, k - p);
-      __m256 r[8];
-      for (int64_t j = 0; j < 8; ++j) r[j] = half + j < columns ? decode(half + j, p, count) : _mm256_setzero_ps();
-      simd::Block<float>::transpose(r);
-      for (int64_t i = 0; i < count; ++i) _mm256_storeu_ps(panel + (p + i) * kValueColumns + half, r[i]);
-    }
-  }
-}
-
 // The chains of a leaf, [begin, end) of k, for kRows rows of x. Nothing takes their address, so that they stay in
 // registers.
 template <int kRows>

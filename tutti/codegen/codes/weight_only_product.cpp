@@ -1,8 +1,8 @@
 #include "tutti/codegen/codes/weight_only_product.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "tutti/codegen/codes/few_rows.h"
 #include "tutti/codegen/codes/value_panel.h"
 #include "tutti/codegen/gemm/workspace.h"
 #include "tutti/core/error.h"
@@ -11,6 +11,7 @@
 namespace tutti::codegen {
 namespace {
 
+// Rows of x that share a pass over W.
 constexpr int64_t kRowsAtOnce = 1024;
 // Multiply-adds, and numbers, below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 16, kWorthWidening = int64_t{1} << 15;
@@ -23,61 +24,52 @@ void widen(const T* x, int64_t count, float* to) {
 }
 
 // The rows of x as f32, in place or in memory of the workspace.
-const float* rows_of(const WeightOnlyProduct& p, int64_t first, int64_t count, ThreadPool& pool) {
-  const int64_t elements = count * p.k;
-  if (p.x_dtype == DType::f32) return static_cast<const float*>(p.x) + first * p.k;
-  auto* rows = reinterpret_cast<float*>(gemm_workspaces().a.reserve(elements * 4));
-  pool.parallel_for(elements, kWorthWidening, [&](int64_t begin, int64_t end) {
-    const int64_t at = first * p.k + begin;
-    if (p.x_dtype == DType::bf16) widen(static_cast<const bfloat16*>(p.x) + at, end - begin, rows + begin);
-    else widen(static_cast<const float16*>(p.x) + at, end - begin, rows + begin);
+const float* rows_of(const WeightOnlyProduct& p, ThreadPool& pool) {
+  if (p.x_dtype == DType::f32) return static_cast<const float*>(p.x);
+  auto* rows = reinterpret_cast<float*>(gemm_workspaces().a.reserve(p.m * p.k * 4));
+  pool.parallel_for(p.m * p.k, kWorthWidening, [&](int64_t begin, int64_t end) {
+    if (p.x_dtype == DType::bf16) widen(static_cast<const bfloat16*>(p.x) + begin, end - begin, rows + begin);
+    else widen(static_cast<const float16*>(p.x) + begin, end - begin, rows + begin);
   });
   return rows;
 }
 
-__m256 whole_numbers(const uint8_t* codes, int64_t count) {
-  uint8_t eight[8] = {};
-  std::memcpy(eight, codes, static_cast<size_t>(count));
-  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(eight))));
+int64_t groups_of(const WeightOnlyProduct& p) { return p.has_nibbles && p.k > 0 ? p.k / p.group : 0; }
+
+// The numbers of the groups of some columns, side by side: [groups][lanes]. Columns that are not there are 0.
+void beside_each_other(const float* of_groups, int64_t groups, int64_t columns, int64_t lanes, float* to) {
+  std::fill_n(to, groups * lanes, 0.0F);
+  for (int64_t j = 0; j < columns; ++j)
+    for (int64_t g = 0; g < groups; ++g) to[g * lanes + j] = of_groups[j * groups + g];
 }
 
-// Eight codes of 4 bits in four bytes.
-__m256 nibbles(const uint8_t* codes) {
-  int32_t bytes;
-  std::memcpy(&bytes, codes, sizeof(bytes));
-  const __m256i shifted = _mm256_srlv_epi32(_mm256_set1_epi32(bytes), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
-  return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
-}
-
-class Panel {
+// Columns of the product that are taken together.
+class Strip {
  public:
-  Panel(const WeightOnlyProduct& p, int64_t first)
-      : p_(p), first_(first), columns_(std::min(codes::kValueColumns, p.n - first)) {}
+  Strip(const WeightOnlyProduct& p, int64_t first, int64_t width)
+      : p_(p), first_(first), width_(width), columns_(std::min(width, p.n - first)) {}
 
-  void decode(float* panel) const {
-    const auto row_at = [&](int64_t j) { return reinterpret_cast<const uint8_t*>(p_.w) + (first_ + j) * p_.w_stride; };
-    if (!p_.has_nibbles) {
-      codes::decode_rows(
-          columns_, p_.k, [&](int64_t j, int64_t at, int64_t count) { return whole_numbers(row_at(j) + at, count); },
-          panel);
-      return;
-    }
-    codes::decode_rows(
-        columns_, p_.k,
-        [&](int64_t j, int64_t at, int64_t) {
-          const int64_t group = (first_ + j) * (p_.k / p_.group) + at / p_.group;
-          return _mm256_fmadd_ps(nibbles(row_at(j) + at / 2), _mm256_set1_ps(p_.scale.data[group]),
-                                 _mm256_set1_ps(p_.minimum[group]));
-        },
-        panel);
+  codes::CodeColumns codes() const {
+    return {reinterpret_cast<const uint8_t*>(p_.w) + first_ * p_.w_stride, p_.w_stride, columns_,
+            p_.has_nibbles ? p_.k / 2 : p_.k, first_ + 2 * width_ <= p_.n};
   }
-
-  void store(int64_t row, int64_t half, __m256 totals) const {
+  // Calls fn(lanes) with the kind of codes; `memory` holds numbers_of_groups().
+  template <class Fn>
+  void with_lanes(float* memory, Fn fn) const {
+    if (!p_.has_nibbles) return fn(codes::ByteLanes());
+    const int64_t groups = groups_of(p_), all = groups * width_;
+    beside_each_other(p_.scale.data + first_ * groups, groups, columns_, width_, memory);
+    beside_each_other(p_.minimum + first_ * groups, groups, columns_, width_, memory + all);
+    fn(codes::NibbleLanes{memory, memory + all, p_.group / codes::NibbleLanes::kPerWord, width_});
+  }
+  int64_t numbers_of_groups() const { return 2 * groups_of(p_) * width_; }
+  // Eight totals of the columns from `offset` on.
+  void store(int64_t row, int64_t offset, __m256 totals) const {
     float values[8];
     _mm256_storeu_ps(values, totals);
-    const int64_t count = std::min<int64_t>(8, columns_ - half), at = row * p_.n + first_ + half;
+    const int64_t count = std::min<int64_t>(8, columns_ - offset), at = row * p_.n + first_ + offset;
     for (int64_t i = 0; i < count; ++i) {
-      const float y = !p_.has_nibbles ? values[i] * p_.scale[first_ + half + i] : values[i];
+      const float y = p_.has_nibbles ? values[i] : values[i] * p_.scale[first_ + offset + i];
       if (p_.y_dtype == DType::f32) static_cast<float*>(p_.y)[at + i] = y;
       else if (p_.y_dtype == DType::bf16) static_cast<bfloat16*>(p_.y)[at + i] = to_bfloat16(y);
       else static_cast<float16*>(p_.y)[at + i] = to_float16(y);
@@ -86,8 +78,36 @@ class Panel {
 
  private:
   const WeightOnlyProduct& p_;
-  const int64_t first_, columns_;
+  const int64_t first_, width_, columns_;
 };
+
+// The product of up to kRowsAtOnce rows.
+void multiply_rows(const WeightOnlyProduct& p, const ContractionTree& tree, ThreadPool& pool) {
+  const float* x = rows_of(p, pool);
+  const bool is_few = p.m <= codes::kFewRows;
+  const int64_t width = is_few ? codes::few_columns(p.m) : codes::kValueColumns;
+  pool.parallel_for(
+      (p.n + width - 1) / width, kWorthATask / (p.m * (p.k + 1) * width) + 1, [&](int64_t begin, int64_t end) {
+        const int64_t of_panel = is_few ? 0 : p.k * width, of_groups = Strip(p, 0, width).numbers_of_groups();
+        auto* panel = reinterpret_cast<float*>(gemm_workspaces().b.reserve((of_panel + of_groups) * 4));
+        for (int64_t i = begin; i < end; ++i) {
+          const Strip strip(p, i * width, width);
+          strip.with_lanes(panel + of_panel, [&](const auto& lanes) {
+            if (is_few) {
+              codes::multiply_few(strip.codes(), lanes, x, p.k, p.m, tree, [&](int64_t row, int vector, __m256 totals) {
+                strip.store(row, 8 * vector, totals);
+              });
+              return;
+            }
+            codes::decode_lines(strip.codes(), lanes, p.k, panel);
+            codes::multiply_values(x, p.k, p.m, panel, tree, [&](int64_t row, __m256 left, __m256 right) {
+              strip.store(row, 0, left);
+              strip.store(row, 8, right);
+            });
+          });
+        }
+      });
+}
 
 }  // namespace
 
@@ -96,22 +116,13 @@ void weight_only_product(const WeightOnlyProduct& p, ThreadPool& pool) {
                "weight_only_product: groups of {} in {}", p.group, p.k);
   const ContractionTree tree = ContractionTree::halving(p.k);
   TUTTI_ASSERT(tree.depth() <= codes::kMostPending, "weight_only_product: a tree of depth {}", tree.depth());
-  const int64_t panels = (p.n + codes::kValueColumns - 1) / codes::kValueColumns;
+  const int64_t x_size = itemsize(p.x_dtype), y_size = itemsize(p.y_dtype);
   for (int64_t first = 0; first < p.m; first += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, p.m - first);
-    const float* x = rows_of(p, first, count, pool);
-    pool.parallel_for(
-        panels, kWorthATask / (count * (p.k + 1) * codes::kValueColumns) + 1, [&](int64_t begin, int64_t end) {
-          auto* values = reinterpret_cast<float*>(gemm_workspaces().b.reserve(p.k * codes::kValueColumns * 4));
-          for (int64_t i = begin; i < end; ++i) {
-            const Panel panel(p, i * codes::kValueColumns);
-            panel.decode(values);
-            codes::multiply_values(x, p.k, count, values, tree, [&](int64_t row, __m256 left, __m256 right) {
-              panel.store(first + row, 0, left);
-              panel.store(first + row, 8, right);
-            });
-          }
-        });
+    WeightOnlyProduct part = p;
+    part.m = std::min(kRowsAtOnce, p.m - first);
+    part.x = static_cast<const std::byte*>(p.x) + first * p.k * x_size;
+    part.y = static_cast<std::byte*>(p.y) + first * p.n * y_size;
+    multiply_rows(part, tree, pool);
   }
 }
 
