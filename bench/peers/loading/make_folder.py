@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a Hugging Face folder of random weights with the sizes of Llama 3.2 1B, or fewer layers, for measuring how models load.
+"""Writes a Hugging Face folder of random weights of Llama's architecture, for measuring how models load and run.
 
-  make_folder.py FOLDER TOKENIZER.json [--dtype f32|bf16] [--layers N] [--shard-mb N]     (numpy)
+  make_folder.py FOLDER TOKENIZER.json [--sizes 1b|0.6b] [--dtype f32|bf16] [--layers N] [--shard-mb N]     (numpy)
 
-With 16 layers it has 1,235,814,400 parameters: 4.9 GB in f32, 2.5 GB in bf16. FOLDER must not exist.
+1b has the sizes of Llama 3.2 1B: 1,235,814,400 parameters, 4.9 GB in f32, 2.5 GB in bf16. 0.6b has those of Qwen3 0.6B but for the tokens, whose number is that of
+Llama 3: 571,794,432 parameters. FOLDER must not exist.
 """
 import argparse
 import json
@@ -13,20 +14,23 @@ import struct
 
 import numpy as np
 
-DIM, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 2048, 8192, 32, 8, 64, 128256
+VOCAB = 128256
+# Dim, hidden, heads, key/value heads, elements of a head, layers.
+SIZES = {"1b": (2048, 8192, 32, 8, 64, 16), "0.6b": (1024, 3072, 16, 8, 128, 28)}
 STD = 0.02
 
 
-def weights(layers):
+def weights(sizes, layers):
     """(name, sizes) in the order of the files."""
-    yield "model.embed_tokens.weight", (VOCAB, DIM)
+    dim, hidden, heads, kv_heads, head_dim, _ = sizes
+    yield "model.embed_tokens.weight", (VOCAB, dim)
     for layer in range(layers):
-        parts = {"self_attn.q_proj": (HEADS * HEAD_DIM, DIM), "self_attn.k_proj": (KV_HEADS * HEAD_DIM, DIM), "self_attn.v_proj": (KV_HEADS * HEAD_DIM, DIM),
-                 "self_attn.o_proj": (DIM, HEADS * HEAD_DIM), "mlp.gate_proj": (HIDDEN, DIM), "mlp.up_proj": (HIDDEN, DIM), "mlp.down_proj": (DIM, HIDDEN),
-                 "input_layernorm": (DIM,), "post_attention_layernorm": (DIM,)}
+        parts = {"self_attn.q_proj": (heads * head_dim, dim), "self_attn.k_proj": (kv_heads * head_dim, dim), "self_attn.v_proj": (kv_heads * head_dim, dim),
+                 "self_attn.o_proj": (dim, heads * head_dim), "mlp.gate_proj": (hidden, dim), "mlp.up_proj": (hidden, dim), "mlp.down_proj": (dim, hidden),
+                 "input_layernorm": (dim,), "post_attention_layernorm": (dim,)}
         for part, sizes in parts.items():
             yield f"model.layers.{layer}.{part}.weight", sizes
-    yield "model.norm.weight", (DIM,)
+    yield "model.norm.weight", (dim,)
 
 
 def values(random, sizes, dtype):
@@ -53,22 +57,26 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("tokenizer", type=pathlib.Path)
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
-    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--sizes", choices=sorted(SIZES), default="1b")
+    parser.add_argument("--layers", type=int, help="all of them by default")
     parser.add_argument("--shard-mb", type=int, default=1200)
     flags = parser.parse_args()
     flags.folder.mkdir(parents=True)
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": DIM, "intermediate_size": HIDDEN, "num_hidden_layers": flags.layers,
-              "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM, "vocab_size": VOCAB, "max_position_embeddings": 131072,
+    sizes = SIZES[flags.sizes]
+    dim, hidden, heads, kv_heads, head_dim, all_layers = sizes
+    layers = flags.layers or all_layers
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": dim, "intermediate_size": hidden, "num_hidden_layers": layers,
+              "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim, "vocab_size": VOCAB, "max_position_embeddings": 131072,
               "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": True, "hidden_act": "silu", "torch_dtype": {"f32": "float32", "bf16": "bfloat16"}[flags.dtype]}
     (flags.folder / "config.json").write_text(json.dumps(config, indent=2))
     shutil.copy(flags.tokenizer, flags.folder / "tokenizer.json")
     shards, room = [[]], flags.shard_mb * 10**6
-    for name, sizes in weights(flags.layers):
-        nbytes = int(np.prod(sizes)) * (4 if flags.dtype == "f32" else 2)
+    for name, extents in weights(sizes, layers):
+        nbytes = int(np.prod(extents)) * (4 if flags.dtype == "f32" else 2)
         if shards[-1] and nbytes > room:
             shards.append([])
             room = flags.shard_mb * 10**6
-        shards[-1].append((name, sizes))
+        shards[-1].append((name, extents))
         room -= nbytes
     random, total, places = np.random.default_rng(1), 0, {}
     for i, shard in enumerate(shards):
