@@ -16,8 +16,11 @@ codegen::GemmOperand operand(const Tensor& t) { return {t.raw_data(), t.dtype(),
 // A kernel and not a recipe: the tiles of GEMM.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor& c = outputs[0];
-  KernelTrace::note_extern(call.op,
-                           [] { return fmt::format("int8 gemm {}, pairs of k", name_of(codegen::cpu_target())); });
+  KernelTrace::note_extern(call.op, [] {
+    const codegen::CpuTarget target = codegen::cpu_target();
+    const bool has_quads = codegen::int8_items(target) == codegen::Int8Items::quads;
+    return fmt::format("int8 gemm {}, {} of k", name_of(target), has_quads ? "quadruples" : "pairs");
+  });
   codegen::int8_gemm(c.extents()[0], c.extents()[1], call[0].extents()[1], operand(call[0]), operand(call[1]),
                      {c.raw_data(), DType::i32, c.extents()[1]});
 }

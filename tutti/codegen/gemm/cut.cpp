@@ -45,7 +45,7 @@ int64_t most_vectors(CpuTarget target, int64_t rows) {
 
 bool can_stay_in_place(const GemmProblem& p, bool turn) {
   const DType dtype = turn ? p.a.dtype : p.b.dtype;
-  const bool has_loads = p.compute == DType::bf16 || compute_dtype(dtype) == p.compute;
+  const bool has_loads = !is_integer(p.kind()) && (p.compute == DType::bf16 || compute_dtype(dtype) == p.compute);
   return (turn ? p.a.row_stride : p.b.column_stride) == 1 && has_loads;
 }
 

@@ -30,7 +30,8 @@ struct GemmProblem {
   DType c_dtype;
   int64_t c_row_stride, c_column_stride;
   GemmBatch batch;
-  DType compute;  // f64, f32, or bf16 for two operands of bf16, whose sums are f32 (numerics contract, N3)
+  DType compute;  // f64, f32, or bf16 for two operands of bf16, whose sums are f32 (numerics contract, N3); of integers
+                  // i32 or i8, whose sums are i32
   CpuTarget target;
 
   TileKind kind() const { return tile_kind(compute, target); }

@@ -16,7 +16,7 @@ constexpr int kRows = 16, kVectors = 9, kStorages = 5;
 using EntryTable =
     std::array<std::atomic<GemmTileEntry>, size_t{kNumCpuTargets} * kStorages * kNumTileKinds * kRows * kVectors>;
 
-// f64, f32, bf16, f16, and pairs behind them.
+// f64, f32, bf16, f16, and integers behind them.
 size_t place_of(DType storage) { return storage == DType::i32 ? kStorages - 1 : static_cast<size_t>(storage); }
 
 size_t table_index(const GemmKernelSpec& spec, CpuTarget target) {
@@ -42,10 +42,11 @@ void check(const GemmKernelSpec& spec, CpuTarget target) {
 // Only what has dot products is compiled for the instruction sets that add them.
 CpuTarget target_of(TileKind kind, CpuTarget target) {
   if (kind == TileKind::bf16_pairs) return target;
-  return kind == TileKind::int16_pairs ? std::min(target, CpuTarget::avx512vnni) : without_dots(target);
+  return is_integer(kind) ? std::min(target, CpuTarget::avx512vnni) : without_dots(target);
 }
 
-constexpr const char* kKindNames[kNumTileKinds] = {"f64", "f32", "bf16_chain", "bf16_pairs", "int16_pairs"};
+constexpr const char* kKindNames[kNumTileKinds] = {"f64",        "f32",         "bf16_chain",
+                                                   "bf16_pairs", "int16_pairs", "int8_quads"};
 
 }  // namespace
 

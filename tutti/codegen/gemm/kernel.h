@@ -33,8 +33,9 @@ struct GemmTileCall {
   void* stack;                  // where the next pending tile goes: [rows][columns] dense, newest last
   const int32_t* leaf_lengths;  // in k, each with items of its own; 0: a leaf that is absent, -0.0
   const uint8_t* merges;
-  int64_t leaves;   // in this call, at least one
-  int64_t is_last;  // 1 when the final leaf of this call is the tree's final leaf: C is written
+  int64_t leaves;         // in this call, at least one
+  int64_t is_last;        // 1 when the final leaf of this call is the tree's final leaf: C is written
+  const int32_t* excess;  // [columns], int8_quads: taken off what is written
 };
 
 using GemmTileEntry = void (*)(const GemmTileCall*);

@@ -152,6 +152,8 @@ void pack(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, Pac
       return pack_bf16(source, k, lanes, kind, side, packed, width);
     case TileKind::int16_pairs:
       return pack_int8_pairs(source, k, lanes, static_cast<int32_t*>(packed), width);
+    case TileKind::int8_quads:
+      return pack_int8_quads(source, k, lanes, side, static_cast<int32_t*>(packed), width);
   }
 }
 

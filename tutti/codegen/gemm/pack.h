@@ -14,7 +14,7 @@ namespace tutti::codegen {
 // A rectangle of k x lanes: element (p, lane) is data[p * k_stride + lane * lane_stride].
 struct PackSource {
   const void* data;
-  DType dtype;  // f64, f32, bf16, f16, or i8 for pairs
+  DType dtype;  // f64, f32, bf16, f16, or i8 for several at once
   int64_t k_stride, lane_stride;
 };
 
@@ -30,7 +30,7 @@ void pack(const PackSource& source, int64_t k, int64_t lanes, DType compute, voi
 enum class PackSide : uint8_t { a, b };
 
 // The same for tiles: items_of(kind, k) rows of items. k: at most a leaf, or whole leaves that have an even length (the
-// last one any). int16_pairs: k counts pairs of i8, see gemm_pack_int8.h.
+// last one any). int16_pairs and int8_quads: k counts pairs of i8, or four of them, see pack_int8.h.
 void pack(const PackSource& source, int64_t k, int64_t lanes, TileKind kind, PackSide side, void* packed,
           int64_t width);
 // Neighbouring leaves of any length, from the beginning of a leaf on.

@@ -51,6 +51,7 @@ struct GemmPlan {
   GemmSources sources;              // empty: k is that of the problem's A and B; otherwise transposed with the problem
   std::vector<size_t> first_piece;  // per chunk, and one behind the last
   int64_t items;                    // of a row of A or a column of B in packed memory, in all chunks
+  const int32_t* excess = nullptr;  // int8_quads: what the sums of a column have too much, for all columns of panels
 
   int64_t panel_columns(int64_t panel) const;  // that exist; the tile computes panels.size(panel) * lanes
   int64_t largest_tile() const { return strips.largest() * panels.largest() * lanes; }

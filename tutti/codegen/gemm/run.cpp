@@ -149,6 +149,7 @@ void GemmRun::run_panel(int64_t panel, int64_t first_strip, int64_t strips) {
     call.merges = plan_.tree.merges.data() + chunk.first_leaf;
     call.leaves = chunk.leaves;
     call.is_last = x + 1 == plan_.chunks.size();
+    call.excess = plan_.excess == nullptr ? nullptr : plan_.excess + plan_.panels.begin(panel) * plan_.lanes;
     int64_t kernel_rows = 0;
     GemmTileEntry kernel = nullptr;
     for (int64_t s = first_strip; s < first_strip + strips; ++s) {

@@ -20,10 +20,14 @@ enum class TileKind : uint8_t {
   bf16_pairs,
   // An item is a pair of 16-bit integers; sums are i32, modulo 2^32.
   int16_pairs,
+  // An item is four 8-bit integers, those of A larger by 128 and without a sign, as dot units multiply them with signed
+  // ones of B; so the sums of a column are too large by 128 times the sum of that column of B, which the tile takes
+  // off.
+  int8_quads,
 };
-inline constexpr int kNumTileKinds = 5;
+inline constexpr int kNumTileKinds = 6;
 
-// `compute`: f64, f32, bf16 for two operands of bf16, i32 for pairs of integers.
+// `compute`: f64, f32, bf16 for two operands of bf16, i32 for pairs of integers, i8 for four of them at once.
 constexpr TileKind tile_kind(DType compute, CpuTarget target) {
   switch (compute) {
     case DType::f64:
@@ -32,16 +36,19 @@ constexpr TileKind tile_kind(DType compute, CpuTarget target) {
       return target >= CpuTarget::avx512bf16 ? TileKind::bf16_pairs : TileKind::bf16_chain;
     case DType::i32:
       return TileKind::int16_pairs;
+    case DType::i8:
+      return TileKind::int8_quads;
     default:
       return TileKind::f32;
   }
 }
 
+constexpr bool is_integer(TileKind kind) { return kind == TileKind::int16_pairs || kind == TileKind::int8_quads; }
 // The dtype of sums and of C.
 constexpr DType sum_dtype(TileKind kind) {
-  return kind == TileKind::f64 ? DType::f64 : kind == TileKind::int16_pairs ? DType::i32 : DType::f32;
+  return kind == TileKind::f64 ? DType::f64 : is_integer(kind) ? DType::i32 : DType::f32;
 }
-// The dtype in which packed items are stored; i32 stands for a pair.
+// The dtype in which packed items are stored; i32 stands for a pair, and for four integers.
 constexpr DType packed_dtype(TileKind kind) {
   return kind == TileKind::f64                                   ? DType::f64
          : kind == TileKind::f32 || kind == TileKind::bf16_chain ? DType::f32

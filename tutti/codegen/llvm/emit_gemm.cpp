@@ -45,6 +45,7 @@ class TileEmitter {
   TileParts whole();
   TileParts flushed();
   void fetch_for_writing();
+  void take_off_excess();
   void walk(const TileParts& parts);
 
   llvm::Value* field(size_t offset, llvm::Type* type) {
@@ -60,7 +61,7 @@ class TileEmitter {
     return b_.CreateMul(elements, b_.getInt64(static_cast<uint64_t>(size)), "", true, true);
   }
   llvm::Value* sum(llvm::Value* left, llvm::Value* right) {
-    return spec_.kind == TileKind::int16_pairs ? b_.CreateAdd(left, right) : b_.CreateFAdd(left, right);
+    return is_integer(spec_.kind) ? b_.CreateAdd(left, right) : b_.CreateFAdd(left, right);
   }
   llvm::Align align() const { return llvm::Align(static_cast<uint64_t>(item_bytes(spec_.kind))); }
   // The bytes of a register of C, and its place in a dense tile.
@@ -194,6 +195,16 @@ void TileEmitter::fetch_for_writing() {
   }
 }
 
+// Of sums of int8_quads, which are in registers.
+void TileEmitter::take_off_excess() {
+  llvm::Value* excess = field(offsetof(GemmTileCall, excess), b_.getPtrTy());
+  chain_->for_tile([&](unsigned, unsigned j, llvm::Value* slot) {
+    llvm::Value* of_columns =
+        b_.CreateAlignedLoad(chain_->vector(), moved(excess, int64_t{j} * register_bytes()), align());
+    b_.CreateStore(b_.CreateSub(chain_->get(slot), of_columns), slot);
+  });
+}
+
 void TileEmitter::walk(const TileParts& parts) {
   llvm::Type *pointer = b_.getPtrTy(), *i64 = b_.getInt64Ty();
   llvm::Value *stack_slot = b_.CreateAlloca(pointer), *leaf_slot = b_.CreateAlloca(i64),
@@ -243,6 +254,7 @@ void TileEmitter::walk(const TileParts& parts) {
   b_.CreateCondBr(is_end, end, leaf_block);
 
   b_.SetInsertPoint(write);
+  if (spec_.kind == TileKind::int8_quads) take_off_excess();
   parts.store(field(offsetof(GemmTileCall, c), pointer),
               bytes(field(offsetof(GemmTileCall, c_stride), i64), item_bytes(spec_.kind)));
   b_.CreateBr(end);

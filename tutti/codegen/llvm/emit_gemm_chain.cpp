@@ -76,13 +76,27 @@ llvm::Value* GemmChainEmitter::zero() const {
   return is_integer() ? llvm::Constant::getNullValue(vector_) : llvm::ConstantFP::getNegativeZero(vector_);
 }
 
-// Pairs: the sum of the products of the two halves of each lane.
-llvm::Value* GemmChainEmitter::multiply(llvm::Value* x, llvm::Value* y) {
-  if (spec_.kind == TileKind::bf16_pairs) return multiply_add(x, y, zero());
-  if (!is_integer()) return b_.CreateFMul(x, y);
+// The sum of the products of the two 16-bit halves of each lane.
+llvm::Value* GemmChainEmitter::pair_sums(llvm::Value* x, llvm::Value* y) {
   llvm::Type* halves = widened(b_.getInt16Ty(), 2 * lanes_);
   const auto madd = lanes_ == 16 ? llvm::Intrinsic::x86_avx512_pmaddw_d_512 : llvm::Intrinsic::x86_avx2_pmadd_wd;
   return b_.CreateIntrinsic(madd, {}, {b_.CreateBitCast(x, halves), b_.CreateBitCast(y, halves)});
+}
+
+// Sums of four products of bytes, those of x without a sign. Without dot units in two steps, for bytes of even and of
+// odd place, which takes longer than pairs: processors without them need it in tests only.
+llvm::Value* GemmChainEmitter::dot_units(llvm::Value* x, llvm::Value* y, llvm::Value* sum_so_far) {
+  if (target_ >= CpuTarget::avx512vnni)
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpdpbusd_512, {}, {sum_so_far, x, y});
+  llvm::Type* halves = widened(b_.getInt16Ty(), 2 * lanes_);
+  llvm::Value *of_x = b_.CreateBitCast(x, halves), *of_y = b_.CreateBitCast(y, halves);
+  llvm::Value* even = pair_sums(b_.CreateAnd(of_x, 0xff), b_.CreateAShr(b_.CreateShl(of_y, 8), 8));
+  return b_.CreateAdd(b_.CreateAdd(even, pair_sums(b_.CreateLShr(of_x, 8), b_.CreateAShr(of_y, 8))), sum_so_far);
+}
+
+llvm::Value* GemmChainEmitter::multiply(llvm::Value* x, llvm::Value* y) {
+  if (spec_.kind == TileKind::bf16_pairs || spec_.kind == TileKind::int8_quads) return multiply_add(x, y, zero());
+  return is_integer() ? pair_sums(x, y) : b_.CreateFMul(x, y);
 }
 
 llvm::Value* GemmChainEmitter::multiply_add(llvm::Value* x, llvm::Value* y, llvm::Value* sum_so_far) {
@@ -92,9 +106,10 @@ llvm::Value* GemmChainEmitter::multiply_add(llvm::Value* x, llvm::Value* y, llvm
                               {sum_so_far, b_.CreateBitCast(x, halves), b_.CreateBitCast(y, halves)});
   }
   if (!is_integer()) return b_.CreateIntrinsic(llvm::Intrinsic::fma, {vector_}, {x, y, sum_so_far});
+  if (spec_.kind == TileKind::int8_quads) return dot_units(x, y, sum_so_far);
   if (target_ >= CpuTarget::avx512vnni)
     return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpdpwssd_512, {}, {sum_so_far, x, y});
-  return b_.CreateAdd(multiply(x, y), sum_so_far);
+  return b_.CreateAdd(pair_sums(x, y), sum_so_far);
 }
 
 // Register j of a row of B, as it is stored.

@@ -37,11 +37,13 @@ class GemmChainEmitter {
   using Columns = std::vector<llvm::Value*>;
   enum class Step { first, next };  // of a leaf
 
-  bool is_integer() const { return spec_.kind == TileKind::int16_pairs; }
+  bool is_integer() const { return codegen::is_integer(spec_.kind); }
   bool is_in_place() const { return spec_.b_storage != packed_dtype(spec_.kind); }
   llvm::Value* zero() const;
   llvm::Value* multiply(llvm::Value* x, llvm::Value* y);
   llvm::Value* multiply_add(llvm::Value* x, llvm::Value* y, llvm::Value* sum_so_far);
+  llvm::Value* pair_sums(llvm::Value* x, llvm::Value* y);
+  llvm::Value* dot_units(llvm::Value* x, llvm::Value* y, llvm::Value* sum_so_far);
   llvm::Value* load_row(llvm::Value* b, unsigned j);
   Columns columns_of(llvm::Value* b);
   Columns pair_columns(llvm::Value* even, llvm::Value* odd);
