@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tutti/codegen/cpu_target.h"
+#include "tutti/codegen/gemm/int8.h"
 
 namespace tutti::bench {
 namespace {
@@ -72,6 +73,36 @@ __attribute__((target("avx2"))) void run_int8() {
   for (int i = 0; i < kChains; ++i) asm volatile("" ::"x"(chain[i]));
 }
 
+__attribute__((target("avx2"))) void run_int8_pairs() {
+  __m256i chain[kChains];
+  for (__m256i& c : chain) c = _mm256_setzero_si256();
+  __m256i x = _mm256_setzero_si256();
+  for (int turn = 0; turn < kTurns; ++turn) {
+    asm volatile("" : "+x"(x));
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) {
+      __m256i product = _mm256_madd_epi16(x, x);
+      asm volatile("" : "+x"(product));
+      chain[i] = _mm256_add_epi32(chain[i], product);
+    }
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) asm volatile("" ::"x"(chain[i]));
+}
+
+__attribute__((target("avx512f,avx512vnni"))) void run_int8_quads() {
+  __m512i chain[kChains];
+  for (__m512i& c : chain) c = _mm512_setzero_si512();
+  __m512i x = _mm512_setzero_si512();
+  asm volatile("" : "+v"(x));
+  for (int turn = 0; turn < kTurns; ++turn) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) chain[i] = _mm512_dpbusd_epi32(chain[i], x, x);
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) asm volatile("" ::"v"(chain[i]));
+}
+
 // GFLOP/s of a loop whose instructions have so many multiply-adds.
 double best_rate(void (*loop)(), int multiply_adds) {
   double best = std::numeric_limits<double>::infinity();
@@ -94,5 +125,10 @@ double bf16_peak_gflops() {
 }
 
 double int8_peak_gops() { return best_rate(run_int8, 32); }
+
+double int_mm_peak_gops() {
+  const bool has_quads = codegen::int8_items(codegen::cpu_target()) == codegen::Int8Items::quads;
+  return has_quads ? best_rate(run_int8_quads, 64) : best_rate(run_int8_pairs, 16);
+}
 
 }  // namespace tutti::bench

@@ -15,4 +15,8 @@ double bf16_peak_gflops();
 // multiplied (VPMADDUBSW and VPADDW of AVX2): two for a multiply-add.
 double int8_peak_gops();
 
+// The same of exact products of 8-bit integers, as int_mm computes them: dot units (VPDPBUSD) where kernels may use
+// them (TUTTI_CPU), VPMADDWD and VPADDD elsewhere.
+double int_mm_peak_gops();
+
 }  // namespace tutti::bench

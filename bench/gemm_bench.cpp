@@ -167,7 +167,9 @@ GemmTiming time_gemm(const GemmCase& p) {
   }
   const double flops = 2.0 * static_cast<double>(elements * p.k);
   const double nbytes = static_cast<double>(a.size() + b.size() + c.size());
-  const double peak = p.dtype == DType::bf16 ? bf16_peak_gflops() : fma_peak_gflops();
+  const double peak = p.dtype == DType::bf16 ? bf16_peak_gflops()
+                      : p.dtype == DType::i8 ? int_mm_peak_gops()
+                                             : fma_peak_gflops();
   return {p, time.min_us, time.median_us, flops / time.min_us * 1e-3, peak, nbytes / time.min_us * 1e-3, verified, how};
 }
 

@@ -61,7 +61,7 @@ Tensor rounded_rows(const Tensor& x, const Tensor& scale) {
 }
 
 TEST(ScaledLinear, IsTheExactProductOfIntegerCodes) {
-  for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 12, 13, 31})
+  for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 12, 13, 31, 64, 71})
     for (const int64_t n : {1, 7, 8, 16, 17, 35})
       for (const int64_t k : {0, 1, 2, 15, 16, 17, 31, 33, 128, 301})
         for (const DType dtype : {DType::i8, DType::u8}) {
@@ -77,7 +77,7 @@ TEST(ScaledLinear, IsTheExactProductOfIntegerCodes) {
 
 TEST(ScaledLinear, CodesAtTheirBoundsDoNotWrap) {
   const int64_t k = 65793;
-  for (const int64_t m : {1, 7}) {
+  for (const int64_t m : {1, 7, 64}) {
     const Tensor x = full({m, k}, 255, DType::u8);
     const ScaledWeight w{full({3, k}, -128, DType::i8), number(1)};
     const Tensor y = scaled_linear(x, w, {.x = {number(1)}});

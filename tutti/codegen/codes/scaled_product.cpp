@@ -1,13 +1,14 @@
 #include "tutti/codegen/codes/scaled_product.h"
 
 #include <algorithm>
-#include <cstring>
+#include <vector>
 
 #include "tutti/codegen/codes/code_rows.h"
 #include "tutti/codegen/codes/code_type.h"
 #include "tutti/codegen/codes/few_rows.h"
 #include "tutti/codegen/codes/value_panel.h"
 #include "tutti/codegen/codes/word_panel.h"
+#include "tutti/codegen/gemm/int8.h"
 #include "tutti/codegen/gemm/workspace.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/thread_pool.h"
@@ -20,6 +21,8 @@ constexpr int64_t kRowsAtOnce = 1024;
 constexpr int64_t kFewColumns = 8;
 // Bytes of panels that stay in the second cache.
 constexpr int64_t kPanelBytes = int64_t{1} << 17;
+// Rows of x from which on integers are multiplied by int8_gemm().
+int64_t many_rows() { return int8_items(cpu_target()) == Int8Items::quads ? 16 : 64; }
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 16;
 
@@ -166,6 +169,63 @@ void multiply_values(const ScaledProduct& p, const CodeRows& x, const Store& sto
   }
 }
 
+// Memory of rows of x, beside what int8_gemm() packs.
+struct RowMemory {
+  Workspace rows, bytes;
+};
+RowMemory& row_memory() {
+  thread_local RowMemory memory;
+  return memory;
+}
+
+// Words and `shift`, together within -128..127.
+void to_bytes(const int16_t* words, int64_t k, int32_t shift, int8_t* to) {
+  for (int64_t p = 0; p < k; ++p) to[p] = static_cast<int8_t>(words[p] + shift);
+}
+
+// The sum of the codes of each row of W times `factor`; as long as the sums of products they fit 32 bits.
+std::vector<int32_t> row_sums(const ScaledWeights& w, int64_t k, int32_t factor, ThreadPool& pool) {
+  std::vector<int32_t> sums(static_cast<size_t>(w.n));
+  if (factor == 0) return sums;
+  pool.parallel_for(w.n, kWorthATask / (k + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      const auto* codes = reinterpret_cast<const int8_t*>(w.w) + j * w.w_stride;
+      int32_t sum = 0;
+      for (int64_t p = 0; p < k; ++p) sum += codes[p];
+      sums[static_cast<size_t>(j)] = sum * factor;
+    }
+  });
+  return sums;
+}
+
+// Integers of many rows. Codes of x enter as signed bytes, and what those have too much is taken off the totals.
+void multiply_bytes(const ScaledProduct& p, const CodeRows& x, const Store& store, ThreadPool& pool) {
+  const int32_t shift = p.x_zero_point - (p.x_codes == DType::u8 ? 128 : 0);
+  auto* bytes = reinterpret_cast<int8_t*>(row_memory().bytes.reserve(p.m * p.k));
+  pool.parallel_for(p.m, kWorthATask / (p.k + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) to_bytes(x.words + row * x.stride, p.k, shift, bytes + row * p.k);
+  });
+  for (const ScaledWeights& w : p.weights) {
+    const std::vector<int32_t> excess = row_sums(w, p.k, shift, pool);
+    const auto finish = [&](const GemmBlock& block) {
+      const int64_t end = block.first_column + block.columns;
+      const Strip columns{&w, 0, end, false};
+      for (int64_t i = 0; i < block.rows; ++i) {
+        const int32_t* row = static_cast<const int32_t*>(block.data) + i * block.row_stride - block.first_column;
+        for (int64_t j = block.first_column; j < end; j += 8) {
+          int32_t totals[8] = {};
+          for (int64_t a = j; a < std::min(j + 8, end); ++a) totals[a - j] = row[a] - excess[static_cast<size_t>(a)];
+          const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(totals));
+          store(columns, j, block.first_row + i, x.scales[block.first_row + i], _mm256_cvtepi32_ps(all));
+        }
+      }
+    };
+    const GemmConsumer consumer(finish);
+    int8_gemm(p.m, w.n, p.k, {bytes, DType::i8, p.k, 1}, {w.w, DType::i8, 1, w.w_stride}, {nullptr, DType::i32, w.n},
+              {.pool = &pool, .consumer = &consumer});
+  }
+}
+
 }  // namespace
 
 void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
@@ -175,9 +235,13 @@ void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
   for (int64_t first = 0; first < all.m; first += kRowsAtOnce) {
     ScaledProduct p = all;
     p.m = std::min(kRowsAtOnce, all.m - first);
-    const CodeRows x = code_rows(all, first, p.m, gemm_workspaces().a, pool);
+    const CodeRows x = code_rows(all, first, p.m, row_memory().rows, pool);
     const Store store(all, first);
     const bool is_few = p.m <= codes::kFewRows, is_integer = p.codes == DType::i8;
+    if (is_integer && p.m >= many_rows()) {
+      multiply_bytes(p, x, store, pool);
+      continue;
+    }
     const int64_t width = !is_few ? codes::kWordColumns : is_integer ? kFewColumns : codes::few_columns(p.m);
     const Strips strips(p.weights, width);
     pool.parallel_for(strips.count(), kWorthATask / (p.m * (p.k + 1) * width) + 1, [&](int64_t begin, int64_t end) {
