@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -153,6 +154,65 @@ TEST(MockDeviceWithoutEngine, SaysThatItHasNoKernels) {
   const Tensor x = to_device(zeros({2}, DType::f32), kMock);
   EXPECT_EQ(message_of([&] { static_cast<void>(exp(x)); }),
             "exp: no kernels are registered for mock:0; copy the tensors to the cpu, or register a DeviceEngine");
+}
+
+// ---- compiled kernels: a grid of any size does all the work of a launch
+// -------------------------------------------------
+
+// out[o, i] = -in[o, i] over rows that lie `stride` elements apart.
+const codegen::Kernel& negation() {
+  ExprPool pool;
+  const Expr y = apply_scalar(ScalarOp::neg, pool.arg(0, DType::i64));
+  codegen::KernelSpec spec;
+  spec.inputs = {{DType::i64, codegen::StrideClass::contiguous}};
+  spec.outputs = {{DType::i64, codegen::StrideClass::contiguous}};
+  spec.nodes = pool.nodes();
+  spec.results = {y.id()};
+  spec.name = "negation";
+  return codegen::kernel_for(spec);
+}
+
+std::vector<int64_t> launched(int64_t rows, int64_t columns, int64_t chain, Device device) {
+  const int64_t stride = columns + 3;
+  std::vector<int64_t> in(static_cast<size_t>(rows * stride)), out(in.size(), 5);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int64_t>(i);
+  LoopPlan plan;
+  plan.nest.sizes = {rows, columns};
+  plan.nest.logical = {columns, 1};
+  for (std::vector<int64_t>* values : {&in, &out})
+    plan.nest.operands.push_back({reinterpret_cast<char*>(values->data()), 8, {stride, 1}});
+  plan.inputs = 1;
+  plan_pointwise(plan);
+  plan.run.chain = chain;
+  EXPECT_EQ(device_engine(device, "negation").launch(plan, negation(), nullptr, nullptr, default_stream(device)), 0u);
+  return out;
+}
+
+TEST(MockGrid, EveryGridHasTheResultsOfTheHost) {
+  const MockDevice device;
+  MockEngine engine;
+  for (const int64_t rows : {0, 1, 6, 720})
+    for (const int64_t chain : {1, 3}) {
+      if (rows % chain != 0) continue;
+      const std::vector<int64_t> expected = launched(rows, 40, chain, kCpu);
+      for (const int64_t processors : {1, 5, 1000}) {
+        engine.set_grid({.processors = processors, .blocks_per_processor = 1}, GridCap::always);
+        EXPECT_EQ(launched(rows, 40, chain, kMock), expected) << rows << " rows, " << processors << " processors";
+        if (rows > 1) {
+          EXPECT_EQ(engine.last_blocks(), std::min(processors, rows / chain));
+        }
+      }
+    }
+}
+
+TEST(MockGrid, IsCutWhenItWouldOverflow) {
+  const MockDevice device;
+  MockEngine engine;
+  engine.set_grid({.processors = 2, .blocks_per_processor = 4, .most_threads = 100}, GridCap::overflow_only);
+  launched(100, 8, 1, kMock);
+  EXPECT_EQ(engine.last_blocks(), 100);
+  EXPECT_EQ(launched(101, 8, 1, kMock), launched(101, 8, 1, kCpu));
+  EXPECT_EQ(engine.last_blocks(), 8);
 }
 
 }  // namespace

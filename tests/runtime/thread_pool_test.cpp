@@ -7,9 +7,11 @@
 
 #include <barrier>
 #include <fstream>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/rank_context.h"
@@ -64,6 +66,24 @@ TEST(ThreadPool, GivesRangesNoShorterThanTheGrain) {
     expected = end;
   }
   EXPECT_EQ(expected, 1000);
+}
+
+TEST(ThreadPool, CoversTheLargestRange) {
+  for (const int threads : {2, 3, 7}) {
+    ThreadPool pool(threads);
+    std::mutex mutex;
+    std::map<int64_t, int64_t> ranges;
+    pool.parallel_for(INT64_MAX, 1, [&](int64_t begin, int64_t end) {
+      std::lock_guard lock(mutex);
+      ranges[begin] = end;
+    });
+    int64_t expected = 0;
+    for (const auto& [begin, end] : ranges) {
+      EXPECT_EQ(begin, std::exchange(expected, end));
+      EXPECT_LT(begin, end);
+    }
+    EXPECT_EQ(expected, INT64_MAX) << threads << " threads";
+  }
 }
 
 TEST(ThreadPool, RunsBodiesOnSeveralThreadsAtOnce) {

@@ -11,6 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/boundary.h"
 #include "tutti/runtime/fp_environment.h"
+#include "tutti/runtime/launch_size.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_recorder.h"
 
@@ -65,7 +66,7 @@ struct ThreadPool::Job {
   RankContext* context;
   TraceContext trace;
   int64_t n;
-  int64_t chunk;
+  int64_t chunk, chunks;  // of so many elements, but for the last
   std::atomic<int64_t> next{0};
   std::mutex error_mutex;
   std::exception_ptr error;
@@ -104,10 +105,11 @@ bool ThreadPool::is_inside_loop() { return inside_loop; }
 void ThreadPool::run_chunks(Job& job, bool passes_boundaries) {
   const bool was_inside = std::exchange(inside_loop, true);
   for (;;) {
-    const int64_t begin = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
-    if (begin >= job.n) break;
+    const int64_t chunk = job.next.fetch_add(1, std::memory_order_relaxed);
+    if (chunk >= job.chunks) break;
+    const int64_t begin = chunk * job.chunk;
     try {
-      job.body(begin, std::min(begin + job.chunk, job.n));
+      job.body(begin, begin + std::min(job.chunk, job.n - begin));
     } catch (...) {
       std::lock_guard lock(job.error_mutex);
       if (!job.error) job.error = std::current_exception();
@@ -152,8 +154,10 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t
   }
   std::lock_guard call(call_mutex_);
   // A few chunks per thread even out threads that were preempted.
-  const int64_t chunks = std::min<int64_t>(n / grain, 4 * threads());
-  Job job{body, &RankContext::current(), context_for_workers(), n, (n + chunks - 1) / chunks, {}, {}, nullptr};
+  const GridLimits limits{.processors = threads(), .blocks_per_processor = 4};
+  const int64_t most = launch_blocks(n / grain, 1, limits, GridCap::always);
+  const int64_t chunk = n / most + (n % most != 0), chunks = n / chunk + (n % chunk != 0);
+  Job job{body, &RankContext::current(), context_for_workers(), n, chunk, chunks, {}, {}, nullptr};
   {
     std::lock_guard lock(mutex_);
     job_ = &job;

@@ -78,7 +78,30 @@ uint32_t MockEngine::launch(const LoopPlan& plan, const codegen::Kernel& kernel,
   const bool fails = begin_launch(kernel.name.c_str());
   stream.synchronize();
   if (fails) refuse_launch(kernel.name.c_str());
-  return device_engine(kCpu, kernel.name.c_str()).launch(plan, kernel, params, data, default_stream(kCpu));
+  const int64_t chain = plan.run.chain, pieces = plan.nest.count(0, plan.outer_end) / chain;
+  int64_t blocks = 0;
+  {
+    const std::lock_guard lock(grid_mutex_);
+    blocks = launch_blocks(pieces, 1, limits_, cap_);
+  }
+  last_blocks_ = blocks;
+  KernelRun run = plan.run;
+  run.entry = kernel.entry;
+  run.params = params;
+  run.data = data;
+  uint32_t error = 0;
+  for (int64_t block = 0; block < blocks; ++block) {
+    grid_stride(block, blocks, pieces, [&](int64_t piece) {
+      error |= run_nest_part(plan.nest, plan.outer_end, run, {piece * chain, (piece + 1) * chain, 0, run.n_inner});
+    });
+  }
+  return error;
+}
+
+void MockEngine::set_grid(const GridLimits& limits, GridCap cap) {
+  const std::lock_guard lock(grid_mutex_);
+  limits_ = limits;
+  cap_ = cap;
 }
 
 void MockEngine::fail_launch(int n, Failure failure) {

@@ -1,7 +1,8 @@
 // MockEngine: the ops of the mock device, for tests of code that must not depend on where tensors are.
 //
 // While it lives, ops on tensors of a MockDevice run: their kernels are the references, which work late, when the
-// device's stream is waited for, as those of an accelerator do. The n-th launch fails on request. Any thread may call.
+// device's stream is waited for, as those of an accelerator do. Compiled kernels run in the blocks of a grid, which
+// take strides over the work. The n-th launch fails on request. Any thread may call.
 //
 //   MockDevice device;
 //   MockEngine engine;
@@ -11,8 +12,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "tutti/ops/engine/device_engine.h"
+#include "tutti/runtime/launch_size.h"
 
 namespace tutti {
 
@@ -37,12 +40,20 @@ class MockEngine final : public DeviceEngine {
   void fail_launch(int n, Failure failure = Failure::at_call);
   int64_t launches() const { return launches_; }
 
+  // The grids of later launches of compiled kernels, of which a block runs one outer position (or chain) at a time.
+  void set_grid(const GridLimits& limits, GridCap cap);
+  int64_t last_blocks() const { return last_blocks_; }
+
  private:
   // Counts a launch. Whether it is the one that fails when the stream executes it.
   bool begin_launch(const char* what);
 
   std::atomic<int64_t> launches_{0}, fails_at_{0};
   std::atomic<Failure> failure_{Failure::at_call};
+  std::mutex grid_mutex_;
+  GridLimits limits_;
+  GridCap cap_ = GridCap::overflow_only;
+  std::atomic<int64_t> last_blocks_{0};
 };
 
 }  // namespace tutti
