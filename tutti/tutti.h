@@ -48,6 +48,7 @@
 #include "tutti/models/published_model.h"
 #include "tutti/nn/activation.h"
 #include "tutti/nn/attention.h"
+#include "tutti/nn/click_metrics.h"
 #include "tutti/nn/containers.h"
 #include "tutti/nn/convolution.h"
 #include "tutti/nn/dropout.h"
@@ -67,6 +68,7 @@
 #include "tutti/parallel/expert_parallel.h"
 #include "tutti/parallel/fully_shard.h"
 #include "tutti/parallel/loss_parallel.h"
+#include "tutti/parallel/merged_metric.h"
 #include "tutti/parallel/shards.h"
 #include "tutti/parallel/tensor_parallel.h"
 
