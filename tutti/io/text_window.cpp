@@ -16,4 +16,9 @@ bool TextWindow::grow() {
   return reader_->read(expanded_);
 }
 
+void TextWindow::forget() {
+  forget_pages(mapped_.bytes().subspan(forgotten_, begin_ - forgotten_));
+  forgotten_ = begin_;
+}
+
 }  // namespace tutti::io

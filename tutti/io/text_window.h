@@ -28,14 +28,20 @@ class TextWindow {
     while (text().size() < nbytes && grow()) {
     }
   }
-  // Moves the position.
-  void drop(size_t nbytes) { begin_ += nbytes; }
+  // Moves the position. Pages of the file before it do not stay in memory.
+  void drop(size_t nbytes) {
+    begin_ += nbytes;
+    if (!reader_ && begin_ - forgotten_ >= kForgetNbytes) forget();
+  }
 
  private:
+  static constexpr size_t kForgetNbytes = size_t{16} << 20;
+  void forget();
+
   const MappedFile mapped_;
   std::optional<GzipReader> reader_;
   std::string expanded_;
-  size_t begin_ = 0;
+  size_t begin_ = 0, forgotten_ = 0;
 };
 
 }  // namespace tutti::io
