@@ -5,6 +5,7 @@
 
 #include "tutti/codegen/blocks/block_dots.h"
 #include "tutti/codegen/blocks/block_rows.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/codegen/gemm/lines_ahead.h"
 #include "tutti/core/error.h"
@@ -71,7 +72,7 @@ void store(__m256 sums, const BlockProduct& p, int64_t row, int64_t column) {
 }
 
 // Eight rows of W times all rows of x.
-template <class W>
+template <class W, blocks::Dots kDots>
 class PanelRun {
   using F = typename W::Format;
   using Blocks = typename W::Blocks;
@@ -127,7 +128,7 @@ class PanelRun {
   template <int kX>
   void run_rows(const Blocks* unpacked, int64_t row) const {
     add_leaves<kX>(row, [&](int64_t first, int32_t count, __m256(&chains)[kX]) {
-      blocks::add_blocks<F>(unpacked + first, count, rows_from(row, first), chains);
+      blocks::add_blocks<F, kDots>(unpacked + first, count, rows_from(row, first), chains);
     });
   }
 
@@ -180,10 +181,14 @@ void multiply(const BlockProduct& all, int64_t block, ThreadPool& pool) {
     p.x = static_cast<const std::byte*>(all.x) + first * all.k * itemsize(all.x_dtype);
     p.y = static_cast<std::byte*>(all.y) + first * all.n * itemsize(all.y_dtype);
     const int64_t together = p.m <= W::kFewRows ? 1 : kTogether;
+    const bool has_units = cpu_target() >= CpuTarget::avx512vnni;
     const ActivationRows x = quantize_rows(p.x, p.x_dtype, p.m, p.k, block, together, gemm_workspaces().a, pool);
     pool.parallel_for(panels, kWorthATask / (p.m * p.k * kPanelRows) + 1, [&](int64_t begin, int64_t end) {
-      PanelRun<W> run(p, tree, x);
-      for (int64_t panel = begin; panel < end; ++panel) run.run(panel);
+      const auto run = [&](auto panels) {
+        for (int64_t panel = begin; panel < end; ++panel) panels.run(panel);
+      };
+      if (has_units) run(PanelRun<W, blocks::Dots::units>(p, tree, x));
+      else run(PanelRun<W, blocks::Dots::pairs>(p, tree, x));
     });
   }
 }
