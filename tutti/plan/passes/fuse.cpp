@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tutti/plan/dependencies.h"
 #include "tutti/plan/failure.h"
@@ -40,6 +41,31 @@ class Bits {
   std::vector<uint64_t> words_;
 };
 
+// What the nodes of a group read and write at each point of its space, each access once.
+struct Accesses {
+  std::vector<Access> reads, writes;
+
+  size_t size() const { return reads.size() + writes.size(); }
+  bool has(const Access& a) const { return is_in(reads, a) || is_in(writes, a); }
+  void add(const Node& node, const NodeSpace& own, const Space& space) {
+    const auto accesses = accesses_over(node, own, space);
+    for (size_t i = 0; i < accesses.size(); ++i) {
+      std::vector<Access>& list = i < node.inputs.size() ? reads : writes;
+      if (!is_in(list, accesses[i])) list.push_back(accesses[i]);
+    }
+  }
+
+ private:
+  static bool is_in(const std::vector<Access>& list, const Access& a) {
+    return std::find(list.begin(), list.end(), a) != list.end();
+  }
+};
+
+bool is_same(const Space& a, const Space& b) { return a.sizes == b.sizes && a.row == b.row; }
+
+// The latest first.
+using GroupSet = std::set<int32_t, std::greater<>>;
+
 class Fuser {
  public:
   Fuser(const Graph& graph, const FuseOptions& options)
@@ -65,31 +91,33 @@ class Fuser {
     if (!spaces_[static_cast<size_t>(n)]->space.row.empty() &&
         !row_is_innermost(spaces_[static_cast<size_t>(n)]->space))
       return -1;
-    std::vector<int32_t> candidates;
-    for (const int32_t p : before_[static_cast<size_t>(n)]) candidates.push_back(group_of_[static_cast<size_t>(p)]);
-    std::sort(candidates.begin(), candidates.end(), std::greater<>());
-    std::vector<int32_t> sharing;
-    for (const Value& v : node.inputs) {
-      for (const int32_t r : readers_[{v.buffer, v.version}]) sharing.push_back(group_of_[static_cast<size_t>(r)]);
-    }
-    std::sort(sharing.begin(), sharing.end(), std::greater<>());
-    candidates.insert(candidates.end(), sharing.begin(), sharing.end());
-    std::vector<int32_t> tried;
-    for (const int32_t g : candidates) {
-      if (std::find(tried.begin(), tried.end(), g) != tried.end()) continue;
-      tried.push_back(g);
+    GroupSet producers, sharing;
+    for (const int32_t p : before_[static_cast<size_t>(n)]) producers.insert(group_of_[static_cast<size_t>(p)]);
+    for (const int32_t g : producers) {
       if (can_join(g, n)) return g;
     }
+    for (const Value& v : node.inputs) {
+      GroupSet& of_value = readers_[{v.buffer, v.version}];
+      std::erase_if(of_value, [&](int32_t g) { return is_full(g); });
+      sharing.insert(of_value.begin(), of_value.end());
+    }
+    for (const int32_t g : sharing) {
+      if (!producers.contains(g) && can_join(g, n)) return g;
+    }
     return -1;
+  }
+
+  // Whether it can take no other node: each writes something new.
+  bool is_full(int32_t g) const {
+    return static_cast<int>(groups_[static_cast<size_t>(g)].nodes.size()) >= options_.max_nodes ||
+           static_cast<int>(accesses_[static_cast<size_t>(g)].size()) >= options_.max_operands;
   }
 
   bool can_join(int32_t g, int32_t n) {
     const Group& target = group(g);
     const Node& node = graph_.nodes[static_cast<size_t>(n)];
     const NodeSpace& own = *spaces_[static_cast<size_t>(n)];
-    if (!target.is_kernel || target.region != node.origin.region ||
-        static_cast<int>(target.nodes.size()) >= options_.max_nodes)
-      return false;
+    if (!target.is_kernel || target.region != node.origin.region || is_full(g)) return false;
     if (own.leaf > 0 && !target.space.row.empty() && own.leaf != target.leaf) return false;
     const bool has_report =
         std::any_of(target.nodes.begin(), target.nodes.end(), [&](int32_t m) { return reports(m); });
@@ -98,7 +126,7 @@ class Fuser {
     if (!space || !row_is_innermost(*space)) return false;
     if (is_per_row(own, *space) && counts(node)) return false;
     if (reaches(g, n)) return false;
-    return operands_fit(target, n, *space);
+    return operands_fit(g, n, *space);
   }
 
   bool reports(int32_t n) const { return graph_.nodes[static_cast<size_t>(n)].fails == Fails::while_writing; }
@@ -133,48 +161,49 @@ class Fuser {
   }
 
   // Shares an element, moves every buffer alike where one of the nodes writes it, and does not need too many operands.
-  bool operands_fit(const Group& target, int32_t n, const Space& space) const {
-    std::vector<Access> reads, writes;
-    const auto add = [&](std::vector<Access>& list, const Access& a) {
-      if (std::find(list.begin(), list.end(), a) == list.end()) list.push_back(a);
-    };
-    const auto collect = [&](int32_t m) {
-      const Node& node = graph_.nodes[static_cast<size_t>(m)];
-      const auto accesses = accesses_over(node, *spaces_[static_cast<size_t>(m)], space);
-      for (size_t i = 0; i < accesses.size(); ++i) add(i < node.inputs.size() ? reads : writes, accesses[i]);
-    };
-    for (const int32_t m : target.nodes) collect(m);
-    const std::vector<Access> theirs_read = reads, theirs_written = writes;
-    collect(n);
-    if (static_cast<int>(reads.size() + writes.size()) > options_.max_operands) return false;
-    for (const Access& w : writes) {
-      for (const std::vector<Access>* list : {&reads, &writes}) {
+  bool operands_fit(int32_t g, int32_t n, const Space& space) const {
+    const Group& target = groups_[static_cast<size_t>(g)];
+    const Accesses theirs =
+        is_same(space, target.space) ? accesses_[static_cast<size_t>(g)] : accesses_in(target, space);
+    const Node& node = graph_.nodes[static_cast<size_t>(n)];
+    const NodeSpace& own = *spaces_[static_cast<size_t>(n)];
+    Accesses all = theirs;
+    all.add(node, own, space);
+    if (static_cast<int>(all.size()) > options_.max_operands) return false;
+    for (const Access& w : all.writes) {
+      for (const std::vector<Access>* list : {&all.reads, &all.writes}) {
         for (const Access& a : *list) {
           if (a.buffer == w.buffer && !a.same_place(w)) return false;
         }
       }
     }
-    const Node& node = graph_.nodes[static_cast<size_t>(n)];
-    const auto accesses = accesses_over(node, *spaces_[static_cast<size_t>(n)], space);
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      for (const std::vector<Access>* list : {&theirs_read, &theirs_written}) {
-        if (std::find(list->begin(), list->end(), accesses[i]) != list->end()) return true;
-      }
-    }
-    return false;
+    const auto accesses = accesses_over(node, own, space);
+    return std::any_of(accesses.begin(), accesses.begin() + static_cast<std::ptrdiff_t>(node.inputs.size()),
+                       [&](const Access& a) { return theirs.has(a); });
+  }
+
+  Accesses accesses_in(const Group& group, const Space& space) const {
+    Accesses all;
+    for (const int32_t m : group.nodes)
+      all.add(graph_.nodes[static_cast<size_t>(m)], *spaces_[static_cast<size_t>(m)], space);
+    return all;
   }
 
   void place(int32_t n, int32_t g) {
     const Node& node = graph_.nodes[static_cast<size_t>(n)];
     const auto& own = spaces_[static_cast<size_t>(n)];
-    if (g < 0) {
+    const bool is_new = g < 0;
+    if (is_new) {
       g = static_cast<int32_t>(groups_.size());
       groups_.push_back({.is_kernel = own.has_value(), .region = node.origin.region});
       if (own) group(g).space = own->space;
       depends_.emplace_back(graph_.nodes.size());
-    } else {
-      group(g).space = *joint_space(group(g).space, *own);
+      accesses_.emplace_back();
+    } else if (const Space joint = *joint_space(group(g).space, *own); !is_same(joint, group(g).space)) {
+      group(g).space = joint;
+      accesses_[static_cast<size_t>(g)] = accesses_in(group(g), joint);
     }
+    if (own) accesses_[static_cast<size_t>(g)].add(node, *own, group(g).space);
     if (own && own->leaf > 0) group(g).leaf = own->leaf;
     group(g).nodes.push_back(n);
     group_of_[static_cast<size_t>(n)] = g;
@@ -186,10 +215,11 @@ class Fuser {
       added.add(depends_[static_cast<size_t>(h)]);
     }
     depends_[static_cast<size_t>(g)].add(added);
-    for (size_t h = 0; h < groups_.size(); ++h) {
+    // Nothing depends on a new group yet.
+    for (size_t h = is_new ? groups_.size() : 0; h < groups_.size(); ++h) {
       if (depends_[h].has(static_cast<size_t>(g))) depends_[h].add(added);
     }
-    for (const Value& v : node.inputs) readers_[{v.buffer, v.version}].push_back(n);
+    for (const Value& v : node.inputs) readers_[{v.buffer, v.version}].insert(g);
   }
 
   const Graph& graph_;
@@ -198,8 +228,9 @@ class Fuser {
   std::vector<std::optional<NodeSpace>> spaces_;
   std::vector<int32_t> group_of_;
   std::vector<Group> groups_;
-  std::vector<Bits> depends_;  // per group: the groups it comes after, also through others
-  std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> readers_;  // of a version
+  std::vector<Accesses> accesses_;  // of each group of a kernel
+  std::vector<Bits> depends_;       // per group: the groups it comes after, also through others
+  std::map<std::pair<int32_t, int32_t>, GroupSet> readers_;  // of a version
 };
 
 }  // namespace
