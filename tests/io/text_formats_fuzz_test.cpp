@@ -3,10 +3,13 @@
 
 #include "tests/io/support/gzip_writer.h"
 #include "tests/io/support/sample_text.h"
+#include "tests/support/fuzz_rounds.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"
 #include "tutti/io/bpe_trainer.h"
+#include "tutti/io/click_reader.h"
+#include "tutti/io/generated_clicks.h"
 #include "tutti/io/gzip.h"
 #include "tutti/io/text_source.h"
 
@@ -60,6 +63,33 @@ TEST(TextFormatsFuzz, TokenizerJsonWithOtherTypesOfValuesRaises) {
     damaged.replace(colon + 1, end - colon - 1, kValues[random() % std::size(kValues)]);
     accepts([&] { BpeTokenizer::parse(damaged, "damaged.json")->encode("the lark"); });
   }
+}
+
+// All rows of a damaged file are legal or an error, and so is any position in it.
+TEST(TextFormatsFuzz, ClicksAreReadOrRaise) {
+  const testing::TemporaryFolder folder;
+  const GeneratedClicks clicks(criteo_columns({5, 1000}));
+  clicks.write_csv(folder / "a.csv", 0, 12);
+  clicks.write_npy(folder / "npy", 0, 12);
+  std::mt19937 random(kSeed);
+  int refused = 0;
+  for (testing::FuzzRounds rounds(3000); rounds.go_on();) {
+    const bool is_text = rounds.index() % 2 == 0;
+    const char* const name = is_text ? "a.csv" : rounds.index() % 4 == 1 ? "npy/categories.npy" : "npy/label.npy";
+    const std::string whole = testing::read_whole_file(folder / name);
+    folder.write(name, mutated(whole, random));
+    refused += !accepts([&] {
+      ClickReader reader({folder / (is_text ? "a.csv" : "npy")}, clicks.columns(), {.repeats = false});
+      for (ClickRows rows; (rows = reader.read(5)).count() > 0;)
+        for (int64_t i = 0; i < 2 * rows.count(); ++i)
+          ASSERT_LT(static_cast<uint64_t>(rows.categories.data<int64_t>()[i]), i % 2 == 0 ? 5u : 1000u);
+      const auto number = [&] { return static_cast<int64_t>(random() % 400) - 5; };
+      reader.seek({.file = 0, .place = {number(), is_text ? number() : 0, is_text ? number() : 0}});
+      reader.skip(3);
+    });
+    folder.write(name, whole);
+  }
+  EXPECT_GT(refused, 1000);
 }
 
 TEST(TextFormatsFuzz, TokenizerConfigLoadsOrRaises) {
