@@ -1,0 +1,193 @@
+#include "tutti/models/dlrm.h"
+
+#include <cmath>
+#include <utility>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/core/error.h"
+#include "tutti/nn/embedding.h"
+#include "tutti/nn/linear.h"
+#include "tutti/ops/activation.h"
+#include "tutti/ops/cat.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/gather.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/slice.h"
+
+namespace tutti::models {
+namespace {
+
+// The features of a list of layers, those that come in first.
+std::vector<int64_t> sizes_of_bottom(const DlrmConfig& c) {
+  std::vector<int64_t> sizes{c.dense_features};
+  sizes.insert(sizes.end(), c.bottom.begin(), c.bottom.end());
+  sizes.push_back(c.dim);
+  return sizes;
+}
+std::vector<int64_t> sizes_of_top(const DlrmConfig& c) {
+  const auto tables = static_cast<int64_t>(c.table_rows.size());
+  std::vector<int64_t> sizes{c.dim + (tables + 1) * tables / 2};
+  sizes.insert(sizes.end(), c.top.begin(), c.top.end());
+  sizes.push_back(1);
+  return sizes;
+}
+
+Tensor pairs_of(int64_t features) {
+  std::vector<int64_t> places;
+  for (int64_t i = 1; i < features; ++i)
+    for (int64_t j = 0; j < i; ++j) places.push_back(i * features + j);
+  return Tensor::of(places);
+}
+
+}  // namespace
+
+void validate(const DlrmConfig& c) {
+  constexpr int64_t most_tables = 4096;
+  const auto check = [](const char* name, int64_t size, int64_t limit = int64_t{1} << 24) {
+    TUTTI_CHECK(size > 0 && size <= limit, "dlrm: {} is {}; expected 1 to {}", name, size, limit);
+  };
+  check("dense_features", c.dense_features);
+  check("dim", c.dim);
+  for (const int64_t size : c.bottom) check("a layer of bottom", size);
+  for (const int64_t size : c.top) check("a layer of top", size);
+  TUTTI_CHECK(static_cast<int64_t>(c.table_rows.size()) <= most_tables, "dlrm: {} tables; expected 0 to {}",
+              c.table_rows.size(), most_tables);
+  for (size_t t = 0; t < c.table_rows.size(); ++t)
+    check(fmt::format("the number of rows of table {}", t).c_str(), c.table_rows[t], INT64_MAX / c.dim / 8);
+}
+
+int64_t parameter_count(const DlrmConfig& c) {
+  validate(c);
+  int64_t count = 0;
+  for (const int64_t rows : c.table_rows) count += rows * c.dim;
+  for (const std::vector<int64_t>& sizes : {sizes_of_bottom(c), sizes_of_top(c)})
+    for (size_t i = 1; i < sizes.size(); ++i) count += (sizes[i - 1] + 1) * sizes[i];
+  return count;
+}
+
+// A table with the sum of squares of each row, and its name alone: "0.weight", "0.adagrad".
+struct FeatureTables::FeatureTable final : nn::EmbeddingBag {
+  FeatureTable(int64_t rows, int64_t dim, bool sparse)
+      : EmbeddingBag(rows, dim, BagMode::sum,
+                     {.sparse = sparse, .init = nn::Init::uniform(1 / std::sqrt(static_cast<double>(rows)))}) {
+    if (sparse) adagrad = register_buffer("adagrad", zeros({rows}, DType::f32));
+  }
+  nn::Buffer adagrad;
+};
+
+FeatureTables::FeatureTables(const std::vector<int64_t>& table_rows, int64_t dim, bool sparse)
+    : table_rows_(table_rows) {
+  names_its_children();
+  for (size_t t = 0; t < table_rows.size(); ++t)
+    tables_.push_back(std::make_unique<nn::Child<FeatureTable>>(this, std::to_string(t), table_rows[t], dim, sparse));
+}
+
+FeatureTables::~FeatureTables() = default;
+
+Tensor FeatureTables::forward(const Tensor& categories) const {
+  const auto tables = static_cast<int64_t>(tables_.size());
+  TUTTI_CHECK(categories.ndim() == 2 && categories.extent(1) == tables,
+              "FeatureTables: categories are {}; expected [examples, {}]", describe(categories), tables);
+  std::vector<Tensor> pooled;
+  for (int64_t t = 0; t < tables; ++t)
+    pooled.push_back((*tables_[static_cast<size_t>(t)])(narrow(categories, 1, t, 1)));
+  return stack(pooled, 1);
+}
+
+Tensor FeatureTables::forward(std::span<const FeatureBags> features) const {
+  TUTTI_CHECK(features.size() == tables_.size(), "FeatureTables: bags of {} features; expected {}", features.size(),
+              tables_.size());
+  std::vector<Tensor> pooled;
+  for (size_t t = 0; t < features.size(); ++t)
+    pooled.push_back((*tables_[t])(features[t].indices, features[t].offsets));
+  return stack(pooled, 1);
+}
+
+std::vector<RowGradients> FeatureTables::take_row_gradients() {
+  std::vector<RowGradients> gradients;
+  for (const auto& table : tables_) gradients.push_back((*table)->take_row_gradients());
+  return gradients;
+}
+
+void FeatureTables::step(std::span<const RowGradients> gradients, const AdagradStep& options) {
+  const NoGradScope no_grad;
+  TUTTI_CHECK(gradients.size() == tables_.size(), "FeatureTables: gradients of {} tables; expected {}",
+              gradients.size(), tables_.size());
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const FeatureTable& table = **tables_[t];
+    TUTTI_CHECK(table.is_sparse(), "FeatureTables: the tables are not sparse; they are the optimizer's");
+    adagrad_rows_step_(table.weight.master(), table.adagrad.use(), gradients[t], options);
+    table.weight.will_change();
+  }
+}
+
+struct Dlrm::Layers final : nn::Module {
+  Layers(const std::vector<int64_t>& sizes, bool ends_with_relu) : ends_with_relu(ends_with_relu) {
+    names_its_children();
+    for (size_t i = 1; i < sizes.size(); ++i) {
+      const auto in = static_cast<double>(sizes[i - 1]), out = static_cast<double>(sizes[i]);
+      layers.push_back(std::make_unique<nn::Child<nn::Linear>>(
+          this, std::to_string(i - 1), sizes[i - 1], sizes[i],
+          nn::LinearOptions{.init = nn::Init::normal(std::sqrt(2 / (in + out)))}));
+    }
+  }
+  Tensor forward(const Tensor& x) const {
+    Tensor y = x;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      y = (*layers[i])(y);
+      if (i + 1 < layers.size() || ends_with_relu) y = relu(y);
+    }
+    return y;
+  }
+  std::vector<std::unique_ptr<nn::Child<nn::Linear>>> layers;
+  const bool ends_with_relu;
+};
+
+Dlrm::Dlrm(const DlrmConfig& config) : config_((validate(config), config)) {
+  bottom_ = std::make_unique<nn::Child<Layers>>(this, "bottom", sizes_of_bottom(config), true);
+  tables_ =
+      std::make_unique<nn::Child<FeatureTables>>(this, "tables", config.table_rows, config.dim, config.sparse_tables);
+  top_ = std::make_unique<nn::Child<Layers>>(this, "top", sizes_of_top(config), false);
+  pairs_ = pairs_of(static_cast<int64_t>(config.table_rows.size()) + 1);
+}
+
+Dlrm::~Dlrm() = default;
+
+FeatureTables& Dlrm::tables() { return **tables_; }
+
+std::vector<nn::NamedParameter> Dlrm::other_parameters() const {
+  std::vector<nn::NamedParameter> parameters = named_parameters();
+  if (config_.sparse_tables)
+    std::erase_if(parameters, [](const nn::NamedParameter& p) { return p.name.starts_with("tables."); });
+  return parameters;
+}
+
+Tensor Dlrm::forward(const Tensor& dense, const Tensor& categories) const {
+  if (config_.table_rows.empty()) return logits(dense, {});
+  return logits(dense, (*tables_)(categories));
+}
+Tensor Dlrm::forward(const Tensor& dense, std::span<const FeatureBags> features) const {
+  if (config_.table_rows.empty()) return logits(dense, {});
+  return logits(dense, (*tables_)(features));
+}
+
+Tensor Dlrm::logits(const Tensor& dense, const Tensor& embedded) const {
+  TUTTI_CHECK(dense.ndim() == 2 && dense.extent(1) == config_.dense_features,
+              "dlrm: dense features are {}; expected [examples, {}]", describe(dense), config_.dense_features);
+  const SymInt B = dense.size(0);
+  const Tensor x_0 = (*bottom_)(dense);
+  Tensor features = x_0;
+  if (embedded.defined()) {
+    TUTTI_CHECK(embedded.extent(0) == dense.extent(0), "dlrm: {} examples have dense features and {} categories",
+                dense.extent(0), embedded.extent(0));
+    const int64_t F = embedded.extent(1) + 1;
+    const Tensor all = cat({reshape(x_0, {B, 1, config_.dim}), embedded}, 1);  // [B, F, D]
+    const Tensor products = reshape(bmm(all, transpose(all, 1, 2)), {B, F * F});
+    features = cat({x_0, index_select(products, 1, pairs_)}, 1);
+  }
+  return reshape((*top_)(features), {B});
+}
+
+}  // namespace tutti::models
