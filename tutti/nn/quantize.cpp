@@ -1,13 +1,10 @@
 #include "tutti/nn/quantize.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <memory>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
-#include "tutti/dist/dtensor.h"
 #include "tutti/nn/coded_operand.h"
 #include "tutti/nn/input_recorder.h"
 #include "tutti/nn/linear.h"
@@ -20,22 +17,13 @@
 namespace tutti::nn {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{
-    "int8", "fp8", "int8_static", "fp8_static", "int8_weight_only", "int4_weight_only"};
-
-bool is_fp8(Quantization kind) { return kind == Quantization::fp8 || kind == Quantization::fp8_static; }
-
 struct NamedLinear {
   std::string name;
   Linear* layer;
 };
 
-// Whether the layer computes with its own weight of numbers, whole on this rank.
 bool can_be_quantized(const Linear& layer) {
-  const Parameter& weight = layer.weight;
-  const std::vector<Parameter> used = layer.operand().parameters();
-  return weight.is_materialized() && !weight.holds_blocks() && !dist::is_dtensor(weight.master()) && used.size() == 1 &&
-         used[0].is_same(weight) && layer.operand().kind() == "dense";
+  return can_hold_codes(layer) && layer.weight.is_materialized() && !layer.weight.holds_blocks();
 }
 
 // Other modules that read a shared weight would lose it.
@@ -58,7 +46,7 @@ std::vector<NamedLinear> targets_of(Module& module, const QuantizeOptions& optio
 
 // What x is rounded with where that is known beforehand.
 AffineScale scale_of_inputs(const InputRecorder::Inputs& inputs, Quantization kind) {
-  if (is_fp8(kind)) {
+  if (row_of(kind).is_fp8()) {
     const float largest = std::max(-inputs.least, inputs.most) / 448.0F;
     return {full({1}, std::isnormal(largest) ? static_cast<double>(largest) : 1.0)};
   }
@@ -77,46 +65,34 @@ double relative_error(const Tensor& found, const Tensor& exact) {
   return of_difference == 0 ? 0 : std::sqrt(of_difference / of_all);
 }
 
-struct Replacement {
-  std::shared_ptr<const LinearOperand> operand;
-  Tensor numbers;  // that the codes stand for
-  int64_t nbytes = 0;
-};
-
-Replacement replacement_of(const NamedLinear& target, const QuantizeOptions& options) {
-  const std::string kind(name_of(options.kind));
+WeightCodes codes_of(const NamedLinear& target, const QuantizeOptions& options) {
+  const QuantizationRow& row = row_of(options.kind);
   const Tensor weight = target.layer->weight.use();
-  if (options.kind == Quantization::int4_weight_only) {
+  if (row.has_groups()) {
     const CodedWeight coded = coded_groups(weight, options.group, target.name);
-    return {std::make_shared<WeightOnlyOperand>(kind, coded), decoded(coded),
-            coded.codes.nbytes() + coded.scale.nbytes() + coded.minimum.nbytes()};
+    return {.codes = coded.codes, .scale = coded.scale, .minimum = coded.minimum};
   }
-  const DType codes = is_fp8(options.kind) ? DType::f8e4m3fn : DType::i8;
-  const ScaledWeight coded = coded_rows(weight, codes, target.name);
-  const int64_t nbytes = coded.codes.nbytes() + coded.scale.nbytes();
-  if (options.kind == Quantization::int8_weight_only)
-    return {std::make_shared<WeightOnlyOperand>(kind, CodedWeight{coded.codes, coded.scale}), decoded(coded), nbytes};
-  const bool is_static = needs_inputs(options.kind);
-  const AffineScale x = is_static ? scale_of_inputs(*options.inputs->find(target.name), options.kind) : AffineScale{};
-  const DType x_codes = options.kind == Quantization::int8_static ? DType::u8 : codes;
-  return {std::make_shared<ScaledOperand>(kind, coded, x, x_codes), decoded(coded), nbytes};
+  const ScaledWeight coded = coded_rows(weight, row.codes, target.name);
+  if (!row.is_static) return {.codes = coded.codes, .scale = coded.scale};
+  const AffineScale x = scale_of_inputs(*options.inputs->find(target.name), options.kind);
+  return {.codes = coded.codes, .scale = coded.scale, .x_scale = x.scale, .x_zero_point = x.zero_point};
 }
 
 QuantizedLayer quantize_layer(const NamedLinear& target, const QuantizeOptions& options) {
   Linear& layer = *target.layer;
   const Tensor weight = layer.weight.use();
   QuantizedLayer report{.name = target.name, .sizes = layer.weight.sizes(), .nbytes_before = weight.nbytes()};
-  const Replacement made = replacement_of(target, options);
-  report.nbytes_after = made.nbytes;
-  report.weight_error = relative_error(made.numbers, weight);
+  const WeightCodes codes = codes_of(target, options);
+  const CodedOperand operand(options.kind, codes);
+  report.nbytes_after = operand.nbytes();
+  report.weight_error = relative_error(decoded(options.kind, codes), weight);
   const InputRecorder::Inputs* inputs = options.inputs == nullptr ? nullptr : options.inputs->find(target.name);
   if (inputs != nullptr) {
     const int64_t in = report.sizes[1];
     const Tensor x = Tensor::of<float>(inputs->kept, {std::ssize(inputs->kept) / std::max<int64_t>(in, 1), in});
-    report.result_error = relative_error(made.operand->product(x), linear(x, cast(weight, DType::f32)));
+    report.result_error = relative_error(operand.product(x, {}), linear(x, cast(weight, DType::f32)));
   }
-  layer.set_operand(made.operand);
-  layer.weight.release(fmt::format("nn::quantize_() has replaced it by codes ({})", name_of(options.kind)));
+  hold_codes(layer, options.kind, codes);
   return report;
 }
 
@@ -131,7 +107,7 @@ void check(const Module& module, const std::vector<NamedLinear>& targets, const 
       TUTTI_CHECK(options.inputs != nullptr && options.inputs->find(name) != nullptr,
                   "quantize_: {} needs the inputs of '{}', and none were recorded; run the model over a data set while "
                   "an nn::InputRecorder exists, or take {}",
-                  name_of(options.kind), name, is_fp8(options.kind) ? "fp8" : "int8");
+                  name_of(options.kind), name, row_of(options.kind).is_fp8() ? "fp8" : "int8");
     check_numbers(layer->weight.use(), name);
     const int64_t in = layer->weight.sizes()[1];
     if (options.kind == Quantization::int4_weight_only)
@@ -143,19 +119,6 @@ void check(const Module& module, const std::vector<NamedLinear>& targets, const 
 }
 
 }  // namespace
-
-std::string_view name_of(Quantization kind) { return kNames.at(static_cast<size_t>(kind)); }
-
-Quantization quantization_from_name(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  TUTTI_CHECK(found != kNames.end(),
-              "'{}' is no kind of quantization; expected int8, fp8, int8_static, fp8_static, int8_weight_only or "
-              "int4_weight_only",
-              name);
-  return static_cast<Quantization>(found - kNames.begin());
-}
-
-bool needs_inputs(Quantization kind) { return kind == Quantization::int8_static || kind == Quantization::fp8_static; }
 
 std::vector<QuantizedLayer> quantize_(Module& module, const QuantizeOptions& options) {
   const NoGradScope no_grad;

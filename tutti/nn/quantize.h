@@ -2,37 +2,24 @@
 //
 //   nn::quantize_(model, {.kind = nn::Quantization::int8});
 //
-// The names and the meaning of the kinds are torchao's. The weights are given up: the model can compute, and be
-// compiled, but neither be trained nor saved. Embeddings, heads that share their table with them, experts and norms
-// stay as they are.
+// The names and the meaning of the kinds are torchao's. The weights are given up: the model can compute, be compiled
+// and be saved as codes (nn/code_entries.h), but not be trained. Embeddings, heads that share their table with them,
+// experts and norms stay as they are.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tutti/core/shape.h"
+#include "tutti/nn/quantization.h"
 
 namespace tutti::nn {
 
 class InputRecorder;
 class Linear;
 class Module;
-
-enum class Quantization : uint8_t {
-  int8,              // rows of W and of x as i8, each with its own scale
-  fp8,               // the same as f8e4m3fn
-  int8_static,       // rows of W as i8, x as u8 with the scale and the zero point of all inputs that were recorded
-  fp8_static,        // rows of W as f8e4m3fn, x with one scale that was recorded
-  int8_weight_only,  // rows of W as i8; x keeps its precision
-  int4_weight_only,  // groups of W as codes of 4 bits; x keeps its precision
-};
-std::string_view name_of(Quantization kind);
-// UsageError lists the names.
-Quantization quantization_from_name(std::string_view name);
-bool needs_inputs(Quantization kind);  // those that are static
 
 struct QuantizeOptions {
   Quantization kind = Quantization::int8;

@@ -16,7 +16,9 @@ namespace tutti::nn {
 class Module;
 
 // Names and values in the order of registration. A parameter that is held as quantized blocks is an entry of u8 [rows,
-// bytes of a row] whose name ends with the format: "fc.weight.Q4_K".
+// bytes of a row] whose name ends with the format: "fc.weight.Q4_K". The weight of a linear layer that is held as codes
+// (nn/quantize.h) is several entries: "fc.weight.int8", "fc.weight.int8.scale" (nn/code_entries.h). A module takes
+// entries of both sorts: what they stand for is then held so.
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
 struct LoadOptions {
