@@ -4,10 +4,12 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/quantize_flags.h"
 #include "tutti/core/error.h"
 #include "tutti/models/published_folder.h"
 #include "tutti/models/published_gguf.h"
 #include "tutti/runtime/json_writer.h"
+#include "tutti/train/quantized_folder.h"
 
 namespace tutti::cli {
 namespace {
@@ -15,12 +17,26 @@ namespace {
 struct Flags {
   std::string source, target, format, dtype;
   double shard_gb = 5;
+  train::QuantizeSettings quantize;
   bool json = false;
 };
 
 constexpr const char *kFolder = "hf", *kGguf = "gguf";
 
 std::string megabytes(int64_t nbytes) { return fmt::format("{:.1f} MB", static_cast<double>(nbytes) / 1e6); }
+
+models::WrittenModel write(const models::PublishedModel& model, const Flags& flags, bool is_gguf,
+                           const models::WriteOptions& options) {
+  if (flags.quantize.is_wanted()) {
+    TUTTI_CHECK(!is_gguf,
+                "convert: --quantize writes a folder, and {} is a GGUF file; name a folder, or take a type of GGUF "
+                "files (--dtype q8_0)",
+                flags.target);
+    return train::write_quantized_folder(model, flags.source, flags.target, flags.quantize, options);
+  }
+  return is_gguf ? models::write_published_gguf(model, flags.target, options)
+                 : models::write_published_folder(model, flags.target, options);
+}
 
 int run_convert(const Flags& flags) {
   const models::PublishedModel model(flags.source);
@@ -29,8 +45,7 @@ int run_convert(const Flags& flags) {
   if (to.empty()) to = flags.target.ends_with(".gguf") ? kGguf : kFolder;
   models::WriteOptions options{.shard_nbytes = static_cast<int64_t>(flags.shard_gb * 1e9)};
   if (!flags.dtype.empty()) options.type = models::file_type_from_name(flags.dtype);
-  const models::WrittenModel written = to == kGguf ? models::write_published_gguf(model, flags.target, options)
-                                                   : models::write_published_folder(model, flags.target, options);
+  const models::WrittenModel written = write(model, flags, to == kGguf, options);
   for (const std::string& note : written.notes) std::fprintf(stderr, "%s\n", note.c_str());
   if (flags.json) {
     JsonWriter line;
@@ -68,6 +83,7 @@ void add_convert(CLI::App& app, Action& action) {
   verb->add_option("--shard-size", flags->shard_gb, "Largest file of a folder, in GB")
       ->check(CLI::Range(1e-9, 1e6))
       ->capture_default_str();
+  add_quantize_flags(*verb, flags->quantize);
   verb->add_flag("--json", flags->json,
                  "One object: source, target, model, from, to, tensors, parameters, source_nbytes, target_nbytes, "
                  "files, notes");

@@ -36,7 +36,8 @@ int run_eval(const EvalFlags& flags) {
   }
   const train::ReadyModel ready = train::open_published(
       flags.model, flags.window, flags.dtype == "bfloat16" ? DType::bf16 : DType::f32, flags.quantized);
-  if (flags.quantize.is_wanted()) train::quantize_model(*ready.model, *ready.tokenizer, flags.quantize, flags.window);
+  if (flags.quantize.is_wanted())
+    train::quantize_model(*ready.model, ready.tokenizer.get(), flags.quantize, flags.window);
   const TextDocuments text = read_counted_documents(flags.data, flags.reading);
   std::fprintf(stderr, "%s\n", describe(text.counts).c_str());
   const train::TextScore score =

@@ -8,7 +8,7 @@ namespace tutti::cli {
 void add_quantize_flags(CLI::App& verb, train::QuantizeSettings& s) {
   auto* kind =
       verb.add_option("--quantize", s.kind,
-                      "Quantize the linear layers when the model is loaded; the static kinds need --calibration")
+                      "Quantize the linear layers of the loaded model; the static kinds need --calibration")
           ->check(CLI::IsMember({"int8", "fp8", "int8_static", "fp8_static", "int8_weight_only", "int4_weight_only"}));
   verb.add_option("--quantize-group", s.group, "Elements that share a scale with int4_weight_only")
       ->check(CLI::Range(int64_t{8}, int64_t{1} << 20))

@@ -49,6 +49,69 @@ TEST_F(QuantizedByCommand, TextsAreTheSameCompiledOrNot) {
   EXPECT_NE(report.err.find("the largest relative error of results is"), std::string::npos) << report.err;
 }
 
+// A folder of codes is read as any other, and computes what --quantize does.
+TEST_F(QuantizedByCommand, FoldersOfCodesComputeTheSame) {
+  const std::string ask = " --prompt 'the old river' --temperature 0 --max-tokens 12";
+  const std::string score = " --data text.txt --json";
+  for (const std::string kind :
+       {"int8", "fp8", "int8_static --calibration text.txt", "fp8_static --calibration text.txt", "int8_weight_only",
+        "int4_weight_only --quantize-group 8"}) {
+    const std::string name = kind.substr(0, kind.find(' '));
+    const Output written = work.tutti("convert published " + name + " --quantize " + kind);
+    ASSERT_EQ(written.status, 0) << written.err;
+    EXPECT_NE(written.err.find(" as " + name + ": "), std::string::npos) << written.err;
+    const Output saved = work.tutti("generate " + name + ask),
+                 made = work.tutti("generate published" + ask + " --quantize " + kind);
+    EXPECT_EQ(saved.status, 0) << saved.err;
+    EXPECT_EQ(saved.out, made.out) << name;
+    EXPECT_EQ(work.tutti("generate " + name + ask + " --compile").out, made.out) << name;
+    const auto numbers = [](const std::string& line) {
+      const size_t at = line.find("\"log_probability\"");
+      return at == std::string::npos ? line : line.substr(at, line.find(',', at) - at);
+    };
+    const Output of_saved = work.tutti("eval " + name + score),
+                 of_made = work.tutti("eval published" + score + " --quantize " + kind);
+    ASSERT_EQ(of_saved.status, 0) << of_saved.err;
+    EXPECT_EQ(numbers(of_saved.out), numbers(of_made.out)) << name;
+  }
+  const std::string list = work.tutti("checkpoint ls int8_static").out;
+  EXPECT_NE(list.find("model.layers.0.self_attn.q_proj.weight.int8_static.x_zero_point i32 [1]"), std::string::npos)
+      << list;
+  EXPECT_EQ(list.find("q_proj.weight f32"), std::string::npos) << list;
+}
+
+// Ranks divide codes, those of a run and of a folder, too.
+TEST_F(QuantizedByCommand, RanksWriteTheSameTexts) {
+  const std::string ask = " --prompt 'the old river' --temperature 0 --max-tokens 12 --quantize ";
+  for (const std::string kind : {"int8", "fp8_static --calibration text.txt", "int4_weight_only --quantize-group 8"}) {
+    const Output one = work.tutti("generate published" + ask + kind);
+    EXPECT_EQ(one.status, 0) << one.err;
+    for (const char* how : {" -n 2", " -n 2 --compile"}) {
+      const Output ranks = work.tutti("generate published" + ask + kind + how);
+      EXPECT_EQ(ranks.status, 0) << ranks.err;
+      EXPECT_EQ(ranks.out, one.out) << kind << how;
+    }
+  }
+  ASSERT_EQ(work.tutti("convert published codes --quantize int8").status, 0);
+  const std::string saved = "generate codes --prompt 'the old river' --temperature 0 --max-tokens 12";
+  EXPECT_EQ(work.tutti(saved + " -n 2").out, work.tutti("generate published" + ask + "int8").out);
+}
+
+TEST_F(QuantizedByCommand, FoldersOfCodesAreWhatTheyAre) {
+  ASSERT_EQ(work.tutti("convert published codes --quantize int8").status, 0);
+  for (const auto& [flags, message] :
+       {std::pair{"generate codes --prompt a --quantize int8", "no linear layer of the model has a weight of numbers"},
+        {"generate codes --prompt a --quantized", "has no weights that can stay quantized"},
+        {"convert codes again", "as codes (int8); convert the model that it was made from"},
+        {"convert published codes.gguf --quantize int8", "--quantize writes a folder"},
+        {"convert published codes --quantize int8", "codes exists; name a new folder"},
+        {"convert published more --quantize int8_static", "needs --calibration FILE"}}) {
+    const Output refused = work.tutti(flags);
+    EXPECT_NE(refused.status, 0) << flags;
+    EXPECT_NE(refused.err.find(message), std::string::npos) << flags << ": " << refused.err;
+  }
+}
+
 TEST_F(QuantizedByCommand, SaysWhatItNeeds) {
   for (const auto& [flags, message] :
        {std::pair{"generate published --prompt a --quantize int8_static",
@@ -57,7 +120,6 @@ TEST_F(QuantizedByCommand, SaysWhatItNeeds) {
         {"generate published --prompt a --calibration text.txt", "--calibration requires --quantize"},
         {"generate published --prompt a --quantize int8 --quantized", "give one of them"},
         {"eval published --data text.txt --quantize int8 --quantized", "give one of them"},
-        {"generate published --prompt a --quantize int8 -n 2", "ranks cannot divide weights that --quantize makes"},
         {"generate published --prompt a --quantize int4_weight_only --quantize-group 24", "are not whole groups of 24"},
         {"generate published --prompt a --quantize int8_static --calibration nowhere.txt", "nowhere.txt"}}) {
     const Output refused = work.tutti(flags);

@@ -81,6 +81,7 @@ void refuse_quantized(PublishedConfig& file) {
     const std::optional<JsonValue> found = file.find(key);
     if (!found) continue;
     const std::optional<JsonValue> method = found->is_object() ? found->find_set("quant_method") : std::nullopt;
+    if (method && method->shown() == fmt::format("\"{}\"", kOwnQuantization)) continue;
     file.refuse(key, method ? fmt::format("quant_method = {}", method->shown()) : found->shown(), "weights of floats");
   }
 }

@@ -33,6 +33,8 @@ bool is_of_class(const PublishedClass& c, PublishedConfig& file);
 
 // Notes weights that are not plain floats.
 void refuse_quantized(PublishedConfig& file);
+// The quant_method of folders whose linear layers are entries of codes (nn/code_entries.h), which load as they are.
+inline constexpr const char* kOwnQuantization = "tutti";
 
 // Dims, heads, vocabulary, ties and epsilon, of layers that are alike and have no angles and no feed-forward yet.
 DecoderConfig read_sizes(const PublishedClass& c, PublishedConfig& file, const DecoderConfig* model);

@@ -77,6 +77,7 @@ struct Planned {
   const SourceWeight* weight;
   int64_t expert = -1;                   // -1: the whole weight
   const SourceWeight* second = nullptr;  // whose rows follow in each expert
+  Tensor codes = {};                     // what is written instead of the weight
 
   int64_t nbytes() const { return numel_of(entry.sizes) * itemsize(entry.dtype); }
 };
@@ -94,10 +95,12 @@ bool fits_all_small(const WeightSource& source, DType dtype) {
 
 class FolderPlan {
  public:
-  FolderPlan(const WeightSource& source, const std::optional<FileType>& type)
+  FolderPlan(const WeightSource& source, const WriteOptions& options)
       : source_(source), family_(family_named(source.config().family)) {
-    if (type) {
-      const FileTypeRow& row = row_of(*type);
+    for (const auto& [name, tensor] : options.codes)
+      codes_[std::string(nn::code_name_in(name).value().parameter)].emplace_back(name, tensor);
+    if (options.type) {
+      const FileTypeRow& row = row_of(*options.type);
       dtype_ = row_of(row.matrices).dtype;
       TUTTI_CHECK(!row.is_quantized(), "{} is no type of safetensors files; expected f32, bf16 or f16", row.name);
     }
@@ -125,6 +128,14 @@ class FolderPlan {
 
  private:
   void add(const SourceWeight& weight) {
+    if (const auto codes = codes_.find(weight.name); codes != codes_.end()) {
+      for (const auto& [name, tensor] : codes->second)
+        tensors_.push_back(
+            {.entry = {.name = published_name(family_, name), .sizes = tensor.extents(), .dtype = tensor.dtype()},
+             .weight = &weight,
+             .codes = tensor});
+      return;
+    }
     DType dtype = dtype_.value_or(weight.dtype);
     if (narrows_ && weight.is_f32_in_gguf()) dtype = main_;
     if (weight.holds_experts() && family_.stacks_experts) return add_stacked(weight, dtype);
@@ -155,6 +166,7 @@ class FolderPlan {
   std::optional<DType> dtype_;
   DType main_ = DType::f32;
   bool narrows_ = false;
+  std::map<std::string, nn::StateDict> codes_;  // by the weight that they stand for
   std::vector<Planned> tensors_;
 };
 
@@ -170,6 +182,10 @@ void write_file(const WeightSource& source, const std::vector<const Planned*>& t
   const auto writer = create_model_file(path, "safetensors", std::move(entries), std::move(metadata));
   for (const ModelTensor& entry : writer->entries()) {
     const Planned& tensor = *by_name.at(entry.name);
+    if (tensor.codes.defined()) {
+      writer->write(entry.name, to_contiguous(tensor.codes));
+      continue;
+    }
     Tensor values =
         tensor.expert < 0 ? source.values(*tensor.weight) : source.values_of_expert(*tensor.weight, tensor.expert);
     if (tensor.second != nullptr) values = cat({values, source.values(*tensor.second)}, 1);
@@ -234,8 +250,10 @@ WrittenModel write_published_folder(const PublishedModel& model, const fs::path&
   TUTTI_CHECK(!folder.empty(), "the model has no name to be written under; name a new folder");
   TUTTI_CHECK(options.shard_nbytes > 0, "files of at most {} bytes; expected at least 1", options.shard_nbytes);
   const WeightSource source(model);
-  const FolderPlan plan(source, options.type);
-  const std::string config = published_config_json(source.config(), plan.main_dtype(), source.facts());
+  const FolderPlan plan(source, options);
+  PublishedFacts facts = source.facts();
+  if (options.quantization) facts.quantization = name_of(*options.quantization);
+  const std::string config = published_config_json(source.config(), plan.main_dtype(), facts);
   NewFolder made(folder);
   write_file_atomically((made.path() / "config.json").string(), config);
   WrittenModel written{.tensors = std::ssize(plan.tensors()),

@@ -122,6 +122,12 @@ std::string published_config_json(const DecoderConfig& config, DType dtype, cons
   if (facts.eos_tokens.size() == 1) keys.set("eos_token_id", facts.eos_tokens[0]);
   else if (facts.eos_tokens.empty()) keys.set_null("eos_token_id");
   else keys.set("eos_token_id", facts.eos_tokens);
+  if (!facts.quantization.empty()) {
+    PublishedKeys quantization;
+    quantization.set("quant_method", kOwnQuantization);
+    quantization.set("kind", facts.quantization);
+    keys.set("quantization_config", quantization);
+  }
   std::string text = keys.json() + "\n";
   PublishedConfig read("config.json", text);
   check_described(config, read_published_config(read), fmt::format("a config.json of the family {}", config.family));

@@ -51,6 +51,7 @@ struct PublishedFacts {
   std::optional<int64_t> positions;  // that the model was made for
   std::optional<int64_t> bos_token, pad_token;
   std::vector<int64_t> eos_tokens;
+  std::string quantization;  // the kind of codes that weights are held as (nn/quantization.h); "" of none
 };
 
 // The config.json of a decoder whose weights have this dtype. UsageError, listing what differs, when the family's keys

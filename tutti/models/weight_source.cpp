@@ -10,6 +10,7 @@
 #include "tutti/models/decoder_parameters.h"
 #include "tutti/models/gguf_decoder.h"
 #include "tutti/models/published_config.h"
+#include "tutti/nn/code_entries.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/slice.h"
@@ -65,6 +66,11 @@ WeightSource::WeightSource(const PublishedModel& model)
   std::map<std::string_view, const nn::GroupedTensors::Entry*> entries;
   for (const nn::GroupedTensors::Entry& entry : tensors_.entries()) entries.emplace(entry.name, &entry);
   check_head();
+  for (const nn::GroupedTensors::Entry& entry : tensors_.entries()) {
+    const std::optional<nn::CodeName> code = nn::code_name_in(entry.name);
+    TUTTI_CHECK(!code, "{} holds '{}' as codes ({}); convert the model that it was made from", file.path(),
+                code->parameter, name_of(code->kind));
+  }
   std::vector<std::string> faults;
   std::set<std::string_view> known;
   std::vector<DecoderParameter> expected = decoder_parameters(config_);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tutti/models/file_type.h"
+#include "tutti/nn/code_entries.h"
 
 namespace tutti::models {
 
@@ -16,6 +17,10 @@ struct WriteOptions {
   std::optional<FileType> type = std::nullopt;
   // A file of a folder holds at most so many bytes of tensors, or one tensor.
   int64_t shard_nbytes = 5'000'000'000;
+  // Linear layers of a folder that are held as codes of this kind, and their entries (nn/code_entries.h), which are
+  // written instead of their weights.
+  std::optional<nn::Quantization> quantization = std::nullopt;
+  nn::StateDict codes = {};
 };
 
 struct WrittenModel {

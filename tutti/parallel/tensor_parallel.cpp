@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "tutti/codegen/blocks/block_product.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
@@ -15,6 +16,7 @@
 #include "tutti/nn/linear.h"
 #include "tutti/nn/linear_operand.h"
 #include "tutti/nn/module_call.h"
+#include "tutti/parallel/divided_codes.h"
 #include "tutti/parallel/divided_values.h"
 #include "tutti/parallel/loss_parallel.h"
 #include "tutti/runtime/allocator.h"
@@ -81,12 +83,26 @@ Placement placement_of_blocks(const nn::Parameter& weight, bool by_inputs, int64
   return dist::shard(by_inputs && cuts_rows_of_blocks(weight, ranks) ? 1 : 0);
 }
 
+bool holds_codes(const nn::Module& module) {
+  const auto* linear = dynamic_cast<const nn::Linear*>(&module);
+  return linear != nullptr && nn::coded_operand_of(*linear) != nullptr;
+}
+
+bool divides_features(const ParallelStyle& style) {
+  return std::holds_alternative<ColwiseParallel>(style) || std::holds_alternative<RowwiseParallel>(style);
+}
+
 // `ranks` matter to quantized blocks only.
 Division division_of(const Styled& s, int64_t ranks = 1) {
   const bool colwise = std::holds_alternative<ColwiseParallel>(*s.style),
              rowwise = std::holds_alternative<RowwiseParallel>(*s.style);
   if (!colwise && !rowwise) return {};
   if (auto* linear = dynamic_cast<nn::Linear*>(s.module)) {
+    if (nn::coded_operand_of(*linear) != nullptr) {
+      // Codes are divided by output features (divided_codes.h).
+      if (!linear->bias.defined()) return {};
+      return {.parameters = {{linear->bias, colwise ? dist::shard(0) : dist::replicate()}}};
+    }
     TUTTI_CHECK(dynamic_cast<const nn::DenseOperand*>(&linear->operand()) != nullptr,
                 "parallelize_module: the weight of '{}' is {}; {} divides dense ones", s.name, linear->operand().kind(),
                 name_of(*s.style));
@@ -159,7 +175,10 @@ void check_same_plans(const std::vector<Styled>& styled, const nn::Module& modul
                       const std::map<const void*, Placement>& placements, const dist::Mesh& mesh) {
   uint64_t key = 1;
   const auto note = [&](const std::string& text) { key = hash64(text, key); };
-  for (const Styled& s : styled) note(fmt::format("{} is {}", s.name, name_of(*s.style)));
+  for (const Styled& s : styled) {
+    const auto* linear = dynamic_cast<nn::Linear*>(s.module);
+    note(fmt::format("{} is {} {}", s.name, name_of(*s.style), linear == nullptr ? "" : linear->operand().kind()));
+  }
   for (const auto& [name, parameter] : module.named_parameters()) {
     const auto it = placements.find(parameter.identity());
     note(fmt::format("{} {} {} {}", name, parameter.sizes(),
@@ -226,7 +245,8 @@ struct Hooks {
   void operator()(const RowwiseParallel& style) const {
     const bool is_table = dynamic_cast<nn::Embedding*>(s.module) != nullptr;
     const Placement given = is_table ? dist::replicate() : dist::shard(-1);
-    const bool takes_whole = division_of(s, mesh->size()).parameters[0].placement == dist::shard(0);
+    const bool takes_whole =
+        holds_codes(*s.module) || division_of(s, mesh->size()).parameters[0].placement == dist::shard(0);
     hook_input(*s.module, mesh,
                {.input_layouts = {style.input_layouts.value_or(given)},
                 .desired_input_layouts = {takes_whole ? dist::replicate() : dist::shard(-1)}},
@@ -264,8 +284,20 @@ void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const Parall
   const std::map<const void*, Placement> placements = placements_of_plan(styled, mesh->size());
   check_same_plans(styled, module, placements, mesh);
   const MemoryCategoryScope category(MemoryCategory::parameters);
+  std::vector<std::pair<nn::Linear*, nn::WeightCodes>> coded;
+  std::set<const void*> given_up;  // weights of layers that are held as codes
+  for (const nn::NamedModule& m : module.named_modules()) {
+    if (!holds_codes(*m.module)) continue;
+    auto& layer = dynamic_cast<nn::Linear&>(*m.module);
+    const bool by_rows = std::any_of(styled.begin(), styled.end(), [&](const Styled& s) {
+      return s.module == m.module && divides_features(*s.style);
+    });
+    coded.emplace_back(&layer, divided_codes(layer, mesh, by_rows));
+    given_up.insert(layer.weight.identity());
+  }
   std::vector<std::pair<nn::Parameter, Tensor>> divided;
   for (const auto& [name, parameter] : module.named_parameters()) {
+    if (given_up.contains(parameter.identity())) continue;
     const auto it = placements.find(parameter.identity());
     const dist::Placements here{it == placements.end() ? dist::replicate() : it->second};
     if (parameter.is_materialized()) {
@@ -279,6 +311,7 @@ void parallelize_module(nn::Module& module, const dist::Mesh& mesh, const Parall
   }
   enable_loss_parallel();
   for (const auto& [parameter, values] : divided) hold_divided(parameter, values);
+  for (const auto& [layer, codes] : coded) nn::coded_operand_of(*layer)->set(codes);
   for (const auto& [name, buffer, persistent] : module.named_buffers())
     buffer.set(dist::distribute_tensor(buffer.use(), mesh, {}, {.src_data_rank = -1}));
   for (const Styled& s : styled) std::visit(Hooks{s, mesh}, *s.style);

@@ -43,13 +43,13 @@ void check(const QuantizeSettings& settings) {
   if (!settings.calibration.empty()) expand_text_paths(settings.calibration);
 }
 
-QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer& tokenizer,
+QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer* tokenizer,
                               const QuantizeSettings& settings, int64_t positions) {
   check(settings);
   QuantizedModel quantized{.kind = nn::quantization_from_name(settings.kind)};
   std::optional<nn::InputRecorder> inputs;
   if (!settings.calibration.empty()) {
-    const std::vector<int32_t> tokens = calibration_of(tokenizer, settings);
+    const std::vector<int32_t> tokens = calibration_of(*tokenizer, settings);
     quantized.calibration_tokens = std::ssize(tokens);
     inputs.emplace(model);
     token_log_probabilities(model, tokens, std::clamp<int64_t>(positions - 1, 1, kLongestWindow));

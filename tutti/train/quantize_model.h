@@ -21,10 +21,10 @@ struct QuantizedModel {
   std::vector<nn::QuantizedLayer> layers;
 };
 
-// `positions`: tokens of a text that the model takes at most. Quantizes the linear layers (nn::quantize_). The static
-// kinds need calibration; with it the errors of results are known for every kind. UsageError when no layer is left to
-// quantize, for text of fewer than two tokens, and as nn::quantize_().
-QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer& tokenizer,
+// `positions`: tokens of a text that the model takes at most; `tokenizer` may be null without calibration. Quantizes
+// the linear layers (nn::quantize_). The static kinds need calibration; with it the errors of results are known for
+// every kind. UsageError when no layer is left to quantize, for text of fewer than two tokens, and as nn::quantize_().
+QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer* tokenizer,
                               const QuantizeSettings& settings, int64_t positions);
 
 // "210 layers as int8: 424.7 MB became 106.9 MB; ...", and with `every_layer` a line for each.

@@ -1,5 +1,6 @@
 #include "tutti/train/ready_model.h"
 
+#include <algorithm>
 #include <set>
 
 #include "tutti/codegen/blocks/block_product.h"
@@ -9,6 +10,7 @@
 #include "tutti/io/tokenizer_source.h"
 #include "tutti/models/generation_defaults.h"
 #include "tutti/models/published_model.h"
+#include "tutti/nn/code_entries.h"
 
 namespace tutti::train {
 namespace {
@@ -46,6 +48,11 @@ void check_has_blocks(const ModelFile& file) {
               file.path(), list);
 }
 
+bool has_codes(const ModelFile& file) {
+  return std::any_of(file.entries().begin(), file.entries().end(),
+                     [](const ModelTensor& entry) { return nn::code_name_in(entry.name).has_value(); });
+}
+
 ReadyModel without_weights(const models::PublishedModel& published, const fs::path& path, int64_t positions,
                            DType compute) {
   ReadyModel ready{std::make_unique<models::Decoder>(published.config(), positions),
@@ -80,8 +87,8 @@ ReadyModel open_published(const fs::path& path, int64_t positions, DType compute
 ReadyModel open_divided(const fs::path& path, int64_t positions, DType compute, bool keep_blocks,
                         FunctionRef<void(models::LanguageModel& model)> divide) {
   const models::PublishedModel published(path);
-  if (keep_blocks) {
-    ReadyModel ready = in_pages(published, path, positions, compute, true);
+  if (keep_blocks || has_codes(published.file())) {
+    ReadyModel ready = in_pages(published, path, positions, compute, keep_blocks);
     divide(*ready.model);
     convert_weights(*ready.model, published.file());
     return ready;
@@ -92,6 +99,8 @@ ReadyModel open_divided(const fs::path& path, int64_t positions, DType compute, 
   for (const nn::NamedParameter& p : ready.model->named_parameters()) p.parameter.requires_grad_(false);
   return ready;
 }
+
+bool holds_codes(const fs::path& path) { return has_codes(ModelFile(path)); }
 
 std::unique_ptr<Tokenizer> open_published_tokenizer(const fs::path& path) {
   return tokenizer_of(ModelFile(path), path);

@@ -29,10 +29,14 @@ ReadyModel open_published(const std::filesystem::path& path, int64_t positions, 
                           bool keep_blocks = false);
 
 // The same for a model that `divide` divides over ranks. Each rank holds its parts in memory of its own, in f32, and in
-// `compute` where that is another dtype; with `keep_blocks` it reads its parts of blocks, and of other weights whose
-// dtype is `compute`, in the pages of the file.
+// `compute` where that is another dtype; with `keep_blocks`, and of a model that holds codes, it reads its parts of
+// these, and of other weights whose dtype is `compute`, in the pages of the file.
 ReadyModel open_divided(const std::filesystem::path& path, int64_t positions, DType compute, bool keep_blocks,
                         FunctionRef<void(models::LanguageModel& model)> divide);
+
+// Whether linear layers of a published model are held as codes (train/quantized_folder.h): ranks divide these after
+// they are loaded.
+bool holds_codes(const std::filesystem::path& path);
 
 // The tokenizer alone.
 std::unique_ptr<Tokenizer> open_published_tokenizer(const std::filesystem::path& path);

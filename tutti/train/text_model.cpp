@@ -36,13 +36,15 @@ struct RunNumerics {
 };
 
 // Nothing is summed over tokens here, so they may be cut anywhere.
-void check_ranks(models::LanguageModel& model, const Config& config, int64_t ranks, const TextModelOptions& options) {
+// `is_quantized`: the weights of linear layers are blocks or codes.
+void check_ranks(models::LanguageModel& model, const Config& config, int64_t ranks, const TextModelOptions& options,
+                 bool is_quantized) {
   TUTTI_CHECK(
       options.divides_products || options.divides_experts,
       "generate: {} ranks divide neither products nor experts of the model; let them divide one, or use one rank",
       ranks);
-  // Products of quantized blocks can be divided anywhere; what else a file holds is known when it is loaded.
-  if (options.divides_products && options.keep_blocks) models::check_divided_heads(model.config(), ranks);
+  // Quantized products can be divided anywhere; what else a file holds is known when it is loaded.
+  if (options.divides_products && is_quantized) models::check_divided_heads(model.config(), ranks);
   else if (options.divides_products && config.numerics.mode == "strict")
     model.check_tensor_parallel(ranks, 0, config.numerics.token_grain);
   if (!options.divides_experts) return;
@@ -57,15 +59,22 @@ void check_ranks(models::LanguageModel& model, const Config& config, int64_t ran
   }
 }
 
-dist::Mesh divide(models::LanguageModel& model, const Config& config, const TextModelOptions& options) {
+dist::Mesh divide(models::LanguageModel& model, const Config& config, const TextModelOptions& options,
+                  bool is_quantized) {
   if (!options.is_divided()) return {};
   const int64_t ranks = options.group->size();
-  check_ranks(model, config, ranks, options);
+  check_ranks(model, config, ranks, options, is_quantized);
   ParallelismConfig division;
   division.tensor_parallel_degree = options.divides_products ? ranks : 1;
   division.expert_parallel_degree = options.divides_experts ? ranks : 1;
   division.enable_sequence_parallel = false;
   return divide_model(model, division, options.group).mesh;
+}
+
+void quantize(TextModel& text, const TextModelOptions& options) {
+  QuantizeSettings settings = options.quantize;
+  if (options.is_divided() && options.group->rank() != 0) settings.report = nullptr;
+  quantize_model(*text.model, text.tokenizer.get(), settings, text.context);
 }
 
 TextModel open_run(const std::filesystem::path& run, const TextModelOptions& options) {
@@ -76,7 +85,8 @@ TextModel open_run(const std::filesystem::path& run, const TextModelOptions& opt
   text.tokenizer = open_run_tokenizer(run, read_state(*checkpoint).train.inputs.tokenizer);
   text.numerics = std::make_shared<RunNumerics>(config);
   text.model = build_model(config, run);
-  text.mesh = divide(*text.model, config, options);
+  const bool is_quantized = options.quantize.is_wanted();
+  if (!is_quantized) text.mesh = divide(*text.model, config, options, false);
   load_model(*checkpoint, *text.model);
   const SampleOptions sample = sample_options(config);
   text.sampling = {.temperature = sample.temperature, .top_k = sample.top_k, .seed = sample.seed};
@@ -86,18 +96,24 @@ TextModel open_run(const std::filesystem::path& run, const TextModelOptions& opt
   text.context = options.context == 0 ? sample.context : std::min(options.context, sample.context);
   text.slides = true;
   text.forward = sample.forward;
+  // Codes are made of whole weights, and divided then.
+  if (is_quantized) quantize(text, options), text.mesh = divide(*text.model, config, options, true);
   return text;
 }
 
 TextModel open_published_text(const std::filesystem::path& path, const TextModelOptions& options) {
   TextModel text;
   text.context = options.context == 0 ? kUsualContext : options.context;
-  const auto divide_it = [&](models::LanguageModel& model) { text.mesh = divide(model, Config(), options); };
-  ReadyModel ready = options.is_divided()
+  const bool is_quantized = options.quantize.is_wanted();
+  const auto divide_it = [&](models::LanguageModel& model) {
+    text.mesh = divide(model, Config(), options, is_quantized || options.keep_blocks || holds_codes(path));
+  };
+  ReadyModel ready = options.is_divided() && !is_quantized
                          ? open_divided(path, text.context, options.dtype, options.keep_blocks, divide_it)
                          : open_published(path, text.context, options.dtype, options.keep_blocks);
   text.model = std::move(ready.model);
   text.tokenizer = std::move(ready.tokenizer);
+  if (is_quantized) quantize(text, options), divide_it(*text.model);
   text.chat = read_published_chat(path.string());
   const models::GenerationDefaults defaults = models::generation_defaults(ModelFile(path), *text.tokenizer);
   text.sampling = {.temperature = defaults.temperature.value_or(0.7),
@@ -144,10 +160,7 @@ TextModel open_text_model(const std::filesystem::path& path, const TextModelOpti
       !options.quantize.is_wanted() || !options.keep_blocks,
       "generate: --quantize makes codes of numbers and --quantized keeps the blocks of a file; give one of them");
   if (options.quantize.is_wanted()) check(options.quantize);
-  TUTTI_CHECK(!options.quantize.is_wanted() || !options.is_divided(),
-              "generate: ranks cannot divide weights that --quantize makes; use one rank, or leave it out");
   TextModel text = published ? open_published_text(path, options) : open_run(path, options);
-  if (options.quantize.is_wanted()) quantize_model(*text.model, *text.tokenizer, options.quantize, text.context);
   text.frames_documents_ = !published;
   text.compile = options.compile;
   text.cache_dtype = options.cache_dtype;
@@ -159,10 +172,10 @@ void check_text_model_ranks(const std::filesystem::path& path, int64_t ranks, co
   if (ranks == 1) return;
   if (is_published(path))
     return check_ranks(*std::make_unique<models::Decoder>(models::published_description(path), 1), Config(), ranks,
-                       options);
+                       options, options.keep_blocks || options.quantize.is_wanted() || holds_codes(path));
   const Config config = load_config(path / "config.resolved.toml");
   const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
-  check_ranks(*build_model(config, path), config, ranks, options);
+  check_ranks(*build_model(config, path), config, ranks, options, options.quantize.is_wanted());
 }
 
 }  // namespace tutti::train
