@@ -4,8 +4,10 @@
 #include <random>
 
 #include "tests/graph/support/same.h"
+#include "tutti/core/block_format.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops.h"
+#include "tutti/ops/quantized/blocks.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti {
@@ -189,6 +191,75 @@ TEST(Siblings, RandomFamiliesHaveTheBitsOfAnEagerRun) {
     expect_same(f(x, y), program(other, y));
     expect_same(x, other);
   }
+}
+
+struct Blocks {
+  BlockFormat format;
+  Tensor values;
+};
+std::vector<Blocks> blocks(std::initializer_list<BlockFormat> formats, int64_t elements) {
+  std::vector<Blocks> all;
+  for (const BlockFormat format : formats) {
+    const auto i = static_cast<int64_t>(all.size());
+    all.push_back({format, quantized::sample_blocks(static_cast<uint64_t>(i + 5), format, 21 - 6 * i, elements)});
+  }
+  return all;
+}
+
+// Projections of queries, keys and values whose weights are quantized blocks round x once. Formats may differ, as those
+// of Q4_K_M files do, where their blocks have as many elements.
+TEST(Siblings, ProductsWithBlocksQuantizeXOnce) {
+  using enum BlockFormat;
+  for (const auto& [w, calls] : {std::pair{blocks({q4_k, q4_k, q6_k}, 2560), 1},
+                                 {blocks({q5_k, q6_k, q4_k, q5_k}, 256), 1},
+                                 {blocks({q4_1, q8_0}, 288), 1},
+                                 {blocks({q4_0, q5_0, q5_1}, 64), 1},
+                                 {blocks({q4_k, q8_0, q6_k, q4_0}, 512), 2},
+                                 {blocks({q4_k, q4_0}, 512), 2}}) {
+    const auto function = [&w = w](const Tensor& x) {
+      Tensor total = zeros({});
+      for (const Blocks& one : w) total = add(total, sum(quantized_linear(x, one.values, one.format)));
+      return total;
+    };
+    const auto products = [&w = w](const Tensor& x) {
+      std::vector<Tensor> results;
+      for (const Blocks& one : w) results.push_back(quantized_linear(x, one.values, one.format));
+      return results;
+    };
+    const int64_t k = quantized::elements_of_row(w[0].values.size(1), w[0].format).value();
+    const auto f = compile(function);
+    const auto g = compile(products);
+    const auto apart = compile(products, {.siblings = false});
+    for (const int64_t rows : {1, 3, 4, 5, 0, 530})
+      for (const int threads : {1, 2, 4}) {
+        const Tensor x = values({2, rows, k}, static_cast<uint64_t>(rows));
+        const std::vector<Tensor> expected = products(x);
+        RankContext::current().set_threads(threads);
+        const std::vector<Tensor> merged = g(x), single = apart(x);
+        expect_same(f(x), function(x));
+        RankContext::current().set_threads(0);
+        for (size_t i = 0; i < w.size(); ++i) {
+          expect_same(merged[i], expected[i]);
+          expect_same(single[i], expected[i]);
+        }
+      }
+    EXPECT_EQ(g.statistics().last.calls, calls) << g.explain();
+    EXPECT_EQ(apart.statistics().last.calls, static_cast<int64_t>(w.size())) << apart.explain();
+    EXPECT_EQ(g.statistics().last.siblings, static_cast<int64_t>(w.size()) - calls) << g.explain();
+  }
+}
+
+TEST(Siblings, ProductsWithBlocksStayApartWithAReason) {
+  const std::vector<Blocks> w = blocks({BlockFormat::q4_k, BlockFormat::q6_k}, 256);
+  const auto function = [&](const Tensor& x) {
+    return add(sum(quantized_linear(x, w[0].values, w[0].format)),
+               sum(cast(quantized_linear(x, w[1].values, w[1].format, DType::bf16), DType::f32)));
+  };
+  const auto f = compile(function);
+  const Tensor x = values({3, 256}, 2);
+  expect_same(f(x), function(x));
+  EXPECT_EQ(f.statistics().last.siblings, 0);
+  EXPECT_NE(f.explain().find("their attrs differ"), std::string::npos) << f.explain();
 }
 
 // One trace serves every number of rows.

@@ -60,6 +60,14 @@ TEST(QuantizedLinear, HasTheBitsOfItsDefinitionInEveryFormat) {
   }
 }
 
+// The op tells a format by the bytes of its blocks.
+TEST(QuantizedLinear, FormatsDifferInTheBytesOfABlock) {
+  for (const BlockFormat format : quantized::block_formats())
+    for (const int64_t elements : {0, 512})
+      EXPECT_EQ(quantized::format_of_blocks(quantized::bytes_in_blocks(sample_blocks(1, format, 2, elements), format)),
+                format);
+}
+
 TEST(QuantizedLinear, HasTheseBitsInLongRowsAndManyRows) {
   expect_defined(sample_tensor(1, {2, 32 * 77}), sample_blocks(2, BlockFormat::q4_1, 40, 32 * 77), BlockFormat::q4_1);
   expect_defined(sample_tensor(1, {2, 256 * 35}), sample_blocks(2, BlockFormat::q6_k, 9, 256 * 35), BlockFormat::q6_k);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "tutti/codegen/blocks/block_dots.h"
 #include "tutti/codegen/blocks/block_rows.h"
@@ -23,17 +24,18 @@ constexpr int kTogether = 4;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 16;
 
-// kFewRows: of x, up to which nothing is unpacked.
-template <class F, class Panel, int kFew>
+// Rows of x up to which nothing is unpacked.
+constexpr int kFewRows = 4;
+
+template <class F, class Panel>
 struct Weights {
   using Format = F;
   using Blocks = Panel;
-  static constexpr int kFewRows = kFew;
 };
 template <class F>
-using Small = Weights<F, blocks::SmallPanel, 4>;
+using Small = Weights<F, blocks::SmallPanel>;
 template <class F>
-using Super = Weights<F, blocks::SuperPanel, 4>;
+using Super = Weights<F, blocks::SuperPanel>;
 
 // Calls fn with Weights of the format; returns whether there is such a format.
 template <class Fn>
@@ -87,7 +89,7 @@ class PanelRun {
   void run(int64_t panel) {
     column_ = panel * kPanelRows;
     LinesAhead next(p_.w, column_ + kPanelRows, kPanelRows, p_.w_stride, blocks_ * F::kBytes);
-    if (p_.m <= W::kFewRows) run_few<W::kFewRows>(next);
+    if (p_.m <= kFewRows) run_few<kFewRows>(next);
     else run_many(next);
   }
 
@@ -171,25 +173,43 @@ class PanelRun {
   int64_t column_ = 0;
 };
 
-template <class W>
-void multiply(const BlockProduct& all, int64_t block, ThreadPool& pool) {
-  const ContractionTree tree = ContractionTree::halving(all.k / block, kBlockLeaf);
-  const int64_t panels = (all.n + kPanelRows - 1) / kPanelRows;
-  for (int64_t first = 0; first < all.m; first += kRowsAtOnce) {
-    BlockProduct p = all;
-    p.m = std::min(kRowsAtOnce, all.m - first);
-    p.x = static_cast<const std::byte*>(all.x) + first * all.k * itemsize(all.x_dtype);
-    p.y = static_cast<std::byte*>(all.y) + first * all.n * itemsize(all.y_dtype);
-    const int64_t together = p.m <= W::kFewRows ? 1 : kTogether;
-    const bool has_units = cpu_target() >= CpuTarget::avx512vnni;
-    const ActivationRows x = quantize_rows(p.x, p.x_dtype, p.m, p.k, block, together, gemm_workspaces().a, pool);
-    pool.parallel_for(panels, kWorthATask / (p.m * p.k * kPanelRows) + 1, [&](int64_t begin, int64_t end) {
-      const auto run = [&](auto panels) {
-        for (int64_t panel = begin; panel < end; ++panel) panels.run(panel);
-      };
-      if (has_units) run(PanelRun<W, blocks::Dots::units>(p, tree, x));
-      else run(PanelRun<W, blocks::Dots::pairs>(p, tree, x));
-    });
+int64_t panels_of(const BlockProduct& p) { return (p.n + kPanelRows - 1) / kPanelRows; }
+
+// The panels from `begin` up to `end` of all products in a row.
+void run_panels(std::span<const BlockProduct> products, const ContractionTree& tree, const ActivationRows& x,
+                int64_t begin, int64_t end) {
+  const bool has_units = cpu_target() >= CpuTarget::avx512vnni;
+  for (const BlockProduct& p : products) {
+    const int64_t panels = panels_of(p), first = std::max<int64_t>(begin, 0), last = std::min(end, panels);
+    if (first < last)
+      visit_weights(p.format, [&]<class W>(W) {
+        const auto run = [&](auto rows_of_w) {
+          for (int64_t panel = first; panel < last; ++panel) rows_of_w.run(panel);
+        };
+        if (has_units) run(PanelRun<W, blocks::Dots::units>(p, tree, x));
+        else run(PanelRun<W, blocks::Dots::pairs>(p, tree, x));
+      });
+    begin -= panels, end -= panels;
+  }
+}
+
+void multiply(std::span<const BlockProduct> all, int64_t block, ThreadPool& pool) {
+  const BlockProduct& of_x = all[0];
+  const ContractionTree tree = ContractionTree::halving(of_x.k / block, kBlockLeaf);
+  std::vector<BlockProduct> parts(all.begin(), all.end());
+  int64_t panels = 0;
+  for (const BlockProduct& p : all) panels += panels_of(p);
+  for (int64_t first = 0; first < of_x.m; first += kRowsAtOnce) {
+    const int64_t m = std::min(kRowsAtOnce, of_x.m - first);
+    const void* rows = static_cast<const std::byte*>(of_x.x) + first * of_x.k * itemsize(of_x.x_dtype);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i].m = m;
+      parts[i].y = static_cast<std::byte*>(all[i].y) + first * all[i].n * itemsize(all[i].y_dtype);
+    }
+    const int64_t together = m <= kFewRows ? 1 : kTogether;
+    const ActivationRows x = quantize_rows(rows, of_x.x_dtype, m, of_x.k, block, together, gemm_workspaces().a, pool);
+    pool.parallel_for(panels, kWorthATask / (m * of_x.k * kPanelRows) + 1,
+                      [&](int64_t begin, int64_t end) { run_panels(parts, tree, x, begin, end); });
   }
 }
 
@@ -199,17 +219,21 @@ bool can_multiply(BlockFormat format) {
   return visit_weights(format, [](auto) {});
 }
 
-void block_product(const BlockProduct& p, ThreadPool& pool) {
-  const BlockFormatRow& row = row_of(p.format);
-  TUTTI_CHECK(can_multiply(p.format), "block_product: weights of {} are not multiplied; decode them first", row.name);
-  TUTTI_ASSERT(p.k % row.elements == 0, "block_product: {} elements are no blocks of {}", p.k, row.elements);
-  if (p.m == 0 || p.n == 0) return;
-  if (p.k == 0) {
-    for (int64_t i = 0; i < p.m; ++i)
-      for (int64_t column = 0; column < p.n; column += kPanelRows) store(_mm256_set1_ps(-0.0F), p, i, column);
-    return;
+void block_product(const BlockProduct& product, ThreadPool& pool) { block_products({&product, 1}, pool); }
+
+void block_products(std::span<const BlockProduct> products, ThreadPool& pool) {
+  const int64_t m = products[0].m, k = products[0].k, block = row_of(products[0].format).elements;
+  for (const BlockProduct& p : products) {
+    TUTTI_CHECK(can_multiply(p.format), "block_product: weights of {} are not multiplied; decode them first",
+                row_of(p.format).name);
+    TUTTI_ASSERT(k % block == 0 && row_of(p.format).elements == block, "block_product: {} elements are no blocks of {}",
+                 k, row_of(p.format).name);
   }
-  visit_weights(p.format, [&]<class W>(W) { multiply<W>(p, row.elements, pool); });
+  if (m == 0) return;
+  if (k > 0) return multiply(products, block, pool);
+  for (const BlockProduct& p : products)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t column = 0; column < p.n; column += kPanelRows) store(_mm256_set1_ps(-0.0F), p, i, column);
 }
 
 }  // namespace tutti::codegen

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "tutti/core/block_format.h"
 #include "tutti/core/dtype.h"
@@ -40,5 +41,8 @@ struct BlockProduct {
 // The bits depend on nothing but the rows of x and W that an element has. UsageError for a format that is not
 // multiplied.
 void block_product(const BlockProduct& product, ThreadPool& pool);
+// Several products of one x, whose rows are quantized once. Their formats may differ, but for the elements of a block:
+// m, k, x and its dtype are those of the first. Each has the bits that it has alone.
+void block_products(std::span<const BlockProduct> products, ThreadPool& pool);
 
 }  // namespace tutti::codegen

@@ -1,5 +1,7 @@
 #include "tutti/ops/quantized/blocks.h"
 
+#include <algorithm>
+
 #include "tutti/codegen/blocks/block_product.h"
 #include "tutti/core/error.h"
 #include "tutti/ops/copy.h"
@@ -81,6 +83,14 @@ Tensor bytes_in_blocks(const Tensor& blocks, BlockFormat format) {
   sizes.back() = floordiv(sizes.back(), nbytes);
   sizes.push_back(nbytes);
   return reshape(blocks, sizes);
+}
+
+BlockFormat format_of_blocks(const Tensor& blocks) {
+  const int64_t nbytes = blocks.extents().back();
+  const auto* found =
+      std::find_if(std::begin(kFormats), std::end(kFormats), [&](BlockFormat f) { return row_of(f).nbytes == nbytes; });
+  TUTTI_ASSERT(found != std::end(kFormats), "no blocks have {} bytes", nbytes);
+  return *found;
 }
 
 BlockRows::BlockRows(const Tensor& blocks)

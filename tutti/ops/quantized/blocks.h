@@ -25,6 +25,9 @@ SymInt elements_of_row(SymInt nbytes, BlockFormat format);
 Tensor in_blocks(const Tensor& x, BlockFormat format);
 Tensor bytes_in_blocks(const Tensor& blocks, BlockFormat format);
 
+// The format of bytes_in_blocks(): formats differ in the bytes of a block.
+BlockFormat format_of_blocks(const Tensor& blocks);
+
 // The bytes of a row, which are read in place if they are neighbours.
 struct BlockRows {
   // blocks [rows, bytes of a row] or [rows, blocks, bytes of a block]
