@@ -139,6 +139,9 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(embedding_bag_backward);
   PROBE(embedding_bag_row_gradients);
   PROBE(embedding_bag_weights_backward);
+  PROBE(table_batched_embedding_bags);
+  PROBE(table_batched_weights_backward);
+  PROBE(table_batched_step_);
   PROBE(expand);
   PROBE(expand_as);
   PROBE(expand_backward);

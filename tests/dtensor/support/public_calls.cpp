@@ -366,6 +366,20 @@ void add_lookups(Calls& c) {
              [=](const List& l) { return of_rows(embedding_bag_row_gradients(l[0], l[1], l[2], 8)); });
   c.add_call("embedding_bag_weights_backward", {of({3, 6}), table, flat, offsets},
              [](const List& l) { return embedding_bag_weights_backward(l[0], l[1], l[2], l[3]); });
+  const Tensor borders = ids({0, 2, 2, 3, 6}, {5});
+  const auto features = [](const Tensor& indices, const Tensor& offsets, const Tensor& weights = {}) {
+    return TableBatch{.indices = indices, .offsets = offsets, .per_sample_weights = weights};
+  };
+  c.add_call("table_batched_embedding_bags", {table, of({8, 3}, 4), flat, borders, of({6}, 5)}, [=](const List& l) {
+    const TableBatchResult r = table_batched_embedding_bags(std::vector{l[0], l[1]}, features(l[2], l[3], l[4]));
+    return List{r.values, r.report};
+  });
+  c.add_call("table_batched_weights_backward", {of({2, 9}), table, of({8, 3}, 4), flat, borders}, [=](const List& l) {
+    return table_batched_weights_backward(std::vector{l[1], l[2]}, {l[0], features(l[3], l[4])});
+  });
+  c.add_call("table_batched_row_gradients", {of({2, 9}), flat, borders}, [=](const List& l) {
+    return of_rows(table_batched_row_gradients(std::vector{TableUse{l[0], features(l[1], l[2])}}, {0, {6, 3}, 8}));
+  });
   c.add_call("nonzero", {table}, [](const List& l) { return nonzero(l[0]); });
   c.add_call("nonzero_static", {table}, [](const List& l) { return nonzero_static(l[0], 9); });
   c.add_call("masked_select", {table, mask({8, 6})}, [](const List& l) { return masked_select(l[0], l[1]); });
@@ -508,6 +522,13 @@ void add_steps(Calls& c) {
   c.refused_of_divided("no row of its sharding rule");
   c.writing("adamw_rows_step_", {w, m, v, of({3, 6}, 5), rows}, 3,
             [=](const List& l) { adamw_rows_step_(l[0], l[1], l[2], gradients(l[3], l[4]), {.lr = 1e-2, .step = 3}); });
+  c.refused_of_divided("no row of its sharding rule");
+  c.writing("table_batched_step_",
+            {w, positive({8}), of({2, 9}, 5), ids({1, 7, 0, 3, 3, 2}, {6}), ids({0, 2, 2, 3, 6}, {5})}, 2,
+            [=](const List& l) {
+              const TableUse use{l[2], {.indices = l[3], .offsets = l[4]}};
+              table_batched_step_(l[0], {.first = l[1]}, std::vector{use}, {0, {6, 3}, 8}, {.lr = 1e-2});
+            });
   c.refused_of_divided("no row of its sharding rule");
 }
 

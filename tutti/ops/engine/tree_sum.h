@@ -8,15 +8,15 @@
 
 namespace tutti::facets {
 
-// The sum of value(i) over [begin, end): halves of ceil(n/2) and floor(n/2) until 512 elements, whose 16 lanes (lane j
-// adds j, j + 16, ...) are combined by halving.
-template <class Real, class Value>
+// The sum of value(i) over [begin, end): halves of ceil(n/2) and floor(n/2) until kLeaf elements, whose 16 lanes (lane
+// j adds j, j + 16, ...) are combined by halving.
+template <class Real, int64_t kLeaf = 512, class Value>
 Real tree_sum(int64_t begin, int64_t end, Value value) {
   const int64_t n = end - begin;
-  if (n > 512) {
+  if (n > kLeaf) {
     const int64_t middle = begin + (n + 1) / 2;
-    const Real first = tree_sum<Real>(begin, middle, value);
-    return first + tree_sum<Real>(middle, end, value);
+    const Real first = tree_sum<Real, kLeaf>(begin, middle, value);
+    return first + tree_sum<Real, kLeaf>(middle, end, value);
   }
   if (n == 0) return static_cast<Real>(kSumIdentity);
   // Lanes without an element hold the identity, which changes no bit: they are left out.

@@ -3,42 +3,121 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "tutti/core/error.h"
+#include "tutti/runtime/thread_pool.h"
 
 namespace tutti::facets {
 namespace {
 
-constexpr int kDigitBits = 10;  // 1024 places to write to: the lines at their ends stay in the first-level cache
+constexpr int kDigitBits = 10;       // 1024 places to write to: the lines at their ends stay in the first-level cache
+constexpr int64_t kChunk = 1 << 15;  // entries at least that are worth a thread
+
+// Entries are cut into chunks, one for each thread, whose order is that of the entries: what is counted in a first pass
+// says where each chunk writes in a second one. So the number of chunks changes no result.
+struct Chunks {
+  explicit Chunks(int64_t n)
+      : entries(n),
+        count(ThreadPool::is_inside_loop()
+                  ? 1
+                  : std::clamp<int64_t>(n / kChunk, 1, std::max(ThreadPool::current().threads(), 1))) {}
+  // Calls fn(chunk, begin, end) for all of them.
+  template <class Fn>
+  void each(Fn fn) const {
+    ThreadPool::current().parallel_for(count, 1, [&](int64_t first, int64_t last) {
+      for (int64_t c = first; c < last; ++c) fn(static_cast<size_t>(c), entries * c / count, entries * (c + 1) / count);
+    });
+  }
+  int64_t entries, count;
+};
 
 // Sorts `keys` by the bits [low, high), lowest digit first, each pass stable. Returns which of the two has the result.
 uint64_t* sort_bits(uint64_t* keys, uint64_t* other, int64_t n, int low, int high) {
+  using Places = std::array<int64_t, size_t{1} << kDigitBits>;
+  const Chunks chunks(n);
+  std::vector<Places> places(static_cast<size_t>(chunks.count));  // of each chunk: counts, then where it writes
   const int passes = (high - low + kDigitBits - 1) / kDigitBits;
   for (int pass = 0; pass < passes; ++pass) {
     const int shift = low + (high - low) * pass / passes, width = low + (high - low) * (pass + 1) / passes - shift;
     const uint64_t mask = (uint64_t{1} << width) - 1;
-    std::array<int64_t, (1 << kDigitBits) + 1> place{};
-    for (int64_t i = 0; i < n; ++i) ++place[(keys[i] >> shift & mask) + 1];
-    for (size_t digit = 1; digit < place.size(); ++digit) place[digit] += place[digit - 1];
-    for (int64_t i = 0; i < n; ++i) other[place[keys[i] >> shift & mask]++] = keys[i];
+    chunks.each([&](size_t c, int64_t begin, int64_t end) {
+      Places counts{};
+      for (int64_t i = begin; i < end; ++i) ++counts[keys[i] >> shift & mask];
+      places[c] = counts;
+    });
+    int64_t place = 0;
+    for (size_t digit = 0; digit <= mask; ++digit) {
+      for (Places& of_chunk : places) place += std::exchange(of_chunk[digit], place);
+    }
+    chunks.each([&](size_t c, int64_t begin, int64_t end) {
+      Places next = places[c];
+      for (int64_t i = begin; i < end; ++i) other[next[keys[i] >> shift & mask]++] = keys[i];
+    });
     std::swap(keys, other);
   }
   return keys;
 }
 
+// The keys of the entries that are not left out; returns how many there are.
 template <class Index>
 int64_t write_keys(const Tensor& indices, int64_t first, int64_t rows, int64_t skipped, int entry_bits,
                    uint64_t* keys) {
   const Index* values = static_cast<const Index*>(indices.raw_data());
-  int64_t n = 0;
-  for (int64_t e = 0; e < indices.numel(); ++e) {
-    const int64_t value = static_cast<int64_t>(values[e]);
-    const auto row = static_cast<uint64_t>(value - first);
-    keys[n] = row << entry_bits | static_cast<uint64_t>(e);
-    n += value != skipped && row < static_cast<uint64_t>(rows);
+  const auto is_taken = [&](int64_t value) {
+    return value != skipped && static_cast<uint64_t>(value - first) < static_cast<uint64_t>(rows);
+  };
+  const Chunks chunks(indices.numel());
+  std::vector<int64_t> starts(static_cast<size_t>(chunks.count) + 1);
+  if (chunks.count > 1) {
+    chunks.each([&](size_t c, int64_t begin, int64_t end) {
+      int64_t taken = 0;
+      for (int64_t e = begin; e < end; ++e) taken += is_taken(static_cast<int64_t>(values[e]));
+      starts[c + 1] = taken;
+    });
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
   }
+  int64_t n = 0;
+  chunks.each([&](size_t c, int64_t begin, int64_t end) {
+    int64_t at = starts[c];
+    const int64_t behind = c + 1 < static_cast<size_t>(chunks.count) ? starts[c + 1] : indices.numel();
+    for (int64_t e = begin; e < end; ++e) {
+      const int64_t value = static_cast<int64_t>(values[e]);
+      // Written before it is known whether it stays, but not where the next chunk begins.
+      if (at < behind) keys[at] = static_cast<uint64_t>(value - first) << entry_bits | static_cast<uint64_t>(e);
+      at += is_taken(value);
+    }
+    if (c + 1 == static_cast<size_t>(chunks.count)) n = at;
+  });
   return n;
+}
+
+// starts[i] becomes the place where run i begins; returns the number of runs.
+int64_t write_starts(const uint64_t* sorted, int64_t n, int entry_bits, int64_t* starts) {
+  const auto begins = [&](int64_t i) { return i == 0 || sorted[i] >> entry_bits != sorted[i - 1] >> entry_bits; };
+  const Chunks chunks(n);
+  std::vector<int64_t> firsts(static_cast<size_t>(chunks.count) + 1);
+  if (chunks.count > 1) {
+    chunks.each([&](size_t c, int64_t begin, int64_t end) {
+      int64_t runs = 0;
+      for (int64_t i = begin; i < end; ++i) runs += begins(i);
+      firsts[c + 1] = runs;
+    });
+    std::partial_sum(firsts.begin(), firsts.end(), firsts.begin());
+  }
+  int64_t count = 0;
+  chunks.each([&](size_t c, int64_t begin, int64_t end) {
+    int64_t run = firsts[c];
+    const int64_t behind = c + 1 < static_cast<size_t>(chunks.count) ? firsts[c + 1] : n;
+    for (int64_t i = begin; i < end; ++i) {
+      if (run < behind) starts[run] = i;  // as the keys are
+      run += begins(i);
+    }
+    if (c + 1 == static_cast<size_t>(chunks.count)) count = run;
+  });
+  return count;
 }
 
 }  // namespace
@@ -67,14 +146,7 @@ RowRuns::RowRuns(const Tensor& indices, int64_t rows, int64_t skipped, int64_t f
   starts_ = Tensor::empty({n + 1}, DType::i64);
   int64_t* starts = starts_.data<int64_t>();
   begin_ = starts;
-  const uint64_t* sorted = sorted_;
-  uint64_t previous = ~uint64_t{0};  // of no row: rows and entries have 64 bits together, a row alone has fewer
-  for (int64_t i = 0; i < n; ++i) {
-    const uint64_t row = sorted[i] >> entry_bits_;
-    starts[count_] = i;
-    count_ += row != previous;
-    previous = row;
-  }
+  count_ = write_starts(sorted_, n, entry_bits_, starts);
   starts[count_] = n;
 }
 

@@ -1,0 +1,138 @@
+// The optimizers of table_batched_step.h on one row: in float for kernels, in double for references.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "tutti/ops/engine/tree_sum.h"
+
+namespace tutti::facets {
+
+// The numbers of a step, f32 [kRowNumbers]: a compiled graph holds attrs, and these change from step to step.
+enum RowNumber : size_t {
+  kRate,
+  kRowEps,
+  kFirstBeta,
+  kFirstRest,  // 1 - beta1
+  kSecondBeta,
+  kSecondRest,
+  kFirstCorrection,  // 1 - beta1^step
+  kSecondCorrection,
+  kWeightDecay,
+  kDecayMode,  // TableDecay
+  kLeastDecay,
+  kMaxNorm,
+  kRowNumbers
+};
+
+constexpr int64_t kSquaresLeaf = 16;  // halves of the columns fall on nodes of the sums over a row
+
+// w and g have `columns` elements; `first` and `second` are the row's states. `idle`: the steps since the row was seen,
+// without this one, or -1 when it never was.
+template <class Real>
+struct RowOfTable {
+  const Real* n;
+  int64_t columns;
+  Real* w;
+  const Real* g;
+  Real *first, *second;
+  int64_t idle;
+
+  template <class Term>
+  Real sum(Term term) const {
+    return tree_sum<Real, kSquaresLeaf>(0, columns, term);
+  }
+  Real mean_square() const {
+    return sum([&](int64_t d) { return g[d] * g[d]; }) / static_cast<Real>(std::max<int64_t>(columns, 1));
+  }
+};
+
+struct SgdOfRow {
+  template <class Real>
+  static void step(const RowOfTable<Real>& r) {
+    for (int64_t d = 0; d < r.columns; ++d) r.w[d] = r.w[d] - r.n[kRate] * r.g[d];
+  }
+};
+
+struct AdagradOfRow {
+  template <class Real>
+  static void step(const RowOfTable<Real>& r) {
+    for (int64_t d = 0; d < r.columns; ++d) {
+      const Real h = r.first[d] + r.g[d] * r.g[d];
+      r.first[d] = h;
+      r.w[d] = r.w[d] - r.n[kRate] * r.g[d] / (std::sqrt(h) + r.n[kRowEps]);
+    }
+  }
+};
+
+// base^exponent by squaring, in double.
+inline double integer_power(double base, int64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 != 0) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+struct RowwiseAdagrad {
+  template <class Real>
+  static void step(const RowOfTable<Real>& r) {
+    const Real rate = r.n[kRate], decay = r.n[kWeightDecay];
+    const int mode = static_cast<int>(r.n[kDecayMode]);
+    const bool l2 = mode == 1, shrinks = mode >= 2;
+    if (mode == 3 && r.idle > 0) {
+      const double power = integer_power(1 - static_cast<double>(rate) * static_cast<double>(decay), r.idle);
+      const Real factor = std::max(r.n[kLeastDecay], static_cast<Real>(power));
+      for (int64_t d = 0; d < r.columns; ++d) r.w[d] = r.w[d] * factor;
+    }
+    Real mean;
+    if (l2) {
+      const Real squares = r.sum([&](int64_t d) {
+        const Real g = r.g[d] + decay * r.w[d];
+        return g * g;
+      });
+      mean = squares / static_cast<Real>(std::max<int64_t>(r.columns, 1));
+    } else {
+      mean = r.mean_square();
+    }
+    const Real h = r.first[0] + mean;
+    r.first[0] = h;
+    const Real mu = rate / (std::sqrt(h) + r.n[kRowEps]);
+    const Real keep = l2 ? Real{1} - mu * decay : shrinks ? Real{1} - rate * decay : Real{1};
+    for (int64_t d = 0; d < r.columns; ++d) r.w[d] = keep * r.w[d] - mu * r.g[d];
+    if (r.n[kMaxNorm] > 0) {
+      const Real norm = std::sqrt(r.sum([&](int64_t d) { return r.w[d] * r.w[d]; }));
+      if (norm > r.n[kMaxNorm]) {
+        const Real factor = r.n[kMaxNorm] / norm;
+        for (int64_t d = 0; d < r.columns; ++d) r.w[d] = r.w[d] * factor;
+      }
+    }
+  }
+};
+
+template <bool kRowwise>
+struct AdamOfRow {
+  template <class Real>
+  static void step(const RowOfTable<Real>& r) {
+    const Real* n = r.n;
+    Real of_row = 0;
+    if constexpr (kRowwise) {
+      r.second[0] = n[kSecondBeta] * r.second[0] + n[kSecondRest] * r.mean_square();
+      of_row = std::sqrt(r.second[0] / n[kSecondCorrection]) + n[kRowEps];
+    }
+    for (int64_t d = 0; d < r.columns; ++d) {
+      const Real g = r.g[d], m = n[kFirstBeta] * r.first[d] + n[kFirstRest] * g;
+      r.first[d] = m;
+      Real below = of_row;
+      if constexpr (!kRowwise) {
+        const Real v = n[kSecondBeta] * r.second[d] + n[kSecondRest] * (g * g);
+        r.second[d] = v;
+        below = std::sqrt(v / n[kSecondCorrection]) + n[kRowEps];
+      }
+      r.w[d] = r.w[d] - n[kRate] * (m / n[kFirstCorrection] / below + n[kWeightDecay] * r.w[d]);
+    }
+  }
+};
+
+}  // namespace tutti::facets

@@ -1,0 +1,213 @@
+// Steps of an optimizer on the rows of a table: the reference and the kernel of table_batched_step.cpp, over formulas
+// (row_formulas.h).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/engine/index_loops.h"
+#include "tutti/ops/tables/random_rounding.h"
+#include "tutti/ops/tables/row_formulas.h"
+#include "tutti/ops/tables/row_lanes.h"
+#include "tutti/ops/tables/table_definition.h"
+#include "tutti/ops/tables/table_sums.h"
+
+namespace tutti::facets {
+
+// Inputs: what is written, the table first; the numbers f32 [kRowNumbers]; the counters i64 [kCounters]; the shards.
+enum Counter : size_t { kStepNumber, kSeed, kAtRandom, kCounters };
+
+inline size_t tables_written(const OpCall& call) { return static_cast<size_t>(call.op.num_outputs); }
+inline size_t shards_at(const OpCall& call) { return tables_written(call) + 2; }
+inline const TableAttrs& step_attrs(const OpCall& call) { return call.attrs.as<TableAttrs>(); }
+
+// The counters and numbers of a call, read.
+template <class Real>
+struct StepNumbers {
+  Real numbers[kRowNumbers];
+  int64_t step;
+  bool at_random;
+  RoundingWords words;
+
+  explicit StepNumbers(const OpCall& call) {
+    const Tensor &n = call[tables_written(call)], &c = call[tables_written(call) + 1];
+    TUTTI_CHECK(n.extents()[0] == kRowNumbers && c.extents()[0] == kCounters,
+                "{}: {} numbers and {} counters; expected {} and {}", call.op.name, n.extents()[0], c.extents()[0],
+                static_cast<size_t>(kRowNumbers), static_cast<size_t>(kCounters));
+    for (size_t k = 0; k < kRowNumbers; ++k)
+      numbers[k] = static_cast<Real>(read_double(n, static_cast<int64_t>(k) * n.strides()[0]));
+    const auto counter = [&](Counter k) { return read_int64(c, static_cast<int64_t>(k) * c.strides()[0]); };
+    step = counter(kStepNumber);
+    at_random = counter(kAtRandom) != 0;
+    words = {philox_key(static_cast<uint64_t>(counter(kSeed))), static_cast<uint32_t>(step)};
+  }
+};
+
+// A new value of element `element` of the table, rounded.
+inline void store_weight(const Tensor& table, int64_t offset, int64_t element, float value, bool at_random,
+                         const RoundingWords& words) {
+  if (at_random && table.dtype() == DType::bf16)
+    round_at_random(value, words.of(element), static_cast<bfloat16*>(table.raw_data())[offset]);
+  else if (at_random && table.dtype() == DType::f16)
+    round_at_random(value, words.of(element), static_cast<float16*>(table.raw_data())[offset]);
+  else write_double(table, offset, static_cast<double>(value));
+}
+
+// The states of a row but the table, in the order in which they are written; the seen step is the last.
+template <class Formula>
+void reference_step(const OpCall& call, std::span<const Tensor> outputs) {
+  const TableAttrs& a = step_attrs(call);
+  const StepNumbers<double> n(call);
+  const Tensor& table = outputs[0];
+  const size_t columns = static_cast<size_t>(a.columns);
+  for (const auto& [row, g] : table_definition(call, a, shards_at(call))) {
+    std::vector<double> w(columns), states[2];
+    for (size_t d = 0; d < columns; ++d) w[d] = read_double(table, offset_at(table, {row, static_cast<int64_t>(d)}));
+    RowOfTable<double> r{n.numbers, a.columns, w.data(), g.data(), nullptr, nullptr, -1};
+    const auto each_state = [&](auto visit) {
+      for (size_t k = 1; k < outputs.size(); ++k) {
+        const Tensor& state = outputs[k];
+        if (state.dtype() == DType::i64) continue;
+        states[k - 1].resize(state.ndim() == 2 ? columns : 1);
+        for (size_t d = 0; d < states[k - 1].size(); ++d)
+          visit(state,
+                row * state.strides()[0] + (state.ndim() == 2 ? static_cast<int64_t>(d) * state.strides()[1] : 0),
+                states[k - 1][d]);
+      }
+    };
+    each_state([](const Tensor& state, int64_t at, double& x) { x = read_double(state, at); });
+    r.first = states[0].data();
+    r.second = states[1].data();
+    if (const Tensor& seen = outputs.back(); outputs.size() > 1 && seen.dtype() == DType::i64) {
+      const int64_t at = row * seen.strides()[0], before = read_int64(seen, at);
+      r.idle = before > 0 ? n.step - before - 1 : -1;
+      write_int64(seen, at, n.step);
+    }
+    Formula::step(r);
+    each_state([](const Tensor& state, int64_t at, double& x) { write_double(state, at, x); });
+    for (size_t d = 0; d < columns; ++d) {
+      const int64_t column = static_cast<int64_t>(d);
+      store_weight(table, offset_at(table, {row, column}), row * a.columns + column, static_cast<float>(w[d]),
+                   n.at_random, n.words);
+    }
+  }
+}
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
+
+// The rows of a table as floats. Those of f32 are stepped in place.
+template <class Value>
+struct RowsInPlace {
+  Value* data;
+  int64_t stride, columns;
+  bool at_random;
+  RoundingWords words;
+
+  float* begin(int64_t row, float* copy) const {
+    if constexpr (std::is_same_v<Value, float>) {
+      return data + row * stride;
+    } else {
+      each_element(data + row * stride, columns, [&](int64_t d, float x) { copy[d] = x; });
+      return copy;
+    }
+  }
+  void end(int64_t row, const float* w) const {
+    if constexpr (!std::is_same_v<Value, float>) {
+      Value* to = data + row * stride;
+      if (!at_random) return store_row(to, dtype_of<Value>, 0, w, columns);
+      const int64_t first = row * columns;
+      int64_t block = -1;
+      std::array<uint32_t, 4> drawn{};
+      for (int64_t d = 0; d < columns; ++d) {
+        const int64_t element = first + d;
+        if (element / 4 != block) {
+          block = element / 4;
+          const uint64_t b = static_cast<uint64_t>(block);
+          drawn = philox4x32({static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), words.step, 0}, words.key);
+        }
+        round_at_random(w[d], drawn[static_cast<size_t>(element % 4)], to[d]);
+      }
+    }
+  }
+  void ask(int64_t row) const {
+    const char* at = reinterpret_cast<const char*>(data + row * stride);
+    for (int64_t byte = 0; byte < columns * static_cast<int64_t>(sizeof(Value)); byte += 64)
+      __builtin_prefetch(at + byte, 1);
+  }
+};
+
+template <class Formula, class Value>
+void step_rows(const OpCall& call, std::span<const Tensor> outputs) {
+  const TableAttrs& a = step_attrs(call);
+  const StepNumbers<float> n(call);
+  const TableSums<float> sums(call, a, shards_at(call));
+  const RowsInPlace<Value> rows{static_cast<Value*>(outputs[0].raw_data()), outputs[0].strides()[0], a.columns,
+                                n.at_random, n.words};
+  float* states[2] = {nullptr, nullptr};
+  int64_t strides[2] = {0, 0};
+  int64_t* seen = nullptr;
+  for (size_t k = 1; k < outputs.size(); ++k) {
+    if (outputs[k].dtype() == DType::i64) {
+      seen = outputs[k].data<int64_t>();
+    } else {
+      states[k - 1] = outputs[k].data<float>();
+      strides[k - 1] = outputs[k].strides()[0];
+    }
+  }
+  const int64_t seen_stride = outputs.back().strides()[0];
+  sums.each(
+      [&](int64_t, int64_t row, const float* g) {
+        constexpr int64_t kShort = 256;
+        float few[kShort];
+        std::vector<float> many(a.columns > kShort && !std::is_same_v<Value, float> ? static_cast<size_t>(a.columns)
+                                                                                    : 0);
+        RowOfTable<float> r{n.numbers,
+                            a.columns,
+                            rows.begin(row, many.empty() ? few : many.data()),
+                            g,
+                            states[0] ? states[0] + row * strides[0] : nullptr,
+                            states[1] ? states[1] + row * strides[1] : nullptr,
+                            -1};
+        if (seen) {
+          int64_t& step = seen[row * seen_stride];
+          r.idle = step > 0 ? n.step - step - 1 : -1;
+          step = n.step;
+        }
+        Formula::step(r);
+        rows.end(row, r.w);
+      },
+      [&](int64_t row) {
+        rows.ask(row);
+        for (size_t k = 0; k < 2; ++k) {
+          for (int64_t d = 0; states[k] && d < std::max<int64_t>(strides[k], 1); d += 16)
+            __builtin_prefetch(states[k] + row * strides[k] + d, 1);
+        }
+      });
+}
+
+// A kernel and not a recipe: which rows are written is in memory.
+template <class Formula>
+void run_step(const OpCall& call, std::span<const Tensor> outputs) {
+  // Rows whose elements have gaps are stepped in a copy.
+  std::vector<Tensor> dense(outputs.begin(), outputs.end());
+  for (Tensor& t : dense) {
+    if (t.ndim() == 2 && t.strides()[1] != 1 && t.extents()[1] > 1) t = to_contiguous(t);
+  }
+  switch (outputs[0].dtype()) {
+    case DType::f32:
+      step_rows<Formula, float>(call, dense);
+      break;
+    case DType::f16:
+      step_rows<Formula, float16>(call, dense);
+      break;
+    default:
+      step_rows<Formula, bfloat16>(call, dense);
+  }
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (dense[k].raw_data() != outputs[k].raw_data()) raw_copy(outputs[k], dense[k]);
+  }
+}
+
+}  // namespace tutti::facets
