@@ -62,6 +62,7 @@
 #include "tutti/nn/multi_linear.h"
 #include "tutti/nn/norm.h"
 #include "tutti/nn/state_dict.h"
+#include "tutti/nn/table_batched_embedding.h"
 #include "tutti/optim/expert_balance.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/optim/optimizer.h"

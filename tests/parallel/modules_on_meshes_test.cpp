@@ -19,6 +19,7 @@
 #include "tutti/nn/moe.h"
 #include "tutti/nn/multi_linear.h"
 #include "tutti/nn/norm.h"
+#include "tutti/nn/table_batched_embedding.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/sum_to.h"
@@ -111,6 +112,16 @@ std::vector<ModuleCase> cases() {
                  [](nn::Module& m, const std::vector<Tensor>& in) {
                    return static_cast<nn::EmbeddingBag&>(m).forward(in[0], in[1]);
                  }});
+  all.push_back({"TableBatchedEmbeddingBags",
+                 [] {
+                   return std::make_unique<nn::TableBatchedEmbeddingBags>(
+                       std::vector<nn::TableConfig>{{"user", 8, 6}, {"item", 4, 3}},
+                       nn::TableBatchedOptions{.optimizer = {}});
+                 },
+                 {ids({1, 7, 0, 3, 3, 2}, {6}), ids({0, 2, 2, 5, 6}, {5})},
+                 [](nn::Module& m, const std::vector<Tensor>& in) {
+                   return static_cast<nn::TableBatchedEmbeddingBags&>(m).forward({.indices = in[0], .offsets = in[1]});
+                 }});
   all.push_back(
       {"Sequential",
        [] {
@@ -202,8 +213,8 @@ TEST(ModulesOnMeshes, HaveTheBitsOfOneRank) {
 }
 
 TEST(ModulesOnMeshes, NoneIsMissing) {
-  // Bases, and what takes the rows or tokens of this rank inside an MoE.
-  std::set<std::string> called{"Table", "Conv", "GroupedExperts", "Router"};
+  // Bases, what takes the rows or tokens of this rank inside an MoE, and a table of TableBatchedEmbeddingBags.
+  std::set<std::string> called{"Table", "Conv", "GroupedExperts", "Router", "Weight"};
   for (const ModuleCase& c : cases()) {
     std::istringstream words(c.name);
     for (std::string word; words >> word;) called.insert(word);
