@@ -1,6 +1,7 @@
 // `tutti bench compile`: functions run op by op and compiled, beside a memory copy, and a training step of a model.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,15 @@ std::vector<CompileRow> run_product_bench(int threads);
 // A transformer block of 4 x 256 tokens, width 512, 8 heads, gated layer of 1536, forward and backward in f32: eager
 // and compiled, in turns with its products alone. InternalError when a bit differs.
 std::vector<CompileRow> run_block_bench(int threads);
+
+struct GraphRow {
+  std::string shape;  // chain, products, reductions, softmax, fan
+  int64_t nodes = 0;
+  double trace_ms = 0, passes_ms = 0;  // minima, with kernels in memory
+  double first_ms = 0;                 // of both the first time, with making kernels
+};
+// Compiles five kinds of functions of so many ops on tensors of 8 x 8.
+std::vector<GraphRow> run_graph_bench(std::span<const int64_t> nodes);
 
 struct StepRow {
   std::string model;

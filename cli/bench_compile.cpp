@@ -20,7 +20,26 @@ struct CompileFlags {
   std::string model;
   int64_t rows = 2, sequence_length = 256;
   double budget = 1.0;
+  std::vector<int64_t> nodes;
 };
+
+void print(const std::vector<bench::GraphRow>& rows, bool json) {
+  if (!json)
+    std::printf("%-12s %8s %12s %12s %12s %14s\n", "graph", "nodes", "trace ms", "passes ms", "us a node",
+                "first time ms");
+  for (const bench::GraphRow& r : rows) {
+    const double us_a_node = 1e3 * (r.trace_ms + r.passes_ms) / static_cast<double>(r.nodes);
+    if (json) {
+      const nlohmann::ordered_json line = {{"graph", r.shape},       {"nodes", r.nodes},
+                                           {"trace_ms", r.trace_ms}, {"passes_ms", r.passes_ms},
+                                           {"us_a_node", us_a_node}, {"first_ms", r.first_ms}};
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      std::printf("%-12s %8lld %12.1f %12.1f %12.1f %14.1f\n", r.shape.c_str(), static_cast<long long>(r.nodes),
+                  r.trace_ms, r.passes_ms, us_a_node, r.first_ms);
+    }
+  }
+}
 
 void print(const std::vector<bench::CompileRow>& rows, bool json) {
   if (!json)
@@ -85,6 +104,10 @@ void add_bench_compile(CLI::App& bench, Action& action) {
                 "Matrix products with what follows them instead: eager, compiled apart, compiled as one");
   sub->add_flag("--block", flags->block,
                 "A transformer block, forward and backward, instead: eager, compiled, and its products alone");
+  sub->add_option(
+         "--nodes", flags->nodes,
+         "What compiling functions of so many ops costs besides making kernels, for five kinds of graphs, instead")
+      ->check(CLI::Range(1, 100'000));
   sub->add_option("--rows", flags->rows, "Sequences of the shard")->check(CLI::Range(1, 4096))->capture_default_str();
   sub->add_option("--sequence-length", flags->sequence_length, "Tokens of a sequence")
       ->check(CLI::Range(2, 1 << 20))
@@ -94,9 +117,13 @@ void add_bench_compile(CLI::App& bench, Action& action) {
       ->capture_default_str();
   sub->add_flag("--json", flags->json,
                 "One object per line: what, shape, mode, min_us, median_us, gbps, gflops, kernels (--model: the keys "
-                "it prints without)");
+                "it prints without; --nodes: graph, nodes, trace_ms, passes_ms, us_a_node, first_ms)");
   sub->callback([flags, &action] {
     action = [flags] {
+      if (!flags->nodes.empty()) {
+        print(bench::run_graph_bench(flags->nodes), flags->json);
+        return 0;
+      }
       if (flags->model.empty()) {
         const auto run = flags->block      ? bench::run_block_bench
                          : flags->products ? bench::run_product_bench

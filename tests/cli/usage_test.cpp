@@ -1,6 +1,8 @@
 // What the program says to wrong input. Exit status 2 is wrong usage, 1 an error of the world.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/cli/support/program.h"
 
 namespace tutti::test {
@@ -150,6 +152,10 @@ TEST(Program, BenchesPrintTheDocumentedKeys) {
     EXPECT_NE(ops.out.find("\"" + key + "\":"), std::string::npos) << key << "\n" << ops.out << ops.err;
     EXPECT_NE(gemm.out.find("\"" + key + "\":"), std::string::npos) << key << "\n" << gemm.out << gemm.err;
   }
+  const Output graphs = work.tutti("bench compile --nodes 10 40 --json");
+  for (const std::string key : {"graph", "nodes", "trace_ms", "passes_ms", "us_a_node", "first_ms"})
+    EXPECT_NE(graphs.out.find("\"" + key + "\":"), std::string::npos) << key << "\n" << graphs.out << graphs.err;
+  EXPECT_EQ(std::count(graphs.out.begin(), graphs.out.end(), '\n'), 10) << graphs.out;
   EXPECT_NE(gemm.out.find("\"peak_gflops\":"), std::string::npos) << gemm.out;
   EXPECT_NE(gemm.out.find("\"verified\":true"), std::string::npos) << gemm.out;
 }
