@@ -144,21 +144,35 @@ TEST(ScaledLinear, RoundsNumbersToTheCodesOfAGivenScale) {
 }
 
 TEST(ScaledLinear, ResultsBecomeCodes) {
-  const Tensor x = codes(1, {5, 33}, DType::u8);
-  const ScaledWeight w{codes(2, {18, 33}), scales(3, 18), sample_tensor(4, {18})};
-  const AffineScale of_x{number(0.02), integer(120)};
-  const Tensor y = scaled_linear(x, w, {.x = of_x});
-  for (const auto& [dtype, zero_point] : {std::pair{DType::u8, 130}, {DType::i8, 5}}) {
-    const Tensor found =
-        scaled_linear(x, w, {.x = of_x, .out = {number(0.3), integer(zero_point)}, .out_dtype = dtype});
-    ASSERT_EQ(found.dtype(), dtype);
-    const double lowest = dtype == DType::u8 ? 0 : -128;
-    for (int64_t e = 0; e < y.numel(); ++e) {
-      const double code = std::nearbyint(static_cast<double>(y.data<float>()[e] * (1.0F / 0.3F))) + zero_point;
-      EXPECT_EQ(static_cast<double>(facets::read_int64(found, e)), std::clamp(code, lowest, lowest + 255)) << e;
+  for (const auto& [m, k] : {std::pair<int64_t, int64_t>{5, 33}, {70, 36}}) {
+    const Tensor x = codes(1, {m, k}, DType::u8);
+    const ScaledWeight w{codes(2, {18, k}), scales(3, 18), sample_tensor(4, {18})};
+    const AffineScale of_x{number(0.02), integer(120)};
+    const Tensor y = scaled_linear(x, w, {.x = of_x});
+    for (const auto& [dtype, zero_point] : {std::pair{DType::u8, 130}, {DType::i8, 5}}) {
+      const Tensor found =
+          scaled_linear(x, w, {.x = of_x, .out = {number(0.3), integer(zero_point)}, .out_dtype = dtype});
+      ASSERT_EQ(found.dtype(), dtype);
+      const double lowest = dtype == DType::u8 ? 0 : -128;
+      for (int64_t e = 0; e < y.numel(); ++e) {
+        const double code = std::nearbyint(static_cast<double>(y.data<float>()[e] * (1.0F / 0.3F))) + zero_point;
+        EXPECT_EQ(static_cast<double>(facets::read_int64(found, e)), std::clamp(code, lowest, lowest + 255)) << e;
+      }
     }
+    EXPECT_EQ(scaled_linear(x, w, {.x = of_x, .out = {number(0.3)}}).dtype(), DType::u8) << "that of x";
   }
-  EXPECT_EQ(scaled_linear(x, w, {.x = of_x, .out = {number(0.3)}}).dtype(), DType::u8) << "that of x";
+}
+
+// Rows of W that are part of longer ones stay where they are.
+TEST(ScaledLinear, RowsOfWeightsMayHaveGaps) {
+  for (const DType dtype : {DType::i8, DType::f8e4m3fn})
+    for (const int64_t m : {1, 3, 5, 71})
+      for (const int64_t k : {36, 130}) {
+        const Tensor x = sample_tensor(1, {m, k}), wide = codes(2, {41, k + 9}, dtype), of_w = scales(3, 41);
+        const Tensor rows = narrow(wide, 1, 3, k);
+        expect_same_bits(scaled_linear(x, {rows, of_w}), scaled_linear(x, {contiguous(rows), of_w}),
+                         fmt::format("{} {} {}", name_of(dtype), m, k));
+      }
 }
 
 // Decoded codes multiplied by matmul, whose tree is that of N3.
@@ -239,9 +253,11 @@ TEST(ScaledLinear, DoesNotDependOnThreadsRowsOfXOrRowsOfW) {
 }
 
 TEST(ScaledLinear, TakesNarrowFloatsStridesAndLeadingDims) {
-  const ScaledWeight w{codes(2, {11, 50}), scales(3, 11)};
-  const Tensor wide = sample_tensor(1, {6, 50});
+  const ScaledWeight w{codes(2, {11, 52}), scales(3, 11)};
+  const Tensor wide = sample_tensor(1, {6, 52}), many = sample_tensor(5, {70, 52});
   for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Tensor of_many = cast(many, dtype);
+    expect_same_bits(scaled_linear(of_many, w), cast(scaled_linear(of_many, w, {.out_dtype = DType::f32}), dtype));
     const Tensor x = cast(wide, dtype), exact = scaled_linear(cast(x, DType::f32), w);
     expect_same_bits(scaled_linear(x, w, {.out_dtype = DType::f32}), exact);
     expect_same_bits(scaled_linear(x, w), cast(exact, dtype));
@@ -249,7 +265,7 @@ TEST(ScaledLinear, TakesNarrowFloatsStridesAndLeadingDims) {
   const Tensor y = scaled_linear(wide, w);
   const ScaledWeight strided{facets::strided_copy(w.codes), facets::strided_copy(w.scale)};
   expect_same_bits(scaled_linear(facets::strided_copy(wide), strided), y);
-  const Tensor cube = scaled_linear(reshape(wide, {2, 3, 50}), w);
+  const Tensor cube = scaled_linear(reshape(wide, {2, 3, 52}), w);
   EXPECT_EQ(cube.extents(), (Extents{2, 3, 11}));
   expect_same_bits(reshape(cube, {6, 11}), y);
   expect_same_bits(scaled_linear(select(wide, 0, 4), w), contiguous(select(y, 0, 4)));

@@ -99,6 +99,19 @@ TEST(WeightOnlyLinear, TakesNarrowFloatsStridesAndLeadingDims) {
             (Extents{2, 3, 4}));
 }
 
+// Rows of W that are part of longer ones stay where they are.
+TEST(WeightOnlyLinear, RowsOfWeightsMayHaveGaps) {
+  for (const int64_t m : {1, 3, 5, 71}) {
+    const Tensor x = sample_tensor(1, {m, 136}), scale = numbers(3, {41});
+    const Tensor bytes = narrow(sample_tensor(2, {41, 150}, DType::i8, -128, 128), 1, 3, 136);
+    expect_same_bits(weight_only_linear(x, {bytes, scale}), weight_only_linear(x, {contiguous(bytes), scale}));
+    const CodedWeight groups{narrow(sample_tensor(4, {41, 90}, DType::u8, 0, 256), 1, 5, 68), numbers(5, {41, 17}),
+                             numbers(6, {41, 17})};
+    expect_same_bits(weight_only_linear(x, groups),
+                     weight_only_linear(x, {contiguous(groups.codes), groups.scale, groups.minimum}));
+  }
+}
+
 TEST(WeightOnlyLinear, RowsWithoutElementsGiveZero) {
   for (const int64_t groups : {0, 3})
     expect_same_bits(

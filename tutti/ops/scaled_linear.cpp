@@ -1,6 +1,8 @@
 #include "tutti/ops/scaled_linear.h"
 
 #include "tutti/codegen/codes/code_type.h"
+#include "tutti/codegen/cpu_target.h"
+#include "tutti/codegen/gemm/int8.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/kernel_trace.h"
@@ -29,7 +31,10 @@ void infer(const OpCall& call, OutputMetas& out) {
 // A kernel and not a recipe: the tiles of a product.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   KernelTrace::note_extern(call.op, [&] {
-    return fmt::format("{} codes, {} weights, avx2", name_of(call[kSharedInputs].dtype()), outputs.size());
+    const DType codes = call[kSharedInputs].dtype();
+    const bool has_units =
+        codes == DType::i8 && codegen::int8_items(codegen::cpu_target()) == codegen::Int8Items::quads;
+    return fmt::format("{} codes, {} weights, {}", name_of(codes), outputs.size(), has_units ? "avx512vnni" : "avx2");
   });
   codegen::scaled_product(scaled::ScaledCall(call, outputs).product, ThreadPool::current());
 }

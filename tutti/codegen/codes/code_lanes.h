@@ -30,6 +30,12 @@ struct CodeColumns {
   bool has_more;  // whether rows for the next registers follow
 };
 
+// What lies there, if anything, will be read.
+inline void ask_for(const CodeColumns& c, int64_t row, int64_t offset) {
+  const auto place = reinterpret_cast<uintptr_t>(c.first) + static_cast<uintptr_t>(row * c.stride + offset);
+  _mm_prefetch(reinterpret_cast<const char*>(place), _MM_HINT_T0);
+}
+
 // Word q of row 8v + j becomes lane j of words[q][v]; zeros stand for rows and bytes that are not there.
 template <int kVectors>
 void load_line(const CodeColumns& c, int64_t line, __m256i (&words)[kLineWords][kVectors]) {
@@ -42,9 +48,8 @@ void load_line(const CodeColumns& c, int64_t line, __m256i (&words)[kLineWords][
     for (int64_t j = 0; j < 8; ++j) {
       const int64_t row = 8 * v + j;
       rows[j] = row < c.columns ? c.first + row * c.stride + at : kZeros;
-      if (ahead < c.bytes && row < c.columns) _mm_prefetch(c.first + row * c.stride + ahead, _MM_HINT_T0);
-      else if (ahead >= c.bytes && c.has_more)
-        _mm_prefetch(c.first + (row + 8 * kVectors) * c.stride + (ahead - c.bytes), _MM_HINT_T0);
+      if (ahead < c.bytes && row < c.columns) ask_for(c, row, ahead);
+      else if (ahead >= c.bytes && c.has_more) ask_for(c, row + 8 * kVectors, ahead - c.bytes);
       if (count == kLineBytes || row >= c.columns) continue;
       std::fill_n(std::copy_n(rows[j], count, rest[j]), kLineBytes - count, uint8_t{0});
       rows[j] = rest[j];

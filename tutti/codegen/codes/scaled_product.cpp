@@ -21,8 +21,11 @@ constexpr int64_t kRowsAtOnce = 1024;
 constexpr int64_t kFewColumns = 8;
 // Bytes of panels that stay in the second cache.
 constexpr int64_t kPanelBytes = int64_t{1} << 17;
-// Rows of x from which on integers are multiplied by int8_gemm().
-int64_t many_rows() { return int8_items(cpu_target()) == Int8Items::quads ? 16 : 64; }
+// Whether integers are multiplied by int8_gemm(): it copies rows of other lengths.
+bool takes_gemm(int64_t m, int64_t k) {
+  const Int8Items items = int8_items(cpu_target());
+  return m >= (items == Int8Items::quads ? 16 : 64) && k % integers_of(items) == 0;
+}
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 16;
 
@@ -211,10 +214,11 @@ void multiply_bytes(const ScaledProduct& p, const CodeRows& x, const Store& stor
       const int64_t end = block.first_column + block.columns;
       const Strip columns{&w, 0, end, false};
       for (int64_t i = 0; i < block.rows; ++i) {
-        const int32_t* row = static_cast<const int32_t*>(block.data) + i * block.row_stride - block.first_column;
+        const int32_t* row = static_cast<const int32_t*>(block.data) + i * block.row_stride;
         for (int64_t j = block.first_column; j < end; j += 8) {
           int32_t totals[8] = {};
-          for (int64_t a = j; a < std::min(j + 8, end); ++a) totals[a - j] = row[a] - excess[static_cast<size_t>(a)];
+          for (int64_t a = j; a < std::min(j + 8, end); ++a)
+            totals[a - j] = row[a - block.first_column] - excess[static_cast<size_t>(a)];
           const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(totals));
           store(columns, j, block.first_row + i, x.scales[block.first_row + i], _mm256_cvtepi32_ps(all));
         }
@@ -238,7 +242,7 @@ void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
     const CodeRows x = code_rows(all, first, p.m, row_memory().rows, pool);
     const Store store(all, first);
     const bool is_few = p.m <= codes::kFewRows, is_integer = p.codes == DType::i8;
-    if (is_integer && p.m >= many_rows()) {
+    if (is_integer && takes_gemm(p.m, p.k)) {
       multiply_bytes(p, x, store, pool);
       continue;
     }

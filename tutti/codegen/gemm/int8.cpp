@@ -71,8 +71,7 @@ void int8_gemm_over(Int8Items items, int64_t m, int64_t n, int64_t k, const Gemm
   TUTTI_CHECK(options.consumer != nullptr || c.data != nullptr || m == 0 || n == 0,
               "int8_gemm: c needs memory, or a consumer that takes its blocks");
   if (m == 0 || n == 0) return;
-  const int64_t together = items == Int8Items::quads ? 4 : 2,
-                padded = std::max<int64_t>((k + together - 1) / together, 1) * together;
+  const int64_t together = integers_of(items), padded = std::max<int64_t>((k + together - 1) / together, 1) * together;
   if (k != padded) {
     const std::vector<int8_t> rows = padded_lanes(a.data, m, k, padded, a.row_stride, a.column_stride);
     const std::vector<int8_t> columns = padded_lanes(b.data, n, k, padded, b.column_stride, b.row_stride);

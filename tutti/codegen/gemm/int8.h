@@ -11,6 +11,7 @@ namespace tutti::codegen {
 
 // The integers of an item of packed memory.
 enum class Int8Items : uint8_t { pairs, quads };
+constexpr int64_t integers_of(Int8Items items) { return items == Int8Items::quads ? 4 : 2; }
 // What takes less time on a processor.
 constexpr Int8Items int8_items(CpuTarget target) {
   return target >= CpuTarget::avx512vnni ? Int8Items::quads : Int8Items::pairs;
