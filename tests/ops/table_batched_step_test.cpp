@@ -293,6 +293,32 @@ TEST(TableBatchedStep, SumsOneRowHitAMillionTimesWithTheSameBitsOnAnyNumberOfThr
   for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(tables[0].data<float>()[i], exact[i], 0.05) << i;
 }
 
+TEST(TableBatchedStep, LeavesOutIndicesOutOfRangeOnAnyNumberOfThreads) {
+  RankContext& context = RankContext::current();
+  const int64_t bags = 50000, rows = 30, columns = 3;
+  TableUse use{.grad = facets::sample_tensor(1, {bags, columns}),
+               .batch = {.indices = facets::sample_tensor(2, {4 * bags}, DType::i64, -3, 35),
+                         .offsets = Tensor::empty({bags + 1}, DType::i32)}};
+  for (int64_t b = 0; b <= bags; ++b) use.batch.offsets.data<int32_t>()[b] = static_cast<int32_t>(4 * b);
+  std::vector<double> exact(rows * columns);
+  for (int64_t p = 0; p < 4 * bags; ++p) {
+    const int64_t row = use.batch.indices.data<int64_t>()[p];
+    for (int64_t d = 0; row >= 0 && row < rows && d < columns; ++d)
+      exact[static_cast<size_t>(row * columns + d)] -= use.grad.data<float>()[p / 4 * columns + d];
+  }
+  std::vector<Tensor> tables;
+  for (const int threads : {1, 2, 4}) {
+    context.set_threads(threads);
+    tables.push_back(zeros({rows, columns}));
+    table_batched_step_(tables.back(), {}, std::vector{use}, {0, {columns}, rows},
+                        {.optimizer = TableOptimizer::sgd, .lr = 1}, {.bounds = BoundsCheck::ignore});
+  }
+  context.set_threads(0);
+  expect_same_bits(tables[1], tables[0]);
+  expect_same_bits(tables[2], tables[0]);
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(tables[0].data<float>()[i], exact[i], 0.01) << i;
+}
+
 TEST(TableBatchedStep, WritesViewsOfTables) {
   const TableUse use = use_of_step(4);
   for (const TableStep& options : all_steps()) {

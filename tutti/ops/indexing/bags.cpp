@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/indexing/indices.h"
+#include "tutti/runtime/thread_pool.h"
 
 namespace tutti::facets {
 namespace {
@@ -86,10 +88,16 @@ Tensor dense_as(const Tensor& x, DType dtype) {
   const Tensor dense = to_contiguous(x);
   if (dense.dtype() == dtype) return dense;
   const Tensor result = Tensor::empty(dense.extents(), dtype);
-  for (int64_t i = 0; i < result.numel(); ++i) {
-    if (is_floating(dtype)) write_double(result, i, read_double(dense, i));
-    else write_int64(result, i, read_int64(dense, i));
+  if (dense.dtype() == DType::i32 && dtype == DType::i64) {
+    std::copy(dense.data<int32_t>(), dense.data<int32_t>() + dense.numel(), result.data<int64_t>());
+    return result;
   }
+  ThreadPool::current().parallel_for(result.numel(), kParallelGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (is_floating(dtype)) write_double(result, i, read_double(dense, i));
+      else write_int64(result, i, read_int64(dense, i));
+    }
+  });
   return result;
 }
 

@@ -34,9 +34,29 @@ struct FeatureRows {
       __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<uintptr_t>(byte)));
   }
 
+  template <int64_t kWidth, bool kScaled>
+  void sum_floats(int64_t first, int64_t last, int64_t column, int64_t ahead, float* sums) const {
+    ColumnSums<float, kWidth> total;
+    total.clear();
+    const int64_t asks_until = column == 0 ? end - ahead : 0;
+    for (int64_t p = first; p < last; ++p) {
+      if (p < asks_until) ask_for(p + ahead);
+      const int64_t row = static_cast<int64_t>(indices[p]);
+      if (static_cast<uint64_t>(row) >= static_cast<uint64_t>(rows)) [[unlikely]]
+        continue;
+      if constexpr (kScaled) total.add(table + row * row_stride + column, factors[p]);
+      else total.add(table + row * row_stride + column);
+    }
+    total.store(sums);
+  }
+
   // The columns [column, column + n) of the entries [first, last), summed; kWidth is n, or 0.
   template <int64_t kWidth>
   void sum(int64_t first, int64_t last, int64_t column, int64_t n, int64_t ahead, Wide<Value>* sums) const {
+    if constexpr (std::is_same_v<Value, float> && kWidth > 0) {
+      if (factors) return sum_floats<kWidth, true>(first, last, column, ahead, sums);
+      return sum_floats<kWidth, false>(first, last, column, ahead, sums);
+    }
     const int64_t count = kWidth ? kWidth : n;
     Wide<Value> total[kPooledColumns];
     for (int64_t d = 0; d < count; ++d) total[d] = static_cast<Wide<Value>>(kSumIdentity);

@@ -7,6 +7,7 @@
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/indexing/bags.h"
 #include "tutti/ops/indexing/indices.h"
 #include "tutti/runtime/thread_pool.h"
 
@@ -89,8 +90,11 @@ SymInt check_lookup_operands(const OpCall& call, const LookupOperands& batch, Ta
 Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t columns) {
   const char* op = call.op.name;
   const std::vector<int64_t> layout = dense_indices(batch.layout);
-  Lookups lookups{{}, dense_indices(batch.offsets), to_contiguous(batch.indices)};
-  const std::vector<int64_t>& offsets = lookups.offsets;
+  Lookups lookups{
+      .offsets = {}, .indices = to_contiguous(batch.indices), .dense_offsets = dense_as(batch.offsets, DType::i64)};
+  const std::span<const int64_t> offsets(lookups.dense_offsets.data<int64_t>(),
+                                         static_cast<size_t>(lookups.dense_offsets.numel()));
+  lookups.offsets = offsets;
   const int64_t features = static_cast<int64_t>(layout.size() / 4), all = static_cast<int64_t>(offsets.size()) - 1,
                 n = lookups.indices.numel();
   int64_t bag = 0;

@@ -1,6 +1,7 @@
 // The lookups of a call over many tables: its operands, and where the bags of every feature and their results lie.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "tutti/ops/engine/attr_enums.h"
@@ -43,8 +44,8 @@ struct FeatureBags {
 };
 struct Lookups {
   std::vector<FeatureBags> features;
-  std::vector<int64_t> offsets;
-  Tensor indices;  // dense
+  std::span<const int64_t> offsets;  // the elements of `dense_offsets`
+  Tensor indices, dense_offsets;
 
   // Where what entry p of bag `bag` (of feature f) looks up goes, or its gradient comes from.
   int64_t place(const FeatureBags& f, int64_t bag, int64_t p, TablePooling pooling) const {

@@ -6,11 +6,54 @@
 #include <type_traits>
 
 #include "tutti/core/dtype.h"
+#include "tutti/ops/engine/index_loops.h"
 
 namespace tutti::facets {
 
 template <class Value>
 using Wide = std::conditional_t<std::is_same_v<Value, double>, double, float>;
+
+// Sums of kWidth columns, a multiple of 8 and at most 64. Those of floats stay in registers, as compilers would not
+// have it where the loop over the rows has branches.
+template <class Sum, int64_t kWidth>
+struct ColumnSums {
+  void clear() {
+    for (int64_t d = 0; d < kWidth; ++d) total[d] = static_cast<Sum>(kSumIdentity);
+  }
+  void add(const Sum* row) {
+    for (int64_t d = 0; d < kWidth; ++d) total[d] += row[d];
+  }
+  void add(const Sum* row, Sum factor) {
+    for (int64_t d = 0; d < kWidth; ++d) total[d] += row[d] * factor;
+  }
+  void store(Sum* out) const {
+    for (int64_t d = 0; d < kWidth; ++d) out[d] = total[d];
+  }
+  Sum total[kWidth];
+};
+template <int64_t kWidth>
+struct ColumnSums<float, kWidth> {
+  static constexpr int64_t kLanes = kWidth / 8;
+  void clear() {
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < kLanes; ++j) total[j] = _mm256_set1_ps(static_cast<float>(kSumIdentity));
+  }
+  void add(const float* row) {
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < kLanes; ++j) total[j] = _mm256_add_ps(total[j], _mm256_loadu_ps(row + 8 * j));
+  }
+  void add(const float* row, float factor) {
+    const __m256 by = _mm256_set1_ps(factor);
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < kLanes; ++j)
+      total[j] = _mm256_add_ps(total[j], _mm256_mul_ps(_mm256_loadu_ps(row + 8 * j), by));
+  }
+  void store(float* out) const {
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < kLanes; ++j) _mm256_storeu_ps(out + 8 * j, total[j]);
+  }
+  __m256 total[kLanes];
+};
 
 // put(d, element d as a Wide<Value>) for the elements [0, n) of a row.
 template <class Value, class Put>

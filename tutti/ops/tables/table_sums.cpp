@@ -9,15 +9,16 @@
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/indexing/bags.h"
 #include "tutti/ops/sum_to.h"
+#include "tutti/ops/tables/row_lanes.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::facets {
 namespace {
 
-constexpr int64_t kBlock = 64;      // columns whose sums stay in registers
-constexpr int64_t kAhead = 8;       // entries whose terms are asked for before they are added
-constexpr int64_t kRowsAhead = 4;   // rows that are asked for before they are used
-constexpr int64_t kLong = 1 << 13;  // entries of a row that threads share
+constexpr int64_t kBlock = 64;         // columns whose sums stay in registers
+constexpr int64_t kAheadBytes = 2048;  // of terms that are asked for before they are added
+constexpr int64_t kRowsAhead = 8;      // rows that are asked for before they are used
+constexpr int64_t kLong = 1 << 13;     // entries of a row that threads share
 constexpr int64_t kPiece = 1 << 11;
 
 size_t inputs_of_shard(const TableAttrs& a) { return a.weighted ? 5 : 4; }
@@ -61,7 +62,7 @@ std::string whole_operands(const OpCall& call, size_t first) {
 // ---- what the entries are -------------------------------------------------------------------------------------------
 
 template <class Sum>
-TableSums<Sum>::TableSums(const OpCall& call, const TableAttrs& a, size_t first) : columns_(a.columns), rows_(a.rows) {
+TableSums<Sum>::TableSums(const OpCall& call, const TableAttrs& a, size_t first) : columns_(a.columns) {
   std::vector<Lookups> shards;
   std::vector<int64_t> entries = {0};
   int64_t leaf = 0, most = 1;
@@ -88,15 +89,16 @@ TableSums<Sum>::TableSums(const OpCall& call, const TableAttrs& a, size_t first)
     entries.push_back(entries.back() + n);
     most = std::max(most, leaf - first_leaf_.back());
   }
-  TUTTI_CHECK(leaf <= std::numeric_limits<uint32_t>::max(), "{}: {} ranges of bags, more than 32 bits can count",
+  TUTTI_CHECK(leaf <= std::numeric_limits<int32_t>::max(), "{}: {} ranges of bags, more than 31 bits can count",
               call.op.name, leaf);
   first_leaf_.push_back(leaf);
   levels_ = std::bit_width(static_cast<uint64_t>(most)) + std::bit_width(static_cast<uint64_t>(a.shards)) + 2;
-  const size_t n = static_cast<size_t>(entries.back());
-  indices_ = Tensor::empty({entries.back()}, DType::i64);
-  terms_.resize(n);
-  leaves_.resize(n);
-  if (a.weighted) factors_.resize(n);
+  ahead_ = std::clamp<int64_t>(kAheadBytes / std::max<int64_t>(columns_ * static_cast<int64_t>(sizeof(Sum)), 1), 8, 32);
+  const Extents n = {entries.back()};
+  indices_ = Tensor::empty(n, a.rows <= std::numeric_limits<int32_t>::max() ? DType::i32 : DType::i64);
+  terms_ = Tensor::empty(n, DType::i64);
+  leaves_ = Tensor::empty(n, DType::i32);
+  if (a.weighted) factors_ = Tensor::empty(n, dtype_of<Sum>);
   for (int64_t s = 0; s < a.shards; ++s)
     add_shard(call, a, first, s, shards[static_cast<size_t>(s)], entries[static_cast<size_t>(s)]);
   runs_ = std::make_unique<RowRuns>(indices_, a.rows, -1);
@@ -109,6 +111,9 @@ void TableSums<Sum>::add_shard(const OpCall& call, const TableAttrs& a, size_t f
   const LookupOperands batch = batch_of_shard(call, a, first, shard);
   const Tensor weights = batch.weights ? dense_as(*batch.weights, dtype_of<Sum>) : Tensor{};
   kept_.push_back(grad);
+  int64_t* const terms = terms_.data<int64_t>();
+  int32_t* const leaves = leaves_.data<int32_t>();
+  const bool in_32_bits = indices_.dtype() == DType::i32;
   int64_t leaf = first_leaf_[static_cast<size_t>(shard)];
   for (const FeatureBags& f : lookups.features) {
     if (f.table != a.table) continue;
@@ -130,13 +135,16 @@ void TableSums<Sum>::add_shard(const OpCall& call, const TableAttrs& a, size_t f
           row = to;
         }
         for (int64_t p = offset(b); p < offset(b + 1); ++p) {
-          const size_t e = static_cast<size_t>(p - behind);
-          terms_[e] = a.pooling == TablePooling::none ? row + p * f.width : row;
-          leaves_[e] = static_cast<uint32_t>(leaf + b / range);
-          if (weights.defined()) factors_[e] = weights.template data<Sum>()[p];
+          const int64_t e = p - behind;
+          const Sum* term = a.pooling == TablePooling::none ? row + p * f.width : row;
+          terms[e] = static_cast<int64_t>(reinterpret_cast<intptr_t>(term));
+          leaves[e] = static_cast<int32_t>(leaf + b / range);
+          if (weights.defined()) factors_.data<Sum>()[e] = weights.template data<Sum>()[p];
           const int64_t index = lookups.indices.dtype() == DType::i64 ? lookups.indices.data<int64_t>()[p]
                                                                       : lookups.indices.data<int32_t>()[p];
-          indices_.data<int64_t>()[e] = index;
+          const int64_t taken = static_cast<uint64_t>(index) < static_cast<uint64_t>(a.rows) ? index : -1;
+          if (in_32_bits) indices_.data<int32_t>()[e] = static_cast<int32_t>(taken);
+          else indices_.data<int64_t>()[e] = taken;
         }
       }
     });
@@ -178,9 +186,9 @@ bool TableSums<Sum>::split(Node& left, Node& right, int64_t& border) const {
 template <class Sum>
 void TableSums<Sum>::ask_ahead(const uint64_t* key) const {
   const uint64_t* const end = runs_->first(runs_->count());
-  if (end - key > 2 * kAhead) __builtin_prefetch(&terms_[static_cast<size_t>(runs_->entry_of(key[2 * kAhead]))]);
-  if (end - key <= kAhead) return;
-  const char* row = reinterpret_cast<const char*>(terms_[static_cast<size_t>(runs_->entry_of(key[kAhead]))]);
+  if (end - key > 2 * ahead_) __builtin_prefetch(terms_.data<int64_t>() + runs_->entry_of(key[2 * ahead_]));
+  if (end - key <= ahead_) return;
+  const char* row = reinterpret_cast<const char*>(term(key[ahead_]));
   for (int64_t byte = 0; byte < columns_ * static_cast<int64_t>(sizeof(Sum)); byte += 64)
     __builtin_prefetch(row + byte);
 }
@@ -189,21 +197,29 @@ void TableSums<Sum>::ask_ahead(const uint64_t* key) const {
 template <class Sum>
 template <int64_t kWidth>
 void TableSums<Sum>::chain(const uint64_t* first, const uint64_t* last, int64_t column, int64_t n, Sum* out) const {
-  const int64_t count = kWidth ? kWidth : n;
+  if constexpr (kWidth > 0) {
+    ColumnSums<Sum, kWidth> sums;
+    sums.clear();
+    for (const uint64_t* key = first; key != last; ++key) {
+      if (column == 0) ask_ahead(key);
+      if (factors_.defined()) sums.add(term(*key) + column, factors_.data<Sum>()[runs_->entry_of(*key)]);
+      else sums.add(term(*key) + column);
+    }
+    return sums.store(out);
+  }
   Sum total[kBlock];
-  for (int64_t d = 0; d < count; ++d) total[d] = static_cast<Sum>(kSumIdentity);
+  for (int64_t d = 0; d < n; ++d) total[d] = static_cast<Sum>(kSumIdentity);
   for (const uint64_t* key = first; key != last; ++key) {
     if (column == 0) ask_ahead(key);
-    const size_t entry = static_cast<size_t>(runs_->entry_of(*key));
-    const Sum* term = terms_[entry] + column;
-    if (factors_.empty()) {
-      for (int64_t d = 0; d < count; ++d) total[d] += term[d];
+    const Sum* row = term(*key) + column;
+    if (!factors_.defined()) {
+      for (int64_t d = 0; d < n; ++d) total[d] += row[d];
     } else {
-      const Sum factor = factors_[entry];
-      for (int64_t d = 0; d < count; ++d) total[d] += term[d] * factor;
+      const Sum factor = factors_.data<Sum>()[runs_->entry_of(*key)];
+      for (int64_t d = 0; d < n; ++d) total[d] += row[d] * factor;
     }
   }
-  for (int64_t d = 0; d < count; ++d) out[d] = total[d];
+  for (int64_t d = 0; d < n; ++d) out[d] = total[d];
 }
 
 // `scratch` has columns_ elements for each level below the node.

@@ -61,7 +61,10 @@ class TableSums {
 
   void add_shard(const OpCall& call, const TableAttrs& a, size_t first, int64_t shard, const Lookups& lookups,
                  int64_t entry);
-  int64_t leaf(uint64_t key) const { return leaves_[static_cast<size_t>(runs_->entry_of(key))]; }
+  int64_t leaf(uint64_t key) const { return leaves_.data<int32_t>()[runs_->entry_of(key)]; }
+  const Sum* term(uint64_t key) const {
+    return reinterpret_cast<const Sum*>(terms_.data<int64_t>()[runs_->entry_of(key)]);
+  }
   bool split(Node& left, Node& right, int64_t& border) const;
   void ask_ahead(const uint64_t* key) const;
   template <int64_t kWidth>
@@ -72,12 +75,12 @@ class TableSums {
   void long_run(int64_t run, Sum* out) const;
   Node root() const;
 
-  int64_t columns_, rows_, levels_ = 0;
-  Tensor indices_;                   // of the entries
-  std::vector<const Sum*> terms_;    // of each entry: the row of the gradient that it adds
-  std::vector<uint32_t> leaves_;     // of each entry
+  int64_t columns_, ahead_, levels_ = 0;
+  // They hold for each entry, in memory that the allocator keeps from call to call: its row (i32 where that is enough;
+  // -1 where it is out of range), where the row of the gradient lies in memory that it adds (i64), its leaf (i32), and
+  // its factor, if there are any.
+  Tensor indices_, terms_, leaves_, factors_;
   std::vector<int64_t> first_leaf_;  // of each shard, and the end
-  std::vector<Sum> factors_;         // of each entry, or none
   std::vector<Tensor> kept_;         // what terms_ points to
   std::unique_ptr<RowRuns> runs_;
 };
