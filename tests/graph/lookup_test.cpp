@@ -31,6 +31,28 @@ TEST(CompiledLookups, BagsAndTheirGradients) {
   }
 }
 
+TEST(CompiledLookups, TablesOfABatchTheirGradientsAndTheirStep) {
+  const auto fn = [](const Tensor& a, const Tensor& b, const Tensor& indices, const Tensor& offsets) {
+    const TableBatch batch{.indices = indices, .offsets = offsets, .features = {0, 1, 0}};
+    const Tensor y = table_batched_embedding_bags(std::vector{a, b}, batch, {.pooling = TablePooling::mean}).values;
+    const Tensor inputs[] = {y}, outputs[] = {sum(mul(y, y))};
+    const TableUse use{grad(outputs, inputs)[0], batch};
+    table_batched_step_(a, {}, std::vector{use}, {0, {6, 3}, 20}, {.optimizer = TableOptimizer::sgd, .lr = 0.1},
+                        {.pooling = TablePooling::mean});
+    return y;
+  };
+  const auto f = compile(fn);
+  for (const int64_t bags : {2, 4}) {
+    std::vector<int64_t> offsets = {0};
+    for (int64_t k = 0; k < 3 * bags; ++k) offsets.push_back(offsets.back() + k % 3);
+    const Tensor a = values({20, 6}, 1), copy = clone(a), b = values({9, 3}, 2),
+                 indices = picks({offsets.back()}, 9, 5);
+    requires_grad_(b);
+    expect_same(f(a, b, indices, Tensor::of<int64_t>(offsets)), fn(copy, b, indices, Tensor::of<int64_t>(offsets)));
+    expect_same(a, copy);
+  }
+}
+
 TEST(CompiledLookups, GradientsInRowsAndTheirStep) {
   const auto fn = [](const Tensor& table, const Tensor& h, const Tensor& tokens) {
     const Tensor x = embedding(detach(table), tokens);
