@@ -192,6 +192,8 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(quantized_embedding);
   PROBE(dequantize);
   PROBE(pad);
+  PROBE(pairwise_dots);
+  PROBE(pairwise_dots_backward);
   PROBE(permute);
   PROBE(transpose);
   PROBE(t);

@@ -352,6 +352,9 @@ void add_lookups(Calls& c) {
     c.add_call(fmt::format("embedding_bag of equal bags {}", name), {table, rows},
                [m = mode](const List& l) { return embedding_bag(l[0], l[1], {.mode = m}); });
   }
+  c.add_call("pairwise_dots", {of({4, 3, 5})}, [](const List& l) { return pairwise_dots(l[0]); });
+  c.add_call("pairwise_dots_backward", {of({4, 3}), of({4, 3, 5}, 2)},
+             [](const List& l) { return pairwise_dots_backward(l[0], l[1]); });
   c.add_call("embedding_bag weighted", {table, rows, of({2, 3}, 5)},
              [](const List& l) { return embedding_bag(l[0], l[1], {.per_sample_weights = l[2]}); });
   c.add_call("embedding_bag one", {table, flat, ids({0}, {1})},
