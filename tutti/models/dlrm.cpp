@@ -10,9 +10,7 @@
 #include "tutti/ops/activation.h"
 #include "tutti/ops/cat.h"
 #include "tutti/ops/creation.h"
-#include "tutti/ops/gather.h"
-#include "tutti/ops/matmul.h"
-#include "tutti/ops/permute.h"
+#include "tutti/ops/pairwise_dots.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
 
@@ -32,13 +30,6 @@ std::vector<int64_t> sizes_of_top(const DlrmConfig& c) {
   sizes.insert(sizes.end(), c.top.begin(), c.top.end());
   sizes.push_back(1);
   return sizes;
-}
-
-Tensor pairs_of(int64_t features) {
-  std::vector<int64_t> places;
-  for (int64_t i = 1; i < features; ++i)
-    for (int64_t j = 0; j < i; ++j) places.push_back(i * features + j);
-  return Tensor::of(places);
 }
 
 }  // namespace
@@ -150,7 +141,6 @@ Dlrm::Dlrm(const DlrmConfig& config) : config_((validate(config), config)) {
   tables_ =
       std::make_unique<nn::Child<FeatureTables>>(this, "tables", config.table_rows, config.dim, config.sparse_tables);
   top_ = std::make_unique<nn::Child<Layers>>(this, "top", sizes_of_top(config), false);
-  pairs_ = pairs_of(static_cast<int64_t>(config.table_rows.size()) + 1);
 }
 
 Dlrm::~Dlrm() = default;
@@ -182,10 +172,8 @@ Tensor Dlrm::logits(const Tensor& dense, const Tensor& embedded) const {
   if (embedded.defined()) {
     TUTTI_CHECK(embedded.extent(0) == dense.extent(0), "dlrm: {} examples have dense features and {} categories",
                 dense.extent(0), embedded.extent(0));
-    const int64_t F = embedded.extent(1) + 1;
-    const Tensor all = cat({reshape(x_0, {B, 1, config_.dim}), embedded}, 1);  // [B, F, D]
-    const Tensor products = reshape(bmm(all, transpose(all, 1, 2)), {B, F * F});
-    features = cat({x_0, index_select(products, 1, pairs_)}, 1);
+    const Tensor all = cat({reshape(x_0, {B, 1, config_.dim}), embedded}, 1);  // [B, T + 1, D]
+    features = cat({x_0, pairwise_dots(all)}, 1);
   }
   return reshape((*top_)(features), {B});
 }

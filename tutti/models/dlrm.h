@@ -88,7 +88,6 @@ class Dlrm final : public nn::Module {
   std::unique_ptr<nn::Child<Layers>> bottom_;
   std::unique_ptr<nn::Child<FeatureTables>> tables_;
   std::unique_ptr<nn::Child<Layers>> top_;
-  Tensor pairs_;  // i64: which of the [T + 1, T + 1] products
 };
 
 }  // namespace tutti::models
