@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "tutti/codegen/cpu_target.h"
@@ -20,9 +19,9 @@ class Blocks {
  public:
   static constexpr int64_t kElements = std::is_same_v<Panel, SmallPanel> ? kSmallBlock : kSuperBlock;
 
-  explicit Blocks(uint32_t seed) : random_(seed), panels_(kCount) {
+  explicit Blocks(uint32_t seed) : state_(seed), panels_(kCount) {
     std::vector<Byte> bytes(static_cast<size_t>(kPanelRows * kCount * F::kBytes));
-    for (Byte& b : bytes) b = seed == 0 ? 0xff : static_cast<Byte>(random_());
+    for (Byte& b : bytes) b = seed == 0 ? 0xff : static_cast<Byte>(random());
     for (Byte* block = bytes.data(); block < bytes.data() + bytes.size(); block += F::kBytes) make_ordinary(block);
     for (int64_t block = 0; block < kCount; ++block) {
       const Byte* rows[kPanelRows];
@@ -45,19 +44,23 @@ class Blocks {
   }
 
  private:
+  uint32_t random() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<uint32_t>(state_ >> 33);
+  }
   // Scales from 1/32 to 1/16 in the place of those that were drawn, which may be no numbers.
   void make_ordinary(Byte* block) {
     const auto set = [&](Byte* to) {
-      const auto half = static_cast<uint16_t>(0x2800 | (random_() & 0x3ff));
+      const auto half = static_cast<uint16_t>(0x2800 | (random() & 0x3ff));
       std::memcpy(to, &half, sizeof(half));
     };
     if constexpr (std::is_same_v<Panel, SmallPanel>) set(block);
     else set(const_cast<Byte*>(F::scale(block)));
     if constexpr (F::kHasMinimum) set(block + 2);
   }
-  int8_t code() { return static_cast<int8_t>(static_cast<int>(random_() % 255) - 127); }
+  int8_t code() { return static_cast<int8_t>(static_cast<int>(random() % 255) - 127); }
 
-  std::mt19937 random_;
+  uint64_t state_;
   std::vector<Panel> panels_;
   std::vector<int8_t> codes_;
   std::vector<int16_t> sums_;

@@ -195,7 +195,7 @@ void TileEmitter::fetch_for_writing() {
   }
 }
 
-// Of sums of int8_quads, which are in registers.
+// Takes it off the sums of int8_quads, which are in registers.
 void TileEmitter::take_off_excess() {
   llvm::Value* excess = field(offsetof(GemmTileCall, excess), b_.getPtrTy());
   chain_->for_tile([&](unsigned, unsigned j, llvm::Value* slot) {
