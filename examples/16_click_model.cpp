@@ -1,6 +1,8 @@
 // Lesson 16: a model of clicks (DLRM) with 26 sparse tables, trained data-parallel on rows that are read from files.
 // Labels are drawn from a known model, so that the best possible AUC is known.
 // Last line of output: the AUC is within 0.02 of the best possible one
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -81,7 +83,8 @@ int main() {
   std::vector<int64_t> table_rows;
   for (int64_t t = 0; t < 26; ++t) table_rows.push_back(3 + t * t * 2);  // 3 to 1,253
   const GeneratedClicks clicks(criteo_columns(table_rows));
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "tutti-example-clicks";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("tutti-clicks-" + std::to_string(getpid()));
   clicks.write_npy(folder / "training", 0, kTrainRows);
   clicks.write_csv(folder / "test.csv", kTrainRows, kTestRows);
   comm::run_ranks(2,
