@@ -152,6 +152,56 @@ TEST(Quantize, FunctionsThatWereCompiledBeforeSaySo) {
   EXPECT_NE(message_of([&] { f(x); }).find("codes have replaced it (int8)"), std::string::npos) << "compile it anew";
 }
 
+// Two ranks of a process share the model, and a function that one of them compiled.
+TEST(Quantize, RanksComputeWithOneModel) {
+  const NoGradScope no_grad;
+  for (const Quantization kind : kKinds) {
+    Network network;
+    quantize(network, kind);
+    const Tensor x = sample_tensor(5, {9, 32}), y = network.forward(x);
+    const auto f = compile([&](const Tensor& v) { return network.forward(v); });
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i)
+      threads.emplace_back([&, i] {
+        RankContext rank({.threads = 1 + i});
+        const RankContext::Scope scope(rank);
+        const NoGradScope of_thread;
+        for (int64_t rows = 9; rows > 0; rows -= 2) {
+          const Tensor part = contiguous(narrow(x, 0, 0, rows)), expected = contiguous(narrow(y, 0, 0, rows));
+          expect_same_bits(network.forward(part), expected, std::string(name_of(kind)));
+          expect_same_bits(f(part), expected, "compiled");
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(Quantize, LayersAreQuantizedInSeveralCalls) {
+  const NoGradScope no_grad;
+  Network network;
+  const Tensor x = sample_tensor(5, {4, 32});
+  const auto of_numbers = compile([&](const Tensor& v) { return network.forward(v); });
+  of_numbers(x);
+  const auto is_a = [](const std::string& name, const nn::Linear&) { return name == "a"; };
+  EXPECT_EQ(nn::quantize_(network, {.filter = is_a}).size(), 1U);
+  const Tensor first = network.forward(x);
+  const auto of_first = compile([&](const Tensor& v) { return network.forward(v); });
+  expect_same_bits(of_first(x), first);
+  EXPECT_EQ(nn::quantize_(network, {.kind = Quantization::int4_weight_only, .group = 8}).size(), 2U);
+  EXPECT_EQ(network.a->operand().kind(), "int8");
+  EXPECT_EQ(network.c->operand().kind(), "int4_weight_only");
+  EXPECT_NE(message_of([&] { of_numbers(x); }).find("codes have replaced it (int8)"), std::string::npos);
+  EXPECT_NE(message_of([&] { of_first(x); }).find("codes have replaced it (int4_weight_only)"), std::string::npos);
+  expect_same_bits(compile([&](const Tensor& v) { return network.forward(v); })(x), network.forward(x));
+  EXPECT_TRUE(nn::quantize_(network).empty());
+  EXPECT_NE(message_of([&] { nn::quantize_(network, {.filter = is_a}); }).find("its operand is another one (int8)"),
+            std::string::npos);
+  Network mixed;
+  for (const nn::NamedParameter& p : mixed.named_parameters()) p.parameter.initialize("other");
+  mixed.load_state_dict(network.state_dict());
+  expect_same_bits(mixed.forward(x), network.forward(x));
+}
+
 TEST(Quantize, TheWeightIsGivenUp) {
   const NoGradScope no_grad;
   Network network;
