@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/resolved_config.h"
 #include "tutti/core/error.h"
+#include "tutti/generate/paged_cache.h"
 #include "tutti/models/decoder_config.h"
 #include "tutti/models/file_sizes.h"
 #include "tutti/models/language_model.h"
@@ -19,7 +20,7 @@ namespace {
 
 struct PlanFlags {
   std::string config;
-  int64_t ranks = 1, local_ranks = 0;
+  int64_t ranks = 1, local_ranks = 0, context = 0;
   bool all = false, json = false, svg = false, tensors = false, files = false;
   std::vector<std::string> overrides;
 };
@@ -52,6 +53,33 @@ nlohmann::json to_json(const train::PlannedLayout& layout, int64_t local_ranks, 
   return line;
 }
 
+// The memory of keys and values of a text, by the values of --kv-cache-dtype and the dtypes that "auto" stands for.
+struct CacheOfText {
+  const char* name;
+  int64_t token_nbytes, text_nbytes;
+};
+std::vector<CacheOfText> caches_of(const models::DecoderConfig& model, int64_t context) {
+  std::vector<CacheOfText> caches;
+  for (const auto& [name, dtype] : {std::pair{"float32", DType::f32},
+                                    {"bfloat16", DType::bf16},
+                                    {"int8", DType::i8},
+                                    {"fp8_e4m3", DType::f8e4m3fn}})
+    caches.push_back({name, generate::position_bytes(model, dtype),
+                      generate::most_bytes(model, {.dtype = dtype, .context = context})});
+  return caches;
+}
+
+std::string caches_text(const std::vector<CacheOfText>& caches, int64_t context) {
+  std::string text = fmt::format("{:<57}", "keys and values, by --kv-cache-dtype");
+  for (const CacheOfText& cache : caches) text += fmt::format("{:>10}", cache.name);
+  text += fmt::format("\n{:<57}", "bytes of a token");
+  for (const CacheOfText& cache : caches) text += fmt::format("{:>10}", cache.token_nbytes);
+  text += fmt::format("\n{:<57}", fmt::format("GB of a text of {} tokens", context));
+  for (const CacheOfText& cache : caches)
+    text += fmt::format("{:>10.3f}", static_cast<double>(cache.text_nbytes) / 1e9);
+  return text + "\n";
+}
+
 // The sizes of files of the model, of those types that are written most.
 int print_files(const PlanFlags& flags) {
   using models::FileType;
@@ -59,7 +87,12 @@ int print_files(const PlanFlags& flags) {
   const models::DecoderConfig model = train::build_model(config)->config();
   const models::FileSizes sizes = models::file_sizes(
       model, {FileType::q4_0, FileType::q4_k_m, FileType::q5_k_m, FileType::q6_k, FileType::q8_0, FileType::bf16});
-  if (!flags.json) return std::fputs(models::file_sizes_text(model, sizes).c_str(), stdout), 0;
+  const int64_t context = flags.context == 0 ? config.data.sequence_length : flags.context;
+  const std::vector<CacheOfText> caches = caches_of(model, context);
+  if (!flags.json) {
+    std::fputs((models::file_sizes_text(model, sizes) + caches_text(caches, context)).c_str(), stdout);
+    return 0;
+  }
   nlohmann::json line = {{"model", model.name()}, {"kinds", nlohmann::json::array()}};
   const auto of_types = [&](const std::vector<int64_t>& nbytes) {
     nlohmann::json values;
@@ -73,6 +106,9 @@ int print_files(const PlanFlags& flags) {
                              {"nbytes", of_types(kind.nbytes)}});
   line["file_nbytes"] = of_types(sizes.file_nbytes);
   line["kept_nbytes"] = of_types(sizes.kept_nbytes);
+  line["context"] = context;
+  for (const CacheOfText& cache : caches)
+    line["cache"][cache.name] = {{"token_nbytes", cache.token_nbytes}, {"text_nbytes", cache.text_nbytes}};
   std::printf("%s\n", line.dump().c_str());
   return 0;
 }
@@ -137,11 +173,17 @@ void add_plan(CLI::App& app, Action& action) {
                  "Each parameter with its sizes and the bytes that ranks store of it; with --json as tensors: name, "
                  "sizes, stored_bytes of each rank, 64 at most")
       ->excludes(svg);
-  verb->add_flag("--files", flags->files,
-                 "Instead: what the weights take in GGUF files of several types, by kind of tensor, and in memory with "
-                 "--quantized; with --json one object: model, kinds (name, tensors, parameters, nbytes by type), "
-                 "file_nbytes, kept_nbytes")
-      ->excludes(svg);
+  CLI::Option* files =
+      verb->add_flag(
+              "--files", flags->files,
+              "Instead: what the weights take in GGUF files of several types, by kind of tensor, and in memory with "
+              "--quantized, and keys and values of a text of --context tokens; with --json one object: "
+              "model, kinds (name, tensors, parameters, nbytes by type), file_nbytes, kept_nbytes, context, cache "
+              "(token_nbytes, text_nbytes by dtype)")
+          ->excludes(svg);
+  verb->add_option("--context", flags->context, "Tokens of a text for --files; by default data.sequence_length")
+      ->check(CLI::Range(1, 1 << 22))
+      ->needs(files);
   verb->allow_extras();  // --section.key=value
   verb->callback([flags, verb, &action] {
     flags->overrides = overrides_of(*verb);

@@ -248,8 +248,22 @@ TEST_F(Plan, SaysWhatFilesOfTheModelTake) {
   EXPECT_EQ(nbytes, 25'185'649'904);
   EXPECT_EQ(files["kept_nbytes"]["q6_k"], nbytes);
   EXPECT_EQ(files["kept_nbytes"]["bf16"], 4 * (30'697'345'280 + 60)) << "numbers are computed with in f32";
+  // 50 layers of 16 heads of 256 that see 1024 keys, and 10 of 4 heads of 512 that see all.
+  const nlohmann::json longer = plan("--model.name=gemma4 --model.flavor=31B --files --context 32768");
+  EXPECT_EQ(longer["context"], 32768);
+  for (const auto& [name, of_windows, of_all] : {std::tuple{"float32", 16 * 256 * 4, 4 * 512 * 4},
+                                                 {"bfloat16", 16 * 256 * 2, 4 * 512 * 2},
+                                                 {"int8", 16 * (256 + 4), 4 * (512 + 4)},
+                                                 {"fp8_e4m3", 16 * (256 + 4), 4 * (512 + 4)}}) {
+    const int64_t windows = 2 * 50 * int64_t{of_windows}, all = 2 * 10 * int64_t{of_all};
+    EXPECT_EQ(longer["cache"][name]["token_nbytes"], windows + all) << name;
+    // A window of 1024 keys may begin and end within a page of 16.
+    EXPECT_EQ(longer["cache"][name]["text_nbytes"], windows * (1024 + 3 * 16) + all * 32768) << name;
+    EXPECT_EQ(files["cache"][name]["text_nbytes"], (windows + all) * files["context"].get<int64_t>()) << name;
+  }
   const std::string table =
       work.tutti(std::string("plan ") + kConfig + "--model.name=gemma4 --model.flavor=31B --files").out;
+  EXPECT_NE(table.find("bytes of a token"), std::string::npos) << table;
   EXPECT_NE(table.find("gemma4 31B: 30697345340 numbers"), std::string::npos) << table;
   EXPECT_NE(table.find("mlp.down_proj"), std::string::npos);
 }

@@ -163,6 +163,16 @@ TEST(PagedCache, CodesTakeAQuarterOfTheirNumbersAndAScaleForEachRow) {
   }
 }
 
+TEST(PagedCache, TakesTheMemoryThatIsSaidBefore) {
+  for (const char* kind : {"qwen3", "gemma3", "gemma4"})
+    for (const DType dtype : {DType::f32, DType::bf16, DType::i8, DType::f8e4m3fn}) {
+      const models::DecoderConfig config = tiny_decoder(kind);
+      const PagedCacheOptions options{.dtype = dtype, .bytes = int64_t{1} << 32, .context = 400, .sequences = 2};
+      EXPECT_EQ(PagedCache(config, options).bytes(), most_bytes(config, options)) << kind;
+      EXPECT_LE(most_bytes(config, options), 2 * 400 * position_bytes(config, dtype)) << kind;
+    }
+}
+
 TEST(PagedCache, OtherDTypesAreRefused) {
   for (const DType dtype : {DType::u8, DType::f8e5m2, DType::i32, DType::boolean})
     EXPECT_EQ(message_of([&] { PagedCache(tiny_decoder("dense"), {.dtype = dtype, .context = 64}); }),

@@ -71,6 +71,20 @@ Tensor ints(const std::vector<int32_t>& values, Extents sizes) { return Tensor::
 
 }  // namespace
 
+int64_t position_bytes(const models::DecoderConfig& config, DType dtype) {
+  int64_t bytes = 0;
+  for (const models::LayerConfig& layer : config.layers)
+    if (const models::AttentionConfig& a = layer.attention; !a.shared_layer)
+      bytes += position_bytes(a.kv_heads, a.head_dim, dtype);
+  return bytes;
+}
+
+int64_t most_bytes(const models::DecoderConfig& config, const PagedCacheOptions& options) {
+  int64_t bytes = 0;
+  for (const PageSize& size : page_sizes(config, options)) bytes += size.most * size.bytes;
+  return bytes;
+}
+
 int64_t position_bytes(int64_t kv_heads, int64_t head_dim, DType dtype) {
   return 2 * kv_heads * (head_dim * itemsize(dtype) + (holds_codes(dtype) ? itemsize(DType::f32) : 0));
 }

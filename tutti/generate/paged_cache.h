@@ -59,6 +59,11 @@ struct PagedBatch {
 
 // The bytes of the keys and values of one position in a layer of so many heads, scales of codes with them.
 int64_t position_bytes(int64_t kv_heads, int64_t head_dim, DType dtype);
+// The same of all layers that have keys of their own.
+int64_t position_bytes(const models::DecoderConfig& config, DType dtype);
+// The bytes of the pages that such a cache ever holds, whatever `options.bytes` allows: a layer with a window holds no
+// more pages than the window needs.
+int64_t most_bytes(const models::DecoderConfig& config, const PagedCacheOptions& options);
 
 class PagedCache {
  public:
