@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/quantize_flags.h"
 #include "tutti/train/sentence_model.h"
 
 namespace tutti::cli {
@@ -13,10 +14,11 @@ struct EmbedFlags {
   std::string model;
   std::vector<std::string> texts;
   bool similarity = false;
+  train::QuantizeSettings quantize;
 };
 
 int run_embed(const EmbedFlags& flags) {
-  const train::SentenceModel model(flags.model);
+  const train::SentenceModel model(flags.model, flags.quantize);
   std::vector<std::vector<float>> embeddings;
   for (const std::string& text : flags.texts) embeddings.push_back(model.embed(text));
   if (!flags.similarity) {
@@ -45,6 +47,7 @@ void add_embed(CLI::App& app, Action& action) {
   verb->add_option("model", flags->model, "A folder with config.json, tokenizer.json and weights")->required();
   verb->add_option("texts", flags->texts, "Texts, each of which gets a line {\"text\", \"embedding\"}")->required();
   verb->add_flag("--similarity", flags->similarity, "Print the cosines between all texts in the place of embeddings");
+  add_quantize_flags(*verb, flags->quantize);
   verb->callback([flags, &action] { action = [flags] { return run_embed(*flags); }; });
 }
 

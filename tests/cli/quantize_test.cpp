@@ -97,6 +97,24 @@ TEST_F(QuantizedByCommand, RanksWriteTheSameTexts) {
   EXPECT_EQ(work.tutti(saved + " -n 2").out, work.tutti("generate published" + ask + "int8").out);
 }
 
+TEST_F(QuantizedByCommand, KeysAndValuesMayBeCodesToo) {
+  const std::string ask = "generate published --prompt 'the old river' --temperature 0 --max-tokens 12 --quantize int8";
+  const std::string score = "eval published --data text.txt --json --quantize int8";
+  for (const std::string cache : {" --kv-cache-dtype int8", " --kv-cache-dtype fp8_e4m3"}) {
+    const Output one = work.tutti(ask + cache);
+    EXPECT_EQ(one.status, 0) << one.err;
+    EXPECT_TRUE(one.out.starts_with("the old river")) << one.out;
+    for (const char* how : {" --compile", " -n 2", " -n 2 --compile"}) {
+      const Output other = work.tutti(ask + cache + how);
+      EXPECT_EQ(other.out, one.out) << cache << how << other.err;
+    }
+    EXPECT_EQ(work.tutti(ask + cache, "TUTTI_THREADS=3").out, one.out) << cache;
+    const Output scored = work.tutti(score + cache);
+    EXPECT_EQ(scored.status, 0) << scored.err;
+    EXPECT_NE(scored.out, work.tutti(score).out) << cache;
+  }
+}
+
 TEST_F(QuantizedByCommand, FoldersOfCodesAreWhatTheyAre) {
   ASSERT_EQ(work.tutti("convert published codes --quantize int8").status, 0);
   for (const auto& [flags, message] :
@@ -107,6 +125,30 @@ TEST_F(QuantizedByCommand, FoldersOfCodesAreWhatTheyAre) {
         {"convert published codes --quantize int8", "codes exists; name a new folder"},
         {"convert published more --quantize int8_static", "needs --calibration FILE"}}) {
     const Output refused = work.tutti(flags);
+    EXPECT_NE(refused.status, 0) << flags;
+    EXPECT_NE(refused.err.find(message), std::string::npos) << flags << ": " << refused.err;
+  }
+}
+
+// Encoders, too: each line of the files of calibration is a text.
+TEST_F(QuantizedByCommand, EncodersEmbedWithCodes) {
+  write_published_encoder(work);
+  work.write("lines.txt", "a text\n\nanother text\nthe sea\n");
+  const std::string embed = "embed encoder 'a text' 'another text'";
+  const Output plain = work.tutti(embed);
+  for (const std::string kind :
+       {"int8", "fp8", "int8_static --calibration lines.txt", "fp8_static --calibration lines.txt", "int8_weight_only",
+        "int4_weight_only --quantize-group 8"}) {
+    const Output coded = work.tutti(embed + " --quantize-report --quantize " + kind);
+    EXPECT_EQ(coded.status, 0) << coded.err;
+    EXPECT_NE(coded.out, plain.out) << kind;
+    EXPECT_NE(coded.err.find("encoder.layer.0.attention.self.query"), std::string::npos) << coded.err;
+    EXPECT_EQ(work.tutti(embed + " --quantize " + kind, "TUTTI_THREADS=3").out, coded.out) << kind;
+  }
+  for (const auto& [flags, message] : {std::pair{" --quantize int8_static", "needs --calibration FILE"},
+                                       {" --quantize int8 --calibration nowhere.txt", "nowhere.txt"},
+                                       {" --quantize-report", "--quantize-report requires --quantize"}}) {
+    const Output refused = work.tutti(embed + flags);
     EXPECT_NE(refused.status, 0) << flags;
     EXPECT_NE(refused.err.find(message), std::string::npos) << flags << ": " << refused.err;
   }

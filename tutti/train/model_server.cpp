@@ -46,7 +46,8 @@ struct ServedText {
 };
 
 struct ServedSentences {
-  explicit ServedSentences(const std::filesystem::path& path) : sentences(path), backend(sentences) {}
+  ServedSentences(const std::filesystem::path& path, const QuantizeSettings& quantize)
+      : sentences(path, quantize), backend(sentences) {}
   SentenceModel sentences;
   SentenceBackend backend;
 };
@@ -60,14 +61,13 @@ ModelServer::ModelServer(const std::filesystem::path& model, const ModelServerOp
   };
   if (is_sentence_model(model)) {
     const TextModelOptions& o = options.model;
-    TUTTI_CHECK(o.context == 0 && o.dtype == DType::f32 && !o.cache_dtype && !o.compile && !o.keep_blocks &&
-                    !o.quantize.is_wanted(),
+    TUTTI_CHECK(o.context == 0 && o.dtype == DType::f32 && !o.cache_dtype && !o.compile && !o.keep_blocks,
                 "serve: {} is an encoder, which computes in f32, op by op, takes as many tokens as its files say, and "
-                "caches nothing; leave out --context, --dtype, --kv-cache-dtype, --compile, --quantized and --quantize",
+                "caches nothing; leave out --context, --dtype, --kv-cache-dtype, --compile and --quantized",
                 model.string());
     TUTTI_CHECK(!options.model.is_divided(), "serve: {} is an encoder, which one rank runs; leave out -n",
                 model.string());
-    const auto served = std::make_shared<ServedSentences>(model);
+    const auto served = std::make_shared<ServedSentences>(model, o.quantize);
     served_ = served;
     failure_ = [] { return std::string(); };
     stop_backend_ = [] {};

@@ -43,24 +43,31 @@ void check(const QuantizeSettings& settings) {
   if (!settings.calibration.empty()) expand_text_paths(settings.calibration);
 }
 
-QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer* tokenizer,
-                              const QuantizeSettings& settings, int64_t positions) {
+QuantizedModel quantize_module(nn::Module& module, const std::string& name, const QuantizeSettings& settings,
+                               FunctionRef<int64_t()> calibrate) {
   check(settings);
   QuantizedModel quantized{.kind = nn::quantization_from_name(settings.kind)};
   std::optional<nn::InputRecorder> inputs;
   if (!settings.calibration.empty()) {
-    const std::vector<int32_t> tokens = calibration_of(*tokenizer, settings);
-    quantized.calibration_tokens = std::ssize(tokens);
-    inputs.emplace(model);
-    token_log_probabilities(model, tokens, std::clamp<int64_t>(positions - 1, 1, kLongestWindow));
+    inputs.emplace(module);
+    quantized.calibration_tokens = calibrate();
     inputs->stop();
   }
   quantized.layers =
-      nn::quantize_(model, {.kind = quantized.kind, .group = settings.group, .inputs = inputs ? &*inputs : nullptr});
+      nn::quantize_(module, {.kind = quantized.kind, .group = settings.group, .inputs = inputs ? &*inputs : nullptr});
   TUTTI_CHECK(!quantized.layers.empty(), "--quantize {}: no linear layer of {} has a weight of numbers", settings.kind,
-              model.call_name().empty() ? "the model" : model.call_name());
+              name);
   if (settings.report) settings.report(describe(quantized, settings.reports_layers));
   return quantized;
+}
+
+QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer* tokenizer,
+                              const QuantizeSettings& settings, int64_t positions) {
+  return quantize_module(model, model.call_name().empty() ? "the model" : model.call_name(), settings, [&] {
+    const std::vector<int32_t> tokens = calibration_of(*tokenizer, settings);
+    token_log_probabilities(model, tokens, std::clamp<int64_t>(positions - 1, 1, kLongestWindow));
+    return std::ssize(tokens);
+  });
 }
 
 std::string describe(const QuantizedModel& quantized, bool every_layer) {

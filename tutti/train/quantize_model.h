@@ -7,7 +7,9 @@
 
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/language_model.h"
+#include "tutti/nn/module.h"
 #include "tutti/nn/quantize.h"
+#include "tutti/runtime/function_ref.h"
 #include "tutti/train/quantize_settings.h"
 
 namespace tutti::train {
@@ -26,6 +28,11 @@ struct QuantizedModel {
 // every kind. UsageError when no layer is left to quantize, for text of fewer than two tokens, and as nn::quantize_().
 QuantizedModel quantize_model(models::LanguageModel& model, const Tokenizer* tokenizer,
                               const QuantizeSettings& settings, int64_t positions);
+
+// The same for any module. `calibrate` lets it read the texts of calibration and returns their tokens; it is called
+// where there are some. `name` is for messages.
+QuantizedModel quantize_module(nn::Module& module, const std::string& name, const QuantizeSettings& settings,
+                               FunctionRef<int64_t()> calibrate);
 
 // "210 layers as int8: 424.7 MB became 106.9 MB; ...", and with `every_layer` a line for each.
 std::string describe(const QuantizedModel& quantized, bool every_layer);

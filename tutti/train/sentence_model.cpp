@@ -4,8 +4,11 @@
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
+#include "tutti/io/text_files.h"
+#include "tutti/io/text_source.h"
 #include "tutti/io/tokenizer_source.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/train/quantize_model.h"
 #include "tutti/train/ready_model.h"
 
 namespace tutti::train {
@@ -57,7 +60,7 @@ void check_pooling(const fs::path& folder) {
 
 }  // namespace
 
-SentenceModel::SentenceModel(const fs::path& folder)
+SentenceModel::SentenceModel(const fs::path& folder, const QuantizeSettings& quantize)
     : name_(name_of_path(folder)),
       model_(std::make_unique<models::Bert>(models::read_bert_config(config_in(folder)))),
       tokenizer_(open_tokenizer(folder.string(), {}, "")),
@@ -65,6 +68,24 @@ SentenceModel::SentenceModel(const fs::path& folder)
   check_pooling(folder);
   models::load_published_bert(*model_, folder, true);
   model_->eval();
+  if (quantize.is_wanted()) quantize_module(*model_, name_, quantize, [&] { return read_lines(quantize); });
+}
+
+// Embeds the lines that are not empty, until they have as many tokens as are asked for; returns how many they have.
+int64_t SentenceModel::read_lines(const QuantizeSettings& settings) const {
+  int64_t tokens = 0;
+  for_each_document(expand_text_paths(settings.calibration), [&](std::string_view document) {
+    for (size_t begin = 0; begin < document.size() && tokens < settings.calibration_tokens;) {
+      const std::string_view line = document.substr(begin, document.find('\n', begin) - begin);
+      begin += line.size() + 1;
+      if (line.empty()) continue;
+      const std::vector<int32_t> ids = encode(line);
+      embed(ids);
+      tokens += std::ssize(ids);
+    }
+  });
+  TUTTI_CHECK(tokens > 0, "--calibration: the text has no line with text");
+  return tokens;
 }
 
 std::vector<int32_t> SentenceModel::encode(std::string_view text) const {

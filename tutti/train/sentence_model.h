@@ -11,6 +11,7 @@
 
 #include "tutti/io/tokenizer.h"
 #include "tutti/models/bert.h"
+#include "tutti/train/quantize_settings.h"
 
 namespace tutti::train {
 
@@ -22,7 +23,8 @@ class SentenceModel {
   // sentence_bert_config.json says under max_seq_length, else as the model has positions; the settings of truncation
   // and padding in tokenizer.json are passed over. UsageError where modules.json or
   // the settings of its pooling say otherwise; errors of read_bert_config(), open_tokenizer() and nn::load().
-  explicit SentenceModel(const std::filesystem::path& folder);
+  // With `quantize` the linear layers become codes (quantize_model.h); each line of the files of calibration is a text.
+  explicit SentenceModel(const std::filesystem::path& folder, const QuantizeSettings& quantize = {});
 
   // The embedding of a text, of which the tokens beyond the longest are left out; f32, of unit length.
   std::vector<float> embed(std::string_view text) const;
@@ -36,6 +38,8 @@ class SentenceModel {
   int64_t longest() const { return longest_; }  // tokens of a text
 
  private:
+  int64_t read_lines(const QuantizeSettings& settings) const;
+
   std::string name_;
   std::unique_ptr<models::Bert> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
