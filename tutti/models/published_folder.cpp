@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tutti/core/error.h"
 #include "tutti/io/bpe_tokenizer.h"
@@ -107,6 +108,9 @@ class FolderPlan {
     main_ = dtype_.value_or(source.main_dtype());
     narrows_ = !dtype_ && source.folder().empty() && main_ != DType::f32 && fits_all_small(source, main_);
     for (const SourceWeight& weight : source.weights()) add(weight);
+    for (const auto& [name, codes] : codes_)
+      TUTTI_CHECK(tensors_of_codes_.contains(name), "{}: the source has no weight of its own for the codes '{}'",
+                  source.model().path(), codes.front().first);
   }
   DType main_dtype() const { return main_; }
   const std::vector<Planned>& tensors() const { return tensors_; }
@@ -129,6 +133,7 @@ class FolderPlan {
  private:
   void add(const SourceWeight& weight) {
     if (const auto codes = codes_.find(weight.name); codes != codes_.end()) {
+      tensors_of_codes_.insert(weight.name);
       for (const auto& [name, tensor] : codes->second)
         tensors_.push_back(
             {.entry = {.name = published_name(family_, name), .sizes = tensor.extents(), .dtype = tensor.dtype()},
@@ -167,6 +172,7 @@ class FolderPlan {
   DType main_ = DType::f32;
   bool narrows_ = false;
   std::map<std::string, nn::StateDict> codes_;  // by the weight that they stand for
+  std::set<std::string> tensors_of_codes_;      // those of these weights that the source has
   std::vector<Planned> tensors_;
 };
 

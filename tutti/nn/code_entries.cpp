@@ -46,6 +46,8 @@ std::string fault_of(CodeEntries::Entry& entry, const std::string& parameter) {
   return "";
 }
 
+bool is_scale(float v) { return v > 0 && std::isfinite(1.0F / v); }
+
 }  // namespace
 
 std::optional<CodeName> code_name_in(std::string_view name) {
@@ -118,6 +120,12 @@ WeightCodes codes_of(const CodeEntries::Entry& entry, FunctionRef<Tensor(const s
       const float* numbers = dense.data<float>();
       TUTTI_CHECK(std::all_of(numbers, numbers + dense.numel(), [](float v) { return std::isfinite(v); }),
                   "'{}' holds a number that is not finite", name);
+      TUTTI_CHECK(part->tensor != &WeightCodes::x_scale || std::all_of(numbers, numbers + dense.numel(), is_scale),
+                  "'{}' holds {}; expected a positive number whose inverse is one, too", name, numbers[0]);
+    }
+    if (part->tensor == &WeightCodes::x_zero_point) {
+      const int32_t zero_point = to_contiguous(value).data<int32_t>()[0];
+      TUTTI_CHECK(zero_point >= 0 && zero_point <= 255, "'{}' holds {}; expected 0 to 255", name, zero_point);
     }
     codes.*part->tensor = value;
   }

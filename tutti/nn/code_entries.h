@@ -56,7 +56,7 @@ class CodeEntries {
 };
 
 // The tensors of an entry, which are copied unless they are shared. UsageError, naming the entry, for a scale that is
-// not finite.
+// not finite, a scale of inputs that is not positive, and a zero point that is no code.
 WeightCodes codes_of(const CodeEntries::Entry& entry, FunctionRef<Tensor(const std::string& name)> value_of,
                      bool shares_memory);
 

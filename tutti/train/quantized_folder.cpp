@@ -4,6 +4,7 @@
 
 #include "tutti/models/decoder.h"
 #include "tutti/models/published_folder.h"
+#include "tutti/models/weight_source.h"
 #include "tutti/train/quantize_model.h"
 #include "tutti/train/ready_model.h"
 
@@ -20,7 +21,8 @@ models::WrittenModel write_quantized_folder(const models::PublishedModel& model,
   check(settings);
   const std::unique_ptr<Tokenizer> tokenizer =
       settings.calibration.empty() ? nullptr : open_published_tokenizer(source);
-  models::Decoder decoder(model.config(), kPositions);
+  // Its description ties a head that repeats the embedding, as the folder will.
+  models::Decoder decoder(models::WeightSource(model).config(), kPositions);
   model.load(decoder, {.freeze = true});
   decoder.to(DType::f32);
   decoder.eval();
