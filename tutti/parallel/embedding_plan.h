@@ -12,7 +12,9 @@
 // row's sum of squares is summed so.
 //
 // The planner is greedy: tables are placed one after another, the largest first, each where the busiest rank stays
-// least busy with bytes, messages and rows, then where the fewest bytes are sent.
+// least busy with bytes, messages and rows, then where the fewest bytes are sent. When that leaves too little memory
+// for a later table, it begins again and keeps memory free for later ones, so that tables that all fit when each is cut
+// by rows are never refused where row_wise is allowed; finally it places each where the fullest rank stays emptiest.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +70,9 @@ struct EmbeddingPlan {
 };
 
 // The same for the same arguments on every rank. `allowed` placements, in a tie the earlier; by default all in the
-// order of TablePlacement. UsageError for sizes that are negative or overflow, for nodes that do not divide the ranks,
-// and naming a table that fits nowhere, its bytes and what ranks have left.
+// order of TablePlacement. On one rank every table is table_wise, whatever is allowed. UsageError for sizes that are
+// negative or overflow, for more than 65,536 ranks, for nodes that do not divide them, for bags above 2^31, and naming
+// a table that fits nowhere, its bytes and what ranks have left, or that no allowed placement can divide.
 EmbeddingPlan plan_embeddings(std::span<const PlannedTable> tables, const EmbeddingRanks& ranks,
                               std::span<const TablePlacement> allowed = {});
 
