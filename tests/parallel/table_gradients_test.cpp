@@ -103,6 +103,93 @@ TEST(TableGradients, ShardsComeInAnyOrder) {
   }
 }
 
+TEST(TableGradients, AStepThatHasThrownIsRepeatedWithTheSameBits) {
+  seed_all(5);
+  nn::EmbeddingBag table(kRows, kColumns, BagMode::sum, {.sparse = true});
+  nn::initialize(table);
+  Shards shards(kShards, nullptr, {});
+  TableGradients tables(kShards, nullptr, {kRows});
+  const auto step = [&](int64_t failing) {
+    for (Shard& shard : shards.step(1)) {
+      shard.backward(losses_of(table), 0.3);
+      TUTTI_CHECK(shard.index() != failing, "shard {} fails", failing);
+      tables.add(shard.index(), {table.take_row_gradients()});
+    }
+    shards.finish();
+    return tables.finish()[0];
+  };
+  const RowGradients expected = step(-1);
+  EXPECT_EQ(message_of([&] { step(2); }), "shard 2 fails");
+  table.abandon_row_gradients();
+  tables.abandon();
+  const RowGradients again = step(-1);
+  ASSERT_EQ(again.rows.numel(), expected.rows.numel());
+  EXPECT_EQ(std::memcmp(again.rows.raw_data(), expected.rows.raw_data(), static_cast<size_t>(again.rows.nbytes())), 0);
+  EXPECT_EQ(
+      std::memcmp(again.values.raw_data(), expected.values.raw_data(), static_cast<size_t>(again.values.nbytes())), 0);
+}
+
+TEST(TableGradients, ARefusedShardChangesNothing) {
+  TableGradients tables(2, nullptr, {9, 9});
+  tables.add(1, {row(1, 1), row(1, 1)});
+  const RowGradients wide{Tensor::of<int64_t>({1}), Tensor::of<float>({1, 2}, {1, 2}), Tensor::scalar<int64_t>(1)};
+  const RowGradients twice{Tensor::of<int64_t>({1, 1}), Tensor::of<float>({1, 2}, {2, 1}), Tensor::scalar<int64_t>(2)};
+  EXPECT_EQ(message_of([&] { tables.add(0, {row(1, 1), wide}); }),
+            "TableGradients: rows of table 1 are 2 wide; expected 1");
+  EXPECT_EQ(message_of([&] { tables.add(0, {row(1, 1), row(9, 1)}); }),
+            "TableGradients: table 1 has a gradient of row 9; expected ascending rows of its 9");
+  EXPECT_EQ(message_of([&] { tables.add(0, {row(1, 1), twice}); }),
+            "TableGradients: table 1 has a gradient of row 1; expected ascending rows of its 9");
+  tables.add(0, {row(1, 1), row(2, 1)});
+  const std::vector<RowGradients> sums = tables.finish();
+  EXPECT_EQ(sums[0].values.data<float>()[0], 2);
+  EXPECT_EQ(sums[1].rows.numel(), 2);
+  TableGradients one(1, nullptr, {9});
+  EXPECT_EQ(message_of([&] { one.add(0, {row(9, 1)}); }),
+            "TableGradients: table 0 has a gradient of row 9; expected ascending rows of its 9");
+}
+
+TEST(TableGradients, NameTheShardThatTwoRanksHaveAdded) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    TableGradients tables(4, &group, {9});
+    if (group.rank() == 0) tables.add(2, {row(1, 1)});
+    else
+      for (int64_t shard = 0; shard < 4; ++shard) tables.add(shard, {row(1, 1)});
+    EXPECT_EQ(message_of([&] { tables.finish(); }), "TableGradients: virtual shard 2 was added twice in a step");
+  });
+}
+
+TEST(TableGradients, BytesOfAnotherRankAreChecked) {
+  // first, count, rows, columns, then row numbers.
+  const std::vector<std::pair<std::vector<int64_t>, std::string>> cases{
+      {{0, 3, 0, 1}, "TableGradients: a rank has sent 3 virtual shards from 0 on of 4"},
+      {{3, 2, 0, 1}, "TableGradients: a rank has sent 2 virtual shards from 3 on of 4"},
+      {{0, 2, int64_t{1} << 60, 1}, "TableGradients: a rank has sent 1152921504606846976 rows of 1 values in 0 bytes"},
+      {{0, 2, int64_t{1} << 32, int64_t{1} << 32},
+       "TableGradients: a rank has sent 4294967296 rows of 4294967296 values in 0 bytes"},
+      {{0, 2, -1, 1}, "TableGradients: a rank has sent -1 rows of 1 values in 0 bytes"},
+      {{0, 2, 1, 0, 9}, "TableGradients: a rank has sent row 9 of a table of 9"},
+      {{0}, "TableGradients: the bytes of a rank end 8 before they should"}};
+  for (const auto& [words, expected] : cases)
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      if (group.rank() == 1) {
+        group.all_gather_bytes(std::string(reinterpret_cast<const char*>(words.data()), words.size() * 8));
+        return;
+      }
+      TableGradients tables(4, &group, {9});
+      EXPECT_THROW(
+          {
+            try {
+              tables.finish();
+            } catch (const EnvironmentError& error) {
+              EXPECT_EQ(std::string(error.what()), expected);
+              throw;
+            }
+          },
+          EnvironmentError);
+    });
+}
+
 TEST(TableGradients, RefuseStepsThatAreNotWhole) {
   EXPECT_EQ(message_of([] { TableGradients(6, nullptr, {}); }),
             "TableGradients: 6 virtual shards; expected a power of two");

@@ -29,6 +29,9 @@ class Table : public Module {
   // The gradient of the table, summed in forward order over all lookups since the last call; lookups that no backward()
   // reached are skipped. UsageError when none was reached, or when the table is not sparse.
   RowGradients take_row_gradients();
+  // Forgets all lookups since the last call of take_row_gradients(). Call it before a step is repeated whose forward or
+  // backward() has thrown: gradients that had arrived by then would be added to those of the repeated step.
+  void abandon_row_gradients() { lookups_.clear(); }
 
  protected:
   Table(int64_t rows, int64_t columns, const EmbeddingOptions& options);

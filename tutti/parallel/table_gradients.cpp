@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,11 +19,22 @@ void put(std::string& bytes, const T* values, int64_t count) {
   bytes.append(reinterpret_cast<const char*>(values), static_cast<size_t>(count) * sizeof(T));
 }
 template <class T>
-void get(const std::string& bytes, size_t& at, T* values, int64_t count) {
+void get(std::string_view& bytes, T* values, int64_t count) {
   const size_t nbytes = static_cast<size_t>(count) * sizeof(T);
-  TUTTI_ASSERT(nbytes <= bytes.size() - at, "gradients of tables from a rank end after {} bytes", bytes.size());
-  if (nbytes > 0) std::memcpy(values, bytes.data() + at, nbytes);
-  at += nbytes;
+  TUTTI_CHECK_ENV(nbytes <= bytes.size(), "TableGradients: the bytes of a rank end {} before they should",
+                  nbytes - bytes.size());
+  if (nbytes > 0) std::memcpy(values, bytes.data(), nbytes);
+  bytes.remove_prefix(nbytes);
+}
+
+// The first of the rows that is none of the table's or does not come after the row before it; nothing when all are
+// right.
+std::optional<int64_t> wrong_row(const Tensor& rows, int64_t table_rows) {
+  const Tensor plain = to_contiguous(rows);
+  const int64_t* row = plain.data<int64_t>();
+  for (int64_t i = 0, least = 0; i < plain.numel(); least = row[i++] + 1)
+    if (row[i] < least || row[i] >= table_rows) return row[i];
+  return std::nullopt;
 }
 
 }  // namespace
@@ -33,25 +45,36 @@ TableGradients::TableGradients(int64_t count, comm::ProcessGroup* group, std::ve
               "TableGradients: {} virtual shards; expected a power of two", count);
 }
 
-// Inserts a node, and merges siblings: [a, a + n) and [a + n, a + 2n) where a is a multiple of 2n.
+// Inserts a node, and merges siblings: [a, a + n) and [a + n, a + 2n) where a is a multiple of 2n. All sums are made
+// before `nodes` changes, so that an error changes nothing.
 void TableGradients::push(std::vector<Node>& nodes, Node node) const {
-  auto at = std::lower_bound(nodes.begin(), nodes.end(), node.first,
-                             [](const Node& n, int64_t first) { return n.first < first; });
-  const bool is_new = (at == nodes.end() || node.first + node.count <= at->first) &&
-                      (at == nodes.begin() || std::prev(at)->first + std::prev(at)->count <= node.first);
-  TUTTI_CHECK(is_new, "TableGradients: virtual shard {} was added twice in a step", node.first);
-  at = nodes.insert(at, std::move(node));
+  const auto at = std::lower_bound(nodes.begin(), nodes.end(), node.first,
+                                   [](const Node& n, int64_t first) { return n.first < first; });
+  const bool is_before = at != nodes.begin() && std::prev(at)->first + std::prev(at)->count > node.first;
+  const bool is_behind = at != nodes.end() && node.first + node.count > at->first;
+  TUTTI_CHECK(!is_before && !is_behind, "TableGradients: virtual shard {} was added twice in a step",
+              is_before ? node.first : at->first);
+  auto begin = at, end = at;  // the nodes that are now a part of this one
   for (;;) {
-    const bool is_right = at->first / at->count % 2 == 1;
-    if (is_right ? at == nodes.begin() : std::next(at) == nodes.end()) return;
-    const auto left = is_right ? std::prev(at) : at, right = std::next(left);
-    if (left->count != right->count || left->first + left->count != right->first) return;
+    const bool is_right = node.first / node.count % 2 == 1;
+    if (is_right ? begin == nodes.begin() : end == nodes.end()) break;
+    const Node& other = is_right ? *std::prev(begin) : *end;
+    if (other.count != node.count || other.first != node.first + (is_right ? -node.count : node.count)) break;
+    const Node &left = is_right ? other : node, &right = is_right ? node : other;
+    std::vector<RowGradients> sums;
     for (size_t t = 0; t < table_rows_.size(); ++t) {
-      const RowGradients pair[] = {left->tables[t], right->tables[t]};
-      left->tables[t] = add_row_gradients(pair, table_rows_[t]).trimmed();
+      const RowGradients pair[] = {left.tables[t], right.tables[t]};
+      sums.push_back(add_row_gradients(pair, table_rows_[t]).trimmed());
     }
-    left->count *= 2;
-    at = std::prev(nodes.erase(right));
+    node = {left.first, 2 * left.count, std::move(sums)};
+    if (is_right) --begin;
+    else ++end;
+  }
+  if (begin == end) {
+    nodes.insert(begin, std::move(node));
+  } else {
+    *begin = std::move(node);
+    nodes.erase(std::next(begin), end);
   }
 }
 
@@ -61,10 +84,20 @@ void TableGradients::add(int64_t shard, const std::vector<RowGradients>& tables)
   TUTTI_CHECK(tables.size() == table_rows_.size(), "TableGradients: gradients of {} tables; expected {}", tables.size(),
               table_rows_.size());
   Node node{shard, 1, {}};
-  for (const RowGradients& table : tables) {
-    TUTTI_CHECK(table.values.dtype() == DType::f32, "TableGradients: gradients are {}; expected f32",
-                describe(table.values));
-    node.tables.push_back(table.trimmed());
+  for (size_t t = 0; t < tables.size(); ++t) {
+    TUTTI_CHECK(tables[t].values.dtype() == DType::f32, "TableGradients: gradients are {}; expected f32",
+                describe(tables[t].values));
+    const RowGradients& table = node.tables.emplace_back(tables[t].trimmed());
+    TUTTI_CHECK(table.values.ndim() == 2 && table.rows.dtype() == DType::i64 && table.rows.ndim() == 1 &&
+                    table.rows.numel() == table.values.extent(0),
+                "TableGradients: table {} has gradients {} of rows {}; expected a row of f32 for each i64", t,
+                describe(table.values), describe(table.rows));
+    const std::optional<int64_t> wrong = wrong_row(table.rows, table_rows_[t]);
+    TUTTI_CHECK(!wrong, "TableGradients: table {} has a gradient of row {}; expected ascending rows of its {}", t,
+                *wrong, table_rows_[t]);
+    const int64_t width = nodes_.empty() ? table.values.extent(1) : nodes_.front().tables[t].values.extent(1);
+    TUTTI_CHECK(table.values.extent(1) == width, "TableGradients: rows of table {} are {} wide; expected {}", t,
+                table.values.extent(1), width);
   }
   push(nodes_, std::move(node));
 }
@@ -84,19 +117,32 @@ std::string TableGradients::to_bytes() const {
   return bytes;
 }
 
-std::vector<TableGradients::Node> TableGradients::from_bytes(const std::string& bytes) const {
+std::vector<TableGradients::Node> TableGradients::from_bytes(std::string_view bytes) const {
   std::vector<Node> nodes;
-  for (size_t at = 0; at < bytes.size();) {
+  while (!bytes.empty()) {
     Node node{};
-    get(bytes, at, &node.first, 1);
-    get(bytes, at, &node.count, 1);
-    for (size_t t = 0; t < table_rows_.size(); ++t) {
+    get(bytes, &node.first, 1);
+    get(bytes, &node.count, 1);
+    TUTTI_CHECK_ENV(node.count > 0 && node.count <= count_ && std::has_single_bit(static_cast<uint64_t>(node.count)) &&
+                        node.first >= 0 && node.first < count_ && node.first % node.count == 0,
+                    "TableGradients: a rank has sent {} virtual shards from {} on of {}", node.count, node.first,
+                    count_);
+    for (const int64_t table_rows : table_rows_) {
       int64_t sizes[2];
-      get(bytes, at, sizes, 2);
+      get(bytes, sizes, 2);
+      int64_t row_nbytes = 0, nbytes = 0;
+      const bool fits =
+          sizes[0] >= 0 && sizes[1] >= 0 && !__builtin_mul_overflow(sizes[1], int64_t{sizeof(float)}, &row_nbytes) &&
+          !__builtin_add_overflow(row_nbytes, int64_t{sizeof(int64_t)}, &row_nbytes) &&
+          !__builtin_mul_overflow(sizes[0], row_nbytes, &nbytes) && static_cast<size_t>(nbytes) <= bytes.size();
+      TUTTI_CHECK_ENV(fits, "TableGradients: a rank has sent {} rows of {} values in {} bytes", sizes[0], sizes[1],
+                      bytes.size());
       RowGradients table{Tensor::empty({sizes[0]}, DType::i64), Tensor::empty({sizes[0], sizes[1]}, DType::f32),
                          Tensor::scalar(sizes[0])};
-      get(bytes, at, table.rows.data<int64_t>(), sizes[0]);
-      get(bytes, at, table.values.data<float>(), sizes[0] * sizes[1]);
+      get(bytes, table.rows.data<int64_t>(), sizes[0]);
+      get(bytes, table.values.data<float>(), sizes[0] * sizes[1]);
+      const std::optional<int64_t> wrong = wrong_row(table.rows, table_rows);
+      TUTTI_CHECK_ENV(!wrong, "TableGradients: a rank has sent row {} of a table of {}", *wrong, table_rows);
       node.tables.push_back(std::move(table));
     }
     nodes.push_back(std::move(node));
@@ -118,6 +164,7 @@ std::vector<RowGradients> TableGradients::finish() {
   int64_t missing = 0;
   for (const Node& node : all) missing = node.first == missing ? node.first + node.count : missing;
   TUTTI_CHECK(missing == count_, "TableGradients: virtual shard {} of {} was not added in this step", missing, count_);
+  TUTTI_ASSERT(all.size() == 1, "{} sums of gradients of tables are left", all.size());
   return std::move(all.front().tables);
 }
 

@@ -2,7 +2,9 @@
 //
 // Each rank has the whole tables. A shard brings the rows that it used, and a row of a table is added over the shards
 // by the tree that Shards has for other parameters, where a shard that did not use the row adds nothing: the sums have
-// the bits of one rank for any number of ranks, and those of a dense gradient.
+// the bits of one rank for any number of ranks. They also have those of a dense gradient where each shard looks each
+// table up once. N5 adds every lookup of a dense table over the shards before it adds lookups to each other; here the
+// lookups of a shard come as one gradient, whose sum is taken first.
 //
 //   for (parallel::Shard& shard : shards.step(step)) {
 //     shard.backward(losses, scale);
@@ -13,6 +15,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/comm/process_group.h"
@@ -28,12 +32,17 @@ class TableGradients {
   TableGradients(int64_t count, comm::ProcessGroup* group, std::vector<int64_t> table_rows);
 
   // The gradients of one shard, one for each table, f32; shards come in any order. UsageError for another number of
-  // tables, and for a shard that came before in this step.
+  // tables, for rows that are not ascending rows of their table, for another width than that of earlier shards, and for
+  // a shard that came before in this step; then nothing of the shard was added.
   void add(int64_t shard, const std::vector<RowGradients>& tables);
   // The sums over all shards, the same on every rank: RowGradients without unused places. The next step begins.
-  // UsageError, on all ranks, naming the first shard that no rank has added or that two have. Ranks send each other the
-  // rows that theirs used. Collective.
+  // UsageError, on all ranks, naming the first shard that no rank has added or that two have; EnvironmentError when a
+  // rank has sent other bytes. Ranks send each other the rows that theirs used. Collective.
   std::vector<RowGradients> finish();
+  // Drops what the shards of this step have brought, so that the step can be repeated. Call it with Shards::abandon(),
+  // which a loop over Shards::step() does when it is left by an exception, and nn::Table::abandon_row_gradients(), on
+  // every rank. Not collective.
+  void abandon() { nodes_.clear(); }
 
  private:
   struct Node {
@@ -42,7 +51,7 @@ class TableGradients {
   };
   void push(std::vector<Node>& nodes, Node node) const;
   std::string to_bytes() const;
-  std::vector<Node> from_bytes(const std::string& bytes) const;
+  std::vector<Node> from_bytes(std::string_view bytes) const;
 
   const int64_t count_;
   comm::ProcessGroup* const group_;
