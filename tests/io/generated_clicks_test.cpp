@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "tests/support/message_of.h"
+#include "tests/support/temporary_folder.h"
+#include "tutti/io/click_reader.h"
 
 namespace tutti {
 namespace {
@@ -62,6 +66,37 @@ TEST(GeneratedClicks, DenseColumnsAreNormal) {
   const auto count = static_cast<double>(dense.numel());
   EXPECT_LT(std::abs(sum / count), 4 / std::sqrt(count));
   EXPECT_LT(std::abs(squares / count - 1), 4 * std::sqrt(2 / count));
+}
+
+TEST(GeneratedClicks, WritesNoRowsThatItRefuses) {
+  const testing::TemporaryFolder folder;
+  const GeneratedClicks clicks(kColumns);
+  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, -1}, {-1, 2}, {INT64_MAX - 1, 2}}) {
+    const std::string expected = fmt::format("clicks: {} rows from row {} on", count, first);
+    EXPECT_EQ(message_of([&] { clicks.write_csv(folder / "a.csv", first, count); }), expected);
+    EXPECT_EQ(message_of([&] { clicks.write_npy(folder / "npy", first, count); }), expected);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.csv"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "npy"));
+  folder.write("file", "");
+  EXPECT_THROW(clicks.write_npy(folder / "file/npy", 0, 1), EnvironmentError);
+}
+
+TEST(GeneratedClicks, AnInterruptedFolderIsNoMixture) {
+  const GeneratedClicks clicks(kColumns);
+  for (const char* const name : {"dense.npy", "categories.npy"}) {
+    const testing::TemporaryFolder folder;
+    clicks.write_npy(folder.path(), 0, 5);
+    std::filesystem::remove(folder / name);
+    folder.write(std::string(name) + "/file", "");  // which no file replaces
+    EXPECT_THROW(clicks.write_npy(folder.path(), 5, 5), EnvironmentError);
+    EXPECT_FALSE(std::filesystem::exists(folder / "label.npy")) << name;
+    std::filesystem::remove_all(folder / name);
+    clicks.write_npy(folder.path(), 5, 5);
+    ClickReader reader({folder.path()}, kColumns);
+    const ClickRows read = reader.read(5), expected = clicks.rows(5, 5);
+    for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(read.labels.data<float>()[i], expected.labels.data<float>()[i]);
+  }
 }
 
 TEST(GeneratedClicks, RefusesOptionsWithoutMeaning) {

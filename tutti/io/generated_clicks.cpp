@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <numbers>
+#include <system_error>
 #include <utility>
 
 #include "tutti/core/error.h"
@@ -40,6 +41,10 @@ int64_t zipf_of(double uniform, int64_t rows, double exponent) {
   const double x =
       std::abs(rest) < 1e-9 ? std::pow(top, uniform) : std::pow(uniform * (std::pow(top, rest) - 1) + 1, 1 / rest);
   return std::clamp<int64_t>(static_cast<int64_t>(x) - 1, 0, rows - 1);
+}
+
+void check_rows(int64_t first, int64_t count) {
+  TUTTI_CHECK(first >= 0 && count >= 0 && count <= INT64_MAX - first, "clicks: {} rows from row {} on", count, first);
 }
 
 }  // namespace
@@ -79,7 +84,7 @@ double GeneratedClicks::make(int64_t index, const Row& row) const {
 }
 
 ClickRows GeneratedClicks::rows(int64_t first, int64_t count) const {
-  TUTTI_CHECK(first >= 0 && count >= 0 && count <= INT64_MAX - first, "clicks: {} rows from row {} on", count, first);
+  check_rows(first, count);
   ClickRows made = empty_click_rows(columns_, count);
   for (int64_t i = 0; i < count; ++i)
     make(first + i, {.dense = made.dense.data<float>() + i * made.dense.extent(1),
@@ -89,7 +94,7 @@ ClickRows GeneratedClicks::rows(int64_t first, int64_t count) const {
 }
 
 Tensor GeneratedClicks::logits(int64_t first, int64_t count) const {
-  TUTTI_CHECK(first >= 0 && count >= 0 && count <= INT64_MAX - first, "clicks: {} rows from row {} on", count, first);
+  check_rows(first, count);
   const Tensor made = Tensor::empty({count}, DType::f32);
   const ClickRows one = empty_click_rows(columns_, 1);
   for (int64_t i = 0; i < count; ++i)
@@ -99,13 +104,15 @@ Tensor GeneratedClicks::logits(int64_t first, int64_t count) const {
 }
 
 void GeneratedClicks::write_csv(const std::string& path, int64_t first, int64_t count) const {
+  check_rows(first, count);
   AtomicFile file(path);
   std::string text = columns_.label;
   for (const std::string& name : columns_.dense) text += ',' + name;
   for (const ClickColumns::Category& c : columns_.categories) text += ',' + c.name;
   text += '\n';
-  for (int64_t done = 0; done < count; done += kRowsAtOnce) {
+  for (int64_t done = 0; done < count;) {
     const ClickRows some = rows(first + done, std::min(kRowsAtOnce, count - done));
+    done += some.count();
     const float* dense = some.dense.data<float>();
     const int64_t* categories = some.categories.data<int64_t>();
     for (int64_t i = 0; i < some.count(); ++i) {
@@ -123,18 +130,26 @@ void GeneratedClicks::write_csv(const std::string& path, int64_t first, int64_t 
 }
 
 void GeneratedClicks::write_npy(const std::string& folder, int64_t first, int64_t count) const {
-  std::filesystem::create_directories(folder);
+  check_rows(first, count);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  TUTTI_CHECK_ENV(!error, "clicks: the folder '{}' cannot be made: {}", folder, error.message());
   AtomicFile label(folder + "/label.npy"), dense(folder + "/dense.npy"), categories(folder + "/categories.npy");
   label.write(io::npy_header_bytes(DType::f32, {count}));
   dense.write(io::npy_header_bytes(DType::f32, {count, static_cast<int64_t>(columns_.dense.size())}));
   categories.write(io::npy_header_bytes(DType::i64, {count, static_cast<int64_t>(columns_.categories.size())}));
-  for (int64_t done = 0; done < count; done += kRowsAtOnce) {
+  for (int64_t done = 0; done < count;) {
     const ClickRows some = rows(first + done, std::min(kRowsAtOnce, count - done));
+    done += some.count();
     label.write(some.labels.raw_data(), static_cast<size_t>(some.labels.nbytes()));
     dense.write(some.dense.raw_data(), static_cast<size_t>(some.dense.nbytes()));
     categories.write(some.categories.raw_data(), static_cast<size_t>(some.categories.nbytes()));
   }
-  for (AtomicFile* file : {&label, &dense, &categories}) file->commit();
+  // Labels go first and come last: a folder without them is no click data, so that old and new files are never read
+  // together, wherever this stops.
+  std::filesystem::remove(folder + "/label.npy", error);
+  TUTTI_CHECK_ENV(!error, "clicks: '{}/label.npy' cannot be removed: {}", folder, error.message());
+  for (AtomicFile* file : {&dense, &categories, &label}) file->commit();
 }
 
 }  // namespace tutti
