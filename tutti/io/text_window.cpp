@@ -1,9 +1,12 @@
 #include "tutti/io/text_window.h"
 
+#include <cstdint>
+
 namespace tutti::io {
 
+// The contents may have any size: they are never in memory as a whole.
 TextWindow::TextWindow(const std::string& file, bool is_named_gzip) : mapped_(file) {
-  if (is_named_gzip || is_gzip(mapped_.bytes())) reader_.emplace(mapped_.bytes(), file);
+  if (is_named_gzip || is_gzip(mapped_.bytes())) reader_.emplace(mapped_.bytes(), file, INT64_MAX);
 }
 
 bool TextWindow::grow() {
