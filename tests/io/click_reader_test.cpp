@@ -5,6 +5,9 @@
 #include <sys/resource.h>
 #include <zlib.h>
 
+#include <cmath>
+#include <filesystem>
+
 #include "tests/support/temporary_folder.h"
 #include "tutti/core/error.h"
 #include "tutti/io/generated_clicks.h"
@@ -73,10 +76,44 @@ TEST(ClickReader, FaultsNameFileLineAndColumn) {
   EXPECT_EQ(fault("1,nan,0,0,0"), ", column 'a' (field 2): 'nan'; expected a finite number");
   EXPECT_EQ(fault("1,0, 1,0,0"), ", column 'b' (field 3): ' 1'; expected a finite number");
   EXPECT_EQ(fault("1,1e39,0,0,0"), ", column 'a' (field 2): '1e39'; expected a finite number");
+  EXPECT_EQ(fault("1,1e400,0,0,0"), ", column 'a' (field 2): '1e400'; expected a finite number");
+  EXPECT_EQ(fault("1,-1000e+397,0,0,0"), ", column 'a' (field 2): '-1000e+397'; expected a finite number");
+  EXPECT_EQ(fault("1,1e9999999999999999999999,0,0,0"),
+            ", column 'a' (field 2): '1e9999999999999999999999'; expected a finite number");
+  EXPECT_EQ(fault("1,1e-50x,0,0,0"), ", column 'a' (field 2): '1e-50x'; expected a finite number");
   EXPECT_EQ(fault("2,0,0,0,0"), ", column 'label' (field 1): '2'; expected 0 or 1");
   EXPECT_EQ(fault("1,0,0,0\n"), ": 4 fields; its header has 5");
   EXPECT_EQ(fault("1,0,0,0,0,7\n"), ": 6 fields; its header has 5");
   EXPECT_EQ(fault(std::string((1 << 20) + 1, '1')), ": it has more than 1048576 bytes");
+}
+
+TEST(ClickReader, NumbersBelowTheSmallestFloatAreZeros) {
+  const TemporaryFolder folder;
+  const std::string zeros(400, '0');
+  std::string text = "label,a\n";
+  for (const std::string& number :
+       {std::string("1e-50"), std::string("1e-400"), std::string("7e-46"), "0." + zeros + "1", "1" + zeros + "e-900",
+        std::string("1e-9999999999999999999999")})
+    text += "0," + number + "\n1,-" + number + "\n";
+  text += "0,1e-45\n1,-1e-40\n1,3.4028235e38\n0,100" + zeros + "e-400\n";
+  ClickReader reader({folder.write("x.csv", text)}, {.label = "label", .dense = {"a"}}, {.repeats = false});
+  for (int i = 0; i < 6; ++i)
+    for (const bool is_negative : {false, true}) {
+      const float value = reader.read(1).dense.data<float>()[0];
+      EXPECT_EQ(value, 0.0f) << "number " << i;
+      EXPECT_EQ(std::signbit(value), is_negative) << "number " << i;
+    }
+  for (const float expected : {0x1p-149f, -1e-40f, 3.4028235e38f, 100.0f})
+    EXPECT_EQ(reader.read(1).dense.data<float>()[0], expected);
+}
+
+TEST(ClickReader, PathsThatCannotBeLookedAtAreRefused) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink(folder / "loop", folder / "loop");
+  for (const std::string& path : {folder / "loop", folder / std::string(300, 'x')}) {
+    ClickReader reader({path}, kColumns);
+    EXPECT_THROW(reader.read(1), EnvironmentError) << path;
+  }
 }
 
 TEST(ClickReader, HeadersMustHaveTheColumns) {

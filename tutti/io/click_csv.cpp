@@ -17,6 +17,36 @@ namespace {
 
 constexpr size_t kLongestLine = size_t{1} << 20;
 
+// Whether a decimal number that no double can hold is too small, not too large.
+bool is_tiny(std::string_view number) {
+  const size_t e = std::min(number.find_first_of("eE"), number.size());
+  const std::string_view digits = number.substr(0, e);
+  const size_t first = digits.find_first_of("123456789"), point = std::min(digits.find('.'), digits.size());
+  const int64_t places = static_cast<int64_t>(point) - static_cast<int64_t>(first);  // 1e1 has 1, 0.1 has -1
+  int64_t exponent = 0;
+  std::string_view rest = number.substr(std::min(e + 1, number.size()));
+  if (rest.starts_with('+')) rest.remove_prefix(1);
+  const auto error = std::from_chars(rest.data(), rest.data() + rest.size(), exponent).ec;
+  if (error == std::errc::result_out_of_range) return rest.starts_with('-');
+  return exponent < -places;
+}
+
+// Rounds to the nearest f32, which is a zero with the sign of the number up to half of the smallest one. Returns false
+// for a text that is no number, or one whose f32 is infinite. from_chars() itself reports numbers that are too small
+// for a type as it does those that are too large.
+bool parse_f32(std::string_view text, float& value) {
+  const char *const begin = text.data(), *const end = begin + text.size();
+  auto [stopped, error] = std::from_chars(begin, end, value);
+  if (stopped != end || error == std::errc::invalid_argument) return false;
+  if (error == std::errc::result_out_of_range) {
+    double wide = 0;
+    if (std::from_chars(begin, end, wide).ec == std::errc::result_out_of_range)
+      wide = is_tiny(text) ? std::copysign(0.0, text.starts_with('-') ? -1.0 : 1.0) : HUGE_VAL;
+    value = static_cast<float>(wide);
+  }
+  return std::isfinite(value);
+}
+
 class ClickCsv final : public ClickFile {
  public:
   ClickCsv(const std::string& file, const ClickColumns& columns, char delimiter)
@@ -154,20 +184,17 @@ class ClickCsv final : public ClickFile {
   void take(std::string_view text, size_t field, const ClickRow& row) const {
     const Meaning meaning = meanings_[field];
     if (meaning.kind == Kind::other) return;
-    const auto parse = [&](auto& value) {
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      return error == std::errc() && end == text.data() + text.size();
-    };
     if (meaning.kind == Kind::category) {
       const ClickColumns::Category& column = columns_.categories[meaning.index];
       int64_t value = -1;
-      if (!parse(value) || value < 0 || value >= column.rows)
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (error != std::errc() || end != text.data() + text.size() || value < 0 || value >= column.rows)
         refuse(text, field, column.name, fmt::format("a whole number, 0 to {}", column.rows - 1));
       row.categories[meaning.index] = value;
       return;
     }
     float value = 0;
-    const bool is_number = parse(value) && std::isfinite(value);
+    const bool is_number = parse_f32(text, value);
     if (meaning.kind == Kind::dense) {
       if (!is_number) refuse(text, field, columns_.dense[meaning.index], "a finite number");
       row.dense[meaning.index] = value;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "tutti/core/error.h"
@@ -35,7 +36,8 @@ ClickReader::~ClickReader() = default;
 io::ClickFile& ClickReader::current() {
   if (file_) return *file_;
   const std::string& path = paths_[static_cast<size_t>(at_.file)];
-  std::unique_ptr<io::ClickFile> file = std::filesystem::is_directory(path)
+  std::error_code ignored;  // a path that cannot be looked at cannot be opened, which names it
+  std::unique_ptr<io::ClickFile> file = std::filesystem::is_directory(path, ignored)
                                             ? io::open_click_npy(path, columns_)
                                             : io::open_click_csv(path, columns_, options_.delimiter);
   if (at_.place != io::ClickPlace{}) file->seek(at_.place);
