@@ -227,6 +227,27 @@ TEST_P(ClickForms, RefuseAPositionOfAnotherFile) {
   EXPECT_THROW(ClickPosition::of({1, 2}), UsageError);
 }
 
+TEST_P(ClickForms, RefuseAFileOfAnotherSizeOrHeader) {
+  const std::string path = written(0, 20);
+  ClickReader reader({path}, clicks_.columns());
+  reader.read(3);
+  const ClickPosition position = reader.position();
+  // The longer file begins with the same rows, so that the position is one of its own.
+  ClickReader longer({written(0, 21)}, clicks_.columns());
+  EXPECT_THROW(longer.seek(position), EnvironmentError);
+  ClickReader same({path}, clicks_.columns());
+  same.seek(position);
+  EXPECT_EQ(shown(same.read(1)), shown(clicks_.rows(3, 1)));
+}
+
+TEST(ClickReader, APositionUnderAnotherHeaderIsRefused) {
+  const TemporaryFolder folder;
+  ClickReader reader({folder.write("x.csv", "label,a,b,c,d\n1,2,3,4,5\n0,2,3,4,5\n")}, kColumns);
+  reader.read(1);
+  ClickReader swapped({folder.write("y.csv", "label,b,a,c,d\n1,2,3,4,5\n0,2,3,4,5\n")}, kColumns);
+  EXPECT_THROW(swapped.seek(reader.position()), EnvironmentError);
+}
+
 TEST(ClickReader, APositionInsideALineIsRefused) {
   const TemporaryFolder folder;
   const GeneratedClicks clicks(criteo_columns({5}));

@@ -91,6 +91,8 @@ class ClickCsv final : public ClickFile {
       TUTTI_CHECK_ENV(ok, "clicks: {} has no line that begins at byte {}; it is not the file that was read before",
                       file_, place.byte);
     };
+    TUTTI_CHECK_ENV(place.file == first_.file,
+                    "clicks: {} has another size or another header than the file that was read before", file_);
     check(place.row >= 0 && place.line >= first_.line && place.byte >= first_.byte);
     rewind();
     check(move_to(place.byte - 1) && has_text());
@@ -108,7 +110,7 @@ class ClickCsv final : public ClickFile {
 
   void rewind() {
     window_.emplace(file_, is_named_gzip_);
-    place_ = {.row = 0, .line = 1, .byte = 0};
+    place_ = {.row = 0, .line = 1, .byte = 0, .file = first_.file};
     line_nbytes_ = 0;
   }
 
@@ -178,6 +180,7 @@ class ClickCsv final : public ClickFile {
     find(columns_.label, Kind::label, 0);
     for (size_t i = 0; i < columns_.dense.size(); ++i) find(columns_.dense[i], Kind::dense, i);
     for (size_t i = 0; i < columns_.categories.size(); ++i) find(columns_.categories[i].name, Kind::category, i);
+    place_.file = click_file_number(window_->file_nbytes(), line);
     pass_line();
   }
 

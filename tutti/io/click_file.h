@@ -1,17 +1,21 @@
 // One file of click data, read from its first row to its last (click_reader.h reads several).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "tutti/core/hash.h"
 #include "tutti/io/click_columns.h"
 
 namespace tutti::io {
 
-// Where a file stands: the next row, and for text its line, counted from 1, and the byte at which that begins.
+// Where a file stands: the next row, and for text its line, counted from 1, and the byte at which that begins. `file`
+// tells files apart: a number made of the sizes and headers on disk.
 struct ClickPlace {
-  int64_t row = 0, line = 0, byte = 0;
+  int64_t row = 0, line = 0, byte = 0, file = 0;
   bool operator==(const ClickPlace&) const = default;
 };
 
@@ -30,9 +34,15 @@ class ClickFile {
   // Passes over up to `count` rows, without looking at their values. Returns their number, less at the end of the file.
   virtual int64_t skip(int64_t count) = 0;
   virtual ClickPlace place() const = 0;
-  // Goes to a place that this file, as it was, gave. EnvironmentError when it cannot be a place of the file.
+  // Goes to a place that this file, as it was, gave. EnvironmentError when it cannot be a place of the file, and when
+  // the file has another size or header than then.
   virtual void seek(const ClickPlace& place) = 0;
 };
+
+// The number of a file, 0 to 2^53 - 1, so that it is exact as a number of JSON, too.
+inline int64_t click_file_number(size_t nbytes, std::string_view header) {
+  return static_cast<int64_t>(hash64(header, nbytes) >> 11);
+}
 
 // A file with a header and a row on each line, whose fields are divided by `delimiter`; gzip is expanded as it is read.
 // The columns are found by their names, others are passed over. Quotes have no meaning. UsageError, naming the file and

@@ -29,10 +29,12 @@ class NpyRows {
                     is_matrix ? fmt::format("[rows, {}]", width) : "[rows]");
     rows_ = header.shape[0];
     data_ = file_.bytes().subspan(static_cast<size_t>(header.data_start));
+    number_ = click_file_number(file_.nbytes(), file_.text().substr(0, static_cast<size_t>(header.data_start)));
     row_nbytes_ = static_cast<size_t>(width * itemsize(dtype_));
   }
 
   int64_t rows() const { return rows_; }
+  int64_t number() const { return number_; }
   DType dtype() const { return dtype_; }
   const std::string& path() const { return file_.path(); }
 
@@ -76,7 +78,7 @@ class NpyRows {
 
   const MappedFile file_;
   DType dtype_ = DType::f32;
-  int64_t rows_ = 0;
+  int64_t rows_ = 0, number_ = 0;
   std::span<const std::byte> data_;
   size_t row_nbytes_ = 0, forgotten_ = 0;
 };
@@ -95,6 +97,8 @@ class ClickNpy final : public ClickFile {
     TUTTI_CHECK_ENV(dense_.rows() == label_.rows() && categories_.rows() == label_.rows(),
                     "clicks: {} has {} rows in label.npy, {} in dense.npy and {} in categories.npy", folder,
                     label_.rows(), dense_.rows(), categories_.rows());
+    const int64_t numbers[] = {label_.number(), dense_.number(), categories_.number()};
+    number_ = click_file_number(sizeof numbers, {reinterpret_cast<const char*>(numbers), sizeof numbers});
   }
 
   bool read(const ClickRow& row) override {
@@ -122,8 +126,11 @@ class ClickNpy final : public ClickFile {
     return skipped;
   }
 
-  ClickPlace place() const override { return {.row = row_}; }
+  ClickPlace place() const override { return {.row = row_, .file = number_}; }
   void seek(const ClickPlace& place) override {
+    TUTTI_CHECK_ENV(place.file == number_,
+                    "clicks: the files beside {} have other sizes or other headers than those that were read before",
+                    label_.path());
     TUTTI_CHECK_ENV(place.row >= 0 && place.row <= label_.rows() && place.line == 0 && place.byte == 0,
                     "clicks: {} has no row {} of {}; it is not the file that was read before", label_.path(), place.row,
                     label_.rows());
@@ -143,7 +150,7 @@ class ClickNpy final : public ClickFile {
 
   const ClickColumns columns_;
   NpyRows label_, dense_, categories_;
-  int64_t row_ = 0;
+  int64_t number_ = 0, row_ = 0;
 };
 
 }  // namespace

@@ -12,8 +12,8 @@
 namespace tutti {
 
 ClickPosition ClickPosition::of(const std::vector<int64_t>& numbers) {
-  TUTTI_CHECK(numbers.size() == 5, "clicks: a position of {} numbers; expected 5", numbers.size());
-  return {numbers[0], numbers[1], {numbers[2], numbers[3], numbers[4]}};
+  TUTTI_CHECK(numbers.size() == 6, "clicks: a position of {} numbers; expected 6", numbers.size());
+  return {numbers[0], numbers[1], {numbers[2], numbers[3], numbers[4], numbers[5]}};
 }
 
 ClickReader::ClickReader(std::vector<std::string> paths, ClickColumns columns, const ClickReaderOptions& options)

@@ -31,7 +31,7 @@ struct ClickPosition {
   int64_t epoch = 0, file = 0;
   io::ClickPlace place = {};  // in that file; all 0: at its beginning
 
-  std::vector<int64_t> numbers() const { return {epoch, file, place.row, place.line, place.byte}; }
+  std::vector<int64_t> numbers() const { return {epoch, file, place.row, place.line, place.byte, place.file}; }
   // UsageError for another number of numbers.
   static ClickPosition of(const std::vector<int64_t>& numbers);
   bool operator==(const ClickPosition&) const = default;
@@ -51,7 +51,8 @@ class ClickReader {
   int64_t skip(int64_t count);
 
   ClickPosition position() const;
-  // Goes to a position that a reader of the same files has had. EnvironmentError where there is none.
+  // Goes to a position that a reader of the same files has had. EnvironmentError where there is none, and where the
+  // file of the position has another size or header than it had.
   void seek(const ClickPosition& position);
 
   const ClickColumns& columns() const { return columns_; }

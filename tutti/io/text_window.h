@@ -14,13 +14,16 @@ namespace tutti::io {
 // Belongs to one thread.
 class TextWindow {
  public:
-  // Gzip is detected from the contents, and expected where `is_named_gzip`. Errors of MappedFile and GzipReader.
+  // Gzip is detected from the contents, and expected where `is_named_gzip`. It may expand to any size, but to no more
+  // than kGunzipMostRatio times what was read. Errors of MappedFile and GzipReader.
   TextWindow(const std::string& file, bool is_named_gzip);
 
   // The text from the position on, as far as it is read; valid until the next call of another function.
   std::string_view text() const {
     return reader_ ? std::string_view(expanded_).substr(begin_) : mapped_.text().substr(begin_);
   }
+  // The size of the file itself, compressed or not.
+  size_t file_nbytes() const { return mapped_.nbytes(); }
   // Makes text() longer. Returns false when it reaches to the end of the file.
   bool grow();
   // Makes text() at least `nbytes` long, or as long as the file allows.
