@@ -268,6 +268,20 @@ TEST(TableBatchedEmbeddingBags, TellsOfIndicesOutOfRange) {
   module->step();
 }
 
+TEST(TableBatchedEmbeddingBags, DoesNotStepOneOfSeveralRanks) {
+  RankContext context({.rank = 1, .world_size = 2, .threads = 1});
+  const RankContext::Scope scope(context);
+  const auto module = filled(options_of(TableStep{}));
+  const Tensor before = clone(module->weight(0).master());
+  backward(loss_of(module->forward(drawn(1))));
+  EXPECT_EQ(
+      message_of([&] { module->step(); }),
+      "TableBatchedEmbeddingBags::step: 2 ranks train together, and a step sums the lookups of one rank, so their "
+      "copies of the tables would differ from then on; build the module with .optimizer = std::nullopt, sum the dense "
+      "gradients of the tables over the ranks and step them with an optimizer of tutti/optim");
+  expect_same_bits(module->weight(0).master(), before);
+}
+
 TEST(TableBatchedEmbeddingBags, RefusesWhatItCannotDo) {
   EXPECT_EQ(message_of([] { TableBatchedEmbeddingBags({}); }),
             "TableBatchedEmbeddingBags: there are no tables; give at least one");

@@ -7,6 +7,7 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/random_key.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti::nn {
 namespace {
@@ -126,6 +127,12 @@ std::vector<TableUse> TableBatchedEmbeddingBags::uses_by_shard() const {
 
 void TableBatchedEmbeddingBags::step() {
   TableStep options = optimizer("TableBatchedEmbeddingBags::step");
+  const int ranks = RankContext::current().world_size();
+  TUTTI_CHECK(ranks == 1,
+              "TableBatchedEmbeddingBags::step: {} ranks train together, and a step sums the lookups of one rank, so "
+              "their copies of the tables would differ from then on; build the module with .optimizer = std::nullopt, "
+              "sum the dense gradients of the tables over the ranks and step them with an optimizer of tutti/optim",
+              ranks);
   const NoGradScope no_grad;
   const std::lock_guard lock(mutex_);
   const std::vector<TableUse> uses = uses_by_shard();

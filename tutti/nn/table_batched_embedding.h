@@ -50,7 +50,8 @@ class TableBatchedEmbeddingBags : public Module {
   TableBatchResult forward_with_report(const TableBatch& batch, std::optional<int64_t> virtual_shard = {}) const;
 
   // One step on all rows that were looked up since the last one and that a backward() has reached. Tables that were not
-  // reached keep their values; the step is counted for all. UsageError without an optimizer, or before any backward().
+  // reached keep their values; the step is counted for all. UsageError without an optimizer, before any backward(), and
+  // where several ranks train together: lookups of other ranks are not summed.
   void step();
   // Forgets what was looked up since the last step.
   void abandon_step();
