@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -379,6 +380,21 @@ TEST(TableBatchedStep, RoundsInfinityAndNaNToThemselves) {
     EXPECT_EQ(facets::read_double(table, 0), inf);
     EXPECT_TRUE(std::isnan(facets::read_double(table, 1)));
     EXPECT_EQ(facets::read_double(table, 2), -inf);
+  }
+}
+
+TEST(TableBatchedStep, KeepsEveryNaNOfManyElements) {
+  const int64_t columns = 4000;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const uint32_t bits : {0x7fffffffu, 0xffffffffu, 0x7fffe000u, 0xffffe000u, 0x7fc00000u}) {
+      const Tensor table = cast(zeros({1, columns}), dtype), grad = zeros({1, columns});
+      for (int64_t d = 0; d < columns; ++d) grad.data<float>()[d] = std::bit_cast<float>(bits);
+      const TableUse use{.grad = grad,
+                         .batch = {.indices = zeros({1}, DType::i64), .offsets = Tensor::of<int64_t>({0, 1})}};
+      table_batched_step_(table, {}, std::vector{use}, {0, {columns}, 1}, {.optimizer = TableOptimizer::sgd, .lr = 1});
+      for (int64_t d = 0; d < columns; ++d)
+        ASSERT_TRUE(std::isnan(facets::read_double(table, d))) << fmt::format("{:#x} {}", bits, d);
+    }
   }
 }
 

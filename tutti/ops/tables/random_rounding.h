@@ -25,8 +25,11 @@ struct RoundingWords {
 
 // NaN, infinities and what lies beyond the largest finite number are rounded to nearest.
 inline void round_at_random(float x, uint32_t word, bfloat16& out) {
+  constexpr uint32_t kExponent = 0x7f800000u;
   const uint32_t bits = std::bit_cast<uint32_t>(x), moved = bits + (word >> 16);
-  out = (moved & 0x7f800000u) == 0x7f800000u ? to_bfloat16(x) : bfloat16{static_cast<uint16_t>(moved >> 16)};
+  // A NaN of many ones would be carried beyond the exponent, where numbers begin again.
+  const bool nearest = (bits & kExponent) == kExponent || (moved & kExponent) == kExponent;
+  out = nearest ? to_bfloat16(x) : bfloat16{static_cast<uint16_t>(moved >> 16)};
 }
 
 inline void round_at_random(float x, uint32_t word, float16& out) {
