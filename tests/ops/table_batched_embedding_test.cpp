@@ -212,10 +212,13 @@ TEST(TableBatchedEmbedding, NamesOffsetsThatDoNotFit) {
   EXPECT_EQ(with({-1, 2, 3, 3, 3}), "table_batched_embedding_bags: the first bag begins at offset -1; expected 0");
   EXPECT_EQ(with({0, 2, 2}), "table_batched_embedding_bags: the last offset is 2; expected the number of indices, 3");
   EXPECT_EQ(with({0, 2, 4}), "table_batched_embedding_bags: the last offset is 4; expected the number of indices, 3");
-  EXPECT_EQ(
-      with({0, 2, 3}, {1, 2}),
-      "table_batched_embedding_bags: 3 offsets end within the bags of feature 1; expected the number of all bags + 1");
-  EXPECT_EQ(with({0, 2, 3}, {1, 0}), "table_batched_embedding_bags: 3 offsets for 1 bags; expected 2");
+  EXPECT_EQ(with({0, 2, 3}, {1, 2}),
+            "table_batched_embedding_bags: 3 offsets for 3 bags; expected the number of all bags + 1");
+  EXPECT_EQ(with({0, 2, 3}, {1, 0}),
+            "table_batched_embedding_bags: 3 offsets for 1 bags; expected the number of all bags + 1");
+  // Before memory for so many results is asked for.
+  EXPECT_EQ(with({0, 2, 3}, {1, 1'000'000'000'000}),
+            "table_batched_embedding_bags: 3 offsets for 1000000000001 bags; expected the number of all bags + 1");
   EXPECT_EQ(with({0, 3}, {1}), "table_batched_embedding_bags: numbers of bags for 1 features; there are 2 features");
   EXPECT_EQ(with({0, 3}, {1, std::numeric_limits<int64_t>::max()}),
             "table_batched_embedding_bags: feature 1 has 9223372036854775807 bags of 1 columns, more elements than 64 "

@@ -16,6 +16,7 @@
 #include "tutti/ops/permute.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/sum_to.h"
+#include "tutti/ops/table_batched_weights_backward.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti {
@@ -238,6 +239,18 @@ TEST(TableBatchedBackward, ChainsInsideARangeHalvesOverRangesOfAllFeaturesThenOv
   const TokenGrainScope grain(2);
   const float a = 1.0f, b = 0x1p-24f, c = 0x1p-25f, d = 0x1p-24f, e = 0x1p-23f, f = 3.0f;
   EXPECT_EQ(sum_of({bags_of_one({a, b, c, d, e})}), ((a + b) + (c + d)) + e);
+  // Values where other orders round otherwise: half a unit behind 1, and three eighths of one.
+  const float half = 0x1p-24f, less = 0x1.8p-25f, above = 1.0f + 0x1p-23f;
+  EXPECT_EQ(sum_of({bags_of_one({1, half, half, half, less})}), above);  // one chain: 1
+  EXPECT_EQ(sum_of({bags_of_one({1, 0, half, 0, less})}), 1.0f);         // (first) (second third): above
+  // Features of 5 bags and of 1, ranges (1 0) (0 0) (half) and (less): those of the table are halved as one row, the
+  // first feature first. Each feature by itself, or the other one first: 1.
+  EXPECT_EQ(sum_of({TableUse{.grad = Tensor::of<float>({1, 0, 0, 0, half, less}),
+                             .batch = {.indices = zeros({6}, DType::i64),
+                                       .offsets = Tensor::of<int64_t>({0, 1, 2, 3, 4, 5, 6}),
+                                       .features = {0, 0},
+                                       .bags = {5, 1}}}}),
+            above);
   // Two features of one table with three bags each: ranges (a b) (c) (d e) (f), halved as one row of ranges.
   TableUse two{.grad = Tensor::of<float>({a, d, b, e, c, f}, {3, 2}),
                .batch = {.indices = zeros({6}, DType::i64),
@@ -352,17 +365,23 @@ TEST(TableBatchedStep, RoundsAtRandomToNeighboursAndKeepsTheMean) {
       table_batched_step_(first, {}, std::vector{use}, {0, {columns}, 1}, options);
       table_batched_step_(again, {}, std::vector{use}, {0, {columns}, 1}, options);
       expect_same_bits(again, first);
+      const Tensor seeded = clone(table);
+      options.seed = 6;
+      table_batched_step_(seeded, {}, std::vector{use}, {0, {columns}, 1}, options);
+      options.seed = 5;
       options.step = 2;
       table_batched_step_(other, {}, std::vector{use}, {0, {columns}, 1}, options);
-      int64_t moved = 0, differ = 0;
+      int64_t moved = 0, differ = 0, differ_by_seed = 0;
       for (int64_t i = 0; i < columns; ++i) {
         const double x = facets::read_double(first, i), y = facets::read_double(other, i);
         ASSERT_TRUE(x == lower || x == lower + spacing * (lower < 0 ? -1 : 1)) << x;
         moved += x != lower;
         differ += x != y;
+        differ_by_seed += x != facets::read_double(seeded, i);
       }
       EXPECT_NEAR(static_cast<double>(moved) / columns, 0.25, 0.01);
       EXPECT_NEAR(static_cast<double>(differ) / columns, 2 * 0.25 * 0.75, 0.015);  // another step draws anew
+      EXPECT_NEAR(static_cast<double>(differ_by_seed) / columns, 2 * 0.25 * 0.75, 0.015);
       options.stochastic_rounding = false;
       table_batched_step_(nearest, {}, std::vector{use}, {0, {columns}, 1}, options);
       expect_same_bits(nearest, table);
@@ -444,11 +463,124 @@ TEST(TableBatchedStep, NamesWhatIsWrong) {
   bad.grad = zeros({kBags + 1, 2 * kColumns + 3});
   EXPECT_EQ(with({}, table_state({}, kRows, kColumns), bad),
             "table_batched_rowwise_adagrad_: the gradient is [10, 45] f32 cpu for 9 bags of each feature");
-  bad.grad = zeros({kBags, kColumns});
-  EXPECT_EQ(
-      with({}, table_state({}, kRows, kColumns), bad),
-      "table_batched_rowwise_adagrad_: feature 1 has 9 bags of 3 columns, which do not lie in the gradient [9, 21] "
-      "f32 cpu");
+  for (const int64_t columns : {kColumns, 2 * kColumns + 4}) {
+    bad.grad = zeros({kBags, columns});
+    EXPECT_EQ(with({}, table_state({}, kRows, kColumns), bad),
+              fmt::format("table_batched_rowwise_adagrad_: the gradient is [9, {}] f32 cpu; expected [9, 45], for 3 "
+                          "features with 9 bags each and 45 columns together",
+                          columns));
+  }
+  bad.grad = zeros({kBags * (2 * kColumns + 3)});
+  EXPECT_EQ(with({}, table_state({}, kRows, kColumns), bad),
+            "table_batched_rowwise_adagrad_: the gradient is [405] f32 cpu; expected [9, 45], for 3 features with 9 "
+            "bags each and 45 columns together");
+  expect_same_bits(table, before);
+}
+
+TEST(TableBatchedBackward, WantsGradientsOfTheSizesOfTheBatch) {
+  const std::vector<Tensor> tables = {zeros({kRows, kColumns}), zeros({kRows, 3})};
+  TableUse use = use_of_step(1);
+  const auto messages = [&](const TableUse& u, const TableOfBatch& which) {
+    return std::vector{message_of([&] { table_batched_backward(std::vector{u}, which); }),
+                       message_of([&] { table_batched_row_gradients(std::vector{u}, which); }),
+                       message_of([&] { table_batched_weights_backward(tables, u); })};
+  };
+  const char* const ops[] = {"table_batched_backward", "table_batched_row_gradients", "table_batched_weights_backward"};
+  const std::vector<std::string> fine = messages(use, first_table());
+  for (const std::string& text : fine) EXPECT_EQ(text, message_of([] {}));
+  // A flat gradient of bags that are equally many.
+  TableUse flat = use;
+  flat.grad = zeros({kBags * (2 * kColumns + 3)});
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(messages(flat, first_table())[i],
+              fmt::format("{}: the gradient is [405] f32 cpu; expected [9, 45], for 3 features with 9 bags each and 45 "
+                          "columns together",
+                          ops[i]));
+  // One of two dims for bags of each feature.
+  TableUse own = use;
+  own.batch.bags = {kBags, kBags, kBags};
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(
+        messages(own, first_table())[i],
+        fmt::format("{}: the gradient is [9, 45] f32 cpu; expected [405], one dim, for 3 features with numbers of "
+                    "bags of their own",
+                    ops[i]));
+  own.grad = zeros({kBags * (2 * kColumns + 3)});
+  for (const std::string& text : messages(own, first_table())) EXPECT_EQ(text, message_of([] {}));
+  own.grad = zeros({kBags * (2 * kColumns + 3) + 1});
+  EXPECT_EQ(messages(own, first_table())[0],
+            "table_batched_backward: the gradient is [406] f32 cpu; expected [405], one dim, for 3 features with "
+            "numbers of bags of their own");
+  // Widths of tables that are not those of the forward.
+  EXPECT_EQ(messages(use, {0, {kColumns - 1, 3}, kRows})[0],
+            "table_batched_backward: the gradient is [9, 45] f32 cpu; expected [9, 43], for 3 features with 9 bags "
+            "each and 43 columns together");
+  // A wrong number of bags is refused before memory of its size is asked for.
+  own.batch.bags = {1, 1, int64_t{1} << 40};
+  EXPECT_EQ(messages(own, first_table())[0],
+            "table_batched_backward: 28 offsets for 1099511627778 bags; expected the number of all bags + 1");
+}
+
+TEST(TableBatchedBackward, LeavesOutTheExtremesOfIndices) {
+  const int64_t lowest = std::numeric_limits<int64_t>::min(), highest = std::numeric_limits<int64_t>::max();
+  const TableUse use{.grad = Tensor::of<float>({1, 2, 4}, {3, 1}),
+                     .batch = {.indices = Tensor::of<int64_t>({lowest, 1, -1, highest, 2, 1, int64_t{1} << 32}),
+                               .offsets = Tensor::of<int64_t>({0, 2, 5, 7})}};
+  for (const BoundsCheck bounds : {BoundsCheck::ignore, BoundsCheck::warning}) {
+    const RowGradients rows = table_batched_row_gradients(std::vector{use}, {0, {1}, 3}, {.bounds = bounds}).trimmed();
+    expect_same_bits(rows.rows, Tensor::of<int64_t>({1, 2}));
+    expect_same_bits(rows.values, Tensor::of<float>({5, 2}, {2, 1}));
+  }
+  const TableUse narrow{.grad = use.grad,
+                        .batch = {.indices = Tensor::of<int32_t>({std::numeric_limits<int32_t>::min(), 1, -1,
+                                                                  std::numeric_limits<int32_t>::max(), 2, 1, 3}),
+                                  .offsets = use.batch.offsets}};
+  const RowGradients rows =
+      table_batched_row_gradients(std::vector{narrow}, {0, {1}, 3}, {.bounds = BoundsCheck::ignore}).trimmed();
+  expect_same_bits(rows.rows, Tensor::of<int64_t>({1, 2}));
+  expect_same_bits(rows.values, Tensor::of<float>({5, 2}, {2, 1}));
+}
+
+TEST(TableBatchedBackward, ReadsRowsOfViewsForTheWeightsOfSamples) {
+  const TableUse use = use_of_step(4);
+  const Tensor whole = facets::sample_tensor(2, {2 * kRows, 3 * kColumns}),
+               other = facets::sample_tensor(3, {kRows, 3});
+  const Tensor view = slice(narrow(whole, 1, 4, kColumns), 0, 0, 2 * kRows, 2);
+  expect_same_bits(table_batched_weights_backward(std::vector{view, other}, use),
+                   table_batched_weights_backward(std::vector{clone(view), other}, use));
+}
+
+// ---- rows with very many entries ------------------------------------------------------------------------------------
+
+TEST(TableBatchedBackward, HasTheSameBitsForTwoLongWideRowsOfTwoFeaturesOnAnyNumberOfThreads) {
+  RankContext& context = RankContext::current();
+  const int64_t bags = 12000, columns = 70, rows = 9;
+  const Tensor indices = Tensor::empty({4 * bags}, DType::i64), offsets = Tensor::empty({2 * bags + 1}, DType::i64);
+  for (int64_t b = 0; b <= 2 * bags; ++b) offsets.data<int64_t>()[b] = 2 * b;
+  // Rows 2 and 5 take nearly all entries, those of both features.
+  for (int64_t p = 0; p < 4 * bags; ++p) indices.data<int64_t>()[p] = p % 31 == 0 ? p % rows : p % 3 == 0 ? 2 : 5;
+  TableUse use{.grad = facets::sample_tensor(1, {bags, 2 * columns}),
+               .batch = {.indices = indices,
+                         .offsets = offsets,
+                         .per_sample_weights = facets::sample_tensor(2, {4 * bags}),
+                         .features = {0, 0}}};
+  std::vector<Tensor> sums;
+  for (const int threads : {1, 2, 4}) {
+    context.set_threads(threads);
+    sums.push_back(table_batched_backward(std::vector{use}, {0, {columns}, rows}, {.pooling = TablePooling::mean}));
+  }
+  context.set_threads(0);
+  expect_same_bits(sums[1], sums[0]);
+  expect_same_bits(sums[2], sums[0]);
+  std::vector<double> exact(static_cast<size_t>(rows * columns));
+  for (int64_t p = 0; p < 4 * bags; ++p) {
+    const int64_t bag = p / 2, feature = bag / bags;
+    const float* g = use.grad.data<float>() + (bag % bags) * 2 * columns + feature * columns;
+    for (int64_t d = 0; d < columns; ++d)
+      exact[static_cast<size_t>(indices.data<int64_t>()[p] * columns + d)] +=
+          static_cast<double>(use.batch.per_sample_weights.data<float>()[p]) * g[d] / 2;
+  }
+  for (size_t i = 0; i < exact.size(); ++i) ASSERT_NEAR(sums[0].data<float>()[i], exact[i], 0.01) << i;
 }
 
 }  // namespace

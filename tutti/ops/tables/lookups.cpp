@@ -40,7 +40,7 @@ TableLayout table_layout(const char* op, const TableBatch& batch, const std::vec
   TUTTI_CHECK(batch.bags.empty() || batch.bags.size() == features,
               "{}: numbers of bags for {} features; there are {} features", op, batch.bags.size(), features);
   std::vector<int64_t> rows;
-  int64_t total = 0, elements = 0;
+  int64_t total = 0, elements = 0, all_bags = 0;
   for (size_t t = 0; t < features; ++t) {
     const int64_t table = batch.features.empty() ? static_cast<int64_t>(t) : batch.features[t];
     TUTTI_CHECK(table >= 0 && table < tables, "{}: feature {} looks up table {}; there are {} tables", op, t, table,
@@ -56,7 +56,13 @@ TableLayout table_layout(const char* op, const TableBatch& batch, const std::vec
     TUTTI_CHECK(batch.bags.empty() ||
                     (!__builtin_mul_overflow(bags, width, &part) && !__builtin_add_overflow(elements, part, &elements)),
                 "{}: feature {} has {} bags of {} columns, more elements than 64 bits can count", op, t, bags, width);
+    TUTTI_CHECK(batch.bags.empty() || !__builtin_add_overflow(all_bags, bags, &all_bags),
+                "{}: there are more bags than 64 bits can count", op);
   }
+  // Before anything has the size that a wrong number of bags would give it.
+  if (!batch.bags.empty() && batch.offsets.defined() && batch.offsets.ndim() == 1)
+    TUTTI_CHECK(batch.offsets.size(0) - 1 == all_bags,
+                "{}: {} offsets for {} bags; expected the number of all bags + 1", op, batch.offsets.size(0), all_bags);
   return {.features = Tensor::of<int64_t>(rows, {static_cast<int64_t>(features), 4}),
           .columns = pooling == TablePooling::none ? rows[3] : total,
           .elements = batch.bags.empty() || pooling == TablePooling::none ? -1 : elements};
@@ -90,8 +96,10 @@ SymInt check_lookup_operands(const OpCall& call, const LookupOperands& batch, Ta
 Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t columns) {
   const char* op = call.op.name;
   const std::vector<int64_t> layout = dense_indices(batch.layout);
-  Lookups lookups{
-      .offsets = {}, .indices = to_contiguous(batch.indices), .dense_offsets = dense_as(batch.offsets, DType::i64)};
+  Lookups lookups{.offsets = {},
+                  .indices = to_contiguous(batch.indices),
+                  .dense_offsets = dense_as(batch.offsets, DType::i64),
+                  .equal_bags = layout.empty() || layout[1] < 0};
   const std::span<const int64_t> offsets(lookups.dense_offsets.data<int64_t>(),
                                          static_cast<size_t>(lookups.dense_offsets.numel()));
   lookups.offsets = offsets;
@@ -101,6 +109,7 @@ Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t co
   for (int64_t t = 0; t < features; ++t) {
     const int64_t* row = layout.data() + 4 * t;
     const bool equal = row[1] < 0;
+    TUTTI_CHECK(equal == lookups.equal_bags, "{}: the layout has numbers of bags for some of the features only", op);
     const int64_t bags = equal ? all / std::max<int64_t>(features, 1) : row[1];
     TUTTI_CHECK(bags <= all - bag,
                 "{}: {} offsets end within the bags of feature {}; expected the number of all bags + 1", op, all + 1,
@@ -131,13 +140,27 @@ Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t co
 
 void check_places(const OpCall& call, const Lookups& lookups, const Tensor& result, TablePooling pooling) {
   if (pooling == TablePooling::none) return;  // rows of entries
+  int64_t bags = 0, columns = 0, elements = 0;
+  for (const FeatureBags& f : lookups.features) {
+    bags = f.bags;
+    columns += f.width;
+    elements += f.bags * f.width;
+  }
+  if (lookups.equal_bags)
+    TUTTI_CHECK(result.ndim() == 2 && result.extents()[0] == bags && result.extents()[1] == columns,
+                "{}: the gradient is {}; expected [{}, {}], for {} features with {} bags each and {} columns together",
+                call.op.name, describe(result), bags, columns, lookups.features.size(), bags, columns);
+  else
+    TUTTI_CHECK(result.ndim() == 1 && result.numel() == elements,
+                "{}: the gradient is {}; expected [{}], one dim, for {} features with numbers of bags of their own",
+                call.op.name, describe(result), elements, lookups.features.size());
   for (size_t t = 0; t < lookups.features.size(); ++t) {
     const FeatureBags& f = lookups.features[t];
     const int64_t end = f.bags == 0 ? 0 : f.base + (f.bags - 1) * f.stride + f.width;
-    const bool within_rows = result.ndim() != 2 || f.base + f.width <= result.extents()[1];
+    const bool within_rows = !lookups.equal_bags || f.base + f.width <= columns;
     TUTTI_CHECK(f.base >= 0 && f.width >= 0 && within_rows && end <= result.numel(),
-                "{}: feature {} has {} bags of {} columns, which do not lie in the gradient {}", call.op.name, t,
-                f.bags, f.width, describe(result));
+                "{}: feature {} of the layout has {} bags of {} columns, which do not lie in the gradient {}",
+                call.op.name, t, f.bags, f.width, describe(result));
   }
 }
 

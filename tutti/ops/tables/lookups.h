@@ -46,6 +46,7 @@ struct Lookups {
   std::vector<FeatureBags> features;
   std::span<const int64_t> offsets;  // the elements of `dense_offsets`
   Tensor indices, dense_offsets;
+  bool equal_bags;  // whether all features have equally many, so that results lie side by side
 
   // Where what entry p of bag `bag` (of feature f) looks up goes, or its gradient comes from.
   int64_t place(const FeatureBags& f, int64_t bag, int64_t p, TablePooling pooling) const {
@@ -55,7 +56,7 @@ struct Lookups {
 // Reads the operands of a batch. UsageError for offsets that the header of the op refuses.
 Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t columns);
 
-// UsageError unless the results of all bags lie in `result`, a dense one or its gradient.
+// UsageError unless `result`, or its gradient, has the sizes that the batch gives it, and the places of all bags.
 void check_places(const OpCall& call, const Lookups& lookups, const Tensor& result, TablePooling pooling);
 
 // Looks for indices outside the tables; rows[t] is the number of rows of table t, -1 for tables of no interest.

@@ -42,6 +42,7 @@ std::map<int64_t, std::vector<double>> table_definition(const OpCall& call, cons
     const Tensor grad = to_contiguous(gradient_of_shard(call, a, first, s));
     const LookupOperands batch = batch_of_shard(call, a, first, s);
     const Lookups lookups = read_lookups(call, batch, grad.ndim() == 2 ? grad.extents()[1] : a.columns);
+    check_places(call, lookups, grad, a.pooling);
     std::map<int64_t, RowLeaves> rows;
     int64_t ranges = 0;
     for (const FeatureBags& f : lookups.features) {
