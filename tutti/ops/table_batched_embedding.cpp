@@ -21,7 +21,8 @@ using facets::LookupOperands;
 using facets::Lookups;
 using facets::Wide;
 
-// Inputs: the tables, then the operands of the batch (tables/lookups.h).
+// Inputs: the operands of the batch (tables/lookups.h), then the tables: what is behind input 31 shares one answer to
+// whether a gradient is wanted, and that of the weights must not be that of frozen tables.
 struct TablesAttrs {
   int64_t tables;
   int64_t columns, elements;  // TableLayout
@@ -37,11 +38,10 @@ struct TablesAttrs {
 };
 const TablesAttrs& attrs_of(const OpCall& call) { return call.attrs.as<TablesAttrs>(); }
 LookupOperands batch_of(const OpCall& call) {
-  const size_t tables = static_cast<size_t>(attrs_of(call).tables);
-  return LookupOperands::at(call, tables, call.inputs.size() > tables + 3);
+  return LookupOperands::at(call, 0, call.inputs.size() > static_cast<size_t>(attrs_of(call).tables) + 3);
 }
 std::span<const Tensor> tables_of(const OpCall& call) {
-  return call.inputs.first(static_cast<size_t>(attrs_of(call).tables));
+  return call.inputs.last(static_cast<size_t>(attrs_of(call).tables));
 }
 
 DType output_dtype(const OpCall& call) {
@@ -55,7 +55,7 @@ DType output_dtype(const OpCall& call) {
     case TableOutput::as_tables:
       break;
   }
-  DType dtype = call[0].dtype();
+  DType dtype = tables_of(call)[0].dtype();
   for (const Tensor& t : tables_of(call)) dtype = promote(dtype, t.dtype());
   return dtype;
 }
@@ -63,9 +63,10 @@ DType output_dtype(const OpCall& call) {
 void infer(const OpCall& call, OutputMetas& out) {
   const TablesAttrs& a = attrs_of(call);
   for (size_t t = 0; t < tables_of(call).size(); ++t) {
-    const DType dtype = call[t].dtype();
-    TUTTI_CHECK(call[t].ndim() == 2 && is_floating(dtype) && !is_fp8(dtype),
-                "{}: table {} is {}; expected a matrix of f32, bf16, f16 or f64", call.op.name, t, describe(call[t]));
+    const Tensor& table = tables_of(call)[t];
+    const DType dtype = table.dtype();
+    TUTTI_CHECK(table.ndim() == 2 && is_floating(dtype) && !is_fp8(dtype),
+                "{}: table {} is {}; expected a matrix of f32, bf16, f16 or f64", call.op.name, t, describe(table));
   }
   const bool pooled = a.pooling != TablePooling::none;
   const SymInt bags = check_lookup_operands(call, batch_of(call), a.pooling, pooled && a.elements < 0);
@@ -82,9 +83,9 @@ Lookups checked_lookups(const OpCall& call, const Tensor& report) {
   for (const Tensor& t : tables_of(call)) rows.push_back(t.extents()[0]);
   for (size_t t = 0; t < lookups.features.size(); ++t) {
     const FeatureBags& f = lookups.features[t];
-    TUTTI_CHECK(
-        f.table >= 0 && f.table < attrs_of(call).tables && call[static_cast<size_t>(f.table)].extents()[1] == f.width,
-        "{}: feature {} of the layout looks up {} columns of table {}", call.op.name, t, f.width, f.table);
+    TUTTI_CHECK(f.table >= 0 && f.table < attrs_of(call).tables &&
+                    tables_of(call)[static_cast<size_t>(f.table)].extents()[1] == f.width,
+                "{}: feature {} of the layout looks up {} columns of table {}", call.op.name, t, f.width, f.table);
   }
   const IndexReport found = find_bad_indices(lookups, rows);
   facets::tell_bad_indices(call, found, attrs_of(call).bounds);
@@ -98,7 +99,7 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const Lookups lookups = checked_lookups(call, outputs[1]);
   const LookupOperands batch = batch_of(call);
   for (const FeatureBags& f : lookups.features) {
-    const Tensor& table = call[static_cast<size_t>(f.table)];
+    const Tensor& table = tables_of(call)[static_cast<size_t>(f.table)];
     for (int64_t b = f.first_bag; b < f.first_bag + f.bags; ++b) {
       const int64_t begin = lookups.offsets[static_cast<size_t>(b)], end = lookups.offsets[static_cast<size_t>(b) + 1];
       for (int64_t d = 0; d < f.width; ++d) {
@@ -126,20 +127,17 @@ void reference(const OpCall& call, std::span<const Tensor> outputs) {
 void vjp(const VjpCall& c, std::span<Tensor> grads) {
   if (!c.grads[0].defined()) return;
   const TablesAttrs& a = c.attrs.as<TablesAttrs>();
-  const size_t tables = static_cast<size_t>(a.tables);
   const OpCall call{c.op, c.inputs, c.attrs};
-  const auto of_batch = [&](const Tensor& first) {
-    std::vector<Tensor> inputs = {first};
-    inputs.insert(inputs.end(), c.inputs.begin() + static_cast<std::ptrdiff_t>(tables), c.inputs.end());
-    return inputs;
-  };
-  for (size_t t = 0; t < tables; ++t) {
-    if (c.needs(static_cast<int>(t)))
-      grads[t] = facets::table_gradient(of_batch(c.grads[0]), static_cast<int64_t>(t), c.input_metas[t].sizes,
+  const size_t first_table = c.inputs.size() - static_cast<size_t>(a.tables);
+  std::vector<Tensor> inputs = {c.grads[0]};
+  inputs.insert(inputs.end(), c.inputs.begin(), c.inputs.begin() + static_cast<std::ptrdiff_t>(first_table));
+  for (size_t i = first_table; i < c.inputs.size(); ++i) {
+    if (c.needs(static_cast<int>(i)))
+      grads[i] = facets::table_gradient(inputs, static_cast<int64_t>(i - first_table), c.input_metas[i].sizes,
                                         a.pooling, a.bounds);
   }
-  if (c.inputs.size() > tables + 3 && c.needs(static_cast<int>(tables) + 3))
-    grads[tables + 3] = facets::table_weights_gradient(tables_of(call), of_batch(c.grads[0]), a.pooling, a.bounds);
+  if (first_table > 3 && c.needs(3))
+    grads[3] = facets::table_weights_gradient(tables_of(call), inputs, a.pooling, a.bounds);
 }
 
 // ---- kernel ---------------------------------------------------------------------------------------------------------
@@ -147,7 +145,7 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
 template <class Value, class Index>
 void pool_feature(const OpCall& call, const Lookups& lookups, const FeatureBags& f, const Tensor& factors,
                   const Tensor& out, int64_t first_bag, int64_t last_bag) {
-  const Tensor& table = call[static_cast<size_t>(f.table)];
+  const Tensor& table = tables_of(call)[static_cast<size_t>(f.table)];
   const FeatureRows<Value, Index> rows{static_cast<const Value*>(table.raw_data()),
                                        table.extents()[0],
                                        table.strides()[0],
@@ -177,8 +175,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   for (Tensor& t : tables) {
     if (t.strides()[1] != 1) t = to_contiguous(t);  // views of rows are read where they are
   }
-  std::vector<Tensor> inputs = tables;
-  inputs.insert(inputs.end(), call.inputs.begin() + attrs_of(call).tables, call.inputs.end());
+  std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
+  std::copy(tables.begin(), tables.end(), inputs.end() - attrs_of(call).tables);
   const OpCall dense{call.op, inputs, call.attrs};
   const Tensor* weights = batch_of(call).weights;
   const Tensor in_f32 = weights ? facets::dense_as(*weights, DType::f32) : Tensor{};
@@ -216,8 +214,8 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
 // All of it on every rank: which rows and bags a rank has is a plan's to say.
 std::string sharding(const OpCall& call) {
   std::string text;
-  for (size_t t = 0; t < tables_of(call).size(); ++t) text += fmt::format("#W{}[AA] ", t);
-  return fmt::format("{}#f[AA] #I[A] #O[A]{} -> y[{}] #r[A]", text, batch_of(call).weights ? " #s[A]" : "",
+  for (size_t t = 0; t < tables_of(call).size(); ++t) text += fmt::format(" #W{}[AA]", t);
+  return fmt::format("#f[AA] #I[A] #O[A]{}{} -> y[{}] #r[A]", batch_of(call).weights ? " #s[A]" : "", text,
                      attrs_of(call).elements < 0 || attrs_of(call).pooling == TablePooling::none ? "AA" : "A");
 }
 
@@ -250,36 +248,35 @@ std::vector<Sample> samples() {
                own_offsets = Tensor::of<int32_t>({0, 4, 4, 7, 8});
   const Tensor first = table(1, 7, 5), second = table(2, 4, 3);
   return {
-      {"sum", {first, second, layout, indices, offsets}, attrs(TablePooling::sum)},
-      {"mean_i32", {first, second, layout, narrow, offsets}, attrs(TablePooling::mean)},
-      {"weighted", {first, second, layout, indices, offsets, facets::sample_tensor(3, {10})}, attrs(TablePooling::sum)},
+      {"sum", {layout, indices, offsets, first, second}, attrs(TablePooling::sum)},
+      {"mean_i32", {layout, narrow, offsets, first, second}, attrs(TablePooling::mean)},
+      {"weighted", {layout, indices, offsets, facets::sample_tensor(3, {10}), first, second}, attrs(TablePooling::sum)},
       {"weighted_mean",
-       {first, second, layout, indices, offsets, facets::sample_tensor(3, {10})},
+       {layout, indices, offsets, facets::sample_tensor(3, {10}), first, second},
        attrs(TablePooling::mean)},
       {"own_bags",
-       {first, second, own_bags, Tensor::of<int64_t>({6, 0, 6, 3, 3, 1, 2, 0}), own_offsets},
+       {own_bags, Tensor::of<int64_t>({6, 0, 6, 3, 3, 1, 2, 0}), own_offsets, first, second},
        attrs(TablePooling::sum, 13, 14)},
       {"sequence",
-       {first, table(4, 9, 5), Tensor::of<int64_t>({0, -1, 0, 5, 1, -1, 5, 5}, {2, 4}), indices,
-        Tensor::of<int64_t>({0, 3, 5, 10, 10})},
+       {Tensor::of<int64_t>({0, -1, 0, 5, 1, -1, 5, 5}, {2, 4}), indices, Tensor::of<int64_t>({0, 3, 5, 10, 10}), first,
+        table(4, 9, 5)},
        attrs(TablePooling::none, 5)},
       {"narrow_wide",
-       {table(5, 7, 70, DType::bf16), table(6, 4, 64, DType::f16),
-        Tensor::of<int64_t>({0, -1, 0, 70, 1, -1, 70, 64}, {2, 4}), Tensor::of<int64_t>({6, 0, 6, 3, 3, 1}),
-        Tensor::of<int64_t>({0, 1, 3, 3, 6})},
+       {Tensor::of<int64_t>({0, -1, 0, 70, 1, -1, 70, 64}, {2, 4}), Tensor::of<int64_t>({6, 0, 6, 3, 3, 1}),
+        Tensor::of<int64_t>({0, 1, 3, 3, 6}), table(5, 7, 70, DType::bf16), table(6, 4, 64, DType::f16)},
        attrs(TablePooling::sum, 134, -1, 2, TableOutput::f32)},
       {"out_of_range",
-       {table(7, 3, 16), Tensor::of<int64_t>({0, -1, 0, 16}, {1, 4}), indices, Tensor::of<int64_t>({0, 4, 10})},
+       {Tensor::of<int64_t>({0, -1, 0, 16}, {1, 4}), indices, Tensor::of<int64_t>({0, 4, 10}), table(7, 3, 16)},
        attrs(TablePooling::mean, 16, -1, 1, TableOutput::bf16, BoundsCheck::ignore)},
       {"no_entries",
-       {first, second, layout, Tensor::empty({0}, DType::i64), Tensor::of<int64_t>({0, 0, 0, 0})},
+       {layout, Tensor::empty({0}, DType::i64), Tensor::of<int64_t>({0, 0, 0, 0}), first, second},
        attrs(TablePooling::sum)},
       {"no_bags",
-       {first, second, layout, Tensor::empty({0}, DType::i64), Tensor::of<int64_t>({0})},
+       {layout, Tensor::empty({0}, DType::i64), Tensor::of<int64_t>({0}), first, second},
        attrs(TablePooling::sum)},
       {"no_rows",
-       {table(8, 0, 3), Tensor::of<int64_t>({0, -1, 0, 3}, {1, 4}), Tensor::empty({0}, DType::i64),
-        Tensor::of<int64_t>({0, 0})},
+       {Tensor::of<int64_t>({0, -1, 0, 3}, {1, 4}), Tensor::empty({0}, DType::i64), Tensor::of<int64_t>({0, 0}),
+        table(8, 0, 3)},
        attrs(TablePooling::sum, 3, -1, 1)}};
 }
 
@@ -308,9 +305,9 @@ TableBatchResult table_batched_embedding_bags(std::span<const Tensor> tables, co
               batch.indices.defined() ? "offsets" : "indices");
   const facets::TableLayout layout =
       facets::table_layout("table_batched_embedding_bags", batch, columns, options.pooling);
-  std::vector<Tensor> inputs(tables.begin(), tables.end());
-  inputs.insert(inputs.end(), {beside(batch.indices, layout.features), batch.indices, batch.offsets});
+  std::vector<Tensor> inputs = {beside(batch.indices, layout.features), batch.indices, batch.offsets};
   if (batch.per_sample_weights.defined()) inputs.push_back(batch.per_sample_weights);
+  inputs.insert(inputs.end(), tables.begin(), tables.end());
   Tensor outputs[2];
   apply(kTables, inputs,
         Attrs::of(TablesAttrs{static_cast<int64_t>(tables.size()), layout.columns, layout.elements, options.pooling,
