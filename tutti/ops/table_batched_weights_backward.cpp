@@ -104,9 +104,13 @@ void run_weights(const OpCall& call, const Tensor& out) {
   const WeightsCall c(call);
   const Lookups lookups = c.lookups(call);
   const Tensor grad = facets::dense_as(c.grad, dtype_of<Real>), indices = facets::dense_as(lookups.indices, DType::i64);
+  std::vector<Tensor> tables(c.tables.begin(), c.tables.end());
+  for (Tensor& t : tables) {
+    if (t.strides()[1] != 1) t = to_contiguous(t);  // views of rows are read where they are
+  }
   for (const FeatureBags& f : lookups.features) {
-    const Tensor table = to_contiguous(c.tables[static_cast<size_t>(f.table)]);
-    const int64_t rows = table.extents()[0];
+    const Tensor& table = tables[static_cast<size_t>(f.table)];
+    const int64_t rows = table.extents()[0], stride = table.strides()[0];
     visit_dtype(table.dtype(), [&]<class Value>() {
       if constexpr (!std::is_integral_v<Value> && sizeof(Value) > 1) {
         ThreadPool::current().parallel_for(
@@ -117,7 +121,7 @@ void run_weights(const OpCall& call, const Tensor& out) {
                     const int64_t index = indices.data<int64_t>()[p];
                     out.data<Real>()[p] = 0;
                     if (index < 0 || index >= rows) return;
-                    const Value* from = static_cast<const Value*>(table.raw_data()) + index * f.width;
+                    const Value* from = static_cast<const Value*>(table.raw_data()) + index * stride;
                     facets::each_element(
                         from, f.width, [&](int64_t d, auto x) { row[static_cast<size_t>(d)] = static_cast<Real>(x); });
                     const Real* g = grad.data<Real>() + at;
