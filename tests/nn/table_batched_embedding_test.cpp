@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
+#include "tests/nn/support/user_and_item_tables.h"
 #include "tests/support/message_of.h"
 #include "tests/support/same_bits.h"
 #include "tutti/autograd/backward.h"
@@ -17,34 +16,11 @@
 #include "tutti/ops/reduction.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/table_batched_weights_backward.h"
+#include "tutti/runtime/allocator.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace tutti::nn {
 namespace {
-
-constexpr int64_t kBags = 6;
-
-std::vector<TableConfig> configs() { return {{"user", 30, 8}, {"item", 20, 5}}; }
-TableBatchedOptions options_of(std::optional<TableStep> optimizer, DType dtype = DType::f32) {
-  return {.features = {0, 1, 0}, .dtype = dtype, .optimizer = optimizer};
-}
-
-TableBatch drawn(uint64_t seed, int64_t bags = kBags) {
-  const Tensor lengths = facets::sample_tensor(seed, {3 * bags}, DType::i64, 0, 5);
-  std::vector<int64_t> offsets = {0};
-  for (int64_t k = 0; k < 3 * bags; ++k) offsets.push_back(offsets.back() + lengths.data<int64_t>()[k]);
-  return {.indices = facets::sample_tensor(seed + 1, {offsets.back()}, DType::i64, 0, 20),
-          .offsets = Tensor::of<int64_t>(offsets)};
-}
-
-std::unique_ptr<TableBatchedEmbeddingBags> filled(const TableBatchedOptions& options) {
-  seed_all(3);
-  auto module = std::make_unique<TableBatchedEmbeddingBags>(configs(), options);
-  initialize(*module);
-  return module;
-}
-
-Tensor loss_of(const Tensor& y) { return sum(mul(y, y)); }
 
 TEST(TableBatchedEmbeddingBags, NamesATableAsAnEmbeddingBagOfThatNameWould) {
   struct Separate : Module {
@@ -104,47 +80,6 @@ TEST(TableBatchedEmbeddingBags, LowersALoss) {
   EXPECT_LT(sum_of_squares(tables.forward(batch)).item(), before);
 }
 
-TEST(TableBatchedEmbeddingBags, SumsVirtualShardsByTheirNumbersInAnyOrderAndOnThreads) {
-  const auto run = [](std::vector<int64_t> order, bool threads, bool named) {
-    const auto module = filled(options_of(TableStep{.lr = 0.1}));
-    const auto shard = [&](int64_t s) {
-      const std::optional<int64_t> number = named ? std::optional(s) : std::nullopt;
-      backward(loss_of(module->forward(drawn(40 + static_cast<uint64_t>(s)), number)));
-    };
-    for (const int64_t s : order) {
-      if (threads) std::thread([&] { shard(s); }).join();
-      else shard(s);
-    }
-    module->step();
-    return module->state_dict();
-  };
-  const StateDict expected = run({0, 1, 2, 3}, false, false);
-  for (const StateDict& state :
-       {run({0, 1, 2, 3}, false, true), run({2, 3, 0, 1}, false, true), run({3, 1, 0, 2}, true, true)}) {
-    for (size_t i = 0; i < expected.size(); ++i) expect_same_bits(state[i].second, expected[i].second);
-  }
-}
-
-TEST(TableBatchedEmbeddingBags, NeitherSeesAnUpdateOfTheSameStepNorStepsWhatNoBackwardReached) {
-  const auto module = filled(options_of(TableStep{.optimizer = TableOptimizer::sgd}));
-  const Tensor before = clone(module->weight(0).master());
-  const Tensor first = module->forward(drawn(1)), unused = module->forward(drawn(2));
-  backward(loss_of(first));
-  expect_same_bits(module->weight(0).master(), before);
-  expect_same_bits(detach(module->forward(drawn(1))), detach(first));
-  module->step();
-  EXPECT_EQ(message_of([&] { module->step(); }),
-            "TableBatchedEmbeddingBags::step: backward() reached no lookup since the last step");
-  backward(loss_of(module->forward(drawn(3))));
-  module->abandon_step();
-  EXPECT_THROW(module->step(), UsageError);
-  {
-    const NoGradScope no_grad;
-    module->forward(drawn(3));
-  }
-  EXPECT_EQ(module->steps_taken(), 1);
-}
-
 TEST(TableBatchedEmbeddingBags, HasTheGradientsOfAnEmbeddingBagOfEachFeature) {
   const int64_t bags = 300;
   TableBatch batch = drawn(11, bags);
@@ -178,6 +113,27 @@ TEST(TableBatchedEmbeddingBags, HasTheGradientsOfAnEmbeddingBagOfEachFeature) {
       column += width;
     }
   }
+}
+
+TEST(TableBatchedEmbeddingBags, MakesNoGradientOfFrozenTablesHoweverManyThereAre) {
+  const int64_t tables = 40, bags = 3;
+  std::vector<Tensor> frozen;
+  for (int64_t t = 0; t < tables; ++t)
+    frozen.push_back(facets::sample_tensor(static_cast<uint64_t>(t), {int64_t{1} << 14, 4}));
+  TableBatch batch{.indices = zeros({tables * bags}, DType::i64),
+                   .offsets = Tensor::empty({tables * bags + 1}, DType::i64),
+                   .per_sample_weights = facets::sample_tensor(99, {tables * bags})};
+  for (int64_t k = 0; k <= tables * bags; ++k) batch.offsets.data<int64_t>()[k] = k;
+  requires_grad_(batch.per_sample_weights);
+  const Tensor values = table_batched_embedding_bags(frozen, batch).values;
+  const Tensor cotangent = ones({bags, 4 * tables});
+  Allocator& allocator = RankContext::current().allocator();
+  allocator.reset_peak();
+  const int64_t before = allocator.statistics().current_bytes;
+  backward(values, cotangent);
+  // The gradient of one table alone takes as much.
+  EXPECT_LT(allocator.statistics().peak_bytes - before, int64_t{1} << 18);
+  EXPECT_TRUE(grad_of(batch.per_sample_weights).defined());
 }
 
 TEST(TableBatchedEmbeddingBags, GivesWeightsOfSamplesTheirGradient) {
@@ -301,6 +257,14 @@ TEST(TableBatchedEmbeddingBags, RefusesWhatItCannotDo) {
   batch.features = {0, 1, 0};
   EXPECT_EQ(message_of([&] { module->forward(batch); }),
             "TableBatchedEmbeddingBags: the batch names the tables of 3 features; they are options of the module");
+  EXPECT_EQ(message_of([&] { module->forward(drawn(1), 65536); }),
+            "TableBatchedEmbeddingBags: virtual shard 65536; expected at least 0 and less than 65536");
+  module->weight(1).requires_grad_(true);
+  EXPECT_EQ(message_of([&] { module->forward(drawn(1)); }),
+            "TableBatchedEmbeddingBags: table item requires grad, and the module has an optimizer of its own, which "
+            "steps it without; call weight(1).requires_grad_(false), or build the module with .optimizer = "
+            "std::nullopt");
+  module->weight(1).requires_grad_(false);
   for (int i = 0; i < 2; ++i) backward(loss_of(module->forward(drawn(1), 4)));
   EXPECT_EQ(message_of([&] { module->step(); }),
             "TableBatchedEmbeddingBags: virtual shard 4 has two lookups in one step; make them features of one call");

@@ -4,10 +4,7 @@
 #include <utility>
 
 #include "tutti/autograd/tape.h"
-#include "tutti/ops/binary.h"
 #include "tutti/ops/copy.h"
-#include "tutti/ops/random_key.h"
-#include "tutti/runtime/rank_context.h"
 
 namespace tutti::nn {
 namespace {
@@ -51,7 +48,10 @@ TableBatchedEmbeddingBags::TableBatchedEmbeddingBags(std::vector<TableConfig> ta
   for (const int64_t t : options_.features)
     TUTTI_CHECK(t >= 0 && t < static_cast<int64_t>(tables_.size()),
                 "TableBatchedEmbeddingBags: a feature looks up table {}; there are {} tables", t, tables_.size());
-  if (options_.optimizer) table_state(*options_.optimizer, 0, 0);  // which refuses options that do not fit
+  if (!options_.optimizer) return;
+  table_state(*options_.optimizer, 0, 0);  // which refuses options that do not fit
+  anchor_ = Tensor::of<float>({0});
+  tutti::requires_grad_(anchor_);
 }
 
 int64_t TableBatchedEmbeddingBags::output_columns() const {
@@ -72,25 +72,18 @@ TableBatchResult TableBatchedEmbeddingBags::forward_with_report(const TableBatch
   TUTTI_CHECK(given.features.empty(),
               "TableBatchedEmbeddingBags: the batch names the tables of {} features; they are options of the module",
               given.features.size());
-  TUTTI_CHECK(!virtual_shard || *virtual_shard >= 0, "TableBatchedEmbeddingBags: virtual shard {}; expected 0 or more",
-              virtual_shard.value_or(0));
+  TUTTI_CHECK(!virtual_shard || (*virtual_shard >= 0 && *virtual_shard < kMostShards),
+              "TableBatchedEmbeddingBags: virtual shard {}; expected at least 0 and less than {}",
+              virtual_shard.value_or(0), kMostShards);
   TableBatch batch = given;
   batch.features = options_.features;
   std::vector<Tensor> tables;
   for (const auto& w : weights_) tables.push_back(w->weight.use());
-  const TableBatchResult result = table_batched_embedding_bags(tables, batch, options_.batch);
-  if (!options_.optimizer || !is_grad_enabled()) return result;
-  // Without weights that want a gradient it has no history, as tables do not require grad.
-  if (!requires_grad(result.values)) tutti::requires_grad_(result.values);
-  const auto kept = std::make_shared<Use>(Use{virtual_shard, {.grad = {}, .batch = batch}});
-  kept->use.batch.per_sample_weights = batch.per_sample_weights.defined() ? detach(batch.per_sample_weights) : Tensor{};
-  register_hook(result.values, [kept](const Tensor& cotangent) {
-    Tensor& grad = kept->use.grad;
-    grad = grad.defined() ? add(grad, cotangent) : cotangent;
-    return Tensor{};
-  });
-  const std::lock_guard lock(mutex_);
-  uses_.push_back(kept);
+  TableBatchResult result = table_batched_embedding_bags(tables, batch, options_.batch);
+  if (!options_.optimizer || !is_training()) return result;
+  // A checkpoint, which records nothing at first, learns here that it has a backward.
+  if (!is_grad_enabled()) autograd::note_captured(anchor_);
+  else result.values = recorded(result.values, batch, virtual_shard);
   return result;
 }
 
@@ -106,57 +99,6 @@ TableState& TableBatchedEmbeddingBags::state_of(size_t table) const {
   const bool has = options.optimizer == TableOptimizer::sgd || state.first.defined();
   if (!has) state = table_state(options, tables_[table].rows, tables_[table].columns);
   return state;
-}
-
-// The uses at the places of their shards, undefined where no backward() came.
-std::vector<TableUse> TableBatchedEmbeddingBags::uses_by_shard() const {
-  std::vector<TableUse> places;
-  int64_t next = 0;
-  for (const auto& use : uses_) {
-    const size_t shard = static_cast<size_t>(use->virtual_shard.value_or(next++));
-    if (!use->use.grad.defined()) continue;
-    places.resize(std::max(places.size(), shard + 1));
-    TUTTI_CHECK(
-        !places[shard].grad.defined(),
-        "TableBatchedEmbeddingBags: virtual shard {} has two lookups in one step; make them features of one call",
-        shard);
-    places[shard] = use->use;
-  }
-  return places;
-}
-
-void TableBatchedEmbeddingBags::step() {
-  TableStep options = optimizer("TableBatchedEmbeddingBags::step");
-  const int ranks = RankContext::current().world_size();
-  TUTTI_CHECK(ranks == 1,
-              "TableBatchedEmbeddingBags::step: {} ranks train together, and a step sums the lookups of one rank, so "
-              "their copies of the tables would differ from then on; build the module with .optimizer = std::nullopt, "
-              "sum the dense gradients of the tables over the ranks and step them with an optimizer of tutti/optim",
-              ranks);
-  const NoGradScope no_grad;
-  const std::lock_guard lock(mutex_);
-  const std::vector<TableUse> uses = uses_by_shard();
-  TUTTI_CHECK(!uses.empty(), "TableBatchedEmbeddingBags::step: backward() reached no lookup since the last step");
-  options.step = steps_ + 1;
-  TableOfBatch which{0, {}, 0};
-  for (const TableConfig& t : tables_) which.columns.push_back(t.columns);
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    if (std::find(options_.features.begin(), options_.features.end(), static_cast<int64_t>(t)) ==
-        options_.features.end())
-      continue;
-    which.number = static_cast<int64_t>(t);
-    which.rows = tables_[t].rows;
-    options.seed = random_key(tables_[t].name + ".weight", 1).key;
-    weight(t).will_change();
-    table_batched_step_(weight(t).master(), state_of(t), uses, which, options, options_.batch);
-  }
-  ++steps_;
-  uses_.clear();
-}
-
-void TableBatchedEmbeddingBags::abandon_step() {
-  const std::lock_guard lock(mutex_);
-  uses_.clear();
 }
 
 double TableBatchedEmbeddingBags::lr() const { return optimizer("TableBatchedEmbeddingBags::lr").lr; }
@@ -200,6 +142,7 @@ void TableBatchedEmbeddingBags::load_optimizer_state(const StateDict& state) {
   TUTTI_CHECK(steps >= 0, "TableBatchedEmbeddingBags: state.iter is {}; expected 0 or more", steps);
   for (size_t i = 0; i + 1 < mine.size(); ++i) copy_(mine[i].second, found[i]);
   steps_ = steps;
+  abandon_step();
 }
 
 }  // namespace tutti::nn

@@ -34,24 +34,31 @@ struct TableBatchedOptions {
 };
 
 // With an optimizer the tables do not require grad, so other optimizers and the clipping of a global norm leave them
-// out. backward() ends at the looked-up values, whose gradients are kept until step(). forward() may be called from
-// several threads at once; all else excludes other calls. Not for compiled functions, nor for tables that are divided
-// over ranks.
+// out. backward() keeps the gradient of the looked-up values until step(), with the batch itself and no copy of it.
+// forward() may be called from several threads at once, where each call names its virtual shard; so may the backward()
+// of different calls; all else excludes other calls. Not for tables that are divided over ranks, and with an optimizer
+// compiled functions may only look up.
 class TableBatchedEmbeddingBags : public Module {
  public:
   // UsageError for tables without a name or with one twice, and options that do not fit.
   explicit TableBatchedEmbeddingBags(std::vector<TableConfig> tables, TableBatchedOptions options = {});
 
   // As table_batched_embedding_bags(), whose TableBatch::features are the module's; leave them empty. With an
-  // optimizer, each virtual shard of a step calls this once while gradients are recorded: shard number s is at place s
-  // of the tree that sums gradients (numerics contract, N5); by default calls are numbered in their order since the
-  // last step().
+  // optimizer, each virtual shard of a step calls this once in training mode while gradients are recorded: shard number
+  // s, below kMostShards, is at place s of the tree that sums gradients (numerics contract, N5); by default calls are
+  // numbered in their order since the last step(). Calls inside a checkpoint() are numbered when they run again, so
+  // several of them name their shards. Calls in evaluation mode take no part in a step. UsageError for tables that
+  // require grad beside an optimizer of the module, and in a compiled function where the call would take part in a
+  // step.
   Tensor forward(const TableBatch& batch, std::optional<int64_t> virtual_shard = {}) const;
   TableBatchResult forward_with_report(const TableBatch& batch, std::optional<int64_t> virtual_shard = {}) const;
 
   // One step on all rows that were looked up since the last one and that a backward() has reached. Tables that were not
-  // reached keep their values; the step is counted for all. UsageError without an optimizer, before any backward(), and
-  // where several ranks train together: lookups of other ranks are not summed.
+  // reached keep their values; the step is counted for all. A backward() of an earlier lookup that comes later counts
+  // for no step. UsageError without an optimizer, before any backward(), where several ranks train together (lookups of
+  // other ranks are not summed), and when ops have written a batch or a table since the forward. Nothing has changed
+  // then. A failure behind the first write, such as memory that runs out, abandons the step, because its first tables
+  // would be stepped twice by another call.
   void step();
   // Forgets what was looked up since the last step.
   void abandon_step();
@@ -63,7 +70,8 @@ class TableBatchedEmbeddingBags : public Module {
   // Adagrads, "...m" and "...v" for both Adams, "...seen" for TableDecay::global, and "state.iter" i64 [], the steps
   // taken. All but iter share memory with the module.
   StateDict optimizer_state() const;
-  // Copies the values of `state`. UsageError, before anything is copied, for names or sizes that do not fit.
+  // Copies the values of `state`, and forgets what was looked up since the last step. UsageError, before anything is
+  // copied, for names or sizes that do not fit.
   void load_optimizer_state(const StateDict& state);
 
   const std::vector<TableConfig>& tables() const { return tables_; }
@@ -72,10 +80,23 @@ class TableBatchedEmbeddingBags : public Module {
   // The width of a row of the result: the sum over features, or that of each without pooling.
   int64_t output_columns() const;
 
+  static constexpr int64_t kMostShards = 1 << 16;
+
  private:
+  // The lookups of one forward.
   struct Use {
-    std::optional<int64_t> virtual_shard;
-    TableUse use;  // its gradient is set by backward()
+    int64_t shard;
+    TableUse use;                    // its gradient is set by backward()
+    std::vector<uint32_t> versions;  // of the tensors of the batch and of the tables
+    int64_t step;                    // how many steps were taken or abandoned before
+  };
+  // What the backward nodes share with the module.
+  struct Uses {
+    std::mutex mutex;
+    std::vector<std::shared_ptr<Use>> reached;  // by a backward()
+    int64_t next_shard = 0;
+    int64_t step = 0;
+    void drop();
   };
   // The module NAME of a table, with its parameter.
   struct Weight : Module {
@@ -85,15 +106,18 @@ class TableBatchedEmbeddingBags : public Module {
   };
   const TableStep& optimizer(const char* where) const;
   TableState& state_of(size_t table) const;
+  Tensor recorded(const Tensor& values, const TableBatch& batch, std::optional<int64_t> virtual_shard) const;
+  void check_unchanged(const Use& use) const;
   std::vector<TableUse> uses_by_shard() const;
+  std::vector<uint32_t> versions_of(const TableBatch& batch) const;
 
   const std::vector<TableConfig> tables_;
   TableBatchedOptions options_;
   std::vector<std::unique_ptr<Weight>> weights_;
   int64_t steps_ = 0;
   mutable std::vector<TableState> states_;  // made when first needed
-  mutable std::mutex mutex_;                // of uses_
-  mutable std::vector<std::shared_ptr<Use>> uses_;
+  const std::shared_ptr<Uses> uses_ = std::make_shared<Uses>();
+  Tensor anchor_;  // a leaf, so that backward() comes here although no table requires grad
 };
 
 }  // namespace tutti::nn

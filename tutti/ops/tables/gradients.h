@@ -25,4 +25,8 @@ struct ShardInputs {
 ShardInputs inputs_of_uses(const char* op, std::span<const TableUse> uses, const TableOfBatch& table,
                            TablePooling pooling);
 
+// UsageError, naming `op`, for uses that a step on any of `tables`, which are all tables in their order, would refuse.
+void check_uses(const char* op, std::span<const TableUse> uses, std::span<const TableOfBatch> tables,
+                const TableBatchOptions& options);
+
 }  // namespace tutti::facets
