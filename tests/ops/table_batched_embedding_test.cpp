@@ -246,6 +246,13 @@ TEST(TableBatchedEmbedding, RefusesWhatItCannotDo) {
             "table_batched_embedding_bags: there is no feature; give at least one table");
 }
 
+TEST(TableBatchedEmbedding, GivesEmptyBagsTheSumOfNothing) {
+  const TableBatch batch{.indices = Tensor::empty({0}, DType::i64), .offsets = Tensor::of<int64_t>({0, 0, 0})};
+  for (const TablePooling pooling : {TablePooling::sum, TablePooling::mean})
+    for (const float x : floats(table_batched_embedding_bags(two_tables(), batch, {.pooling = pooling}).values))
+      EXPECT_TRUE(x == 0 && std::signbit(x));
+}
+
 TEST(TableBatchedEmbedding, KeepsNaNAndInfinityInTheirBags) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   const Tensor table = Tensor::of<float>({1, nan, inf, 2}, {2, 2});

@@ -223,6 +223,17 @@ TEST(TableBatchedStep, LeavesRowsWithoutAnEntryAlone) {
   EXPECT_TRUE(std::isnan(table.data<float>()[2]) && std::isnan(h.data<float>()[1]));
 }
 
+TEST(TableBatchedStep, MakesRowsZeroWhoseNormOverflows) {
+  const Tensor table = Tensor::of<float>({1e19f, 1e19f, 2e19f, 1}, {2, 2});
+  const TableUse use{.grad = zeros({2, 2}),
+                     .batch = {.indices = Tensor::of<int64_t>({0, 1}), .offsets = Tensor::of<int64_t>({0, 1, 2})}};
+  const TableStep options{.max_norm = 2};
+  table_batched_step_(table, table_state(options, 2, 2), std::vector{use}, {0, {2}, 2}, options);
+  EXPECT_NEAR(table.data<float>()[0], std::sqrt(2.0f), 1e-5f);
+  EXPECT_EQ(table.data<float>()[2], 0.0f);
+  EXPECT_EQ(table.data<float>()[3], 0.0f);
+}
+
 // ---- the order of sums ----------------------------------------------------------------------------------------------
 
 // One feature whose bags hold row 0 once each, and gradients g.

@@ -29,7 +29,8 @@ struct TableOfBatch {
 };
 
 // The gradient of a table, dense or in sparse form, in f32 (f64 for f64). Indices out of range are left out for
-// BoundsCheck::warning and ignore. UsageError as table_batched_embedding_bags().
+// BoundsCheck::warning and ignore. UsageError as table_batched_embedding_bags(), and for a `grad` that does not have
+// exactly the sizes of the result.
 Tensor table_batched_backward(std::span<const TableUse> uses, const TableOfBatch& table,
                               const TableBatchOptions& options = {});
 RowGradients table_batched_row_gradients(std::span<const TableUse> uses, const TableOfBatch& table,
