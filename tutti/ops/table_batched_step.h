@@ -21,8 +21,8 @@ struct TableStep {
   double weight_decay = 0.0;  // of row-wise Adagrad as `decay` says, and of both Adams
   TableDecay decay = TableDecay::none;
   double least_decay = 0.0;  // of TableDecay::global: what a row is multiplied by is at least that
-  // Row-wise Adagrad scales longer rows to it after the step; 0: none. A norm is the root of a sum of squares in f32, so
-  // rows longer than about 1.8e19, whose squares overflow, become zeros.
+  // Row-wise Adagrad scales longer rows to it after the step; 0: none. A norm is the root of a sum of squares in f32,
+  // so rows longer than about 1.8e19, whose squares overflow, become zeros.
   double max_norm = 0.0;
   int64_t step = 1;  // number of this step, the first is 1
   // For bf16 and f16 tables: a new value becomes one of its two neighbours at random, so that its mean is kept; a
