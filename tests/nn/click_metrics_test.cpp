@@ -213,6 +213,18 @@ TEST(ClickMetrics, AddingOneToItselfDoublesItsExamples) {
   EXPECT_EQ(calibration.value(), ratio);
 }
 
+TEST(Calibration, IsExactInTheRangeOfItsHeader) {
+  const auto ratio = [](float probability, float weight) {
+    Calibration calibration;
+    calibration.add(Tensor::of<float>({probability}), Tensor::of<float>({1}), Tensor::of<float>({weight}));
+    return calibration.value() * static_cast<double>(weight);
+  };
+  for (const auto& [p, w] : {std::pair{0x1.fffffep-1f, 0x1.fffffep+127f}, {0x1.fffffep-51f, 0x1.fffffep-52f}})
+    EXPECT_EQ(ratio(p, w), static_cast<double>(p) * static_cast<double>(w));
+  EXPECT_EQ(ratio(10, 1e38f), INFINITY) << "beyond f32";
+  EXPECT_EQ(ratio(0x1p-100f, 0x1p-100f), 0) << "below half of the smallest f32";
+}
+
 TEST(ClickMetrics, RefuseBytesOfSomethingElse) {
   const std::string good = metric_of<RocAuc>(random_examples(9, 4, 1), false).to_bytes();
   std::string damaged = good;
@@ -223,6 +235,14 @@ TEST(ClickMetrics, RefuseBytesOfSomethingElse) {
   std::memcpy(nan.data() + 24, &kNaN, sizeof kNaN);
   EXPECT_THROW(RocAuc::from_bytes(nan), EnvironmentError);
   EXPECT_THROW(Calibration::from_bytes(good), EnvironmentError);
+  const std::string sums = Calibration().to_bytes();
+  EXPECT_EQ(Calibration::from_bytes(sums).to_bytes(), sums);
+  for (size_t sum = 1; sum <= 3; ++sum) {  // the last word of each counts negative infinities
+    std::string negative = sums;
+    const int64_t count = -1;
+    std::memcpy(negative.data() + sum * ExactSum::kWords * sizeof count - sizeof count, &count, sizeof count);
+    EXPECT_THROW(Calibration::from_bytes(negative), EnvironmentError);
+  }
 }
 
 }  // namespace

@@ -178,6 +178,8 @@ Calibration Calibration::from_bytes(std::string_view bytes) {
   for (ExactSum* sum : {&made.predicted_, &made.labels_, &made.weights_}) {
     std::array<int64_t, ExactSum::kWords> words{};
     std::memcpy(words.data(), bytes.data(), each);
+    for (size_t i = 2 * ExactSum::kBins; i < words.size(); ++i)
+      TUTTI_CHECK_ENV(words[i] >= 0, "Calibration: bytes with {} values that are not finite", words[i]);
     sum->set_words(words);
     bytes.remove_prefix(each);
   }

@@ -53,7 +53,8 @@ class RocAuc {
 // The sum of predicted probabilities divided by the sum of labels: above 1 where a model predicts too many clicks.
 class Calibration {
  public:
-  // As RocAuc::add(), but labels may be any numbers. Sums are exact.
+  // As RocAuc::add(), but labels may be any numbers. Sums are exact where the product of value and weight is 0 or has a
+  // magnitude of at least 2^-102 and less than 2^128. Below, a product loses at most 2^-150; above, it is infinite.
   void add(const Tensor& probabilities, const Tensor& labels, const Tensor& weights = {});
   void add(const Calibration& other);
 
@@ -62,6 +63,7 @@ class Calibration {
   double mean_prediction() const { return predicted_.value() / weights_.value(); }
   double mean_label() const { return labels_.value() / weights_.value(); }
 
+  // As those of RocAuc.
   std::string to_bytes() const;
   static Calibration from_bytes(std::string_view bytes);
 
