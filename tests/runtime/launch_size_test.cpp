@@ -55,6 +55,11 @@ TEST(LaunchBlocks, CutOnlyWhereThePolicySays) {
   EXPECT_EQ(launch_blocks(int64_t{1} << 24, 256, hip, GridCap::never), 1 << 24);
 }
 
+TEST(LaunchBlocks, ABlockOfMoreThreadsThanALaunchMayHaveIsOneBlock) {
+  for (const GridCap cap : {GridCap::always, GridCap::overflow_only})
+    EXPECT_EQ(launch_blocks(100, 1024, {.most_threads = 1023}, cap), 1);
+}
+
 TEST(LaunchBlocks, LimitsOfNothingAreRefused) {
   EXPECT_EQ(message_of([] { launch_blocks(1, 0, {}, GridCap::never); }),
             "launch: a block of 0 threads; expected 1 or more");

@@ -26,7 +26,8 @@ inline constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
 // The blocks of a launch that has `blocks` blocks of work, of so many threads each: all of them, or at most
 // processors * blocks_per_processor (and most_threads / threads_per_block) where `cap` cuts it; always 1 to
-// kMostBlocks. UsageError for limits and blocks of less than one thread.
+// kMostBlocks. One block is launched even where its threads are more than most_threads: a launch has no less.
+// UsageError for limits and blocks of less than one thread.
 int64_t launch_blocks(int64_t blocks, int64_t threads_per_block, const GridLimits& limits, GridCap cap);
 
 // What block `block` of `blocks` does of `work` pieces of work: body(i) for i = block, block + blocks, ... below work.
