@@ -246,12 +246,54 @@ TEST(Dlrm, RefusesWhatDoesNotFit) {
             "dlrm: dense features are [4, 2] f32 cpu; expected [examples, 3]");
   EXPECT_EQ(message_of([&] { model.forward(dense, randint(0, 2, {5, 3})); }),
             "dlrm: 4 examples have dense features and 5 categories");
-  EXPECT_NE(message_of([&] {
-              model.forward(dense, Tensor::of<int64_t>({0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}, {4, 3}));
-            }).find("2"),
-            std::string::npos);
+  EXPECT_EQ(
+      message_of([&] { model.forward(dense, Tensor::of<int64_t>({0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}, {4, 3})); }),
+      "embedding_bag: index 2 in bag 1, entry 0 (position 1 of the indices), is out of range for 2 rows; legal: 0 to "
+      "1");
   EXPECT_EQ(message_of([&] { model.tables().step({}, {.lr = 1}); }),
             "FeatureTables: gradients of 0 tables; expected 3");
+  const std::vector<FeatureBags> two(2);
+  EXPECT_EQ(message_of([&] { model.forward(dense, two); }), "dlrm: bags of 2 features; the model has 3 tables");
+  Dlrm without({.dense_features = 3, .table_rows = {}});
+  nn::initialize(without);
+  EXPECT_EQ(without.forward(dense, Tensor()).numel(), 4);
+  EXPECT_EQ(without.forward(dense, Tensor::empty({4, 0}, DType::i64)).numel(), 4);
+  EXPECT_EQ(message_of([&] { without.forward(dense, randint(0, 2, {4, 1})); }),
+            "dlrm: categories are [4, 1] i64 cpu; the model has no tables");
+  EXPECT_EQ(message_of([&] { without.forward(dense, two); }), "dlrm: bags of 2 features; the model has 0 tables");
+  const DlrmConfig enormous{.table_rows = std::vector<int64_t>(9, INT64_MAX / 8), .dim = 1};
+  EXPECT_EQ(message_of([&] { parameter_count(enormous); }),
+            "dlrm: 9 tables and the layers have more than 2^63 - 1 parameters");
+}
+
+TEST(Dlrm, AStepThatIsRefusedChangesNoTable) {
+  Dlrm model(kConfig);
+  nn::initialize(model);
+  const auto gradient = [](const std::vector<int64_t>& rows, int64_t width) {
+    const auto K = static_cast<int64_t>(rows.size());
+    return RowGradients{Tensor::of(rows), normal({K, width}), Tensor::scalar(K)};
+  };
+  const auto bytes = [&] {
+    std::string all;
+    for (const auto& [name, t] : model.state_dict())
+      all.append(reinterpret_cast<const char*>(t.raw_data()), static_cast<size_t>(t.nbytes()));
+    return all;
+  };
+  const std::string before = bytes();
+  const auto refusal = [&](const RowGradients& last) {
+    const std::vector<RowGradients> gradients{gradient({1, 2}, 5), gradient({0}, 5), last};
+    return message_of([&] { model.tables().step(gradients, {.lr = 1}); });
+  };
+  const std::string rows = "FeatureTables: the gradient of table 2 has row ";
+  EXPECT_EQ(refusal(gradient({11}, 5)), rows + "11 behind row -1; expected ascending rows of its 11");
+  EXPECT_EQ(refusal(gradient({3, 3}, 5)), rows + "3 behind row 3; expected ascending rows of its 11");
+  EXPECT_EQ(refusal(gradient({3, -1, 4}, 5)), rows + "4 behind row -1; expected ascending rows of its 11");
+  EXPECT_EQ(refusal(gradient({3}, 4)),
+            "FeatureTables: the gradient of table 2 is [1, 4] f32 cpu of rows [1] i64 cpu; expected f32 [K, 5] of i64 "
+            "[K]");
+  EXPECT_EQ(bytes(), before);
+  EXPECT_EQ(refusal(gradient({3, -1}, 5)), "no error");
+  EXPECT_NE(bytes(), before);
 }
 
 TEST(Dlrm, NamesItsParameters) {

@@ -1,6 +1,7 @@
 #include "tutti/models/dlrm.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "tutti/autograd/tape.h"
@@ -32,6 +33,16 @@ std::vector<int64_t> sizes_of_top(const DlrmConfig& c) {
   return sizes;
 }
 
+// Nothing when it is above 2^63 - 1.
+std::optional<int64_t> counted_parameters(const DlrmConfig& c) {
+  __int128 count = 0;
+  for (const int64_t rows : c.table_rows) count += static_cast<__int128>(rows) * c.dim;
+  for (const std::vector<int64_t>& sizes : {sizes_of_bottom(c), sizes_of_top(c)})
+    for (size_t i = 1; i < sizes.size(); ++i) count += static_cast<__int128>(sizes[i - 1] + 1) * sizes[i];
+  if (count > INT64_MAX) return std::nullopt;
+  return static_cast<int64_t>(count);
+}
+
 }  // namespace
 
 void validate(const DlrmConfig& c) {
@@ -47,16 +58,38 @@ void validate(const DlrmConfig& c) {
               c.table_rows.size(), most_tables);
   for (size_t t = 0; t < c.table_rows.size(); ++t)
     check(fmt::format("the number of rows of table {}", t).c_str(), c.table_rows[t], INT64_MAX / c.dim / 8);
+  TUTTI_CHECK(counted_parameters(c), "dlrm: {} tables and the layers have more than 2^63 - 1 parameters",
+              c.table_rows.size());
 }
 
 int64_t parameter_count(const DlrmConfig& c) {
   validate(c);
-  int64_t count = 0;
-  for (const int64_t rows : c.table_rows) count += rows * c.dim;
-  for (const std::vector<int64_t>& sizes : {sizes_of_bottom(c), sizes_of_top(c)})
-    for (size_t i = 1; i < sizes.size(); ++i) count += (sizes[i - 1] + 1) * sizes[i];
-  return count;
+  return *counted_parameters(c);
 }
+
+namespace {
+
+void check_gradient(size_t t, const RowGradients& g, const Extents& table) {
+  TUTTI_CHECK(g.rows.defined() && g.values.defined() && g.rows.dtype() == DType::i64 && g.rows.ndim() == 1 &&
+                  g.values.dtype() == DType::f32 && g.values.ndim() == 2 && g.values.size(0) == g.rows.size(0) &&
+                  g.values.size(1) == table[1],
+              "FeatureTables: the gradient of table {} is {} of rows {}; expected f32 [K, {}] of i64 [K]", t,
+              describe(g.values), describe(g.rows), table[1]);
+  if (!g.rows.storage()->has_memory()) return;  // a compiled step checks rows as it runs
+  const Tensor rows = to_contiguous(g.rows);
+  int64_t last = -1;
+  bool is_over = false;  // behind the rows stands -1
+  for (int64_t i = 0; i < rows.numel(); ++i) {
+    const int64_t row = rows.data<int64_t>()[i];
+    is_over = is_over || row == -1;
+    TUTTI_CHECK(is_over ? row == -1 : row > last && table[0] > row,
+                "FeatureTables: the gradient of table {} has row {} behind row {}; expected ascending rows of its {}",
+                t, row, last, table[0]);
+    last = row;
+  }
+}
+
+}  // namespace
 
 // A table with the sum of squares of each row, and its name alone: "0.weight", "0.adagrad".
 struct FeatureTables::FeatureTable final : nn::EmbeddingBag {
@@ -102,13 +135,22 @@ std::vector<RowGradients> FeatureTables::take_row_gradients() {
   return gradients;
 }
 
+void FeatureTables::abandon_row_gradients() {
+  for (const auto& table : tables_) (*table)->abandon_row_gradients();
+}
+
 void FeatureTables::step(std::span<const RowGradients> gradients, const AdagradStep& options) {
   const NoGradScope no_grad;
   TUTTI_CHECK(gradients.size() == tables_.size(), "FeatureTables: gradients of {} tables; expected {}",
               gradients.size(), tables_.size());
+  // All are checked before the first table is written, so that an error changes nothing.
   for (size_t t = 0; t < tables_.size(); ++t) {
     const FeatureTable& table = **tables_[t];
     TUTTI_CHECK(table.is_sparse(), "FeatureTables: the tables are not sparse; they are the optimizer's");
+    check_gradient(t, gradients[t], table.weight.sizes());
+  }
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const FeatureTable& table = **tables_[t];
     adagrad_rows_step_(table.weight.master(), table.adagrad.use(), gradients[t], options);
     table.weight.will_change();
   }
@@ -155,10 +197,16 @@ std::vector<nn::NamedParameter> Dlrm::other_parameters() const {
 }
 
 Tensor Dlrm::forward(const Tensor& dense, const Tensor& categories) const {
-  if (config_.table_rows.empty()) return logits(dense, {});
+  if (config_.table_rows.empty()) {
+    TUTTI_CHECK(!categories.defined() || (categories.ndim() == 2 && categories.extent(1) == 0),
+                "dlrm: categories are {}; the model has no tables", describe(categories));
+    return logits(dense, {});
+  }
   return logits(dense, (*tables_)(categories));
 }
 Tensor Dlrm::forward(const Tensor& dense, std::span<const FeatureBags> features) const {
+  TUTTI_CHECK(features.size() == config_.table_rows.size(), "dlrm: bags of {} features; the model has {} tables",
+              features.size(), config_.table_rows.size());
   if (config_.table_rows.empty()) return logits(dense, {});
   return logits(dense, (*tables_)(features));
 }

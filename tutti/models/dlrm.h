@@ -29,7 +29,7 @@ struct DlrmConfig {
   bool sparse_tables = true;            // see FeatureTables
 };
 
-// UsageError, naming the key, for sizes that are not positive.
+// UsageError, naming the key, for sizes that are not positive, and for more than 2^63 - 1 parameters.
 void validate(const DlrmConfig& config);
 int64_t parameter_count(const DlrmConfig& config);
 
@@ -55,6 +55,9 @@ class FeatureTables final : public nn::Module {
 
   // One for each table, of all lookups since the last call; errors of nn::Table::take_row_gradients().
   std::vector<RowGradients> take_row_gradients();
+  // Forgets lookups of a step that has thrown; see nn::Table::abandon_row_gradients().
+  void abandon_row_gradients();
+  // UsageError naming the table when a gradient is none of its rows; then no table has changed.
   void step(std::span<const RowGradients> gradients, const AdagradStep& options);
   const std::vector<int64_t>& table_rows() const { return table_rows_; }
 
