@@ -8,6 +8,8 @@
 
 #include "tests/support/message_of.h"
 #include "tutti/autograd/backward.h"
+#include "tutti/autograd/tape.h"
+#include "tutti/graph/compile.h"
 #include "tutti/nn/loss.h"
 #include "tutti/ops/random.h"
 #include "tutti/ops/reduction.h"
@@ -264,6 +266,24 @@ TEST(Dlrm, RefusesWhatDoesNotFit) {
   const DlrmConfig enormous{.table_rows = std::vector<int64_t>(9, INT64_MAX / 8), .dim = 1};
   EXPECT_EQ(message_of([&] { parameter_count(enormous); }),
             "dlrm: 9 tables and the layers have more than 2^63 - 1 parameters");
+}
+
+TEST(Dlrm, OneCompiledFamilyTakesBatchesOfAnySize) {
+  seed_all(4);
+  Dlrm model(kConfig);
+  nn::initialize(model);
+  const nn::EvalScope evaluating(model);
+  const NoGradScope no_grad;
+  const auto f = compile([&](const Tensor& dense, const Tensor& rows) { return model.forward(dense, rows); });
+  for (const int64_t B : {2, 3, 5, 7, 11, 6}) {
+    const Tensor dense = normal({B, 3}), rows = randint(0, 2, {B, 3});
+    const Tensor compiled = f(dense, rows), eager = model.forward(dense, rows);
+    ASSERT_EQ(compiled.extents(), eager.extents());
+    EXPECT_EQ(std::memcmp(compiled.raw_data(), eager.raw_data(), static_cast<size_t>(eager.nbytes())), 0) << B;
+  }
+  EXPECT_EQ(f.statistics().compiles, 2) << f.explain();
+  EXPECT_EQ(message_of([&] { f(normal({4, 3}), randint(0, 2, {5, 3})); }),
+            "dlrm: 4 examples have dense features and 5 categories");
 }
 
 TEST(Dlrm, AStepThatIsRefusedChangesNoTable) {

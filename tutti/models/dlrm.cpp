@@ -218,8 +218,7 @@ Tensor Dlrm::logits(const Tensor& dense, const Tensor& embedded) const {
   const Tensor x_0 = (*bottom_)(dense);
   Tensor features = x_0;
   if (embedded.defined()) {
-    TUTTI_CHECK(embedded.extent(0) == dense.extent(0), "dlrm: {} examples have dense features and {} categories",
-                dense.extent(0), embedded.extent(0));
+    TUTTI_CHECK(embedded.size(0) == B, "dlrm: {} examples have dense features and {} categories", B, embedded.size(0));
     const Tensor all = cat({reshape(x_0, {B, 1, config_.dim}), embedded}, 1);  // [B, T + 1, D]
     features = cat({x_0, pairwise_dots(all)}, 1);
   }
