@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/core/error.h"
+#include "tutti/core/hash.h"
 #include "tutti/io/click_file.h"
 #include "tutti/io/text_window.h"
 
@@ -223,6 +224,10 @@ class ClickCsv final : public ClickFile {
 };
 
 }  // namespace
+
+int64_t click_file_number(size_t nbytes, std::string_view header) {
+  return static_cast<int64_t>(hash64(header, nbytes) >> 11);
+}
 
 std::unique_ptr<ClickFile> open_click_csv(const std::string& file, const ClickColumns& columns, char delimiter) {
   return std::make_unique<ClickCsv>(file, columns, delimiter);

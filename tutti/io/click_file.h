@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "tutti/core/hash.h"
 #include "tutti/io/click_columns.h"
 
 namespace tutti::io {
@@ -40,9 +39,7 @@ class ClickFile {
 };
 
 // The number of a file, 0 to 2^53 - 1, so that it is exact as a number of JSON, too.
-inline int64_t click_file_number(size_t nbytes, std::string_view header) {
-  return static_cast<int64_t>(hash64(header, nbytes) >> 11);
-}
+int64_t click_file_number(size_t nbytes, std::string_view header);
 
 // A file with a header and a row on each line, whose fields are divided by `delimiter`; gzip is expanded as it is read.
 // The columns are found by their names, others are passed over. Quotes have no meaning. UsageError, naming the file and
