@@ -207,14 +207,33 @@ TEST_F(Chats, ServeEmbedsAsEmbedDoes) {
   EXPECT_NE(metrics->body.find("tutti_embeddings_total 4\n"), std::string::npos) << metrics->body;
   kill(pid, SIGTERM);
   EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
-  for (const char* flag :
-       {"--context 64", "--dtype bf16", "--kv-cache-dtype int8", "--compile", "--quantized", "--quantize int8"}) {
+  for (const char* flag : {"--context 64", "--dtype bf16", "--kv-cache-dtype int8", "--compile", "--quantized"}) {
     const Output refused = work.tutti(std::string("serve encoder --port 0 ") + flag);
     EXPECT_EQ(refused.status, 2) << flag;
-    EXPECT_NE(refused.err.find("leave out --context, --dtype, --kv-cache-dtype, --compile, --quantized and --quantize"),
+    EXPECT_NE(refused.err.find("leave out --context, --dtype, --kv-cache-dtype, --compile and --quantized"),
               std::string::npos)
         << refused.err;
   }
+}
+
+TEST_F(Chats, ServeEmbedsWithCodesAsEmbedDoes) {
+  write_published_encoder(work);
+  int pid = 0;
+  const int port = serve("--quantize int8", &pid, "encoder/");
+  httplib::Client client("127.0.0.1", port);
+  client.set_read_timeout(60);
+  const auto answer = client.Post("/v1/embeddings", R"({"input": "a text"})", "application/json");
+  ASSERT_TRUE(answer);
+  ASSERT_EQ(answer->status, 200) << answer->body;
+  const JsonDocument told(answer->body, {.name = "answer"});
+  std::string line = work.tutti("embed encoder 'a text' --quantize int8").out;
+  line.resize(line.find('\n'));
+  const JsonDocument embedded(line, {.name = "line"});
+  for (const auto& [_, row] : told.top().at("data")) EXPECT_EQ(embedding_of(row), embedding_of(embedded.top()));
+  const std::string numbers = work.tutti("embed encoder 'a text'").out;
+  EXPECT_NE(numbers.substr(0, numbers.find('\n')), line);
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
 }
 
 TEST_F(Chats, ServeRefusesWhatWouldBeOpenToAll) {
