@@ -1,4 +1,4 @@
-// The texts of tests/weights/same_texts_test.cpp, five times as long.
+// The texts of tests/weights/same_texts_test.cpp, longer, and with every number of threads on every instruction set.
 #include "tests/weights/support/same_texts.h"
 
 namespace tutti::test {
@@ -8,7 +8,7 @@ using LongQuantizedTexts = TextsOfEveryKind;
 
 TEST_P(LongQuantizedTexts, AreTheSameOnEveryProcessorAndNumberOfThreads) {
   TUTTI_NEEDS_PUBLISHED(file, kModel);
-  expect_same_texts(200);
+  expect_same_texts(200, true);
 }
 INSTANTIATE_TEST_SUITE_P(, LongQuantizedTexts, ::testing::ValuesIn(kQuantizedKinds), TextsOfEveryKind::name_of);
 

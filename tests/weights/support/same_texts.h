@@ -28,7 +28,8 @@ struct TextsOfEveryKind : ::testing::TestWithParam<QuantizedKind> {
   const std::string file = tutti::testing::published_file(kModel, "SmolLM2-135M-Instruct.Q4_1.gguf");
   static std::string name_of(const ::testing::TestParamInfo<QuantizedKind>& info) { return info.param.name; }
 
-  void expect_same_texts(int tokens) const {
+  // `every_pair`: of instruction set and number of threads; otherwise each set and each number once.
+  void expect_same_texts(int tokens, bool every_pair) const {
     const auto& [name, flags] = GetParam();
     const Workplace work;
     work.write("text.txt", "The old river runs to the sea. Whoever follows it for a day meets three mills.");
@@ -50,10 +51,12 @@ struct TextsOfEveryKind : ::testing::TestWithParam<QuantizedKind> {
       }
       if (expected.empty()) expected = first.out;
       EXPECT_EQ(first.out, expected) << level;
+      if (!every_pair) continue;
       for (const char* threads : {"2", "4"})
         EXPECT_EQ(work.tutti(asked, std::string("TUTTI_THREADS=") + threads + " TUTTI_CPU=" + level).out, expected)
             << level << ", threads " << threads;
     }
+    if (!every_pair) EXPECT_EQ(work.tutti(asked, "TUTTI_THREADS=4").out, expected);
     EXPECT_GT(expected.size(), static_cast<size_t>(tokens)) << expected;
     EXPECT_EQ(work.tutti(asked + " --compile").out, expected);
   }
