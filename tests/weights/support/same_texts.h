@@ -56,7 +56,9 @@ struct TextsOfEveryKind : ::testing::TestWithParam<QuantizedKind> {
         EXPECT_EQ(work.tutti(asked, std::string("TUTTI_THREADS=") + threads + " TUTTI_CPU=" + level).out, expected)
             << level << ", threads " << threads;
     }
-    if (!every_pair) EXPECT_EQ(work.tutti(asked, "TUTTI_THREADS=4").out, expected);
+    if (!every_pair) {
+      EXPECT_EQ(work.tutti(asked, "TUTTI_THREADS=4").out, expected);
+    }
     EXPECT_GT(expected.size(), static_cast<size_t>(tokens)) << expected;
     EXPECT_EQ(work.tutti(asked + " --compile").out, expected);
   }
