@@ -201,6 +201,14 @@ std::vector<int32_t> row_sums(const ScaledWeights& w, int64_t k, int32_t factor,
   return sums;
 }
 
+// Eight integers, zeros where fewer are there.
+__m256i eight_of(const int32_t* p, int64_t count) {
+  if (count >= 8) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  int32_t all[8] = {};
+  std::copy_n(p, count, all);
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(all));
+}
+
 // Integers of many rows. Codes of x enter as signed bytes, and what those have too much is taken off the totals.
 void multiply_bytes(const ScaledProduct& p, const CodeRows& x, const Store& store, ThreadPool& pool) {
   const int32_t shift = p.x_zero_point - (p.x_codes == DType::u8 ? 128 : 0);
@@ -215,12 +223,11 @@ void multiply_bytes(const ScaledProduct& p, const CodeRows& x, const Store& stor
       const Strip columns{&w, 0, end, false};
       for (int64_t i = 0; i < block.rows; ++i) {
         const int32_t* row = static_cast<const int32_t*>(block.data) + i * block.row_stride;
+        const float scale = x.scales[block.first_row + i];
         for (int64_t j = block.first_column; j < end; j += 8) {
-          int32_t totals[8] = {};
-          for (int64_t a = j; a < std::min(j + 8, end); ++a)
-            totals[a - j] = row[a - block.first_column] - excess[static_cast<size_t>(a)];
-          const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(totals));
-          store(columns, j, block.first_row + i, x.scales[block.first_row + i], _mm256_cvtepi32_ps(all));
+          const __m256i totals =
+              _mm256_sub_epi32(eight_of(row + (j - block.first_column), end - j), eight_of(excess.data() + j, end - j));
+          store(columns, j, block.first_row + i, scale, _mm256_cvtepi32_ps(totals));
         }
       }
     };
