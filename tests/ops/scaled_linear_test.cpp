@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <thread>
 
 #include "tests/support/message_of.h"
 #include "tests/support/same_bits.h"
@@ -307,6 +311,35 @@ TEST(ScaledLinear, CallsThatDifferInOneNumberAreTwoCalls) {
       expect_same_bits(scaled_linear(x, w, {.x = {number(0.125), integer(zero_point)}}),
                        product_of_codes(x, zero_point, 0.125F, w));
     }
+}
+
+// Memory that calls keep for the next one belongs to their thread.
+TEST(ScaledLinear, CallsOfManySizesOnTwoThreadsAtOnce) {
+  struct Case {
+    Tensor x, y;
+    ScaledWeight w;
+  };
+  std::vector<Case> cases;
+  for (const auto& [m, k] : {std::pair<int64_t, int64_t>{70, 128}, {3, 40}, {1, 1}, {130, 36}, {5, 300}, {70, 33}})
+    for (const DType dtype : {DType::i8, DType::f8e4m3fn}) {
+      const auto seed = static_cast<uint64_t>(m + k);
+      Case c{sample_tensor(seed, {m, k}), {}, {codes(seed + 1, {19, k}, dtype), scales(seed + 2, 19)}};
+      c.y = scaled_linear(c.x, c.w);
+      cases.push_back(std::move(c));
+    }
+  std::barrier start(2);
+  std::atomic<int> wrong{0};
+  const auto call_all = [&](size_t step) {
+    start.arrive_and_wait();
+    for (size_t i = 0; i < 20 * cases.size(); ++i) {
+      const Case& c = cases[i * step % cases.size()];
+      const Tensor y = scaled_linear(c.x, c.w);
+      if (std::memcmp(y.raw_data(), c.y.raw_data(), static_cast<size_t>(y.nbytes())) != 0) ++wrong;
+    }
+  };
+  std::thread one(call_all, 1), other(call_all, 5);
+  one.join(), other.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(ScaledLinear, SaysWhatIsWrong) {
