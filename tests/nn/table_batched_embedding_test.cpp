@@ -233,8 +233,7 @@ TEST(TableBatchedEmbeddingBags, DoesNotStepOneOfSeveralRanks) {
   EXPECT_EQ(
       message_of([&] { module->step(); }),
       "TableBatchedEmbeddingBags::step: 2 ranks train together, and a step sums the lookups of one rank, so their "
-      "copies of the tables would differ from then on; build the module with .optimizer = std::nullopt, sum the dense "
-      "gradients of the tables over the ranks and step them with an optimizer of tutti/optim");
+      "copies of the tables would differ from then on; use parallel::ShardedTables, which takes the same options");
   expect_same_bits(module->weight(0).master(), before);
 }
 

@@ -1,55 +1,45 @@
 #include "tutti/nn/table_batched_embedding.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/ops/copy.h"
 
 namespace tutti::nn {
-namespace {
 
-// The names of the states of a table, in the order of TableState: empty where there is none.
-struct StateNames {
-  const char *first = "", *second = "";
-};
-StateNames names_of(TableOptimizer optimizer) {
-  switch (optimizer) {
-    case TableOptimizer::sgd:
-      return {};
-    case TableOptimizer::adagrad:
-    case TableOptimizer::rowwise_adagrad:
-      return {"h", ""};
-    case TableOptimizer::adam:
-    case TableOptimizer::partial_rowwise_adam:
-      break;
+TableBatchedOptions checked_options(const char* who, const std::vector<TableConfig>& tables,
+                                    TableBatchedOptions options) {
+  TUTTI_CHECK(!tables.empty(), "{}: there are no tables; give at least one", who);
+  TUTTI_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16 || options.dtype == DType::f16,
+              "{}: tables in {}; expected f32, bf16 or f16", who, name_of(options.dtype));
+  std::set<std::string> names;
+  for (const TableConfig& t : tables) {
+    TUTTI_CHECK(!t.name.empty(), "{}: a table of {} rows has no name", who, t.rows);
+    TUTTI_CHECK(names.insert(t.name).second, "{}: two tables are called '{}'", who, t.name);
+    TUTTI_CHECK(t.rows >= 0 && t.columns >= 0, "{}: table {} has {} rows and {} columns; expected 0 or more of each",
+                who, t.name, t.rows, t.columns);
   }
-  return {"m", "v"};
+  if (options.features.empty())
+    for (size_t t = 0; t < tables.size(); ++t) options.features.push_back(static_cast<int64_t>(t));
+  for (const int64_t t : options.features)
+    TUTTI_CHECK(t >= 0 && t < static_cast<int64_t>(tables.size()),
+                "{}: a feature looks up table {}; there are {} tables", who, t, tables.size());
+  if (options.optimizer) table_state(*options.optimizer, 0, 0);  // which refuses options that do not fit
+  return options;
 }
 
-}  // namespace
-
 TableBatchedEmbeddingBags::TableBatchedEmbeddingBags(std::vector<TableConfig> tables, TableBatchedOptions options)
-    : tables_(std::move(tables)), options_(std::move(options)), states_(tables_.size()) {
-  TUTTI_CHECK(!tables_.empty(), "TableBatchedEmbeddingBags: there are no tables; give at least one");
-  TUTTI_CHECK(options_.dtype == DType::f32 || options_.dtype == DType::bf16 || options_.dtype == DType::f16,
-              "TableBatchedEmbeddingBags: tables in {}; expected f32, bf16 or f16", name_of(options_.dtype));
+    : tables_(std::move(tables)),
+      options_(checked_options("TableBatchedEmbeddingBags", tables_, std::move(options))),
+      states_(tables_.size()) {
   for (const TableConfig& t : tables_) {
-    TUTTI_CHECK(!t.name.empty(), "TableBatchedEmbeddingBags: a table of {} rows has no name", t.rows);
-    TUTTI_CHECK(t.rows >= 0 && t.columns >= 0,
-                "TableBatchedEmbeddingBags: table {} has {} rows and {} columns; expected 0 or more of each", t.name,
-                t.rows, t.columns);
     weights_.push_back(std::make_unique<Weight>(t, options_.dtype));
     register_module(t.name, *weights_.back());
     if (options_.optimizer) weights_.back()->weight.requires_grad_(false);
   }
-  if (options_.features.empty())
-    for (size_t t = 0; t < tables_.size(); ++t) options_.features.push_back(static_cast<int64_t>(t));
-  for (const int64_t t : options_.features)
-    TUTTI_CHECK(t >= 0 && t < static_cast<int64_t>(tables_.size()),
-                "TableBatchedEmbeddingBags: a feature looks up table {}; there are {} tables", t, tables_.size());
   if (!options_.optimizer) return;
-  table_state(*options_.optimizer, 0, 0);  // which refuses options that do not fit
   anchor_ = Tensor::of<float>({0});
   tutti::requires_grad_(anchor_);
 }
@@ -111,7 +101,7 @@ void TableBatchedEmbeddingBags::set_lr(double lr) {
 }
 
 StateDict TableBatchedEmbeddingBags::optimizer_state() const {
-  const StateNames names = names_of(optimizer("TableBatchedEmbeddingBags::optimizer_state").optimizer);
+  const TableStateNames names = names_of(optimizer("TableBatchedEmbeddingBags::optimizer_state").optimizer);
   StateDict state;
   for (size_t t = 0; t < tables_.size(); ++t) {
     const TableState& s = state_of(t);

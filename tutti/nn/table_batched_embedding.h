@@ -33,6 +33,11 @@ struct TableBatchedOptions {
   std::optional<TableStep> optimizer = TableStep{};
 };
 
+// The options with the table of each feature. UsageError, naming the module `who`, for tables without a name or with
+// one twice, and options that do not fit.
+TableBatchedOptions checked_options(const char* who, const std::vector<TableConfig>& tables,
+                                    TableBatchedOptions options);
+
 // With an optimizer the tables do not require grad, so other optimizers and the clipping of a global norm leave them
 // out. backward() keeps the gradient of the looked-up values until step(), with the batch itself and no copy of it.
 // forward() may be called from several threads at once, where each call names its virtual shard; so may the backward()

@@ -108,11 +108,11 @@ std::vector<TableUse> TableBatchedEmbeddingBags::uses_by_shard() const {
 void TableBatchedEmbeddingBags::step() {
   TableStep options = optimizer("TableBatchedEmbeddingBags::step");
   const int ranks = RankContext::current().world_size();
-  TUTTI_CHECK(ranks == 1,
-              "TableBatchedEmbeddingBags::step: {} ranks train together, and a step sums the lookups of one rank, so "
-              "their copies of the tables would differ from then on; build the module with .optimizer = std::nullopt, "
-              "sum the dense gradients of the tables over the ranks and step them with an optimizer of tutti/optim",
-              ranks);
+  TUTTI_CHECK(
+      ranks == 1,
+      "TableBatchedEmbeddingBags::step: {} ranks train together, and a step sums the lookups of one rank, so "
+      "their copies of the tables would differ from then on; use parallel::ShardedTables, which takes the same options",
+      ranks);
   TUTTI_CHECK(HostReads::current() == nullptr,
               "TableBatchedEmbeddingBags::step: a compiled function cannot step tables; call step() outside of "
               "compile()");

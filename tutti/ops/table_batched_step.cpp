@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "tutti/ops/creation.h"
+#include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/tables/gradients.h"
 #include "tutti/ops/tables/row_formulas.h"
 #include "tutti/ops/tables/row_steps.h"
 #include "tutti/ops/tables/table_definition.h"
+#include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
 namespace {
@@ -34,9 +36,9 @@ void infer_step(const OpCall& call, OutputMetas& out) {
                 describe(call[k]), describe(table));
   }
   TUTTI_CHECK(call[n].dtype() == DType::f32 && call[n].ndim() == 1 && call[n + 1].dtype() == DType::i64 &&
-                  call[n + 1].ndim() == 1,
-              "{}: the numbers are {} and {}; expected f32 and i64 of one dim", call.op.name, describe(call[n]),
-              describe(call[n + 1]));
+                  call[n + 1].ndim() == 1 && call[n + 2].dtype() == DType::f32 && call[n + 2].ndim() == 1,
+              "{}: the numbers are {}, {} and {}; expected f32, i64 and f32 of one dim", call.op.name,
+              describe(call[n]), describe(call[n + 1]), describe(call[n + 2]));
   check_shards(call, a, shards_at(call));
   for (size_t s = 0; s < static_cast<size_t>(a.shards); ++s)
     TUTTI_CHECK(gradient_of_shard(call, a, shards_at(call), static_cast<int64_t>(s)).dtype() != DType::f64,
@@ -61,9 +63,16 @@ Tensor state_of(StateKind kind, int64_t rows, int64_t columns) {
   return zeros(sizes, kind == StateKind::seen ? DType::i64 : DType::f32);
 }
 
+int64_t rows_stepped(const facets::TableSample& s) {
+  const OpDef named{.name = "rows_stepped"};
+  const Attrs attrs = Attrs::of(s.attrs);
+  return static_cast<int64_t>(facets::table_definition({named, s.shards, attrs}, s.attrs, 0).size());
+}
+
 std::vector<Sample> samples(std::initializer_list<StateKind> states, int decay) {
   std::vector<Sample> list;
-  const auto add = [&](const facets::TableSample& s, const char* name, DType dtype, bool at_random, double max_norm) {
+  const auto add = [&](const facets::TableSample& s, const char* name, DType dtype, bool at_random, double max_norm,
+                       bool is_part = false) {
     const auto number = [](double x) { return static_cast<float>(x); };
     Sample sample{name, {facets::sample_tensor(21, {s.attrs.rows, s.attrs.columns}, dtype)}, Attrs::of(s.attrs)};
     for (const StateKind kind : states)
@@ -76,7 +85,9 @@ std::vector<Sample> samples(std::initializer_list<StateKind> states, int decay) 
                                                           DType::f32, 0.5, 2.0));
     sample.inputs.push_back(Tensor::of<float>(
         {0.1f, 1e-3f, 0.9f, 0.1f, 0.99f, 0.01f, 0.41f, 0.05f, 0.03f, number(decay), 0.2f, number(max_norm)}));
-    sample.inputs.push_back(Tensor::of<int64_t>({5, 77, at_random}));
+    sample.inputs.push_back(Tensor::of<int64_t>({5, 77, at_random, is_part ? 38 : 0, is_part ? 9 : s.attrs.columns}));
+    sample.inputs.push_back(is_part ? facets::sample_tensor(24, {rows_stepped(s)}, DType::f32, 0.5, 2.0)
+                                    : Tensor::empty({0}, DType::f32));
     sample.inputs.insert(sample.inputs.end(), s.shards.begin(), s.shards.end());
     list.push_back(std::move(sample));
   };
@@ -85,6 +96,7 @@ std::vector<Sample> samples(std::initializer_list<StateKind> states, int decay) 
     if (s.name == "three_shards") add(s, "three_shards", DType::f32, false, 1.5);
     if (s.name == "weighted_mean_bf16") add(s, "bf16", DType::bf16, false, 0);
     if (s.name == "mean") add(s, "f16_at_random", DType::f16, true, 0);
+    if (s.name == "mean") add(s, "part_f16_at_random", DType::f16, true, 0, true);
     if (s.name == "sequence") add(s, "sequence_bf16_at_random", DType::bf16, true, 0);
     if (s.name == "no_rows") add(s, "no_rows", DType::f32, false, 0);
   }
@@ -159,7 +171,66 @@ void check_options(const TableStep& o) {
               rowwise ? "decay is none; choose l2, decoupled or global" : "SGD and Adagrad do not decay");
 }
 
+void check_part(const TableStep& o, const PartOfTable& part, int64_t columns, int64_t all_columns) {
+  TUTTI_CHECK(part.first_row >= 0 && part.first_column >= 0 && part.first_column <= all_columns - columns,
+              "table_batched_step_: a part of {} columns from column {} and row {} on, of a table of {} columns",
+              columns, part.first_column, part.first_row, all_columns);
+  if (columns == all_columns) return;
+  TUTTI_CHECK(part.squares.defined() || !takes_row_means(o.optimizer),
+              "table_batched_step_: the table has {} of {} columns, and the optimizer takes means over rows; give it "
+              "the sums of squares of whole rows",
+              columns, all_columns);
+  TUTTI_CHECK(o.max_norm == 0,
+              "table_batched_step_: max_norm is {}, the norm of whole rows, and the table has {} of {} columns",
+              o.max_norm, columns, all_columns);
+}
+
 }  // namespace
+
+TableStateNames names_of(TableOptimizer optimizer) {
+  switch (optimizer) {
+    case TableOptimizer::sgd:
+      return {};
+    case TableOptimizer::adagrad:
+    case TableOptimizer::rowwise_adagrad:
+      return {"h", ""};
+    case TableOptimizer::adam:
+    case TableOptimizer::partial_rowwise_adam:
+      break;
+  }
+  return {"m", "v"};
+}
+
+bool takes_row_means(TableOptimizer optimizer) {
+  return optimizer == TableOptimizer::rowwise_adagrad || optimizer == TableOptimizer::partial_rowwise_adam;
+}
+
+Tensor table_row_squares(const Tensor& table, const RowGradients& gradients, const TableStep& o) {
+  const Tensor rows = to_contiguous(gradients.rows), values = to_contiguous(gradients.values);
+  const int64_t n = rows.numel(), columns = table.extent(1);
+  TUTTI_CHECK(
+      values.dtype() == DType::f32 && values.ndim() == 2 && values.extent(0) == n && values.extent(1) == columns,
+      "table_row_squares: the gradients are {} of {} rows; expected f32 [{}, {}]", describe(values), n, n, columns);
+  const bool decays = o.optimizer == TableOptimizer::rowwise_adagrad && o.decay == TableDecay::l2;
+  const Tensor squares = Tensor::empty({n}, DType::f32);
+  float numbers[facets::kRowNumbers] = {};
+  numbers[facets::kWeightDecay] = static_cast<float>(o.weight_decay);
+  const int64_t grain = std::max<int64_t>(kParallelGrain / (columns + 1), 1);
+  ThreadPool::current().parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+    std::vector<float> w(static_cast<size_t>(columns));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = rows.data<int64_t>()[i];
+      TUTTI_CHECK(row >= 0 && row < table.extent(0), "table_row_squares: row {} of a table of {}", row,
+                  table.extent(0));
+      for (int64_t d = 0; decays && d < columns; ++d)
+        w[static_cast<size_t>(d)] = static_cast<float>(facets::read_double(table, facets::offset_at(table, {row, d})));
+      const facets::RowOfTable<float> r{numbers, columns, 1,  w.data(), values.data<float>() + i * columns,
+                                        nullptr, nullptr, -1, nullptr};
+      squares.data<float>()[i] = decays ? r.mean_square_with_decay() : r.mean_square();
+    }
+  });
+  return squares;
+}
 
 TableState table_state(const TableStep& options, int64_t rows, int64_t columns) {
   check_options(options);
@@ -172,9 +243,13 @@ TableState table_state(const TableStep& options, int64_t rows, int64_t columns) 
 }
 
 void table_batched_step_(const Tensor& table, const TableState& state, std::span<const TableUse> uses,
-                         const TableOfBatch& which, const TableStep& o, const TableBatchOptions& batch) {
+                         const TableOfBatch& which, const TableStep& o, const TableBatchOptions& batch,
+                         const PartOfTable& part) {
   check_options(o);
   const Kind kind = kind_of(o);
+  const int64_t columns = which.columns[static_cast<size_t>(which.number)];
+  const int64_t all_columns = part.all_columns < 0 ? columns : part.all_columns;
+  check_part(o, part, columns, all_columns);
   std::vector<Tensor> inputs = {table}, outputs(kind.states.size() + 1);
   for (const StateKind k : kind.states) {
     const Tensor& given = k == StateKind::seen ? state.seen : inputs.size() == 1 ? state.first : state.second;
@@ -201,12 +276,14 @@ void table_batched_step_(const Tensor& table, const TableState& state, std::span
   std::transform(std::begin(numbers), std::end(numbers), in_f32.data<float>(),
                  [](double x) { return static_cast<float>(x); });
   inputs.push_back(beside(table, in_f32));
-  inputs.push_back(beside(table, Tensor::of<int64_t>({o.step, static_cast<int64_t>(o.seed), o.stochastic_rounding})));
+  inputs.push_back(beside(table, Tensor::of<int64_t>({o.step, static_cast<int64_t>(o.seed), o.stochastic_rounding,
+                                                      part.first_row * all_columns + part.first_column, all_columns})));
+  inputs.push_back(part.squares.defined() ? part.squares : beside(table, Tensor::empty({0}, DType::f32)));
   const facets::ShardInputs shards = facets::inputs_of_uses(kind.op.name, uses, which, batch.pooling);
   inputs.insert(inputs.end(), shards.list.begin(), shards.list.end());
   apply(kind.op, inputs,
-        Attrs::of(TableAttrs{which.number, which.rows, which.columns[static_cast<size_t>(which.number)],
-                             static_cast<int64_t>(uses.size()), shards.weighted, batch.pooling, batch.bounds}),
+        Attrs::of(TableAttrs{which.number, which.rows, columns, static_cast<int64_t>(uses.size()), shards.weighted,
+                             batch.pooling, batch.bounds}),
         outputs);
 }
 

@@ -37,6 +37,23 @@ struct TableStep {
 struct TableState {
   Tensor first, second, seen;
 };
+// The names of `first` and `second` in checkpoints, as those of optimizers of tutti/optim: "h" of both Adagrads, "m"
+// and "v" of both Adams; "" where there is none.
+struct TableStateNames {
+  const char *first = "", *second = "";
+};
+TableStateNames names_of(TableOptimizer optimizer);
+
+// What `table` and the tensors of its state are of a table that ranks divide: rows from first_row and columns from
+// first_column on. Numbers that are drawn for elements are those of the whole table.
+struct PartOfTable {
+  int64_t first_row = 0, first_column = 0;
+  int64_t all_columns = -1;  // of the whole table; -1: those of `table`
+  // Where the part has not all columns, for optimizers that take a mean over a row: the sum of the squares of each row
+  // that is stepped, over all columns, f32 in ascending order of the rows; made by table_row_squares() of every part.
+  Tensor squares = {};
+};
+
 // Zeros, of the sizes that the optimizer wants.
 TableState table_state(const TableStep& options, int64_t rows, int64_t columns);
 
@@ -51,8 +68,17 @@ TableState table_state(const TableStep& options, int64_t rows, int64_t columns);
 //   partial_rowwise_adam: the same with one v for a row, of the mean of g^2.
 // Means and norms over a row are sums by halving with leaves of 16 elements, so that halves of the columns fall on its
 // nodes. Dtypes: table f32, bf16 or f16. UsageError for an optimizer without the decay or norm that is asked for, for
-// states that do not fit, and as table_batched_embedding_bags(). Source: spec of FBGEMM's table-batched embeddings.
+// states that do not fit, for a part of the columns without `squares` where the optimizer needs them, or with max_norm,
+// and as table_batched_embedding_bags(). Source: spec of FBGEMM's table-batched embeddings.
 void table_batched_step_(const Tensor& table, const TableState& state, std::span<const TableUse> uses,
-                         const TableOfBatch& which, const TableStep& options, const TableBatchOptions& batch = {});
+                         const TableOfBatch& which, const TableStep& options, const TableBatchOptions& batch = {},
+                         const PartOfTable& part = {});
+
+// Whether the optimizer takes a mean over the elements of a row.
+bool takes_row_means(TableOptimizer optimizer);
+// The sum of the squares whose mean the optimizer takes, over the columns of `table`, of each row of `gradients`, which
+// has its rows only: f32 [rows]. Sums of parts that are nodes of the halving of a row into leaves of 16 elements are
+// those of the whole row when they are added by halving. Shapes: table [V, D], gradients' values [rows, D] f32.
+Tensor table_row_squares(const Tensor& table, const RowGradients& gradients, const TableStep& options);
 
 }  // namespace tutti

@@ -27,23 +27,37 @@ enum RowNumber : size_t {
 
 constexpr int64_t kSquaresLeaf = 16;  // halves of the columns fall on nodes of the sums over a row
 
-// w and g have `columns` elements; `first` and `second` are the row's states. `idle`: the steps since the row was seen,
-// without this one, or -1 when it never was.
+// w and g have `columns` elements, which may be a part of the row's `all_columns`; `first` and `second` are the row's
+// states. `idle`: the steps since the row was seen, without this one, or -1 when it never was. `squares`: the sum over
+// the whole row of the squares whose mean the optimizer takes; null: w and g are the whole row.
 template <class Real>
 struct RowOfTable {
   const Real* n;
-  int64_t columns;
+  int64_t columns, all_columns;
   Real* w;
   const Real* g;
   Real *first, *second;
   int64_t idle;
+  const Real* squares;
 
   template <class Term>
   Real sum(Term term) const {
     return tree_sum<Real, kSquaresLeaf>(0, columns, term);
   }
+  // The mean over the whole row, where term(d) is that of element d.
+  template <class Term>
+  Real mean(Term term) const {
+    return (squares ? *squares : sum(term)) / static_cast<Real>(std::max<int64_t>(all_columns, 1));
+  }
   Real mean_square() const {
-    return sum([&](int64_t d) { return g[d] * g[d]; }) / static_cast<Real>(std::max<int64_t>(columns, 1));
+    return mean([&](int64_t d) { return g[d] * g[d]; });
+  }
+  // Where the decay is a part of the gradient.
+  Real mean_square_with_decay() const {
+    return mean([&](int64_t d) {
+      const Real decayed = g[d] + n[kWeightDecay] * w[d];
+      return decayed * decayed;
+    });
   }
 };
 
@@ -86,17 +100,7 @@ struct RowwiseAdagrad {
       const Real factor = std::max(r.n[kLeastDecay], static_cast<Real>(power));
       for (int64_t d = 0; d < r.columns; ++d) r.w[d] = r.w[d] * factor;
     }
-    Real mean;
-    if (l2) {
-      const Real squares = r.sum([&](int64_t d) {
-        const Real g = r.g[d] + decay * r.w[d];
-        return g * g;
-      });
-      mean = squares / static_cast<Real>(std::max<int64_t>(r.columns, 1));
-    } else {
-      mean = r.mean_square();
-    }
-    const Real h = r.first[0] + mean;
+    const Real h = r.first[0] + (l2 ? r.mean_square_with_decay() : r.mean_square());
     r.first[0] = h;
     const Real mu = rate / (std::sqrt(h) + r.n[kRowEps]);
     const Real keep = l2 ? Real{1} - mu * decay : shrinks ? Real{1} - rate * decay : Real{1};

@@ -16,11 +16,13 @@
 
 namespace tutti::facets {
 
-// Inputs: what is written, the table first; the numbers f32 [kRowNumbers]; the counters i64 [kCounters]; the shards.
-enum Counter : size_t { kStepNumber, kSeed, kAtRandom, kCounters };
+// Inputs: what is written, the table first; the numbers f32 [kRowNumbers]; the counters i64 [kCounters]; the sums of
+// squares of the rows that are stepped, f32 in their order, or none, [0]; the shards.
+enum Counter : size_t { kStepNumber, kSeed, kAtRandom, kFirstElement, kAllColumns, kCounters };
 
 inline size_t tables_written(const OpCall& call) { return static_cast<size_t>(call.op.num_outputs); }
-inline size_t shards_at(const OpCall& call) { return tables_written(call) + 2; }
+inline size_t shards_at(const OpCall& call) { return tables_written(call) + 3; }
+inline const Tensor& squares_of(const OpCall& call) { return call[tables_written(call) + 2]; }
 inline const TableAttrs& step_attrs(const OpCall& call) { return call.attrs.as<TableAttrs>(); }
 
 // The counters and numbers of a call, read.
@@ -30,6 +32,8 @@ struct StepNumbers {
   int64_t step;
   bool at_random;
   RoundingWords words;
+  // The table is a part of one that has so many columns, and its first element has this number there.
+  int64_t first_element, all_columns;
 
   explicit StepNumbers(const OpCall& call) {
     const Tensor &n = call[tables_written(call)], &c = call[tables_written(call) + 1];
@@ -42,8 +46,23 @@ struct StepNumbers {
     step = counter(kStepNumber);
     at_random = counter(kAtRandom) != 0;
     words = {philox_key(static_cast<uint64_t>(counter(kSeed))), static_cast<uint32_t>(step)};
+    first_element = counter(kFirstElement);
+    all_columns = counter(kAllColumns);
   }
 };
+
+// The sums of squares that a call was given, one for each row that it steps. UsageError for another number of them.
+template <class Real>
+std::vector<Real> read_squares(const OpCall& call, int64_t rows) {
+  const Tensor& given = squares_of(call);
+  const int64_t n = given.extents()[0];
+  TUTTI_CHECK(n == 0 || n == rows, "{}: sums of squares of {} rows; the uses look up {} rows of the table",
+              call.op.name, n, rows);
+  std::vector<Real> squares(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i)
+    squares[static_cast<size_t>(i)] = static_cast<Real>(read_double(given, i * given.strides()[0]));
+  return squares;
+}
 
 // A new value of element `element` of the table, rounded.
 inline void store_weight(const Tensor& table, int64_t offset, int64_t element, float value, bool at_random,
@@ -62,10 +81,15 @@ void reference_step(const OpCall& call, std::span<const Tensor> outputs) {
   const StepNumbers<double> n(call);
   const Tensor& table = outputs[0];
   const size_t columns = static_cast<size_t>(a.columns);
-  for (const auto& [row, g] : table_definition(call, a, shards_at(call))) {
+  const auto gradients = table_definition(call, a, shards_at(call));
+  const std::vector<double> squares = read_squares<double>(call, static_cast<int64_t>(gradients.size()));
+  size_t next = 0;
+  for (const auto& [row, g] : gradients) {
     std::vector<double> w(columns), states[2];
     for (size_t d = 0; d < columns; ++d) w[d] = read_double(table, offset_at(table, {row, static_cast<int64_t>(d)}));
-    RowOfTable<double> r{n.numbers, a.columns, w.data(), g.data(), nullptr, nullptr, -1};
+    RowOfTable<double> r{n.numbers, a.columns, n.all_columns,
+                         w.data(),  g.data(),  nullptr,
+                         nullptr,   -1,        squares.empty() ? nullptr : &squares[next++]};
     const auto each_state = [&](auto visit) {
       for (size_t k = 1; k < outputs.size(); ++k) {
         const Tensor& state = outputs[k];
@@ -89,8 +113,8 @@ void reference_step(const OpCall& call, std::span<const Tensor> outputs) {
     each_state([](const Tensor& state, int64_t at, double& x) { write_double(state, at, x); });
     for (size_t d = 0; d < columns; ++d) {
       const int64_t column = static_cast<int64_t>(d);
-      store_weight(table, offset_at(table, {row, column}), row * a.columns + column, static_cast<float>(w[d]),
-                   n.at_random, n.words);
+      store_weight(table, offset_at(table, {row, column}), n.first_element + row * n.all_columns + column,
+                   static_cast<float>(w[d]), n.at_random, n.words);
     }
   }
 }
@@ -104,6 +128,7 @@ struct RowsInPlace {
   int64_t stride, columns;
   bool at_random;
   RoundingWords words;
+  int64_t first_element, all_columns;
 
   float* begin(int64_t row, float* copy) const {
     if constexpr (std::is_same_v<Value, float>) {
@@ -117,7 +142,7 @@ struct RowsInPlace {
     if constexpr (!std::is_same_v<Value, float>) {
       Value* to = data + row * stride;
       if (!at_random) return store_row(to, dtype_of<Value>, 0, w, columns);
-      const int64_t first = row * columns;
+      const int64_t first = first_element + row * all_columns;
       int64_t block = -1;
       std::array<uint32_t, 4> drawn{};
       for (int64_t d = 0; d < columns; ++d) {
@@ -143,8 +168,14 @@ void step_rows(const OpCall& call, std::span<const Tensor> outputs) {
   const TableAttrs& a = step_attrs(call);
   const StepNumbers<float> n(call);
   const TableSums<float> sums(call, a, shards_at(call));
-  const RowsInPlace<Value> rows{static_cast<Value*>(outputs[0].raw_data()), outputs[0].strides()[0], a.columns,
-                                n.at_random, n.words};
+  const RowsInPlace<Value> rows{static_cast<Value*>(outputs[0].raw_data()),
+                                outputs[0].strides()[0],
+                                a.columns,
+                                n.at_random,
+                                n.words,
+                                n.first_element,
+                                n.all_columns};
+  const std::vector<float> squares = read_squares<float>(call, sums.count());
   float* states[2] = {nullptr, nullptr};
   int64_t strides[2] = {0, 0};
   int64_t* seen = nullptr;
@@ -158,18 +189,20 @@ void step_rows(const OpCall& call, std::span<const Tensor> outputs) {
   }
   const int64_t seen_stride = outputs.back().strides()[0];
   sums.each(
-      [&](int64_t, int64_t row, const float* g) {
+      [&](int64_t run, int64_t row, const float* g) {
         constexpr int64_t kShort = 256;
         float few[kShort];
         std::vector<float> many(a.columns > kShort && !std::is_same_v<Value, float> ? static_cast<size_t>(a.columns)
                                                                                     : 0);
         RowOfTable<float> r{n.numbers,
                             a.columns,
+                            n.all_columns,
                             rows.begin(row, many.empty() ? few : many.data()),
                             g,
                             states[0] ? states[0] + row * strides[0] : nullptr,
                             states[1] ? states[1] + row * strides[1] : nullptr,
-                            -1};
+                            -1,
+                            squares.empty() ? nullptr : &squares[static_cast<size_t>(run)]};
         if (seen) {
           int64_t& step = seen[row * seen_stride];
           r.idle = step > 0 ? n.step - step - 1 : -1;

@@ -1,0 +1,83 @@
+#include "tutti/parallel/held_table.h"
+
+#include "tutti/autograd/tape.h"
+#include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/random.h"
+#include "tutti/ops/random_key.h"
+#include "tutti/runtime/allocator.h"
+
+namespace tutti::parallel {
+
+HeldTable::HeldTable(const nn::TableConfig& table, DType dtype, const TableStep& optimizer, const TablePart* given,
+                     bool is_copy)
+    : config(table), part(given ? *given : TablePart{}), optimizer_(optimizer), dtype_(dtype), is_copy_(is_copy) {
+  if (given == nullptr) return;
+  const MemoryCategoryScope category(MemoryCategory::parameters);
+  const int64_t rows = part.row_end - part.row_begin, columns = part.column_end - part.column_begin;
+  weight = zeros({rows, columns}, dtype);
+  state = table_state(optimizer, rows, columns);
+}
+
+void HeldTable::initialize() {
+  if (!has_any()) return;
+  RandomKey key = random_key(config.name + ".weight");
+  key.first_index = part.row_begin * config.columns + part.column_begin;
+  if (columns() < config.columns) {
+    key.run_length = columns();
+    key.run_stride = config.columns;
+  }
+  const Shape sizes = weight.sizes();
+  const double scale = config.init.scale;
+  switch (config.init.kind) {
+    case nn::Init::Kind::zeros:
+      copy_(weight, zeros({}, dtype_));
+      return;
+    case nn::Init::Kind::ones:
+      copy_(weight, ones({}, dtype_));
+      return;
+    case nn::Init::Kind::normal:
+      copy_(weight, normal(sizes, key, 0.0, scale, dtype_));
+      return;
+    case nn::Init::Kind::uniform:
+      copy_(weight, uniform(sizes, key, -scale, scale, dtype_));
+      return;
+  }
+}
+
+std::vector<TensorBox> HeldTable::boxes() const {
+  const std::string name = config.name + ".weight";
+  std::vector<TensorBox> list;
+  const auto of_elements = [&](const std::string& box_name, const Tensor& values, DType dtype) {
+    list.push_back(
+        {box_name, dtype, {config.rows, config.columns}, {part.row_begin, part.column_begin}, values, is_copy_});
+  };
+  const auto of_rows = [&](const std::string& box_name, const Tensor& values, DType dtype) {
+    list.push_back({box_name, dtype, {config.rows}, {part.row_begin}, values, is_copy_ || part.column_begin > 0});
+  };
+  of_elements(name, weight, dtype_);
+  // A rank that holds nothing of the table tells of the same states.
+  const TableState like = has_any() ? state : table_state(optimizer_, 0, 0);
+  const TableStateNames names = names_of(optimizer_.optimizer);
+  for (const auto& [state_name, of_part, values] :
+       {std::tuple{names.first, like.first, state.first}, {names.second, like.second, state.second}}) {
+    if (!of_part.defined()) continue;
+    if (of_part.ndim() == 2) of_elements("state." + name + "." + state_name, values, DType::f32);
+    else of_rows("state." + name + "." + state_name, values, DType::f32);
+  }
+  if (like.seen.defined()) of_rows("state." + name + ".seen", state.seen, DType::i64);
+  return list;
+}
+
+void HeldTable::step(std::span<const TableUse> uses, const TableStep& options, const TableBatchOptions& batch,
+                     const Tensor& squares) const {
+  TableStep mine = options;
+  mine.seed = random_key(config.name + ".weight", 1).key;
+  table_batched_step_(weight, state, uses, of_batch(), mine, batch,
+                      {.first_row = part.row_begin,
+                       .first_column = part.column_begin,
+                       .all_columns = config.columns,
+                       .squares = squares});
+}
+
+}  // namespace tutti::parallel
