@@ -107,6 +107,26 @@ TEST(ShardedTables, AStateGoesOnUnderAnotherPlanAndOtherRanks) {
   expect_same_state(end, one.state);
 }
 
+// The program of docs/embeddings.md.
+void run(const std::vector<nn::TableConfig>& tables, const nn::TableBatchedOptions& options, const EmbeddingPlan& plan,
+         const std::vector<TableBatch>& batches, comm::ProcessGroup& group) {
+  ShardedTables sharded(tables, options, plan, kCount, &group);
+  sharded.initialize();
+  const std::vector<Tensor> looked_up = sharded.look_up(batches);  // one batch for each shard of this rank
+  for (const Tensor& values : looked_up) backward(loss_of(values));
+  sharded.step();
+  EXPECT_EQ(sharded.steps_taken(), 1);
+}
+TEST(ShardedTables, AreUsedAsTheirPageSays) {
+  const nn::TableBatchedOptions options = options_of({.lr = 0.1}, DType::f32, TablePooling::sum);
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    seed_all(4);
+    std::vector<TableBatch> batches;
+    for (int64_t s = 0; s < 4; ++s) batches.push_back(batch_of(1, 4 * group.rank() + s, false));
+    run(configs(), options, plan_of(configs(), options, 2, {row_wise}), batches, group);
+  });
+}
+
 TEST(ShardedTables, TakesAnyTransport) {
   const nn::TableBatchedOptions options = options_of({.lr = 0.1}, DType::f32, TablePooling::sum);
   const Trained one = on_one_rank(options, false);

@@ -12,6 +12,7 @@
 #include "tutti/ops/cat.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/pairwise_dots.h"
+#include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
 
@@ -32,6 +33,8 @@ std::vector<int64_t> sizes_of_top(const DlrmConfig& c) {
   sizes.push_back(1);
   return sizes;
 }
+
+nn::Init init_of(int64_t table_rows) { return nn::Init::uniform(1 / std::sqrt(static_cast<double>(table_rows))); }
 
 // Nothing when it is above 2^63 - 1.
 std::optional<int64_t> counted_parameters(const DlrmConfig& c) {
@@ -60,6 +63,20 @@ void validate(const DlrmConfig& c) {
     check(fmt::format("the number of rows of table {}", t).c_str(), c.table_rows[t], INT64_MAX / c.dim / 8);
   TUTTI_CHECK(counted_parameters(c), "dlrm: {} tables and the layers have more than 2^63 - 1 parameters",
               c.table_rows.size());
+}
+
+std::vector<nn::TableConfig> tables_of(const DlrmConfig& c) {
+  validate(c);
+  std::vector<nn::TableConfig> tables;
+  for (size_t t = 0; t < c.table_rows.size(); ++t)
+    tables.push_back({fmt::format("tables.{}", t), c.table_rows[t], c.dim, init_of(c.table_rows[t])});
+  return tables;
+}
+
+TableBatch table_batch_of(const Tensor& categories) {
+  TUTTI_CHECK(categories.ndim() == 2, "dlrm: categories are {}; expected [examples, tables]", describe(categories));
+  const int64_t n = categories.numel();
+  return {.indices = reshape(to_contiguous(permute(categories, {1, 0})), {n}), .offsets = arange(n + 1)};
 }
 
 int64_t parameter_count(const DlrmConfig& c) {
@@ -94,8 +111,7 @@ void check_gradient(size_t t, const RowGradients& g, const Extents& table) {
 // A table with the sum of squares of each row, and its name alone: "0.weight", "0.adagrad".
 struct FeatureTables::FeatureTable final : nn::EmbeddingBag {
   FeatureTable(int64_t rows, int64_t dim, bool sparse)
-      : EmbeddingBag(rows, dim, BagMode::sum,
-                     {.sparse = sparse, .init = nn::Init::uniform(1 / std::sqrt(static_cast<double>(rows)))}) {
+      : EmbeddingBag(rows, dim, BagMode::sum, {.sparse = sparse, .init = init_of(rows)}) {
     if (sparse) adagrad = register_buffer("adagrad", zeros({rows}, DType::f32));
   }
   nn::Buffer adagrad;
@@ -180,8 +196,9 @@ struct Dlrm::Layers final : nn::Module {
 
 Dlrm::Dlrm(const DlrmConfig& config) : config_((validate(config), config)) {
   bottom_ = std::make_unique<nn::Child<Layers>>(this, "bottom", sizes_of_bottom(config), true);
-  tables_ =
-      std::make_unique<nn::Child<FeatureTables>>(this, "tables", config.table_rows, config.dim, config.sparse_tables);
+  tables_ = std::make_unique<nn::Child<FeatureTables>>(this, "tables",
+                                                       config.tables_apart ? std::vector<int64_t>() : config.table_rows,
+                                                       config.dim, config.sparse_tables);
   top_ = std::make_unique<nn::Child<Layers>>(this, "top", sizes_of_top(config), false);
 }
 
@@ -197,6 +214,7 @@ std::vector<nn::NamedParameter> Dlrm::other_parameters() const {
 }
 
 Tensor Dlrm::forward(const Tensor& dense, const Tensor& categories) const {
+  check_tables(false);
   if (config_.table_rows.empty()) {
     TUTTI_CHECK(!categories.defined() || (categories.ndim() == 2 && categories.extent(1) == 0),
                 "dlrm: categories are {}; the model has no tables", describe(categories));
@@ -205,10 +223,27 @@ Tensor Dlrm::forward(const Tensor& dense, const Tensor& categories) const {
   return logits(dense, (*tables_)(categories));
 }
 Tensor Dlrm::forward(const Tensor& dense, std::span<const FeatureBags> features) const {
+  check_tables(false);
   TUTTI_CHECK(features.size() == config_.table_rows.size(), "dlrm: bags of {} features; the model has {} tables",
               features.size(), config_.table_rows.size());
   if (config_.table_rows.empty()) return logits(dense, {});
   return logits(dense, (*tables_)(features));
+}
+
+Tensor Dlrm::forward_looked_up(const Tensor& dense, const Tensor& looked_up) const {
+  check_tables(true);
+  const auto tables = static_cast<int64_t>(config_.table_rows.size());
+  TUTTI_CHECK(looked_up.ndim() == 2 && looked_up.size(1) == tables * config_.dim,
+              "dlrm: looked-up rows are {}; expected [examples, {}], {} tables of {} columns", describe(looked_up),
+              tables * config_.dim, tables, config_.dim);
+  if (tables == 0) return logits(dense, {});
+  return logits(dense, reshape(looked_up, {looked_up.size(0), tables, config_.dim}));
+}
+
+void Dlrm::check_tables(bool apart) const {
+  TUTTI_CHECK(apart == config_.tables_apart, "dlrm: {}",
+              apart ? "the model has tables of its own; call forward() with categories, or set tables_apart"
+                    : "the model has no tables (tables_apart); look up rows, and call forward_looked_up()");
 }
 
 Tensor Dlrm::logits(const Tensor& dense, const Tensor& embedded) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tutti/nn/module.h"
+#include "tutti/nn/table_batched_embedding.h"
 #include "tutti/ops/row_gradients.h"
 #include "tutti/ops/row_step.h"
 
@@ -27,11 +28,17 @@ struct DlrmConfig {
   std::vector<int64_t> bottom = {64};   // features of bottom's other layers
   std::vector<int64_t> top = {64, 32};  // features of top's layers but the last, which has one
   bool sparse_tables = true;            // see FeatureTables
+  bool tables_apart = false;            // the model has no tables: see Dlrm::forward_looked_up()
 };
 
 // UsageError, naming the key, for sizes that are not positive, and for more than 2^63 - 1 parameters.
 void validate(const DlrmConfig& config);
 int64_t parameter_count(const DlrmConfig& config);
+
+// The tables of such a model, "tables.I", for nn::TableBatchedEmbeddingBags or parallel::ShardedTables.
+std::vector<nn::TableConfig> tables_of(const DlrmConfig& config);
+// One row of each table for every example, as a batch of theirs. categories [B, T] i64 or i32.
+TableBatch table_batch_of(const Tensor& categories_BT);
 
 // The bags of a table in a batch: indices [P] and where each bag begins, offsets [B]; both i64 or i32.
 struct FeatureBags {
@@ -77,6 +84,9 @@ class Dlrm final : public nn::Module {
   // Logits [B] in f32. Shapes: dense [B, N] f32, categories and features as FeatureTables takes them.
   Tensor forward(const Tensor& dense_BN, const Tensor& categories_BT) const;
   Tensor forward(const Tensor& dense_BN, std::span<const FeatureBags> features) const;
+  // The same with what another module has looked up in tables_of(), [B, T D]. For DlrmConfig::tables_apart. UsageError
+  // for models that have tables.
+  Tensor forward_looked_up(const Tensor& dense_BN, const Tensor& looked_up) const;
 
   // With sparse tables: all parameters but theirs; else all.
   std::vector<nn::NamedParameter> other_parameters() const;
@@ -84,6 +94,7 @@ class Dlrm final : public nn::Module {
   const DlrmConfig& config() const { return config_; }
 
  private:
+  void check_tables(bool apart) const;
   Tensor logits(const Tensor& dense_BN, const Tensor& embedded_BTD) const;
 
   struct Layers;

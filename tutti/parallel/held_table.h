@@ -6,19 +6,9 @@
 
 #include "tutti/nn/table_batched_embedding.h"
 #include "tutti/parallel/embedding_plan.h"
+#include "tutti/parallel/tensor_box.h"
 
 namespace tutti::parallel {
-
-// A tensor of which ranks hold boxes: `values` is that from element `first` on. A rank that has none of it has
-// undefined values.
-struct TensorBox {
-  std::string name;
-  DType dtype;
-  Extents sizes;  // of the whole tensor
-  Extents first;
-  Tensor values;
-  bool is_copy;  // whether a rank of a lower number holds the same box, so that each is written once
-};
 
 class HeldTable {
  public:

@@ -83,6 +83,9 @@ class ShardedTables : public nn::Module {
   // "state.NAME.weight.h" and so on as nn::TableBatchedEmbeddingBags::optimizer_state() has them. The same names in the
   // same order on all ranks. steps_taken() is "state.iter" there.
   std::vector<TensorBox> boxes() const;
+  // Call after code of your own has written the values of boxes(), on all ranks: they are those after so many steps.
+  // Forgets what was looked up since the last step. UsageError for a negative number.
+  void values_are_those_after(int64_t steps);
   // All tensors whole, and "state.iter", on every rank: for tables that fit. Collective.
   nn::StateDict gathered() const;
   // Copies this rank's parts out of whole tensors, which may lie in the pages of a file, and forgets what was looked up

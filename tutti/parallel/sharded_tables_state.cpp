@@ -109,6 +109,11 @@ void ShardedTables::load(const nn::StateDict& whole) {
     if (!has_state && box.name.starts_with("state.")) zero_(box.values);
     else copy_(box.values, narrowed(*find(box.name), box));
   }
+  values_are_those_after(steps);
+}
+
+void ShardedTables::values_are_those_after(int64_t steps) {
+  TUTTI_CHECK(steps >= 0, "ShardedTables: values after {} steps; expected 0 or more", steps);
   steps_ = steps;
   has_values_ = true;
   abandon_step();

@@ -40,7 +40,7 @@ void BackgroundSaver::save(const std::filesystem::path& folder, const nn::Module
     optimizer_.wait();
     may_be_lost_at("writing", state.step);
     try {
-      save_tensors(folder, model_.copies(), optimizer_.copies(), state, keep_latest, group_.get());
+      save_tensors(folder, {model_.copies()}, {optimizer_.copies()}, state, keep_latest, group_.get());
     } catch (...) {
       problem_ = std::current_exception();
     }

@@ -7,6 +7,7 @@
 #include "tutti/job/errors.h"
 #include "tutti/models/language_model.h"
 #include "tutti/models/published_model.h"
+#include "tutti/parallel/sharded_tables.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"
@@ -52,12 +53,29 @@ void check_digests(const fs::path& folder, const Digests& saved, comm::ProcessGr
       folder.string(), saved.size(), counts, names));
 }
 
-void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer,
-                     const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group) {
-  save_tensors(folder, tensors_of(model), state_of(optimizer), state, keep_latest, group);
+namespace {
+
+// The tensors of both files; the second has the states.
+std::pair<FileTensors, FileTensors> files_of(const nn::Module& model, const optim::Optimizer& optimizer,
+                                             const parallel::ShardedTables* tables) {
+  FileTensors parameters{tensors_of(model)}, moments{state_of(optimizer)};
+  if (tables == nullptr) return {parameters, moments};
+  for (parallel::TensorBox& box : tables->boxes())
+    (box.name.starts_with("state.") ? moments : parameters).boxes.push_back(std::move(box));
+  moments.tensors.emplace_back("state.iter", Tensor::of<int64_t>({tables->steps_taken()}, {}));
+  return {parameters, moments};
 }
 
-void save_tensors(const fs::path& folder, const NamedTensors& model, const NamedTensors& optimizer,
+}  // namespace
+
+void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer,
+                     const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group,
+                     const parallel::ShardedTables* tables) {
+  const auto [parameters, moments] = files_of(model, optimizer, tables);
+  save_tensors(folder, parameters, moments, state, keep_latest, group);
+}
+
+void save_tensors(const fs::path& folder, const FileTensors& model, const FileTensors& optimizer,
                   const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group) {
   const fs::path target = folder / fmt::format("step-{}", state.step);
   const fs::path unfinished = folder / fmt::format("{}step-{}", kUnfinished, state.step);
@@ -68,8 +86,8 @@ void save_tensors(const fs::path& folder, const NamedTensors& model, const Named
       fs::remove_all(unfinished);
       fs::create_directory(unfinished);
     });
-    write_tensors(parameters, model, {{"format", "pt"}}, group);
-    write_tensors(moments, optimizer, {}, group);
+    write_tensors(parameters, model.tensors, {{"format", "pt"}}, group, model.boxes);
+    write_tensors(moments, optimizer.tensors, {}, group, optimizer.boxes);
     const Digests digests = digests_of_files({parameters, moments}, group);
     on_first_rank(group, [&] {
       write_file_atomically((unfinished / kStateFile).string(), state_json_of({state, digests}));
@@ -89,23 +107,25 @@ void save_tensors(const fs::path& folder, const NamedTensors& model, const Named
 }
 
 TrainState load_checkpoint(const fs::path& step_folder, const nn::Module& model, optim::Optimizer& optimizer,
-                           comm::ProcessGroup* group) {
+                           comm::ProcessGroup* group, parallel::ShardedTables* tables) {
   SavedState saved;
   std::optional<SafetensorsShards> parameters, moments;
+  const auto [of_model, of_optimizer] = files_of(model, optimizer, tables);
   on_all_ranks(group, [&] {
     saved = read_state(step_folder);
     parameters.emplace(step_folder / kModelFile);
     moments.emplace(step_folder / kOptimizerFile);
-    check_content(*parameters, tensors_of(model));
-    check_content(*moments, state_of(optimizer));
+    check_content(*parameters, of_model.tensors, of_model.boxes);
+    check_content(*moments, of_optimizer.tensors, of_optimizer.boxes);
   });
   check_digests(step_folder, saved.digests, group);
   for (const nn::NamedParameter& p : model.named_parameters()) p.parameter.will_change();
   on_all_ranks(group, [&] {
-    read_tensors(*parameters, tensors_of(model));
-    read_tensors(*moments, state_of(optimizer));
+    read_tensors(*parameters, of_model.tensors, of_model.boxes);
+    read_tensors(*moments, of_optimizer.tensors, of_optimizer.boxes);
   });
   optimizer.set_steps_taken(saved.train.optimizer_steps);
+  if (tables != nullptr) tables->values_are_those_after(of_optimizer.tensors.back().second.item_int());
   return saved.train;
 }
 

@@ -20,24 +20,35 @@
 namespace tutti::models {
 class LanguageModel;
 }
+namespace tutti::parallel {
+class ShardedTables;
+}
 
 namespace tutti::train {
 
 // Writes step-<state.step> and deletes all but the `keep_latest` newest checkpoints (0 or less keeps all). The ranks of
 // `group`, all of which must call it, write the files together, each what it stores; null: one rank. The bytes do not
-// depend on how parameters are divided. EnvironmentError on all ranks when the disk is full; the folder is then
-// unchanged.
+// depend on how parameters are divided. `tables`: embedding tables of the model that ranks divide, which belong to it
+// with their states; their bytes do not depend on the plan. EnvironmentError on all ranks when the disk is full; the
+// folder is then unchanged.
 void save_checkpoint(const std::filesystem::path& folder, const nn::Module& model, const optim::Optimizer& optimizer,
-                     const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group = nullptr);
+                     const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group = nullptr,
+                     const parallel::ShardedTables* tables = nullptr);
+// The tensors of a file.
+struct FileTensors {
+  NamedTensors tensors;
+  TensorBoxes boxes = {};
+};
 // The same for tensors that stand for those of a model and its optimizer.
-void save_tensors(const std::filesystem::path& folder, const NamedTensors& model, const NamedTensors& optimizer,
+void save_tensors(const std::filesystem::path& folder, const FileTensors& model, const FileTensors& optimizer,
                   const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group);
 
 // Loads a checkpoint, of any number of ranks and layout, into model and optimizer, its count of steps included; each
 // rank of `group` reads what it stores. UsageError when names or shapes differ from the model's, and EnvironmentError
 // when a tensor is not the one that was saved; model and optimizer are then unchanged.
 TrainState load_checkpoint(const std::filesystem::path& step_folder, const nn::Module& model,
-                           optim::Optimizer& optimizer, comm::ProcessGroup* group = nullptr);
+                           optim::Optimizer& optimizer, comm::ProcessGroup* group = nullptr,
+                           parallel::ShardedTables* tables = nullptr);
 // Loads only the parameters, from a step folder or a .safetensors file, whose dtypes may be others than f32. Errors as
 // nn::load().
 void load_model(const std::filesystem::path& path, nn::Module& model);

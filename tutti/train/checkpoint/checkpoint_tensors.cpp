@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <set>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/core/hash.h"
@@ -101,10 +102,15 @@ bool all_see(const std::vector<std::filesystem::path>& paths, comm::ProcessGroup
   return least == most && std::find(least.begin(), least.end(), 0) == least.end();
 }
 
+Box written_box(const parallel::TensorBox& box) {
+  if (box.values.defined() && !box.is_copy) return {box.first, box.values};
+  Extents none = box.sizes;
+  std::fill(none.begin(), none.end(), 0);
+  return {none, Tensor::empty(none, box.dtype)};
+}
+
 // Rank 0 writes the parts of all ranks.
-void send_to_first_rank(SafetensorsParts& file, const std::string& name, const Tensor& tensor,
-                        comm::ProcessGroup& group) {
-  const Box mine = box_of(tensor);
+void send_to_first_rank(SafetensorsParts& file, const std::string& name, const Box& mine, comm::ProcessGroup& group) {
   const int64_t ndim = mine.first.ndim();
   // Where the part of each rank lies, and how large it is.
   std::vector<int64_t> boxes(static_cast<size_t>(group.size() * ndim * 2), 0);
@@ -123,7 +129,7 @@ void send_to_first_rank(SafetensorsParts& file, const std::string& name, const T
       sizes[d] = boxes[(r * static_cast<size_t>(ndim) + d) * 2 + 1];
     }
     firsts.push_back(first);
-    parts.push_back(Tensor::empty(sizes, tensor.dtype()));
+    parts.push_back(Tensor::empty(sizes, mine.values.dtype()));
   }
   group.all_gather_v(parts, to_contiguous(mine.values));
   on_first_rank(&group, [&] {
@@ -158,11 +164,14 @@ NamedTensors state_of(const optim::Optimizer& optimizer) {
 }
 
 void write_tensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                   const std::map<std::string, std::string>& metadata, comm::ProcessGroup* group) {
+                   const std::map<std::string, std::string>& metadata, comm::ProcessGroup* group,
+                   const TensorBoxes& boxes) {
   const NoGradScope no_grad;
   std::vector<io::SafetensorsEntry> entries;
   for (const auto& [name, tensor] : tensors)
     entries.push_back({.name = name, .dtype = tensor.dtype(), .shape = tensor.extents()});
+  for (const parallel::TensorBox& box : boxes)
+    entries.push_back({.name = box.name, .dtype = box.dtype, .shape = box.sizes});
   SafetensorsParts file(path.string(), std::move(entries), metadata);
   on_first_rank(group, [&] { file.create(); });
   const bool all_write = all_see({path}, group);
@@ -172,41 +181,50 @@ void write_tensors(const std::filesystem::path& path, const NamedTensors& tensor
       const Box box = all_write ? written_box(tensor, group) : box_of(tensor);
       if (box.values.defined() && (all_write || is_first_rank(group))) file.write(name, box.first, box.values);
     }
+    for (const parallel::TensorBox& given : boxes) {
+      const Box box = written_box(given);
+      if (all_write && box.values.numel() > 0) file.write(given.name, box.first, box.values);
+    }
   });
   if (!all_write) {
     for (const auto& [name, tensor] : tensors) {
-      if (dist::is_dtensor(tensor)) send_to_first_rank(file, name, tensor, *group);
+      if (dist::is_dtensor(tensor)) send_to_first_rank(file, name, box_of(tensor), *group);
     }
+    for (const parallel::TensorBox& box : boxes) send_to_first_rank(file, box.name, written_box(box), *group);
   }
   on_all_ranks(group, [&] {
     if (all_write || is_first_rank(group)) file.sync();
   });
 }
 
-void read_tensors(const SafetensorsShards& file, const NamedTensors& tensors) {
+void read_tensors(const SafetensorsShards& file, const NamedTensors& tensors, const TensorBoxes& boxes) {
   const NoGradScope no_grad;
   for (const auto& [name, tensor] : tensors) {
     const Box box = box_of(tensor);
     copy_(box.values, narrowed(file.tensor(name), box.first, box.values.extents()));
   }
+  for (const parallel::TensorBox& box : boxes)
+    if (box.values.defined()) copy_(box.values, narrowed(file.tensor(box.name), box.first, box.values.extents()));
 }
 
-void check_content(const SafetensorsShards& file, const NamedTensors& wanted) {
+void check_content(const SafetensorsShards& file, const NamedTensors& tensors, const TensorBoxes& boxes) {
   std::string problems;
-  for (const auto& [name, tensor] : wanted) {
+  std::set<std::string> known;
+  const auto check = [&](const std::string& name, DType dtype, const Extents& sizes, const std::string& description) {
+    known.insert(name);
     if (!file.contains(name)) {
-      problems += fmt::format("\n  missing: {} {}", name, describe(tensor));
-      continue;
+      problems += fmt::format("\n  missing: {} {}", name, description);
+      return;
     }
     const Tensor stored = file.tensor(name);
-    if (stored.extents() != tensor.extents() || stored.dtype() != tensor.dtype())
-      problems +=
-          fmt::format("\n  {}: the file holds {}, the model needs {}", name, describe(stored), describe(tensor));
-  }
-  for (const auto& entry : file.entries()) {
-    const bool known = std::any_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.first == entry.name; });
-    if (!known) problems += fmt::format("\n  unexpected: {}", entry.name);
-  }
+    if (stored.extents() != sizes || stored.dtype() != dtype)
+      problems += fmt::format("\n  {}: the file holds {}, the model needs {}", name, describe(stored), description);
+  };
+  for (const auto& [name, tensor] : tensors) check(name, tensor.dtype(), tensor.extents(), describe(tensor));
+  for (const parallel::TensorBox& box : boxes)
+    check(box.name, box.dtype, box.sizes, fmt::format("{} {}", box.sizes, name_of(box.dtype)));
+  for (const auto& entry : file.entries())
+    if (!known.contains(entry.name)) problems += fmt::format("\n  unexpected: {}", entry.name);
   TUTTI_CHECK(problems.empty(), "{} is of another model:{}", file.path(), problems);
 }
 
