@@ -7,10 +7,14 @@
 #include <cstring>
 
 #include "tests/support/message_of.h"
+#include "tests/support/same_bits.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/tape.h"
 #include "tutti/graph/compile.h"
 #include "tutti/nn/loss.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/permute.h"
 #include "tutti/ops/random.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/runtime/rank_context.h"
@@ -314,6 +318,43 @@ TEST(Dlrm, AStepThatIsRefusedChangesNoTable) {
   EXPECT_EQ(bytes(), before);
   EXPECT_EQ(refusal(gradient({3, -1}, 5)), "no error");
   EXPECT_NE(bytes(), before);
+}
+
+TEST(Dlrm, TakesRowsThatWereLookedUpElsewhere) {
+  seed_all(3);
+  DlrmConfig apart = kConfig;
+  apart.tables_apart = true;
+  Dlrm whole(kConfig), model(apart);
+  nn::initialize(whole);
+  nn::initialize(model);
+  // Tables of these names, so of these values.
+  std::vector<nn::TableConfig> configs = tables_of(apart);
+  for (nn::TableConfig& t : configs) t.name = t.name.substr(std::string("tables.").size());
+  struct Holder : nn::Module {
+    explicit Holder(const std::vector<nn::TableConfig>& tables) : tables(this, "tables", tables) {}
+    nn::Child<nn::TableBatchedEmbeddingBags> tables;
+  } holder(configs);
+  nn::initialize(holder);
+  nn::TableBatchedEmbeddingBags& tables = *holder.tables;
+  EXPECT_EQ(model.named_parameters().size(), whole.other_parameters().size());
+  EXPECT_EQ(holder.named_parameters()[2].name, "tables.2.weight");
+  const Tensor dense = facets::sample_tensor(1, {4, kConfig.dense_features}, DType::f32);
+  const Tensor categories = facets::sample_tensor(2, {4, 3}, DType::i64, 0, 2);
+  for (const Tensor& given :
+       {categories, permute(to_contiguous(permute(categories, {1, 0})), {1, 0}), cast(categories, DType::i32)}) {
+    const Tensor looked_up = tables.forward(table_batch_of(given));
+    expect_same_bits(detach(model.forward_looked_up(dense, looked_up)), detach(whole.forward(dense, categories)));
+    tables.abandon_step();
+  }
+  const auto refused = [](const auto& call) { return message_of(call); };
+  EXPECT_EQ(refused([&] { model.forward(dense, categories); }),
+            "dlrm: the model has no tables (tables_apart); look up rows, and call forward_looked_up()");
+  EXPECT_EQ(refused([&] { whole.forward_looked_up(dense, dense); }),
+            "dlrm: the model has tables of its own; call forward() with categories, or set tables_apart");
+  EXPECT_NE(refused([&] { model.forward_looked_up(dense, dense); }).find("dlrm: looked-up rows are"),
+            std::string::npos);
+  EXPECT_EQ(refused([&] { table_batch_of(Tensor::of<int64_t>({1, 2})); }),
+            "dlrm: categories are [2] i64 cpu; expected [examples, tables]");
 }
 
 TEST(Dlrm, NamesItsParameters) {

@@ -87,9 +87,10 @@ TEST(EmbeddingPlan, SendsWhatTheFormulasSay) {
   const auto sent = [&](TablePlacement placement) {
     return plan_embeddings(std::array{table}, ranks, std::array{placement}).tables[0].sent_bytes;
   };
-  const double pooled = 300 * 64 * 4, indices = 300 * 3 * 8;  // of 300 examples of others
+  const double pooled = 300 * 64 * 4, indices = 300 * (3 + 1) * 8;  // and lengths, of 300 examples of others
   EXPECT_DOUBLE_EQ(sent(TablePlacement::table_wise), indices + 2 * pooled);
-  EXPECT_DOUBLE_EQ(sent(TablePlacement::column_wise), 4 * indices + 2 * pooled) << "four slices";
+  EXPECT_DOUBLE_EQ(sent(TablePlacement::column_wise), 4 * indices + 2 * pooled + 4 * 3 * 1000 * 4)
+      << "four slices, which tell each other a sum of squares of each of 1,000 rows";
   const double row = 8 + 64 * 4;
   EXPECT_DOUBLE_EQ(sent(TablePlacement::data_parallel), 4 * 3 * 300 * row) << "each rank uses 300 rows";
   EXPECT_DOUBLE_EQ(sent(TablePlacement::row_wise), 300 * 3 * 2 * row) << "of its 300 rows three quarters are elsewhere";

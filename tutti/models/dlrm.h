@@ -35,7 +35,7 @@ struct DlrmConfig {
 void validate(const DlrmConfig& config);
 int64_t parameter_count(const DlrmConfig& config);
 
-// The tables of such a model, "tables.I", for nn::TableBatchedEmbeddingBags or parallel::ShardedTables.
+// The tables of such a model, "tables.I", for parallel::ShardedTables.
 std::vector<nn::TableConfig> tables_of(const DlrmConfig& config);
 // One row of each table for every example, as a batch of theirs. categories [B, T] i64 or i32.
 TableBatch table_batch_of(const Tensor& categories_BT);

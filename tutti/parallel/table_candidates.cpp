@@ -83,8 +83,11 @@ TableCandidate table_by_columns(const PlannedTable& table, const EmbeddingRanks&
     const size_t owner = owners[static_cast<size_t>(s)];
     add_part(c, table, owner, {0, table.rows}, part);
     const double row = kValueBytes * static_cast<double>(part.size());
+    // Optimizers with a state of each row take means over whole rows.
+    const double squares = table.row_state_bytes > 0 ? (slices - 1) * updated_rows(table, ranks) * kValueBytes : 0;
     for (size_t r = 0; r < c.memory.size(); ++r) {
-      c.sent[r] += r == owner ? (batch - examples) * row : examples * (table.pooling * kIndexBytes + row);
+      c.sent[r] += r == owner ? (batch - examples) * row + squares
+                              : examples * ((table.pooling + 1) * kIndexBytes + row);  // a length for each bag
       c.messages[r] += r == owner ? static_cast<double>(ranks.ranks - 1) : 2;
     }
     c.touched[owner] += (batch * table.pooling + 2 * updated_rows(table, ranks)) * row;
