@@ -97,6 +97,7 @@ void add_bench_moe(CLI::App& bench, Action& action);                            
 void add_bench_dtensor(CLI::App& bench, Action& action);                          // bench_dtensor.cpp
 void add_bench_fsdp(CLI::App& bench, Action& action);                             // bench_fsdp.cpp
 void add_bench_codes(CLI::App& bench, Action& action);                            // bench_codes.cpp
+void add_bench_dlrm(CLI::App& bench, Action& action);                             // bench_dlrm.cpp
 void add_bench_embedding(CLI::App& bench, Action& action);                        // bench_embedding.cpp
 void add_bench_quantized(CLI::App& bench, Action& action);                        // bench_quantized.cpp
 void add_bench_services(CLI::App& bench, Action& action, int argc, char** argv);  // bench_services.cpp
@@ -174,6 +175,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   add_bench_dtensor(*verb, action);
   add_bench_fsdp(*verb, action);
   add_bench_codes(*verb, action);
+  add_bench_dlrm(*verb, action);
   add_bench_embedding(*verb, action);
   add_bench_quantized(*verb, action);
   add_bench_services(*verb, action, argc, argv);

@@ -21,15 +21,15 @@ BagList two_features(bool weighted) {
   return list;
 }
 
-std::string bytes_of(const BagList& list) {
+std::string written(const BagList& list) {
   ParcelWriter writer;
   list.write(writer);
-  return writer.take();
+  return std::string(bytes_of(writer.take()));
 }
 
 TEST(BagList, IsReadAsItWasWritten) {
   for (const bool weighted : {false, true}) {
-    const std::string bytes = bytes_of(two_features(weighted));
+    const std::string bytes = written(two_features(weighted));
     ParcelReader reader("test", bytes);
     const BagList list = BagList::read(reader, 3);
     EXPECT_TRUE(reader.is_empty());
@@ -46,7 +46,7 @@ TEST(BagList, IsReadAsItWasWritten) {
 }
 
 TEST(BagList, BytesThatWereCutOrChangedAreAnErrorOrAList) {
-  const std::string whole = bytes_of(two_features(true));
+  const std::string whole = written(two_features(true));
   const auto read = [](std::string bytes) {
     ParcelReader reader("test", bytes);
     const BagList list = BagList::read(reader, 3);

@@ -1,14 +1,24 @@
 #include "tutti/parallel/parcels.h"
 
-#include <numeric>
+#include <algorithm>
 #include <utility>
 
 namespace tutti::parallel {
 
 char* ParcelWriter::room(int64_t nbytes) {
-  const size_t at = bytes_.size();
-  bytes_.resize(at + static_cast<size_t>(nbytes));
-  return bytes_.data() + at;
+  const int64_t at = size_, capacity = bytes_.defined() ? bytes_.numel() : 0;
+  size_ += nbytes;
+  if (size_ > capacity) {
+    const Tensor larger = Tensor::empty({std::max(size_, 2 * capacity)}, DType::u8);
+    if (at > 0) std::memcpy(larger.raw_data(), bytes_.raw_data(), static_cast<size_t>(at));
+    bytes_ = larger;
+  }
+  return bytes_.defined() ? static_cast<char*>(bytes_.raw_data()) + at : nullptr;
+}
+
+Tensor ParcelWriter::take() {
+  if (size_ == 0) return Tensor::empty({0}, DType::u8);
+  return std::exchange(bytes_, {}).view_as({std::exchange(size_, 0)}, {1}, 0);
 }
 
 int64_t ParcelReader::count(int64_t nbytes_each) {
@@ -31,16 +41,16 @@ std::string_view ParcelReader::take(int64_t count, int64_t size) {
 }
 
 ParcelExchange::ParcelExchange(const char* what, comm::ProcessGroup* group,
-                               const std::function<std::vector<std::string>()>& make, uint64_t agreement) {
+                               const std::function<std::vector<Tensor>()>& make, uint64_t agreement) {
   if (group == nullptr || group->size() == 1) {
-    own_ = std::move(make().at(0));
+    received_ = make();
     return;
   }
   const size_t ranks = static_cast<size_t>(group->size());
   const comm::CallOptions options{.agreement = agreement};
   constexpr int64_t kRefused = -1;
   const Tensor sizes = Tensor::empty({group->size()}, DType::i64), theirs = Tensor::empty({group->size()}, DType::i64);
-  std::vector<std::string> parcels;
+  std::vector<Tensor> parcels;
   try {
     parcels = make();
     TUTTI_ASSERT(parcels.size() == ranks, "{}: {} parcels for {} ranks", what, parcels.size(), ranks);
@@ -52,34 +62,19 @@ ParcelExchange::ParcelExchange(const char* what, comm::ProcessGroup* group,
     }
     throw;
   }
-  for (size_t r = 0; r < ranks; ++r) sizes.data<int64_t>()[r] = static_cast<int64_t>(parcels[r].size());
+  for (size_t r = 0; r < ranks; ++r) sizes.data<int64_t>()[r] = parcels[r].numel();
   group->all_to_all_single(theirs, sizes, options);
-  sizes_.assign(theirs.data<int64_t>(), theirs.data<int64_t>() + ranks);
   for (size_t r = 0; r < ranks; ++r)
-    TUTTI_CHECK(sizes_[r] != kRefused, "{}: rank {} has refused its part of the call; its error says why", what, r);
-  const std::vector<int64_t> sent(sizes.data<int64_t>(), sizes.data<int64_t>() + ranks);
-  sent_ = Tensor::empty({std::accumulate(sent.begin(), sent.end(), int64_t{0})}, DType::u8);
-  received_ = Tensor::empty({std::accumulate(sizes_.begin(), sizes_.end(), int64_t{0})}, DType::u8);
-  char* to = static_cast<char*>(sent_.raw_data());
-  for (std::string& parcel : parcels) {
-    if (!parcel.empty()) std::memcpy(to, parcel.data(), parcel.size());
-    to += parcel.size();
-    parcel = {};
-  }
-  work_ = group->all_to_all_single(received_, sent_, sizes_, sent, {.async = true, .agreement = agreement});
+    TUTTI_CHECK(theirs.data<int64_t>()[r] != kRefused,
+                "{}: rank {} has refused its part of the call; its error says why", what, r);
+  for (size_t r = 0; r < ranks; ++r) received_.push_back(Tensor::empty({theirs.data<int64_t>()[r]}, DType::u8));
+  work_ = group->all_to_all(received_, parcels, {.async = true, .agreement = agreement});
 }
 
-ParcelExchange::~ParcelExchange() = default;
-
 std::vector<std::string_view> ParcelExchange::wait() {
-  if (sizes_.empty()) return {own_};
   work_.wait();
   std::vector<std::string_view> parcels;
-  const char* from = static_cast<const char*>(received_.raw_data());
-  for (const int64_t size : sizes_) {
-    parcels.emplace_back(from, static_cast<size_t>(size));
-    from += size;
-  }
+  for (const Tensor& parcel : received_) parcels.push_back(bytes_of(parcel));
   return parcels;
 }
 

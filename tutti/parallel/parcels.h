@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -14,12 +13,14 @@
 
 namespace tutti::parallel {
 
+// A parcel is u8 [bytes], in memory that the allocator keeps from step to step.
 class ParcelWriter {
  public:
   template <class T>
   void put(const T* values, int64_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
-    if (count > 0) bytes_.append(reinterpret_cast<const char*>(values), static_cast<size_t>(count) * sizeof(T));
+    const int64_t nbytes = count * static_cast<int64_t>(sizeof(T));
+    if (nbytes > 0) std::memcpy(room(nbytes), values, static_cast<size_t>(nbytes));
   }
   template <class T>
   void put(T value) {
@@ -27,11 +28,15 @@ class ParcelWriter {
   }
   // Appends so many bytes, for the caller to write. Valid until the next call.
   char* room(int64_t nbytes);
-  std::string take() { return std::move(bytes_); }
+  Tensor take();
 
  private:
-  std::string bytes_;
+  Tensor bytes_;  // with room behind the first size_
+  int64_t size_ = 0;
 };
+inline std::string_view bytes_of(const Tensor& parcel) {
+  return {static_cast<const char*>(parcel.raw_data()), static_cast<size_t>(parcel.numel())};
+}
 
 // Reads what must outlive it. EnvironmentError, naming `what`, where the bytes end too early.
 class ParcelReader {
@@ -67,19 +72,15 @@ class ParcelExchange {
   // Sends what `make` returns, a parcel for each rank of `group` (null: one rank, which gets its own). The ranks learn
   // here how many bytes follow, and the bytes travel until wait(). When `make` throws, all ranks do: the others a
   // UsageError that names `what` and the rank. `agreement`: see comm::CallOptions.
-  ParcelExchange(const char* what, comm::ProcessGroup* group, const std::function<std::vector<std::string>()>& make,
+  ParcelExchange(const char* what, comm::ProcessGroup* group, const std::function<std::vector<Tensor>()>& make,
                  uint64_t agreement = 0);
-  ~ParcelExchange();
-  ParcelExchange(ParcelExchange&&) noexcept = default;
 
   // The parcels of all ranks, in their order; the memory lives as long as this.
   std::vector<std::string_view> wait();
 
  private:
   comm::Work work_;
-  Tensor sent_, received_;  // u8
-  std::string own_;
-  std::vector<int64_t> sizes_;  // of what each rank sends here
+  std::vector<Tensor> received_;  // from each rank
 };
 
 }  // namespace tutti::parallel

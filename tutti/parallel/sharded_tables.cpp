@@ -154,13 +154,13 @@ void ShardedTables::abandon_step() {
 }
 
 ParcelExchange ShardedTables::exchange(const char* what, uint64_t agreement,
-                                       const std::function<std::vector<std::string>()>& make) {
+                                       const std::function<std::vector<Tensor>()>& make) {
   return ParcelExchange(
       what, group_,
       [&] {
-        std::vector<std::string> parcels = make();
+        std::vector<Tensor> parcels = make();
         for (size_t r = 0; r < parcels.size(); ++r)
-          if (r != static_cast<size_t>(rank())) sent_bytes_ += static_cast<int64_t>(parcels[r].size());
+          if (r != static_cast<size_t>(rank())) sent_bytes_ += parcels[r].numel();
         return parcels;
       },
       agreement);

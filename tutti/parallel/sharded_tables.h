@@ -115,20 +115,20 @@ class ShardedTables : public nn::Module {
   void check_plan(const EmbeddingPlan& plan) const;
   int ranks() const { return group_ == nullptr ? 1 : group_->size(); }
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
-  ParcelExchange exchange(const char* what, uint64_t agreement, const std::function<std::vector<std::string>()>& make);
+  ParcelExchange exchange(const char* what, uint64_t agreement, const std::function<std::vector<Tensor>()>& make);
   // Calls visit(batch, table, feature) for the features of `batches` batches that look up tables of which is(table) is
   // true: batch by batch, table by table.
   template <class Is, class Visit>
   void each_feature(size_t batches, Is is, Visit visit) const;
 
   std::unique_ptr<Lookup> checked(std::span<const TableBatch> batches) const;
-  std::vector<std::string> requests(Lookup& lookup) const;
-  std::vector<std::string> answers(Lookup& lookup, std::span<const std::string_view> parcels) const;
+  std::vector<Tensor> requests(Lookup& lookup) const;
+  std::vector<Tensor> answers(Lookup& lookup, std::span<const std::string_view> parcels) const;
   std::vector<Tensor> assembled(const Lookup& lookup, std::span<const std::string_view> parcels) const;
   Tensor look_up_bags(const std::vector<Tensor>& tables, const BagList& bags) const;
   Tensor recorded(const Tensor& values, size_t batch) const;
 
-  std::vector<std::string> gradients_by_rank() const;
+  std::vector<Tensor> gradients_by_rank() const;
   Gradients received_gradients(std::span<const std::string_view> parcels) const;
   std::vector<TableUse> uses_of_pooled(size_t table, const Gradients& received) const;
   std::vector<Stepped> steps_of(const Gradients& received);

@@ -68,7 +68,7 @@ size_t end_of_table(const BagList& list, size_t begin) {
 }
 
 // The gradients of this rank's shards, a parcel for each rank: those of bags that it pools, and sums of rows.
-std::vector<std::string> ShardedTables::gradients_by_rank() const {
+std::vector<Tensor> ShardedTables::gradients_by_rank() const {
   const TablePooling pooling = options_.batch.pooling;
   const Lookup& lookup = *of_step_;
   const std::vector<Tensor>& gradients = reached_->gradients;
@@ -145,7 +145,7 @@ std::vector<std::string> ShardedTables::gradients_by_rank() const {
       }
     }
   }
-  std::vector<std::string> bytes;
+  std::vector<Tensor> bytes;
   for (ParcelWriter& parcel : parcels) bytes.push_back(parcel.take());
   return bytes;
 }

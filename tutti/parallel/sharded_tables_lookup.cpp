@@ -79,7 +79,7 @@ Tensor ShardedTables::look_up_bags(const std::vector<Tensor>& tables, const BagL
 }
 
 // Pools the bags that ranks have sent, and copies the rows that they need.
-std::vector<std::string> ShardedTables::answers(Lookup& lookup, std::span<const std::string_view> parcels) const {
+std::vector<Tensor> ShardedTables::answers(Lookup& lookup, std::span<const std::string_view> parcels) const {
   std::vector<Tensor> tables;
   for (size_t t = 0; t < tables_.size(); ++t)
     tables.push_back(route_of(t) == Route::pooled ? held_[t].weight : Tensor());
@@ -95,7 +95,7 @@ std::vector<std::string> ShardedTables::answers(Lookup& lookup, std::span<const 
   }
   const Tensor values = look_up_bags(tables, all);
   const char* next = all.pieces.empty() ? nullptr : static_cast<const char*>(values.raw_data());
-  std::vector<std::string> results;
+  std::vector<Tensor> results;
   for (size_t r = 0; r < readers.size(); ++r) {
     ParcelWriter writer;
     int64_t elements = 0;

@@ -44,7 +44,7 @@ std::unique_ptr<ShardedTables::Lookup> ShardedTables::checked(std::span<const Ta
 }
 
 // Fills what the lookup asks of other ranks and of this one, and writes the parcel for each rank.
-std::vector<std::string> ShardedTables::requests(Lookup& lookup) const {
+std::vector<Tensor> ShardedTables::requests(Lookup& lookup) const {
   const std::vector<CheckedBatch>& batches = lookup.batches;
   lookup.asked.resize(static_cast<size_t>(ranks()));
   lookup.needed.resize(tables_.size());
@@ -81,7 +81,7 @@ std::vector<std::string> ShardedTables::requests(Lookup& lookup) const {
                         whole ? nullptr : places[t].data() + next[t]);
         next[t] += lookup.here.pieces.back().entries;
       });
-  std::vector<std::string> parcels;
+  std::vector<Tensor> parcels;
   for (int r = 0; r < ranks(); ++r) {
     ParcelWriter writer;
     lookup.asked[static_cast<size_t>(r)].write(writer);

@@ -45,7 +45,7 @@ nn::StateDict ShardedTables::gathered() const {
     const Tensor dense = to_contiguous(box.values);
     writer.put(static_cast<const char*>(dense.raw_data()), dense.nbytes());
   }
-  const std::string own = writer.take();
+  const std::string own(bytes_of(writer.take()));
   const std::vector<std::string> all = ranks() == 1 ? std::vector{own} : group_->all_gather_bytes(own);
   nn::StateDict state;
   for (const TensorBox& box : mine) state.emplace_back(box.name, Tensor::empty(box.sizes, box.dtype));

@@ -83,7 +83,7 @@ void ShardedTables::exchange_squares(std::vector<Stepped>& steps) {
         parcel.put(step.squares.data<float>(), step.squares.numel());
       }
     }
-    std::vector<std::string> bytes;
+    std::vector<Tensor> bytes;
     for (ParcelWriter& parcel : parcels) bytes.push_back(parcel.take());
     return bytes;
   });
