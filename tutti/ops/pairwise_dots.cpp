@@ -1,5 +1,7 @@
 #include "tutti/ops/pairwise_dots.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -81,28 +83,93 @@ void reference_backward(const OpCall& call, std::span<const Tensor> outputs) {
       }
 }
 
-// Writes to sums[0, width) the sum of factor(k) * row(k)[0, width) over [begin, end): chains of a leaf, halved. Rows
-// without a factor, which is null there, are left out.
-template <class Real, class Factor, class Row>
-void add_rows(int64_t begin, int64_t end, int64_t width, const Factor& factor, const Row& row, Real* sums) {
+constexpr int64_t kTileRows = 4, kTileWidth = 16;
+
+// Sums of a tile, each a chain of fmas. Those of floats stay in registers.
+template <class Real>
+struct TileSums {
+  void clear() { std::fill_n(&total[0][0], kTileRows * kTileWidth, static_cast<Real>(facets::kSumIdentity)); }
+  void add(int64_t r, Real factor, const Real* row) {
+    for (int64_t w = 0; w < kTileWidth; ++w) total[r][w] = std::fma(factor, row[w], total[r][w]);
+  }
+  void store(Real* out) const { std::copy_n(&total[0][0], kTileRows * kTileWidth, out); }
+  Real total[kTileRows][kTileWidth];
+};
+template <>
+struct TileSums<float> {
+  void clear() {
+    for (auto& row : total)
+      for (__m256& sum : row) sum = _mm256_set1_ps(static_cast<float>(facets::kSumIdentity));
+  }
+  void add(int64_t r, float factor, const float* row) {
+    const __m256 by = _mm256_set1_ps(factor);
+    total[r][0] = _mm256_fmadd_ps(by, _mm256_loadu_ps(row), total[r][0]);
+    total[r][1] = _mm256_fmadd_ps(by, _mm256_loadu_ps(row + 8), total[r][1]);
+  }
+  void store(float* out) const {
+    for (int64_t r = 0; r < kTileRows; ++r) {
+      _mm256_storeu_ps(out + r * kTileWidth, total[r][0]);
+      _mm256_storeu_ps(out + r * kTileWidth + 8, total[r][1]);
+    }
+  }
+  __m256 total[kTileRows][2];
+};
+
+// Four rows of factors, of which row r has none at k = left_out + r; -1: all have.
+template <class Real>
+struct TileFactors {
+  const Real* rows[kTileRows];
+  int64_t left_out;
+};
+
+// Writes to sums[r][w] the sum of factors.rows[r][k] * rows[k * stride + w] over [begin, end): chains of a leaf,
+// halved.
+template <class Real>
+void add_tile(int64_t begin, int64_t end, const TileFactors<Real>& factors, const Real* rows, int64_t stride,
+              Real* sums) {
   const int64_t n = end - begin;
   if (n > codegen::contraction_leaf()) {
     const int64_t middle = begin + (n + 1) / 2;
-    std::vector<Real> second(static_cast<size_t>(width));
-    add_rows(begin, middle, width, factor, row, sums);
-    add_rows(middle, end, width, factor, row, second.data());
-    for (int64_t w = 0; w < width; ++w) sums[w] += second[static_cast<size_t>(w)];
+    Real second[kTileRows * kTileWidth];
+    add_tile(begin, middle, factors, rows, stride, sums);
+    add_tile(middle, end, factors, rows, stride, second);
+    for (int64_t i = 0; i < kTileRows * kTileWidth; ++i) sums[i] += second[i];
     return;
   }
-  std::fill_n(sums, width, static_cast<Real>(facets::kSumIdentity));
-  for (int64_t k = begin; k < end; ++k) {
-    const Real* const by = factor(k);
-    if (by == nullptr) continue;
-    const Real value = *by;
-    const Real* const values = row(k);
-    for (int64_t w = 0; w < width; ++w) sums[w] = std::fma(value, values[w], sums[w]);
+  TileSums<Real> tile;
+  tile.clear();
+  const auto add_all = [&](int64_t first, int64_t last) {
+    for (int64_t k = first; k < last; ++k) {
+      tile.add(0, factors.rows[0][k], rows + k * stride);
+      tile.add(1, factors.rows[1][k], rows + k * stride);
+      tile.add(2, factors.rows[2][k], rows + k * stride);
+      tile.add(3, factors.rows[3][k], rows + k * stride);
+    }
+  };
+  const int64_t some = factors.left_out < 0 ? end : std::clamp(factors.left_out, begin, end),
+                all_again = factors.left_out < 0 ? end : std::clamp(factors.left_out + kTileRows, begin, end);
+  add_all(begin, some);
+  for (int64_t k = some; k < all_again; ++k) {
+    const Real* const row = rows + k * stride;
+    const int64_t without = k - factors.left_out;
+    if (without != 0) tile.add(0, factors.rows[0][k], row);
+    if (without != 1) tile.add(1, factors.rows[1][k], row);
+    if (without != 2) tile.add(2, factors.rows[2][k], row);
+    if (without != 3) tile.add(3, factors.rows[3][k], row);
   }
+  add_all(all_again, end);
+  tile.store(sums);
 }
+
+// The rows [i, i + 4) of factors; where there are fewer, the last of them again.
+template <class Real>
+TileFactors<Real> factors_of(const Real* factors, int64_t i, int64_t count, int64_t stride, int64_t left_out) {
+  TileFactors<Real> four{{}, left_out};
+  for (int64_t r = 0; r < kTileRows; ++r) four.rows[r] = factors + std::min(i + r, count - 1) * stride;
+  return four;
+}
+
+int64_t whole_tiles(int64_t width) { return (width + kTileWidth - 1) / kTileWidth * kTileWidth; }
 
 // Calls body(b) for the examples, on several threads when there is much to do.
 template <class Body>
@@ -119,17 +186,23 @@ void run(const Tensor& input, const Tensor& output) {
   const Tensor x = facets::dense_as(input, dtype_of<Real>);
   const int64_t F = x.extents()[1], D = x.extents()[2];
   for_each_example(x, [&](int64_t begin, int64_t end) {
-    std::vector<Real> columns(static_cast<size_t>(F * D)), sums(static_cast<size_t>(F));
+    const int64_t stride = whole_tiles(F);
+    std::vector<Real> columns(static_cast<size_t>(D * stride));  // of what is behind F nothing is used
+    Real sums[kTileRows * kTileWidth];
     for (int64_t b = begin; b < end; ++b) {
       const Real* const rows = x.data<Real>() + b * F * D;
       Value* const to = static_cast<Value*>(output.raw_data()) + b * output.extents()[1];
       for (int64_t i = 0; i < F; ++i)
-        for (int64_t d = 0; d < D; ++d) columns[static_cast<size_t>(d * F + i)] = rows[i * D + d];
-      for (int64_t i = 1; i < F; ++i) {
-        add_rows<Real>(
-            0, D, i, [&](int64_t d) { return rows + i * D + d; }, [&](int64_t d) { return columns.data() + d * F; },
-            sums.data());
-        for (int64_t j = 0; j < i; ++j) store(to + first_pair(i) + j, sums[static_cast<size_t>(j)]);
+        for (int64_t d = 0; d < D; ++d) columns[static_cast<size_t>(d * stride + i)] = rows[i * D + d];
+      for (int64_t i = 0; i < F; i += kTileRows) {
+        const int64_t last = std::min(i + kTileRows, F);
+        const TileFactors<Real> factors = factors_of(rows, i, F, D, -1);
+        for (int64_t j = 0; j + 1 < last; j += kTileWidth) {
+          add_tile<Real>(0, D, factors, columns.data() + j, stride, sums);
+          for (int64_t row = i; row < last; ++row)
+            for (int64_t w = 0; w < std::min(row - j, kTileWidth); ++w)
+              store(to + first_pair(row) + j + w, sums[(row - i) * kTileWidth + w]);
+        }
       }
     }
   });
@@ -140,14 +213,24 @@ void run_backward(const Tensor& grad_input, const Tensor& input, const Tensor& o
   const Tensor grad = facets::dense_as(grad_input, dtype_of<Real>), x = facets::dense_as(input, dtype_of<Real>);
   const int64_t F = x.extents()[1], D = x.extents()[2];
   for_each_example(x, [&](int64_t begin, int64_t end) {
+    const int64_t stride = whole_tiles(D);
+    std::vector<Real> rows(static_cast<size_t>(F * stride)), both(static_cast<size_t>(F * F));  // of each two rows
+    Real sums[kTileRows * kTileWidth];
     for (int64_t b = begin; b < end; ++b) {
-      const Real* const rows = x.data<Real>() + b * F * D;
-      const Real* const pairs = grad.data<Real>() + b * grad.extents()[1];
-      for (int64_t i = 0; i < F; ++i) {
-        const auto factor = [&](int64_t j) -> const Real* {
-          return j == i ? nullptr : pairs + first_pair(std::max(i, j)) + std::min(i, j);
-        };
-        add_rows<Real>(0, F, D, factor, [&](int64_t j) { return rows + j * D; }, output.data<Real>() + (b * F + i) * D);
+      for (int64_t i = 0; i < F; ++i) std::copy_n(x.data<Real>() + (b * F + i) * D, D, rows.data() + i * stride);
+      const Real* pair = grad.data<Real>() + b * grad.extents()[1];
+      for (int64_t i = 1; i < F; ++i)
+        for (int64_t j = 0; j < i; ++j, ++pair)
+          both[static_cast<size_t>(i * F + j)] = both[static_cast<size_t>(j * F + i)] = *pair;
+      for (int64_t i = 0; i < F; i += kTileRows) {
+        const int64_t last = std::min(i + kTileRows, F);
+        const TileFactors<Real> factors = factors_of(both.data(), i, F, F, i);
+        for (int64_t d = 0; d < D; d += kTileWidth) {
+          add_tile<Real>(0, F, factors, rows.data() + d, stride, sums);
+          for (int64_t row = i; row < last; ++row)
+            std::copy_n(sums + (row - i) * kTileWidth, std::min(kTileWidth, D - d),
+                        output.data<Real>() + (b * F + row) * D + d);
+        }
       }
     }
   });
