@@ -18,7 +18,7 @@
 #include "tutti/train/config/config_docs.h"
 #include "tutti/train/report/machine.h"
 #include "tutti/train/signals.h"
-#include "tutti/train/step/step_plan.h"
+#include "tutti/train/step/check_memory.h"
 #include "tutti/train/survival/survivors.h"
 #include "tutti/train/trainer.h"
 

@@ -13,7 +13,7 @@ Report example() {
   Report report{.title = "quickstart",
                 .config = {},
                 .records = {},
-                .order2_bits_per_byte = 3.2,
+                .baseline = 3.2,
                 .model = {{"parameters", "2,883,584"}},
                 .machine = {{"CPU", "eight-bit"}},
                 .facts = {.memory = {{"activations", "41.2 MiB (62 %)"}},

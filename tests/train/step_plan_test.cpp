@@ -1,6 +1,7 @@
 // Fake tensors, and the plans of steps that are made with them; tests/cli/plan_test.cpp compares plans with
 // measurements.
 #include "tutti/train/step/step_plan.h"
+#include "tutti/train/step/check_memory.h"
 
 #include <gtest/gtest.h>
 

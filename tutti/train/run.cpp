@@ -4,14 +4,11 @@
 #include <utility>
 
 #include "tutti/core/error.h"
-#include "tutti/io/token_dataset.h"
-#include "tutti/models/decoder_config.h"
 #include "tutti/nn/module.h"
 #include "tutti/optim/optimizer.h"
+#include "tutti/parallel/fully_shard.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/report/run_log.h"
-#include "tutti/train/step/run_model.h"
-#include "tutti/train/step/shard_model.h"
 
 namespace tutti::train {
 namespace {
@@ -37,37 +34,25 @@ Run::Run(const Config& given, const TrainerOptions& given_options, RunStart give
       rank(group ? group->rank() : 0),
       ranks(group ? group->size() : 1),
       start(std::move(given_start)),
-      tokenizer(std::move(given_data.tokenizer)),
-      data(std::make_unique<TokenDataset>(std::move(given_data.corpus), *tokenizer,
-                                          TokenDatasetOptions{.sequence_length = config.data.sequence_length,
-                                                              .validation_fraction = config.data.validation_fraction,
-                                                              .seed = static_cast<uint64_t>(config.training.seed)})),
+      task(std::move(given_data.task)),
       inputs(std::move(given_data.inputs)),
-      model(build_model(config, start.continues() ? start.path : std::filesystem::path())),
-      tensor(divide_model(*model, config.parallelism, group)),
+      model(task->model()),
+      tensor(task->divide(group)),
       data_group(tensor.mesh != nullptr ? tensor.data.get() : group),
-      experts(*model, config.model.load_balance_coeff, group),
-      survival(make_survival(options.survivors, group, config, *model, experts.record({}).size())),
-      rows_per_shard(config.training.global_batch_tokens / config.data.sequence_length /
-                     config.numerics.virtual_shards),
+      experts(model, config.model.load_balance_coeff, group),
+      survival(make_survival(options.survivors, group, config, model, experts.record({}).size())),
+      rows_per_shard(task->rows_per_shard()),
       end(options.stop_at > 0 ? std::min(options.stop_at, config.training.steps) : config.training.steps) {
-  if (auto divided = shard_model(*model, config.parallelism, group, tensor, survival->master_memory()))
+  if (auto divided = task->shard(group, tensor, survival->master_memory()))
     sharded = std::make_unique<const parallel::ShardedModule>(std::move(*divided));
-  TUTTI_CHECK(tokenizer->vocab_size() <= model->vocab_size(),
-              "the model {} has a vocabulary of {}, the tokenizer '{}' needs {}; use a smaller tokenizer",
-              model->config().name(), model->vocab_size(), tokenizer->name(), tokenizer->vocab_size());
   state.seed = static_cast<uint64_t>(config.training.seed);
   seed_all(state.seed);
-  if (!sharded) survival->share_masters(*model);
-  optimizer = make_optimizer(config.optimizer, model->named_parameters(), survival->state_memory());
-  if (!survival->is_begun()) nn::initialize(*model);
+  if (!sharded) survival->share_masters(model);
+  optimizer = make_optimizer(config.optimizer, task->optimized(), survival->state_memory());
+  if (!survival->is_begun()) nn::initialize(model);
 }
 
 Run::~Run() = default;
-
-int64_t Run::validation_rows() const {
-  return config.validation.steps < 0 ? data->validation_row_count() : config.validation.steps * rows();
-}
 
 void Run::note(const std::string& text) const {
   if (log && !text.empty()) log->note(text);

@@ -17,10 +17,6 @@
 #include "tutti/train/survival/survival.h"
 #include "tutti/train/trainer.h"
 
-namespace tutti {
-class TokenDataset;
-class Tokenizer;
-}  // namespace tutti
 namespace tutti::parallel {
 class ShardedModule;
 }
@@ -39,10 +35,9 @@ struct Run {
   comm::ProcessGroup* const group;
   const int rank, ranks;
   RunStart start;
-  const std::unique_ptr<Tokenizer> tokenizer;
-  const std::unique_ptr<TokenDataset> data;
+  const std::unique_ptr<Task> task;
   RunInputs inputs;  // of this start
-  const std::unique_ptr<models::LanguageModel> model;
+  nn::Module& model;
   const TensorRanks tensor;              // where the model is divided over ranks
   comm::ProcessGroup* const data_group;  // the ranks that share the batch
   ExpertBalance experts;
@@ -61,7 +56,6 @@ struct Run {
   int64_t saved = -1;                    // the step of the newest checkpoint, if it is that of `state`
 
   int64_t rows() const { return config.numerics.virtual_shards * rows_per_shard; }  // of a step
-  int64_t validation_rows() const;
   bool is_last() const { return state.step == config.training.steps; }
   bool has_ended() const { return state.step >= end; }
   std::filesystem::path checkpoints() const { return start.path / "checkpoint"; }

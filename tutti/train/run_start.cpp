@@ -1,17 +1,14 @@
 #include "tutti/train/run_start.h"
 
 #include "tutti/core/hash.h"
-#include "tutti/io/token_cache.h"
-#include "tutti/io/tokenizer_source.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/train/agreement.h"
 #include "tutti/train/checkpoint/checkpoint_folder.h"
 #include "tutti/train/checkpoint/checkpoint_state.h"
 #include "tutti/train/config/config_toml.h"
-#include "tutti/train/data/run_tokenizer.h"
 #include "tutti/train/report/report.h"
-#include "tutti/train/step/run_model.h"
+#include "tutti/train/task/task_kind.h"
 
 namespace tutti::train {
 namespace fs = std::filesystem;
@@ -80,39 +77,21 @@ std::string numerics_change(const RunStart& start, const Config& config) {
   return fmt::format("numerics.version was {} and is {}", then, kNumericsVersion);
 }
 
-// Where the text and the tokenizer of a run that continues are not what they were: refuses, or says so and records it.
-void check_inputs(const Config& config, RunStart& start, RunData& data) {
-  const RunInputs& then = start.saved.inputs;
-  const SpecChange tokenizer = compare_tokenizer_spec(*data.tokenizer, then.tokenizer, config.data.tokenizer);
-  TUTTI_CHECK(tokenizer.forbidden.empty(),
-              "the run {} was started with another tokenizer:\n  {}\nuse another run.name, or --fresh to move the old "
-              "run aside",
-              start.path.string(), tokenizer.forbidden);
-  const std::string text = corpus_change(then.corpus, data.inputs.corpus);
+// Where the data of a run that continues are not what they were: refuses, or says so and records it.
+void check_inputs(const Config& config, RunStart& start, const TaskData& data, RunInputs& inputs) {
+  InputChanges found = data.compare(start, inputs);
   const std::string version = numerics_change(start, config);
-  std::vector<std::string> changes;
-  for (const std::string& change : {tokenizer.changed, text}) {
-    if (!change.empty()) changes.push_back(change);
-  }
-  TUTTI_CHECK(changes.empty() || config.data.changed == "continue",
+  TUTTI_CHECK(found.changed.empty() || config.data.changed == "continue",
               "the run {} stands at step {} and its inputs changed since:{}\nput back what it was trained on; or give "
-              "--data.changed=continue to go on "
-              "with the text as it is and the run's own tokenizer; or start another run (run.name, or --fresh)",
-              start.path.string(), start.saved.step, joined(changes));
-  if (!version.empty()) changes.push_back(version);
-  for (const std::string& change : changes) {
-    data.inputs.changes.push_back({start.saved.step, start.saved.next_row, displayable(change)});
+              "--data.changed=continue to go on with {}; or start another run (run.name, or --fresh)",
+              start.path.string(), start.saved.step, joined(found.changed), data.what_goes_on());
+  if (!version.empty()) found.changed.push_back(version);
+  for (const std::string& change : found.changed) {
+    inputs.changes.push_back({start.saved.step, start.saved.next_row, displayable(change)});
     start.notes.push_back(fmt::format("{}; continuing all the same from step {}, row {}", change, start.saved.step,
                                       start.saved.next_row));
   }
-  if (!tokenizer.changed.empty()) start.notes.push_back("the run keeps its own tokenizer");
-  if (!tokenizer.told.empty()) start.notes.push_back(tokenizer.told);
-  const std::string files = first_difference(then.corpus.files, data.inputs.corpus.files);
-  if (text.empty() && !files.empty()) start.notes.push_back(fmt::format("{}; its text gives the same rows", files));
-}
-
-TextSourceOptions text_options_of(const DataConfig& data) {
-  return {.text_field = data.text_field, .reads_binary = data.binary == "read"};
+  start.notes.insert(start.notes.end(), found.notes.begin(), found.notes.end());
 }
 
 }  // namespace
@@ -153,30 +132,22 @@ RunStart rejoin_run(const Config& config, const std::string& state_json, comm::P
 
 RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start,
                       comm::ProcessGroup* group) {
-  std::unique_ptr<Tokenizer> tokenizer =
-      start.continues()
-          ? open_run_tokenizer(start.path, start.saved.inputs.tokenizer)
-          : open_tokenizer(config.data.tokenizer, config.data.paths, cache_folder, text_options_of(config.data));
-  TokenCorpus corpus = open_token_corpus(config.data.paths, *tokenizer, cache_folder, text_options_of(config.data));
-  RunInputs inputs{.settings = settings_of(config),
-                   .tokenizer = describe(*tokenizer, config.data.tokenizer),
-                   .corpus = describe(corpus),
-                   .changes = start.saved.inputs.changes};
+  const std::unique_ptr<TaskData> data = task_kind(config).open_data(config, cache_folder, start);
+  RunInputs inputs{
+      .settings = settings_of(config), .tokenizer = {}, .corpus = {}, .changes = start.saved.inputs.changes};
   std::string settings;
   for (const auto& [key, value] : inputs.settings) settings += fmt::format("{} = {}\n", key, value);
-  const NamedHash hashes[] = {{"the configuration", hash64(settings)},
-                              {"the tokenizer", inputs.tokenizer.fingerprint},
-                              {"the text", inputs.corpus.hash}};
+  std::vector<NamedHash> hashes = data->describe(inputs);
+  hashes.insert(hashes.begin(), {"the configuration", hash64(settings)});
   check_equal_on_ranks(group, hashes);
-  RunData data{std::move(tokenizer), std::move(corpus), std::move(inputs)};
   on_first_rank(group, [&] {
-    data.inputs.corpus.files = describe_files(config.data.paths);
-    if (start.continues()) check_inputs(config, start, data);
+    data->describe_files(inputs);
+    if (start.continues()) check_inputs(config, start, *data, inputs);
   });
-  return data;
+  return {data->make_task(start), std::move(inputs)};
 }
 
-void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, const Tokenizer& tokenizer) {
+void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, const Task& task) {
   if (!start.folder) {
     start.folder =
         std::make_unique<RunFolder>(config.run.dir, config.run.name, RunFolder::Options{.fresh = start.moves_aside});
@@ -185,10 +156,7 @@ void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, 
                     "another run wrote checkpoints to {} meanwhile; start again to continue it", start.path.string());
   }
   write_file_atomically(start.folder->config().string(), to_toml(config));
-  if (!start.continues()) {
-    save_run_tokenizer(start.path, tokenizer);
-    keep_description(config, start.path);
-  }
+  if (!start.continues()) task.keep(start.path);
   prune_checkpoints(start.folder->checkpoints(),
                     config.checkpoint.keep_latest);  // an earlier start may have been killed before it did
 }

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "tutti/io/token_corpus.h"
 #include "tutti/train/checkpoint/checkpoint_state.h"
 #include "tutti/train/fresh_start.h"
 #include "tutti/train/run_folder.h"
+#include "tutti/train/task/task.h"
 
 namespace tutti::comm {
 class ProcessGroup;
@@ -38,19 +38,19 @@ RunStart find_run(const Config& config, const FreshStart& fresh, comm::ProcessGr
 // All ranks call it.
 RunStart rejoin_run(const Config& config, const std::string& state_json, comm::ProcessGroup* group);
 
-// The text and the tokenizer of a start.
+// What a start trains, and what describes its data.
 struct RunData {
-  std::unique_ptr<Tokenizer> tokenizer;  // for a resumed run, its own
-  TokenCorpus corpus;
+  std::unique_ptr<Task> task;
   RunInputs inputs;
 };
 
-// Opens the data. All ranks call it. UsageError when ranks have other settings, tokenizers or text than rank 0, or when
-// the text or tokenizer of a resumed run has changed, unless data.changed is "continue".
+// Opens the data. All ranks call it. UsageError when ranks have other settings or data than rank 0, or when the data of
+// a resumed run have changed, unless data.changed is "continue".
 RunData open_run_data(const Config& config, const std::string& cache_folder, RunStart& start,
                       comm::ProcessGroup* group);
 
-// Locks the folder if that has not been done yet, and writes configuration and tokenizer to it. Called by rank 0.
-void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, const Tokenizer& tokenizer);
+// Locks the folder if that has not been done yet, and writes the configuration to it, and what the task keeps. Called
+// by rank 0.
+void settle_run(RunStart& start, const Config& config, const FreshStart& fresh, const Task& task);
 
 }  // namespace tutti::train

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/models/language_model.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/parallel/parameter_copies.h"
 #include "tutti/runtime/numerics.h"
@@ -17,7 +16,7 @@
 #include "tutti/train/report/run_beginning.h"
 #include "tutti/train/run.h"
 #include "tutti/train/signals.h"
-#include "tutti/train/step/plan_layouts.h"
+#include "tutti/train/step/check_memory.h"
 #include "tutti/train/step/train_step.h"
 #include "tutti/train/survival/survivors.h"
 
@@ -77,7 +76,7 @@ class Trainer {
 void Trainer::load() {
   // Rank 0 owns the folder; the others read what it holds once rank 0 has prepared it.
   if (!run_.survival->is_begun())
-    on_first_rank(run_.group, [&] { settle_run(run_.start, run_.config, run_.options.fresh, *run_.tokenizer); });
+    on_first_rank(run_.group, [&] { settle_run(run_.start, run_.config, run_.options.fresh, *run_.task); });
   const std::string& weights = run_.config.checkpoint.initial_load_path;
   if (const auto left = run_.survival->recover(*run_.optimizer)) {
     run_.state.step = left->facts.step;
@@ -87,11 +86,12 @@ void Trainer::load() {
     std::vector<ExpertLoad> loads = run_.experts.restore(left->extra);
     if (left->is_unfinished) run_.unfinished = step_.record_of(left->facts, std::move(loads));
   } else if (run_.start.continues()) {
-    run_.state = load_checkpoint(*run_.start.checkpoint, *run_.model, *run_.optimizer, run_.group);
+    run_.state = load_checkpoint(*run_.start.checkpoint, run_.model, *run_.optimizer, run_.group);
   } else if (!weights.empty()) {
-    const std::string note = load_first_weights(weights, *run_.model);
+    const std::string note = run_.task->load_first_weights(weights);
     if (!note.empty()) run_.start.notes.push_back(note);
   }
+  run_.task->resume(run_.state);
   run_.state.inputs = std::move(run_.inputs);
   run_.survival->begin(run_.state, *run_.optimizer, run_.experts.record({}));
 }

@@ -20,6 +20,7 @@ struct TrainState {
   int64_t next_row = 0;  // global row with which the next step begins
   int64_t optimizer_steps = 0;
   uint64_t seed = 0;
+  std::vector<int64_t> position = {};  // of the data, where rows are not found by next_row alone (task/task.h)
   RunInputs inputs = {};
 };
 

@@ -11,6 +11,7 @@
 #include "tutti/train/report/run_log.h"
 #include "tutti/train/run.h"
 #include "tutti/train/step/step_plan.h"
+#include "tutti/train/task/task_kind.h"
 
 namespace tutti::train {
 namespace {
@@ -25,7 +26,7 @@ class Memory final : public Observer {
     if (!run_.log || run_.memory.peak_bytes <= 0) return;
     auto rows = memory_rows(run_.memory);
     rows.emplace_back("planned peak",
-                      byte_text(StepPlanner(run_.config).plan(run_.ranks, is_shared).of_ranks[0].peak()));
+                      byte_text(task_kind(run_.config).plan(run_.config, run_.ranks, is_shared).of_ranks[0].peak()));
     run_.log->set_memory(rows);
     run_.log->set_ranks(std::move(ranks));
     run_.note("peak memory of a step on rank 0: " + memory_line(run_.memory));
@@ -38,7 +39,7 @@ class Memory final : public Observer {
     std::ranges::copy(run_.memory.at_peak_by_category, measured.begin() + run_.rank * kNumMemoryCategories);
     if (run_.ranks > 1) run_.group->all_reduce_values<int64_t>(measured);  // each place has one summand that is not 0
     if (run_.rank != 0) return {};
-    const StepPlan plan = StepPlanner(run_.config).plan(run_.ranks, is_shared);
+    const StepPlan plan = task_kind(run_.config).plan(run_.config, run_.ranks, is_shared);
     std::vector<RankMemoryBars> ranks;
     for (size_t r = 0; r < static_cast<size_t>(run_.ranks); ++r) {
       ranks.push_back({.planned = plan.of_ranks[r % plan.of_ranks.size()].by_category});

@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "tutti/models/language_model.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/train/agreement.h"
 #include "tutti/train/checkpoint/background_saver.h"
@@ -16,7 +15,7 @@ namespace {
 class Save final : public Observer {
  public:
   explicit Save(Run& run) : Observer(run) {
-    if (run.config.checkpoint.async) saver_.emplace(run.group, *run.model, *run.optimizer);
+    if (run.config.checkpoint.async) saver_.emplace(run.group, run.model, *run.optimizer);
   }
   void on_begin() override {
     missing_ = missing_checkpoint();
@@ -46,9 +45,9 @@ class Save final : public Observer {
     run_.survival->note_save(state.step);
     if (saver_) {
       wait();
-      saver_->save(run_.checkpoints(), *run_.model, *run_.optimizer, state, keep_latest);
+      saver_->save(run_.checkpoints(), run_.model, *run_.optimizer, state, keep_latest);
     } else {
-      save_checkpoint(run_.checkpoints(), *run_.model, *run_.optimizer, state, keep_latest, run_.group);
+      save_checkpoint(run_.checkpoints(), run_.model, *run_.optimizer, state, keep_latest, run_.group);
       note_saved(step_folder());
     }
     run_.saved = state.step;

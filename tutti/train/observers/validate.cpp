@@ -1,11 +1,7 @@
-// Measures the model on the held-out text, as often as validation.every says and after the last step.
-#include "tutti/models/language_model.h"
-#include "tutti/parallel/fully_shard.h"
+// Measures the model on the held-out data, as often as validation.every says and after the last step.
 #include "tutti/train/observer.h"
 #include "tutti/train/report/run_log.h"
 #include "tutti/train/run.h"
-#include "tutti/train/step/evaluate.h"
-#include "tutti/train/step/run_model.h"
 
 namespace tutti::train {
 namespace {
@@ -15,24 +11,20 @@ class Validate final : public Observer {
   using Observer::Observer;
   void on_begin() override {
     if (!is_on() || !run_.log) return;
-    const double order2 = order2_bits_per_byte(*run_.data, *run_.tokenizer, run_.validation_rows());
-    run_.log->set_order2(order2);
-    run_.note(fmt::format("order-2 byte model: {:.4f} bits per byte on the held-out text", order2));
+    const std::optional<Baseline> baseline = run_.task->baseline(run_);
+    if (!baseline) return;
+    run_.log->set_baseline(baseline->value);
+    run_.note(baseline->note);
   }
   void on_record(StepRecord& record) override {
     if (!is_on() || !(run_.is_last() || run_.state.step % run_.config.validation.every == 0)) return;
     run_.survival->may_be_lost_at("validating", run_.state.step);
-    record.val_bits_per_byte = run_.result.val_bits_per_byte = validate();
+    run_.task->validate(run_, record);
+    run_.result.val_bits_per_byte = record.val_bits_per_byte;
   }
 
  private:
   bool is_on() const { return run_.config.validation.every > 0; }
-  double validate() {
-    std::optional<parallel::UnshardedScope> whole;  // ranks read unequally often
-    if (run_.sharded) whole.emplace(*run_.sharded);
-    return bits_per_byte(*run_.model, *run_.data, *run_.tokenizer, run_.validation_rows(), forward_options(run_.config),
-                         run_.tensor.evaluators(run_.group), run_.tensor.mesh);
-  }
 };
 
 }  // namespace

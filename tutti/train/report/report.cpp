@@ -66,8 +66,8 @@ std::string tiles(const Report& report) {
       tile("Train loss", fmt::format("{:.4f}", last.loss), fmt::format("{:.4f} at the start", report.records[0].loss));
   if (const auto validation = last_validation(report.records)) {
     std::string note = "bits per byte, held-out text";
-    if (report.order2_bits_per_byte) {
-      const double gain = *report.order2_bits_per_byte - *validation;
+    if (report.baseline) {
+      const double gain = *report.baseline - *validation;
       note = fmt::format("bits per byte; {:.3f} {} an order-2 model", std::abs(gain), gain >= 0 ? "below" : "above");
     }
     html += tile("Validation", fmt::format("{:.3f}", *validation), note);
@@ -91,7 +91,7 @@ std::string plots(const Report& report) {
                        .unit = "bits per byte",
                        .series = {{"held-out text", "marked",
                                    points_of(records, [](const StepRecord& r) { return r.val_bits_per_byte; })}},
-                       .reference = report.order2_bits_per_byte,
+                       .reference = report.baseline,
                        .reference_label = "order-2 byte model"});
   html += render_plot(
       {.title = "Learning rate",

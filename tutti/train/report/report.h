@@ -19,8 +19,8 @@ struct Report {
   std::string title;
   Config config;
   std::vector<StepRecord> records;
-  // Bits per byte of an order-2 byte model on the same held-out text.
-  std::optional<double> order2_bits_per_byte = std::nullopt;
+  // What the model is compared with on the same held-out data (task/task.h).
+  std::optional<double> baseline = std::nullopt;
   std::vector<std::pair<std::string, std::string>> model;    // "parameters" -> "2,883,584"
   std::vector<std::pair<std::string, std::string>> machine;  // "CPU" -> "..."
   ReportFacts facts = {};

@@ -25,7 +25,7 @@ class RunLog {
   void note(const std::string& text);
   // Like note(), but shown even with `quiet`: for things that the user did not ask for.
   void warn(const std::string& text);
-  void set_order2(double bits_per_byte) { report_.order2_bits_per_byte = bits_per_byte; }
+  void set_baseline(double value) { report_.baseline = value; }
   void set_facts(std::vector<std::pair<std::string, std::string>> model) { report_.model = std::move(model); }
   // The composition of a step's peak memory (memory_report.h).
   void set_memory(std::vector<std::pair<std::string, std::string>> rows) { report_.facts.memory = std::move(rows); }

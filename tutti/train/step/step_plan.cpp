@@ -81,8 +81,6 @@ int64_t dense_bytes(const parallel::UseLayout& layout) {
   return bytes;
 }
 
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
-
 }  // namespace
 
 int64_t RankMemory::peak() const { return std::accumulate(by_category.begin(), by_category.end(), int64_t{0}); }
@@ -589,24 +587,6 @@ StepPlan StepPlanner::plan_within_bounds(int64_t ranks, DataDegrees degrees, boo
   plan.parameter_bytes = state->sent_parameters(plan);
   plan.activation_bytes = state->sent_activations(plan);
   return plan;
-}
-
-void check_memory(const Config& config, int64_t ranks, int64_t local_ranks, bool is_shared, int64_t available) {
-  constexpr double kTrust = 0.9;
-  const StepPlan plan = StepPlanner(config).plan(ranks, is_shared);
-  const int64_t needed = plan.host_bytes(local_ranks);
-  if (kTrust * static_cast<double>(needed) <= static_cast<double>(available)) return;
-  const RankMemory& most = plan.largest();
-  const auto part = [&](MemoryCategory category) { return gib(most.by_category[static_cast<size_t>(category)]); };
-  throw UsageError(fmt::format(
-      "a step of {} rank{} of this host needs {:.1f} GiB, and there are {:.1f}: {:.1f} GiB a rank for parameters, "
-      "{:.1f} for gradients, {:.1f} for the optimizer and {:.1f} for "
-      "activations (of virtual shards of {} tokens). Use a smaller model.flavor than '{}', more "
-      "numerics.virtual_shards, or other degrees of parallelism; "
-      "`tutti plan CONFIG -n {} --all` compares them",
-      local_ranks, local_ranks == 1 ? "" : "s", gib(needed), gib(available), part(MemoryCategory::parameters),
-      part(MemoryCategory::gradients), part(MemoryCategory::optimizer), part(MemoryCategory::activations),
-      config.training.global_batch_tokens / config.numerics.virtual_shards, config.model.flavor, ranks));
 }
 
 }  // namespace tutti::train

@@ -73,8 +73,4 @@ class StepPlanner {
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<State>> states_;  // by tensor- and expert-parallel degree
 };
 
-// UsageError, with the numbers and the keys to change, when a step of `ranks` ranks needs more than the `available`
-// bytes of this host, which has `local_ranks` of them. Plans are trusted to a tenth.
-void check_memory(const Config& config, int64_t ranks, int64_t local_ranks, bool is_shared, int64_t available);
-
 }  // namespace tutti::train

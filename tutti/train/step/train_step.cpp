@@ -7,9 +7,7 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/progress.h"
-#include "tutti/io/token_dataset.h"
 #include "tutti/nn/moe.h"
-#include "tutti/ops/creation.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/optim/grad_norm.h"
 #include "tutti/optim/optimizer.h"
@@ -18,10 +16,7 @@
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/exchange_meter.h"
 #include "tutti/runtime/trace/trace_span.h"
-#include "tutti/train/data/batch.h"
 #include "tutti/train/run.h"
-#include "tutti/train/step/run_model.h"
-#include "tutti/train/step/shard_step.h"
 #include "tutti/train/step/step_memory.h"
 #include "tutti/train/survival/planted_loss.h"
 
@@ -53,15 +48,12 @@ TrainStep::TrainStep(Run& run) : run_(run), schedule_(make_schedule(run.config))
   const std::vector<Tensor> leaves = nn::leaves_of(run.optimizer->parameters());
   shards_ = std::make_unique<parallel::Shards>(
       config.numerics.virtual_shards, run.data_group, leaves,
-      parallel::parse_schedule(chosen_schedule(config.parallelism, !nn::moe_layers(*run.model).empty())),
+      parallel::parse_schedule(chosen_schedule(config.parallelism, !nn::moe_layers(run.model).empty())),
       parallel::parse_overlap(config.parallelism.data_parallel_overlap),
       parallel::expert_classes(leaves, config.numerics.virtual_shards, ranks));
   shards_->set_reduce_scatter_max_input_buffers(config.parallelism.reduce_scatter_max_input_buffers);
   if (config.runtime.progress_thread && run.ranks > 1) progress_thread_ = std::make_unique<comm::ProgressThread>();
-  shard_step_ = std::make_unique<ShardStep>(
-      *run.model, *shards_->sink(), forward_options(config), config.training.compile,
-      config.activation_checkpoint.mode == "memory_budget" ? config.activation_checkpoint.memory_budget : 1.0,
-      tensor.mesh, config.parallelism.enable_async_tensor_parallel);
+  work_ = run.task->make_work(run, *shards_);
   if (config.training.compile && !run.survival->holds_state()) run.optimizer->compile();
 }
 
@@ -69,28 +61,19 @@ TrainStep::~TrainStep() = default;
 
 std::string TrainStep::advice() const { return shards_->advice(); }
 
-// Forward and backward of this rank's virtual shards. Returns the number of labels that count in the step.
+// Forward and backward of this rank's virtual shards. Returns the number of losses that count in the step.
 int64_t TrainStep::run_shards(int64_t first_row, double* data_ms) {
   const auto begin = Clock::now();
-  std::vector<TokenRows> shards;
-  int64_t valid = 0;
-  for (const int64_t s : shards_->local_shards()) {
-    shards.push_back(run_.data->training_rows(first_row + s * run_.rows_per_shard, run_.rows_per_shard));
-    valid += count_valid(shards.back());
-  }
-  valid = shards_->sum(valid);
+  const int64_t valid = shards_->sum(work_->read(first_row, shards_->local_shards()));
   if (run_.survival->is_lost_at("casting", run_.state.step + 1)) {
     const auto& parameters = run_.optimizer->parameters();
     for (size_t i = 0; i < parameters.size() / 2; ++i) parameters[i].parameter.use();
     lose_this_rank();
   }
   *data_ms = milliseconds(Clock::now() - begin);
-  const TokenRows* rows = shards.data();
   for (parallel::Shard& shard : shards_->step(run_.state.step + 1)) {
     const TraceSpan span(TraceCategory::annotation, "virtual shard");
-    const Tensor labels = labels_of(*rows);
-    const Tensor losses =
-        shard_step_->run(to_batch(*rows++), labels, full(labels.sizes(), 1.0 / static_cast<double>(valid)));
+    const Tensor losses = work_->run(shard.index(), 1.0 / static_cast<double>(valid));
     const ModuleScope module("gradients");
     shard.add(losses);
   }
@@ -129,13 +112,14 @@ StepRecord TrainStep::take(FunctionRef<void()> before_change) {
       "or lengthen lr_scheduler.warmup_steps",
       record.step, loss, norm);
   record.experts = run_.experts.finish_step();
-  record.lr = run_.config.optimizer.lr * schedule_.factor(record.step);
+  const double lr_factor = schedule_.factor(record.step);
+  record.lr = run_.config.optimizer.lr * lr_factor;
   record.loss = loss;
   record.grad_norm = norm;
   const int64_t rows = run_.rows();
   const StepFacts facts{.step = record.step,
                         .next_row = state.next_row + rows,
-                        .tokens_seen = state.tokens_seen + rows * run_.config.data.sequence_length,
+                        .tokens_seen = state.tokens_seen + rows * run_.task->items_per_row(),
                         .optimizer_steps = run_.optimizer->steps_taken() + 1,
                         .lr = record.lr,
                         .grad_scale = optim::clip_scale(norm, run_.config.training.max_norm),
@@ -148,11 +132,13 @@ StepRecord TrainStep::take(FunctionRef<void()> before_change) {
   {
     const TraceSpan stepping(TraceCategory::annotation, "optimizer step");
     run_.survival->step(sums.gradients, facts, *run_.optimizer, run_.experts.record(record.experts));
+    work_->finish(lr_factor);
   }
   record.comm_ms = milliseconds(exchanges.total());
   state.step = facts.step;
   state.next_row = facts.next_row;
   state.tokens_seen = facts.tokens_seen;
+  state.position = run_.task->position();
   finish_record(record, milliseconds(Clock::now() - begin) / 1e3);
   const MemoryStatistics memory = memory_of_step(run_);
   if (memory.peak_bytes > run_.memory.peak_bytes) run_.memory = memory;
@@ -164,11 +150,10 @@ StepRecord TrainStep::take(FunctionRef<void()> before_change) {
 
 // What follows from where the run stands.
 void TrainStep::finish_record(StepRecord& record, double seconds) const {
-  const int64_t length = run_.config.data.sequence_length;
   const double peak_gflops = run_.config.metrics.peak_gflops;
   record.tokens_seen = run_.state.tokens_seen;
-  record.tokens_per_s = static_cast<double>(run_.rows() * length) / seconds;
-  record.tflops = record.tokens_per_s * run_.model->training_flops_per_token(length) / 1e12;
+  record.tokens_per_s = static_cast<double>(run_.rows() * run_.task->items_per_row()) / seconds;
+  record.tflops = record.tokens_per_s * run_.task->training_flops_per_item() / 1e12;
   if (peak_gflops > 0) record.mfu = 100 * record.tflops * 1e3 / peak_gflops;
   record.step_ms = seconds * 1e3;
 }

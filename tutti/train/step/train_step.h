@@ -20,7 +20,7 @@ class Shards;
 namespace tutti::train {
 
 struct Run;
-class ShardStep;
+class ShardWork;
 struct StepFacts;
 
 class TrainStep {
@@ -45,7 +45,7 @@ class TrainStep {
   const LrSchedule schedule_;
   std::unique_ptr<comm::ProgressThread> progress_thread_;
   std::unique_ptr<parallel::Shards> shards_;
-  std::unique_ptr<ShardStep> shard_step_;
+  std::unique_ptr<ShardWork> work_;
 };
 
 }  // namespace tutti::train
