@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/report/byte_text.h"
 #include "tutti/train/report/expert_plot.h"
+#include "tutti/train/report/record_words.h"
 
 namespace tutti::cli {
 namespace {
@@ -45,9 +46,10 @@ int run_report(const Flags& flags) {
     std::fputs(train::describe_expert_loads(record).c_str(), stdout);
     return 0;
   }
-  std::printf("step %lld: loss %.4f, gradient norm %.4g, learning rate %.3g, %.0f tokens/s, peak memory %s\n",
+  std::printf("step %lld: loss %.4f, gradient norm %.4g, learning rate %.3g, %.0f %s/s, peak memory %s\n",
               static_cast<long long>(record.step), static_cast<double>(record.loss), record.grad_norm, record.lr,
-              record.tokens_per_s, train::byte_text(record.memory_peak_bytes).c_str());
+              record.items_per_s, train::words_of(record.model).items,
+              train::byte_text(record.memory_peak_bytes).c_str());
   return 0;
 }
 

@@ -8,7 +8,7 @@
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/config/data_degrees.h"
 #include "tutti/train/config/faults.h"
-#include "tutti/train/step/run_model.h"
+#include "tutti/train/task/task_kind.h"
 
 namespace tutti::cli {
 
@@ -35,7 +35,7 @@ train::Config resolved_config(const std::string& file, const std::vector<std::st
     parallel::shards_of_rank(config.numerics.virtual_shards, 0, static_cast<int>(degrees.data()));
   });
   rules.collect([&] { train::validate(config); });
-  rules.collect([&] { train::build_model(config); });
+  rules.collect([&] { train::task_kind(config).check_model(config); });
   faults.add_rules(rules);
   faults.raise();
   return config;

@@ -41,7 +41,7 @@ struct Trained {
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 
-const TrainState kState{.step = 12, .tokens_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9};
+const TrainState kState{.step = 12, .items_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9};
 
 std::string saved_by(int ranks, int64_t replicas, const fs::path& folder) {
   comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {

@@ -31,7 +31,7 @@ struct Trained {
   }
   void save(const fs::path& folder, int64_t step, int64_t keep = 0) const {
     save_checkpoint(folder, tiny.model, *optimizer,
-                    {.step = step, .tokens_seen = 100 * step, .next_row = 7 * step, .optimizer_steps = 1, .seed = 9},
+                    {.step = step, .items_seen = 100 * step, .next_row = 7 * step, .optimizer_steps = 1, .seed = 9},
                     keep);
   }
   TrainState load(const fs::path& step_folder) const { return load_checkpoint(step_folder, tiny.model, *optimizer); }
@@ -64,7 +64,7 @@ TEST(Checkpoint, BringsBackModelOptimizerAndState) {
   const TrainState state = loaded.load(folder / "step-12");
   EXPECT_EQ(saved.contents(), loaded.contents());
   EXPECT_EQ(state.step, 12);
-  EXPECT_EQ(state.tokens_seen, 1200);
+  EXPECT_EQ(state.items_seen, 1200);
   EXPECT_EQ(state.next_row, 84);
   EXPECT_EQ(state.seed, 9u);
   EXPECT_EQ(loaded.optimizer->steps_taken(), 1);

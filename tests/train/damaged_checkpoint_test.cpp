@@ -24,7 +24,7 @@ void save(const fs::path& folder, int64_t step, int64_t keep = 0) {
     grads.push_back(full(to_shape(p.parameter.sizes()), 0.25));
   optimizer->step(grads, 0.01);
   save_checkpoint(folder, tiny.model, *optimizer,
-                  {.step = step, .tokens_seen = 0, .next_row = 0, .optimizer_steps = 1, .seed = 9}, keep);
+                  {.step = step, .items_seen = 0, .next_row = 0, .optimizer_steps = 1, .seed = 9}, keep);
 }
 
 std::string verdict_of(const fs::path& folder) {

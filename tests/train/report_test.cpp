@@ -24,8 +24,8 @@ Report example() {
                       .loss = static_cast<float>(1.3 + 4.3 * std::exp(-x / 150) + 0.08 * std::sin(x * 12.9898)),
                       .grad_norm = 0.6 + 3 * std::exp(-x / 60) + 0.15 * std::sin(x * 78.233),
                       .lr = 1e-3 * std::min(x / 100, 1 - (x - 100) / 950),
-                      .tokens_seen = 8192 * step,
-                      .tokens_per_s = 61000 + 1800 * std::sin(x * 3.7),
+                      .items_seen = 8192 * step,
+                      .items_per_s = 61000 + 1800 * std::sin(x * 3.7),
                       .step_ms = 134,
                       .memory_peak_bytes = 700 << 20};
     if (step % 100 == 0) record.val_bits_per_byte = 2.0 + 3.0 * std::exp(-x / 250);

@@ -46,7 +46,7 @@ struct Trained {
 struct Reshard : testing::Test {
   Reshard() {
     save_checkpoint(folder / "run/checkpoint", trained.model, *trained.optimizer,
-                    {.step = 12, .tokens_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9}, 0);
+                    {.step = 12, .items_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9}, 0);
   }
   fs::path step() const { return folder / "run/checkpoint/step-12"; }
   const TempFolder folder;
@@ -108,7 +108,7 @@ TEST_F(Reshard, ALayoutThatDividesParametersLoadsItsRows) {
     Trained other(2, &group);
     load_checkpoint(folder / "other/checkpoint/step-12", other.model, *other.optimizer, &group);
     save_checkpoint(folder / "third", other.model, *other.optimizer,
-                    {.step = 12, .tokens_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9}, 0, &group);
+                    {.step = 12, .items_seen = 1200, .next_row = 84, .optimizer_steps = 1, .seed = 9}, 0, &group);
   });
   for (const char* file : {kModelFile, kOptimizerFile})
     EXPECT_TRUE(contents_of(folder / "third/step-12" / file) == contents_of(step() / file)) << file;

@@ -75,7 +75,8 @@ std::optional<FieldValue> another_value(const Field& field) {
   }
   for (const FieldValue& candidate :
        {FieldValue(true), FieldValue(false), FieldValue(int64_t{1}), FieldValue(int64_t{2}), FieldValue(0.5),
-        FieldValue(0.25), FieldValue(std::string("debugmodel")), FieldValue(TextList{"text"})}) {
+        FieldValue(0.25), FieldValue(std::string("debugmodel")), FieldValue(TextList{"text"}),
+        FieldValue(NumberList{3, 4})}) {
     if (candidate.index() != usual.index() || candidate == usual || !field.rule.choices.empty()) continue;
     Config config;
     try {
@@ -93,14 +94,27 @@ TEST(RunInputs, EveryKeyDoesWhatItsMarkSays) {
     const std::optional<FieldValue> value = another_value(field);
     if (!value) continue;
     ++tried;
-    Config now;
+    Config before;
+    if (field.only_of == ModelKind::clicks) before.model.name = kDlrm;
+    Config now = before;
     set_value(field, now, *value);
-    const SettingChanges changes = compare_settings(settings_of(Config{}), settings_of(now));
+    const SettingChanges changes = compare_settings(settings_of(before), settings_of(now));
     const Lines line{fmt::format("{}: {} -> {}", field.name(), to_toml(default_of(field)), to_toml(*value))};
     EXPECT_EQ(changes.forbidden, field.resuming == Resuming::fixed ? line : Lines{}) << field.name();
     EXPECT_EQ(changes.told, field.resuming == Resuming::told ? line : Lines{}) << field.name();
   }
-  EXPECT_GT(tried, 45);
+  EXPECT_GT(tried, 60);
+}
+
+TEST(RunInputs, KeysOfOtherModelsAreNotRecorded) {
+  for (const char* model : {"qwen3", kDlrm}) {
+    Config config;
+    config.model.name = model;
+    const Settings settings = settings_of(config);
+    for (const Field& field : config_fields())
+      EXPECT_EQ(settings.contains(field.name()), field.resuming != Resuming::free && is_of_model(field, config))
+          << model << " " << field.name();
+  }
 }
 
 TEST(RunInputs, AKeyThatAnOlderVersionDidNotKnowHadItsDefault) {

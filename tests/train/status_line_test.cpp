@@ -10,7 +10,7 @@ namespace {
 using std::chrono::seconds;
 
 StepRecord record() {
-  return {.step = 12, .loss = 3.14159f, .grad_norm = 0.93, .lr = 8e-4, .tokens_per_s = 12345, .step_ms = 650};
+  return {.step = 12, .loss = 3.14159f, .grad_norm = 0.93, .lr = 8e-4, .items_per_s = 12345, .step_ms = 650};
 }
 
 // What is written to a file stands in for what a terminal would get.

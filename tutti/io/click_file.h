@@ -51,4 +51,7 @@ std::unique_ptr<ClickFile> open_click_csv(const std::string& file, const ClickCo
 // labels are f32, i32, i64, u8 or bool, categories i32 or i64. EnvironmentError, naming file, row and column, as above.
 std::unique_ptr<ClickFile> open_click_npy(const std::string& folder, const ClickColumns& columns);
 
+// A folder of npy files, or else a text file.
+std::unique_ptr<ClickFile> open_click_file(const std::string& path, const ClickColumns& columns, char delimiter);
+
 }  // namespace tutti::io

@@ -16,6 +16,13 @@ ClickPosition ClickPosition::of(const std::vector<int64_t>& numbers) {
   return {numbers[0], numbers[1], {numbers[2], numbers[3], numbers[4], numbers[5]}};
 }
 
+std::unique_ptr<io::ClickFile> io::open_click_file(const std::string& path, const ClickColumns& columns,
+                                                   char delimiter) {
+  std::error_code ignored;  // a path that cannot be looked at cannot be opened, which names it
+  return std::filesystem::is_directory(path, ignored) ? open_click_npy(path, columns)
+                                                      : open_click_csv(path, columns, delimiter);
+}
+
 ClickReader::ClickReader(std::vector<std::string> paths, ClickColumns columns, const ClickReaderOptions& options)
     : paths_(std::move(paths)), columns_(std::move(columns)), options_(options) {
   TUTTI_CHECK(!paths_.empty(), "clicks: no files to read");
@@ -36,10 +43,7 @@ ClickReader::~ClickReader() = default;
 io::ClickFile& ClickReader::current() {
   if (file_) return *file_;
   const std::string& path = paths_[static_cast<size_t>(at_.file)];
-  std::error_code ignored;  // a path that cannot be looked at cannot be opened, which names it
-  std::unique_ptr<io::ClickFile> file = std::filesystem::is_directory(path, ignored)
-                                            ? io::open_click_npy(path, columns_)
-                                            : io::open_click_csv(path, columns_, options_.delimiter);
+  std::unique_ptr<io::ClickFile> file = io::open_click_file(path, columns_, options_.delimiter);
   if (at_.place != io::ClickPlace{}) file->seek(at_.place);
   file_ = std::move(file);
   return *file_;

@@ -9,6 +9,7 @@
 #include "tutti/parallel/fully_shard.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/train/report/run_log.h"
+#include "tutti/train/task/task.h"
 
 namespace tutti::train {
 namespace {

@@ -17,6 +17,9 @@
 #include "tutti/train/survival/survival.h"
 #include "tutti/train/trainer.h"
 
+namespace tutti::nn {
+class Module;
+}
 namespace tutti::parallel {
 class ShardedModule;
 }
@@ -24,6 +27,7 @@ class ShardedModule;
 namespace tutti::train {
 
 class RunLog;
+class Task;
 
 struct Run {
   // Builds model and optimizer, divided over ranks as configured; a run that begins gets its first values. Collective.

@@ -12,7 +12,7 @@
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/config/config_fields.h"
 #include "tutti/train/config/config_toml.h"
-#include "tutti/train/report/metrics.h"
+#include "tutti/train/report/record_words.h"
 
 namespace tutti::train {
 namespace {
@@ -107,8 +107,12 @@ std::optional<NumberDifference> compare_records(const StepRecord& a, const StepR
   const auto norm = are_floats ? compare_numbers(a.step, "grad_norm", norm_a, norm_b, DType::f32)
                                : compare_numbers(a.step, "grad_norm", a.grad_norm, b.grad_norm, DType::f64);
   if (norm) return norm;
-  if (!a.val_bits_per_byte || !b.val_bits_per_byte) return std::nullopt;
-  return compare_numbers(a.step, "val_bits_per_byte", *a.val_bits_per_byte, *b.val_bits_per_byte, DType::f64);
+  for (const HeldOutMetric& metric : held_out_metrics()) {
+    const std::optional<double>&x = a.*metric.value, &y = b.*metric.value;
+    if (!x || !y) continue;
+    if (auto value = compare_numbers(a.step, metric.key, *x, *y, DType::f64)) return value;
+  }
+  return std::nullopt;
 }
 
 void compare_metrics(const Source& a, const Source& b, RunDiff& diff) {

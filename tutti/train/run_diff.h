@@ -23,7 +23,7 @@ struct SettingDifference {
 
 struct NumberDifference {
   int64_t step = 0;
-  std::string what;  // "loss", "grad_norm" or "val_bits_per_byte"
+  std::string what;  // "loss", "grad_norm", or the key of a held-out metric (report/record_words.h)
   std::string a, b;
   uint64_t ulps = 0;
 };

@@ -10,13 +10,14 @@
 #include "tutti/train/checkpoint/checkpoint_state.h"
 #include "tutti/train/fresh_start.h"
 #include "tutti/train/run_folder.h"
-#include "tutti/train/task/task.h"
 
 namespace tutti::comm {
 class ProcessGroup;
 }
 
 namespace tutti::train {
+
+class Task;
 
 struct RunStart {
   std::filesystem::path path;         // the run folder

@@ -82,9 +82,9 @@ TextModel open_run(const std::filesystem::path& run, const TextModelOptions& opt
   const auto checkpoint = newest_checkpoint(run / "checkpoint");
   TUTTI_CHECK(checkpoint.has_value(), "{} holds no complete checkpoint; train it first", run.string());
   TextModel text;
+  text.model = build_model(config, run);
   text.tokenizer = open_run_tokenizer(run, read_state(*checkpoint).train.inputs.tokenizer);
   text.numerics = std::make_shared<RunNumerics>(config);
-  text.model = build_model(config, run);
   const bool is_quantized = options.quantize.is_wanted();
   if (!is_quantized) text.mesh = divide(*text.model, config, options, false);
   load_model(*checkpoint, *text.model);

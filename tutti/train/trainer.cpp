@@ -19,6 +19,7 @@
 #include "tutti/train/step/check_memory.h"
 #include "tutti/train/step/train_step.h"
 #include "tutti/train/survival/survivors.h"
+#include "tutti/train/task/task.h"
 
 namespace tutti::train {
 namespace {
@@ -80,7 +81,7 @@ void Trainer::load() {
   const std::string& weights = run_.config.checkpoint.initial_load_path;
   if (const auto left = run_.survival->recover(*run_.optimizer)) {
     run_.state.step = left->facts.step;
-    run_.state.tokens_seen = left->facts.tokens_seen;
+    run_.state.items_seen = left->facts.items_seen;
     run_.state.next_row = left->facts.next_row;
     run_.lost = left->lost;
     std::vector<ExpertLoad> loads = run_.experts.restore(left->extra);

@@ -28,7 +28,7 @@ struct TrainerOptions {
 struct TrainerResult {
   int64_t step = 0;  // last step taken
   float loss = 0;
-  std::optional<double> val_bits_per_byte;
+  std::optional<double> val_bits_per_byte, val_auc;  // of the last validation
   bool interrupted = false;
 };
 

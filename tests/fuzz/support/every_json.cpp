@@ -150,7 +150,17 @@ const std::vector<JsonReader>& every_json_reader() {
           [](const TemporaryFolder& f) { SafetensorsFile(f / "model.safetensors"); }, with_length),
       of_file("Checkpoint", "step-1/state.json",
               train::state_json_of(
-                  {.train = {.step = 1, .tokens_seen = 2, .next_row = 3, .optimizer_steps = 1, .seed = 42}}),
+                  {.train = {.step = 1, .items_seen = 2, .next_row = 3, .optimizer_steps = 1, .seed = 42}}),
+              [](const TemporaryFolder& f) {
+                write_tensors_of_checkpoint(f);
+                read_checkpoint(f);
+              }),
+      of_file("CheckpointOfClicks", "step-1/state.json",
+              train::state_json_of({.train = {.step = 1,
+                                              .items_seen = 2,
+                                              .next_row = 3,
+                                              .position = {0, 1, 2, 3, 4, 5},
+                                              .inputs = {.clicks = train::ClickInput{.files = {{"a.csv", 7}}}}}}),
               [](const TemporaryFolder& f) {
                 write_tensors_of_checkpoint(f);
                 read_checkpoint(f);

@@ -84,6 +84,28 @@ CorpusInput corpus_in(const JsonValue& json) {
   return corpus;
 }
 
+void write_clicks(JsonWriter& json, const ClickInput& c, const std::vector<int64_t>& position) {
+  json.key("clicks").object().key("files").array();
+  for (const ClickInput::File& file : c.files)
+    json.object().member("path", file.path).member("number", file.number).end();
+  json.end().key("position").array();
+  for (const int64_t number : position) json.value(number);
+  json.end().end();
+}
+
+ClickInput clicks_in(const JsonValue& json) {
+  ClickInput clicks;
+  for (const auto& [_, file] : json.at("files"))
+    clicks.files.push_back({file.at("path").string(), count_in(file.at("number"))});
+  return clicks;
+}
+
+std::vector<int64_t> position_in(const JsonValue& json) {
+  std::vector<int64_t> position;
+  for (const auto& [_, number] : json.at("position")) position.push_back(count_in(number));
+  return position;
+}
+
 void write_changes(JsonWriter& json, const std::vector<InputChange>& changes) {
   json.key("changes").array();
   for (const InputChange& c : changes)
@@ -116,13 +138,17 @@ std::string state_json_of(const SavedState& state) {
   const TrainState& s = state.train;
   JsonWriter json(2);
   json.object().member("format", kFormat).member("numerics_version", s.inputs.numerics_version).member("step", s.step);
-  json.member("tokens_seen", s.tokens_seen)
+  json.member(s.inputs.clicks ? "samples_seen" : "tokens_seen", s.items_seen)
       .member("next_row", s.next_row)
       .member("optimizer_steps", s.optimizer_steps)
       .member("seed", s.seed);
   write_texts(json, "settings", s.inputs.settings);
-  write_tokenizer(json, s.inputs.tokenizer);
-  write_corpus(json, s.inputs.corpus);
+  if (s.inputs.clicks) {
+    write_clicks(json, *s.inputs.clicks, s.position);
+  } else {
+    write_tokenizer(json, s.inputs.tokenizer);
+    write_corpus(json, s.inputs.corpus);
+  }
   write_changes(json, s.inputs.changes);
   write_texts(json, "digests", state.digests);
   return sealed(json.end().take());
@@ -136,15 +162,25 @@ SavedState parse_state_json(std::string_view text, std::string_view where) {
   TUTTI_CHECK_ENV(
       is_sealed(text),
       "{} is damaged: its bytes are not those that were saved; remove the folder to go on from the one before", where);
-  return {
-      {.step = count_in(json.at("step")),
-       .tokens_seen = count_in(json.at("tokens_seen")),
-       .next_row = count_in(json.at("next_row")),
-       .optimizer_steps = count_in(json.at("optimizer_steps")),
-       .seed = json.at("seed").natural(),
-       .inputs = {static_cast<int>(json.at("numerics_version").whole(1, INT32_MAX)), texts_in(json.at("settings")),
-                  tokenizer_in(json.at("tokenizer")), corpus_in(json.at("corpus")), changes_in(json.at("changes"))}},
-      texts_in(json.at("digests"))};
+  const std::optional<JsonValue> clicks = json.find("clicks");
+  SavedState saved{
+      .train = {.step = count_in(json.at("step")),
+                .items_seen = count_in(json.at(clicks ? "samples_seen" : "tokens_seen")),
+                .next_row = count_in(json.at("next_row")),
+                .optimizer_steps = count_in(json.at("optimizer_steps")),
+                .seed = json.at("seed").natural(),
+                .inputs = {.numerics_version = static_cast<int>(json.at("numerics_version").whole(1, INT32_MAX)),
+                           .settings = texts_in(json.at("settings")),
+                           .changes = changes_in(json.at("changes"))}},
+      .digests = texts_in(json.at("digests"))};
+  if (clicks) {
+    saved.train.inputs.clicks = clicks_in(*clicks);
+    saved.train.position = position_in(*clicks);
+  } else {
+    saved.train.inputs.tokenizer = tokenizer_in(json.at("tokenizer"));
+    saved.train.inputs.corpus = corpus_in(json.at("corpus"));
+  }
+  return saved;
 }
 
 SavedState read_state(const std::filesystem::path& step_folder) {

@@ -16,7 +16,7 @@ namespace tutti::train {
 
 struct TrainState {
   int64_t step = 0;  // number of steps taken
-  int64_t tokens_seen = 0;
+  int64_t items_seen = 0;
   int64_t next_row = 0;  // global row with which the next step begins
   int64_t optimizer_steps = 0;
   uint64_t seed = 0;

@@ -40,6 +40,9 @@ std::string config_markdown() {
       "Keys marked * must not change when a run is resumed. Changing a key marked + may change the numbers from that "
       "step on,\n"
       "and the run reports it; the other keys do not affect the numbers. See [resuming.md](resuming.md).\n\n"
+      "A key that says nothing about the model of the configuration is refused: [clicks], [dlrm] and [tables] are for "
+      "click models\n"
+      "([click_models.md](click_models.md)), and keys of tokens, text and divided layers for language models.\n\n"
       "This page is generated from the files of `tutti/train/config/sections`; a test keeps it up to date.\n";
   for (const Section& section : config_sections()) {
     text += fmt::format("\n## [{}]\n\n{}\n\n| key | default | unit | values | meaning |\n|---|---|---|---|---|\n",

@@ -54,24 +54,30 @@ std::string type_name(const toml::node& node) {
 }
 
 // The value of a TOML node, or what it is called when no key can hold such a thing.
-std::variant<FieldValue, std::string> value_from(const toml::node& node) {
+template <class Item>
+std::variant<FieldValue, std::string> list_from(const toml::array& array, const char* items) {
+  std::vector<Item> list;
+  for (const toml::node& item : array) {
+    const auto* value = item.as<Item>();
+    if (value == nullptr) return fmt::format("a list that holds something other than {}", items);
+    list.push_back(value->get());
+  }
+  return FieldValue(std::move(list));
+}
+std::variant<FieldValue, std::string> value_from(const toml::node& node, bool holds_numbers = false) {
   if (const auto* v = node.as_boolean()) return FieldValue(v->get());
   if (const auto* v = node.as_integer()) return FieldValue(v->get());
   if (const auto* v = node.as_floating_point()) return FieldValue(v->get());
   if (const auto* v = node.as_string()) return FieldValue(v->get());
   const auto* array = node.as_array();
   if (array == nullptr) return type_name(node);
-  TextList texts;
-  for (const toml::node& item : *array) {
-    const auto* text = item.as_string();
-    if (text == nullptr) return std::string("a list that holds something other than strings");
-    texts.push_back(text->get());
-  }
-  return FieldValue(std::move(texts));
+  return holds_numbers ? list_from<int64_t>(*array, "whole numbers") : list_from<std::string>(*array, "strings");
 }
 
+bool holds_numbers(const Field& field) { return std::holds_alternative<NumberList* (*)(Config&)>(field.place); }
+
 void set_from_node(Config& config, const Field& field, const toml::node& node) {
-  auto value = value_from(node);
+  auto value = value_from(node, holds_numbers(field));
   if (const auto* found = std::get_if<std::string>(&value)) {
     throw UsageError(fmt::format("expected {}, found {}", type_words(field), *found));
   }
@@ -103,10 +109,11 @@ FieldValue value_from_text(const Field& field, std::string_view text) {
       if (text.starts_with('[')) {
         check_dots(text, field.name());
         const toml::table parsed = toml::parse(fmt::format("x = {}", text));
-        auto list = value_from(*parsed.get("x"));
+        auto list = value_from(*parsed.get("x"), holds_numbers(field));
         if (auto* found = std::get_if<FieldValue>(&list)) value = *found;
         break;
       }
+      if (holds_numbers(field)) return value_from_text(field, fmt::format("[{}]", text));
       TextList texts;
       while (!text.empty()) {
         const size_t comma = text.find(',');
@@ -292,10 +299,12 @@ void apply_environment(Config& config) {
 std::string to_toml(const Config& config) {
   std::string text;
   for (const Section& section : config_sections()) {
-    text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
+    std::string keys;
     for (const Field& field : config_fields()) {
-      if (field.section == section.name) text += fmt::format("{} = {}\n", field.key, to_toml(value_of(field, config)));
+      if (field.section == section.name && is_written(field, config))
+        keys += fmt::format("{} = {}\n", field.key, to_toml(value_of(field, config)));
     }
+    if (!keys.empty()) text += fmt::format("{}[{}]\n{}", text.empty() ? "" : "\n", section.name, keys);
   }
   return text;
 }

@@ -40,7 +40,7 @@ void apply_override(Config& config, std::string_view flag);
 void apply_environment(Config& config, std::span<const std::string> environment);
 void apply_environment(Config& config);
 
-// Every key with its value; reading it back gives the same Config.
+// Every key with its value, without those that only other models have; reading it back gives the same Config.
 std::string to_toml(const Config& config);
 
 }  // namespace tutti::train

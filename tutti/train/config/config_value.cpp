@@ -66,6 +66,9 @@ void check_rule(const Field& field, const FieldValue& value) {
   }
   if (const auto* whole = std::get_if<int64_t>(&value)) check_number(field, static_cast<double>(*whole));
   if (const auto* real = std::get_if<double>(&value)) check_number(field, *real);
+  if (const auto* list = std::get_if<NumberList>(&value)) {
+    for (const int64_t number : *list) check_number(field, static_cast<double>(number));
+  }
   if (!field.rule.only || value == *field.rule.only) return;
   const bool is_also = field.rule.also && value == FieldValue(static_cast<int64_t>(*field.rule.also));
   TUTTI_CHECK(is_also, "{} is not supported yet by this version; expected {}", to_toml(value),
@@ -91,6 +94,14 @@ FieldValue default_of(const Field& field) {
   return value_of(field, defaults);
 }
 
+bool is_of_model(const Field& field, const Config& config) {
+  return !field.only_of || *field.only_of == kind_of(config);
+}
+
+bool is_written(const Field& field, const Config& config) {
+  return is_of_model(field, config) || value_of(field, config) != default_of(field);
+}
+
 void set_value(const Field& field, Config& config, const FieldValue& value) {
   std::visit(
       [&](auto place) {
@@ -111,8 +122,8 @@ void set_value(const Field& field, Config& config, const FieldValue& value) {
 }
 
 std::string type_words(const Field& field) {
-  static constexpr const char* kWords[] = {"true or false", "a whole number", "a number", "a string",
-                                           "a list of strings"};
+  static constexpr const char* kWords[] = {"true or false", "a whole number",    "a number",
+                                           "a string",      "a list of strings", "a list of whole numbers"};
   return kWords[field.place.index()];
 }
 
@@ -147,6 +158,7 @@ std::string to_toml(const FieldValue& value) {
       for (const std::string& text : v) out += fmt::format("{}{}", out.empty() ? "" : ", ", quoted(text));
       return fmt::format("[{}]", out);
     }
+    std::string operator()(const NumberList& v) const { return fmt::format("[{}]", fmt::join(v, ", ")); }
   };
   return std::visit(Writer{}, value);
 }

@@ -19,7 +19,10 @@ struct SectionRow {
   const char* name;
   const char* doc;
   std::vector<Field> (*keys)();
+  // The rules of all models, and those that only some have.
   void (*check)(const Config& config, Faults& faults) = nullptr;
+  void (*check_language_model)(const Config& config, Faults& faults) = nullptr;
+  void (*check_click_model)(const Config& config, Faults& faults) = nullptr;
 };
 // In the order in which a configuration is written.
 std::span<const SectionRow* const> section_rows();
@@ -34,8 +37,8 @@ inline FieldRule degree_one() { return {.also = -1, .only = int64_t{1}}; }
 
 // The beginning of a row of keys(): TUTTI_KEY(section, type, key, default). The last one is for the struct, which
 // cmake/TuttiConfigSections.cmake makes of the text.
-#define TUTTI_KEY(section_, type_, key_, default_) \
-  .section = #section_, .key = #key_,              \
+#define TUTTI_KEY(section_, type_, key_, ...) \
+  .section = #section_, .key = #key_,         \
   .place = static_cast<type_* (*)(Config&)>([](Config& config) { return &config.section_.key_; })
 
 // TUTTI_SECTION(name, type, place) = {...}; at the end of <name>.cpp. Sections are written in the order of their

@@ -27,7 +27,8 @@ Config settled(Config config, const Settings& begun) {
 Settings settings_of(const Config& config) {
   Settings settings;
   for (const Field& field : config_fields()) {
-    if (field.resuming != Resuming::free) settings[field.name()] = displayable(to_toml(value_of(field, config)));
+    if (field.resuming != Resuming::free && is_of_model(field, config))
+      settings[field.name()] = displayable(to_toml(value_of(field, config)));
   }
   return settings;
 }
@@ -50,7 +51,7 @@ std::vector<FileFingerprint> describe_files(const std::vector<std::string>& path
 SettingChanges compare_settings(const Settings& saved, const Settings& now) {
   SettingChanges changes;
   for (const Field& field : config_fields()) {
-    if (field.resuming == Resuming::free) continue;
+    if (field.resuming == Resuming::free || !now.contains(field.name())) continue;
     const auto found = saved.find(field.name());
     const std::string before = found == saved.end() ? displayable(to_toml(default_of(field))) : found->second;
     const std::string& after = now.at(field.name());

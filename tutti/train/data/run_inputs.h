@@ -1,5 +1,6 @@
-// The inputs that the numbers of a run depend on besides its weights: settings, tokenizer and text. Every checkpoint
-// records them, and a resumed run is compared with the record, so that nothing changes unnoticed in between.
+// The inputs that the numbers of a run depend on besides its weights: settings, tokenizer and text, or files of clicks.
+// Every checkpoint records them, and a resumed run is compared with the record, so that nothing changes unnoticed in
+// between.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,15 @@ struct CorpusInput {
   std::vector<FileFingerprint> files;  // in the order in which they are read; used to report what changed
 };
 
+// The files of click data, in the order in which they are read.
+struct ClickInput {
+  struct File {
+    std::string path;
+    int64_t number = 0;  // of sizes and headers (io::ClickPlace::file), which takes no reading of the whole
+  };
+  std::vector<File> files;  // none for rows that are generated
+};
+
 // A change that the user allowed with data.changed or numerics.changed = "continue".
 struct InputChange {
   int64_t step = 0, next_row = 0;  // the position of the run at that time
@@ -42,6 +52,7 @@ struct RunInputs {
   Settings settings;
   TokenizerInput tokenizer;
   CorpusInput corpus;
+  std::optional<ClickInput> clicks = {};  // of a click model, which has no tokenizer and no corpus
   std::vector<InputChange> changes;
 };
 

@@ -7,6 +7,7 @@
 #include "tutti/train/report/report.h"
 #include "tutti/train/report/run_log.h"
 #include "tutti/train/run.h"
+#include "tutti/train/task/task.h"
 
 namespace tutti::train {
 namespace {

@@ -2,6 +2,7 @@
 #include "tutti/train/observer.h"
 #include "tutti/train/report/run_log.h"
 #include "tutti/train/run.h"
+#include "tutti/train/task/task.h"
 
 namespace tutti::train {
 namespace {
@@ -21,6 +22,7 @@ class Validate final : public Observer {
     run_.survival->may_be_lost_at("validating", run_.state.step);
     run_.task->validate(run_, record);
     run_.result.val_bits_per_byte = record.val_bits_per_byte;
+    run_.result.val_auc = record.val_auc;
   }
 
  private:

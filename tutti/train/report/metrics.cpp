@@ -14,6 +14,7 @@
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
 #include "tutti/runtime/json_writer.h"
+#include "tutti/train/report/record_words.h"
 
 namespace tutti::train {
 namespace {
@@ -34,15 +35,19 @@ std::string hex_float(double value) {
 }
 
 std::string to_json(const StepRecord& r) {
+  const ItemWords& words = words_of(r.model);
   std::string line = fmt::format(
-      R"({{"numerics_version":{},"step":{},"loss":{},"loss_hex":"{}","grad_norm":{},"grad_norm_hex":"{}","lr":{},"tokens_seen":{})",
+      R"({{"numerics_version":{},"step":{},"loss":{},"loss_hex":"{}","grad_norm":{},"grad_norm_hex":"{}","lr":{},"{}":{})",
       r.numerics_version, r.step, json_number(r.loss), hex_float(r.loss), json_number(r.grad_norm),
-      hex_float(r.grad_norm), json_number(r.lr), r.tokens_seen);
+      hex_float(r.grad_norm), json_number(r.lr), words.seen_key, r.items_seen);
   line += fmt::format(
-      R"(,"tokens_per_s":{},"tflops":{},"mfu":{},"step_ms":{},"data_ms":{},"comm_ms":{},"memory_peak_bytes":{},"product_flops":{},"sent_bytes":{})",
-      json_number(r.tokens_per_s), json_number(r.tflops), r.mfu ? json_number(*r.mfu) : "null", json_number(r.step_ms),
-      json_number(r.data_ms), json_number(r.comm_ms), r.memory_peak_bytes, r.product_flops, r.sent_bytes);
-  if (r.val_bits_per_byte) line += fmt::format(R"(,"val_bits_per_byte":{})", json_number(*r.val_bits_per_byte));
+      R"(,"{}":{},"tflops":{},"mfu":{},"step_ms":{},"data_ms":{},"comm_ms":{},"memory_peak_bytes":{},"product_flops":{},"sent_bytes":{})",
+      words.rate_key, json_number(r.items_per_s), json_number(r.tflops), r.mfu ? json_number(*r.mfu) : "null",
+      json_number(r.step_ms), json_number(r.data_ms), json_number(r.comm_ms), r.memory_peak_bytes, r.product_flops,
+      r.sent_bytes);
+  for (const HeldOutMetric& metric : held_out_metrics()) {
+    if (const auto& value = r.*metric.value) line += fmt::format(R"(,"{}":{})", metric.key, json_number(*value));
+  }
   if (!r.experts.empty()) {
     line += R"(,"experts":[)";
     for (const ExpertLoad& load : r.experts) line += (&load == r.experts.data() ? "" : ",") + to_json(load);
@@ -81,13 +86,16 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
     const std::optional<JsonValue> value = json.find(key);
     return value ? value->whole() : 0;
   };
+  const ModelKind model = json.find(words_of(ModelKind::clicks).seen_key) ? ModelKind::clicks : ModelKind::language;
+  const ItemWords& words = words_of(model);
   StepRecord record{.numerics_version = version ? static_cast<int>(version->whole(1, INT32_MAX)) : 1,
                     .step = json.at("step").whole(),
+                    .model = model,
                     .loss = static_cast<float>(exact("loss_hex")),
                     .grad_norm = exact("grad_norm_hex"),
                     .lr = number("lr"),
-                    .tokens_seen = json.at("tokens_seen").whole(),
-                    .tokens_per_s = number("tokens_per_s"),
+                    .items_seen = json.at(words.seen_key).whole(),
+                    .items_per_s = number(words.rate_key),
                     .tflops = number("tflops"),
                     .step_ms = number("step_ms"),
                     .data_ms = number("data_ms"),
@@ -96,7 +104,9 @@ StepRecord record_of(std::string_view line, const JsonOrigin& origin) {
                     .product_flops = newer("product_flops"),
                     .sent_bytes = newer("sent_bytes")};
   if (!json.at("mfu").is_null()) record.mfu = number("mfu");
-  if (json.find("val_bits_per_byte")) record.val_bits_per_byte = number("val_bits_per_byte");
+  for (const HeldOutMetric& metric : held_out_metrics()) {
+    if (json.find(metric.key)) record.*metric.value = number(metric.key);
+  }
   if (const auto experts = json.find("experts")) {
     for (const auto& [_, load] : *experts) record.experts.push_back(expert_load_in(load));
   }

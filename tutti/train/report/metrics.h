@@ -2,7 +2,8 @@
 //
 // Keys: numerics_version, step, loss, loss_hex, grad_norm, grad_norm_hex, lr, tokens_seen, tokens_per_s, tflops, mfu
 // (percent; null when the peak of the machine is unknown), step_ms, data_ms, comm_ms, memory_peak_bytes, product_flops,
-// sent_bytes, and val_bits_per_byte on steps that were validated. A step that follows the loss of ranks has lost_ranks,
+// sent_bytes, and val_bits_per_byte on steps that were validated. Click models have samples_seen, samples_per_s,
+// val_loss, val_auc and val_calibration instead (record_words.h). A step that follows the loss of ranks has lost_ranks,
 // an array of objects with the keys rank, pid, host, step (in which it was lost), and seconds_lost, until the others
 // went on (docs/surviving.md). A model with experts adds `experts`, a list with an object for each layer of them
 // (expert_load.h). The _hex values are C hex floats: they hold every bit, so two runs can be compared as text. NaN and
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "tutti/core/numerics_version.h"
+#include "tutti/train/config/model_kind.h"
 #include "tutti/train/step/expert_load.h"
 
 namespace tutti::train {
@@ -33,11 +35,12 @@ struct LostRank {
 struct StepRecord {
   int numerics_version = kNumericsVersion;
   int64_t step = 0;  // from 1
-  float loss = 0;    // mean over the valid labels of the global batch, in nats
+  ModelKind model = ModelKind::language;
+  float loss = 0;  // mean over the valid labels of the global batch, in nats
   double grad_norm = 0;
   double lr = 0;
-  int64_t tokens_seen = 0;
-  double tokens_per_s = 0;
+  int64_t items_seen = 0;  // tokens, or samples of a click model
+  double items_per_s = 0;
   double tflops = 0;
   std::optional<double> mfu = std::nullopt;  // percent
   double step_ms = 0;
@@ -47,7 +50,9 @@ struct StepRecord {
   int64_t memory_peak_bytes = 0;
   int64_t product_flops = 0;  // of matrix products, attention included
   int64_t sent_bytes = 0;     // given to transports for other ranks
+  // On held-out data (record_words.h).
   std::optional<double> val_bits_per_byte = std::nullopt;
+  std::optional<double> val_loss = std::nullopt, val_auc = std::nullopt, val_calibration = std::nullopt;
   std::vector<ExpertLoad> experts = {};   // by layer of experts
   std::vector<LostRank> lost_ranks = {};  // since the step before
 };

@@ -10,6 +10,7 @@
 #include "tutti/train/config/config_fields.h"
 #include "tutti/train/report/byte_text.h"
 #include "tutti/train/report/expert_plot.h"
+#include "tutti/train/report/record_words.h"
 #include "tutti/train/report/report_style.h"
 #include "tutti/train/report/status_line.h"
 #include "tutti/train/report/svg_plot.h"
@@ -37,16 +38,16 @@ std::vector<PlotPoint> points_of(const std::vector<StepRecord>& records, const G
   return points;
 }
 
-std::optional<double> last_validation(const std::vector<StepRecord>& records) {
+std::optional<double> last_value(const std::vector<StepRecord>& records, const HeldOutMetric& metric) {
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    if (record->val_bits_per_byte) return record->val_bits_per_byte;
+    if ((*record).*metric.value) return (*record).*metric.value;
   }
   return std::nullopt;
 }
 
-double median_tokens_per_s(const std::vector<StepRecord>& records) {
+double median_rate(const std::vector<StepRecord>& records) {
   std::vector<double> rates;
-  for (const StepRecord& record : records) rates.push_back(record.tokens_per_s);
+  for (const StepRecord& record : records) rates.push_back(record.items_per_s);
   std::nth_element(rates.begin(), rates.begin() + static_cast<ptrdiff_t>(rates.size() / 2), rates.end());
   return rates[rates.size() / 2];
 }
@@ -64,16 +65,21 @@ std::string tiles(const Report& report) {
   std::string html = tile("Steps", grouped(last.step), fmt::format("of {}", grouped(report.config.training.steps)));
   html +=
       tile("Train loss", fmt::format("{:.4f}", last.loss), fmt::format("{:.4f} at the start", report.records[0].loss));
-  if (const auto validation = last_validation(report.records)) {
-    std::string note = "bits per byte, held-out text";
-    if (report.baseline) {
-      const double gain = *report.baseline - *validation;
-      note = fmt::format("bits per byte; {:.3f} {} an order-2 model", std::abs(gain), gain >= 0 ? "below" : "above");
+  for (const HeldOutMetric& metric : held_out_metrics()) {
+    const auto value = last_value(report.records, metric);
+    if (!value) continue;
+    std::string note = fmt::format("{}, {}", metric.unit, metric.data);
+    if (report.baseline && metric.compared != nullptr) {
+      const double gain = *report.baseline - *value;
+      note = fmt::format("{}; {:.{}f} {} {}", metric.unit, std::abs(gain), metric.digits, gain >= 0 ? "below" : "above",
+                         metric.compared);
     }
-    html += tile("Validation", fmt::format("{:.3f}", *validation), note);
+    html += tile(metric.title, fmt::format("{:.{}f}", *value, metric.digits), note);
   }
-  html += tile("Tokens", axis_text(static_cast<double>(last.tokens_seen)),
-               fmt::format("{}/s at the median", axis_text(std::round(median_tokens_per_s(report.records)))));
+  std::string items = words_of(last.model).items;
+  items[0] = static_cast<char>(items[0] - 'a' + 'A');
+  html += tile(items, axis_text(static_cast<double>(last.items_seen)),
+               fmt::format("{}/s at the median", axis_text(std::round(median_rate(report.records)))));
   html += tile("Time in steps", duration_text(std::chrono::seconds(std::llround(seconds))),
                "peak memory " + byte_text(last.memory_peak_bytes));
   return fmt::format("<div class=\"tiles\">{}</div>", html);
@@ -81,18 +87,23 @@ std::string tiles(const Report& report) {
 
 std::string plots(const Report& report) {
   const auto& records = report.records;
+  const ModelKind model = kind_of(report.config);
+  const ItemWords& words = words_of(model);
   const auto loss = points_of(records, [](const StepRecord& r) { return std::optional<double>(r.loss); });
   const size_t window = std::max<size_t>(5, records.size() / 40);
   std::string html =
       render_plot({.title = "Train loss",
-                   .unit = "nats per token",
+                   .unit = fmt::format("nats per {}", words.item),
                    .series = {{"each step", "faint", loss}, {"smoothed", "line", smoothed(loss, window)}}});
-  html += render_plot({.title = "Validation",
-                       .unit = "bits per byte",
-                       .series = {{"held-out text", "marked",
-                                   points_of(records, [](const StepRecord& r) { return r.val_bits_per_byte; })}},
-                       .reference = report.baseline,
-                       .reference_label = "order-2 byte model"});
+  for (const HeldOutMetric& metric : held_out_metrics()) {
+    if (metric.model != model) continue;
+    html += render_plot(
+        {.title = metric.title,
+         .unit = metric.unit,
+         .series = {{metric.data, "marked", points_of(records, [&](const StepRecord& r) { return r.*metric.value; })}},
+         .reference = metric.baseline != nullptr ? report.baseline : std::nullopt,
+         .reference_label = metric.baseline != nullptr ? metric.baseline : ""});
+  }
   html += render_plot(
       {.title = "Learning rate",
        .unit = "",
@@ -101,9 +112,9 @@ std::string plots(const Report& report) {
   html += render_plot({.title = "Gradient norm",
                        .unit = "before clipping",
                        .series = {{"each step", "faint", norm}, {"smoothed", "line", smoothed(norm, window)}}});
-  const auto rate = points_of(records, [](const StepRecord& r) { return std::optional(r.tokens_per_s); });
+  const auto rate = points_of(records, [](const StepRecord& r) { return std::optional(r.items_per_s); });
   html += render_plot({.title = "Throughput",
-                       .unit = "tokens per second",
+                       .unit = fmt::format("{} per second", words.items),
                        .series = {{"each step", "faint", rate}, {"smoothed", "line", smoothed(rate, window)}}});
   const auto step = points_of(records, [](const StepRecord& r) { return std::optional(r.step_ms); });
   const auto comm = points_of(records, [](const StepRecord& r) { return std::optional(r.comm_ms); });
@@ -148,9 +159,10 @@ std::string configuration(const Config& config) {
   for (const Section& section : config_sections()) {
     Rows rows;
     for (const Field& field : config_fields()) {
-      if (field.section == section.name) rows.emplace_back(field.key, to_toml(value_of(field, config)));
+      if (field.section == section.name && is_written(field, config))
+        rows.emplace_back(field.key, to_toml(value_of(field, config)));
     }
-    html += fmt::format("<section><h3>{}</h3>{}</section>", escape_html(section.name), table(rows));
+    if (!rows.empty()) html += fmt::format("<section><h3>{}</h3>{}</section>", escape_html(section.name), table(rows));
   }
   return fmt::format("<h2>Configuration</h2><div class=\"config\">{}</div>", html);
 }
@@ -161,6 +173,7 @@ std::string facts(const std::string& title, const Rows& rows) {
 
 std::string model_in(const Config& config) {
   const ModelConfig& m = config.model;
+  if (kind_of(config) == ModelKind::clicks) return m.name;
   return m.path.empty() ? fmt::format("{} {}", m.name, m.flavor) : m.path;
 }
 

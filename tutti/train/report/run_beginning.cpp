@@ -4,6 +4,7 @@
 #include "tutti/train/report/run_log.h"
 #include "tutti/train/run.h"
 #include "tutti/train/step/plan_layouts.h"
+#include "tutti/train/task/task.h"
 
 namespace tutti::train {
 namespace {

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
+
+#include "tutti/train/report/record_words.h"
 
 namespace tutti::train {
 namespace {
@@ -39,10 +43,19 @@ std::chrono::seconds EtaEstimate::left() const {
   return std::chrono::seconds(std::llround(seconds_per_step_ * static_cast<double>(total_steps_ - step_)));
 }
 
+static bool is_validated(const StepRecord& r) {
+  return std::ranges::any_of(held_out_metrics(), [&](const HeldOutMetric& m) { return (r.*m.value).has_value(); });
+}
+
 std::string status_text(const StepRecord& r, int64_t total_steps, std::chrono::seconds left) {
-  std::string text = fmt::format("step {}/{}  loss {:.4f}  grad_norm {:.3g}  lr {:.2e}  {} tok/s  {:.0f} ms", r.step,
-                                 total_steps, r.loss, r.grad_norm, r.lr, rate_text(r.tokens_per_s), r.step_ms);
-  if (r.val_bits_per_byte) text += fmt::format("  val {:.3f} bits/byte", *r.val_bits_per_byte);
+  std::string text =
+      fmt::format("step {}/{}  loss {:.4f}  grad_norm {:.3g}  lr {:.2e}  {} {}  {:.0f} ms", r.step, total_steps, r.loss,
+                  r.grad_norm, r.lr, rate_text(r.items_per_s), words_of(r.model).rate, r.step_ms);
+  const char* before = "  val ";
+  for (const HeldOutMetric& metric : held_out_metrics()) {
+    if (const auto& value = r.*metric.value)
+      text += std::exchange(before, ", ") + fmt::format(fmt::runtime(metric.status), *value);
+  }
   return text + fmt::format("  ETA {}", duration_text(left));
 }
 
@@ -70,7 +83,7 @@ void StatusLine::show(const StepRecord& record, int64_t total_steps, std::chrono
     text.insert(begin, "\x1b[1m");
   }
   // A validated step is worth keeping.
-  is_open_ = style_.in_place && !record.val_bits_per_byte;
+  is_open_ = style_.in_place && !is_validated(record);
   fmt::print(stream_, "{}{}", text, is_open_ ? "" : "\n");
   std::fflush(stream_);
 }

@@ -14,6 +14,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/runtime/host.h"
+#include "tutti/train/report/record_words.h"
 
 namespace tutti::train {
 namespace {
@@ -114,14 +115,16 @@ Scalars scalars_of(const StepRecord& r) {
   Scalars scalars{{"loss", r.loss},
                   {"grad_norm", static_cast<float>(r.grad_norm)},
                   {"lr", static_cast<float>(r.lr)},
-                  {"throughput/tokens_per_s", static_cast<float>(r.tokens_per_s)},
+                  {fmt::format("throughput/{}", words_of(r.model).rate_key), static_cast<float>(r.items_per_s)},
                   {"throughput/tflops", static_cast<float>(r.tflops)},
                   {"time/step_ms", static_cast<float>(r.step_ms)},
                   {"time/data_ms", static_cast<float>(r.data_ms)},
                   {"time/comm_ms", static_cast<float>(r.comm_ms)},
                   {"memory/peak_bytes", static_cast<float>(r.memory_peak_bytes)}};
   if (r.mfu) scalars.emplace_back("throughput/mfu_percent", static_cast<float>(*r.mfu));
-  if (r.val_bits_per_byte) scalars.emplace_back("validation/bits_per_byte", static_cast<float>(*r.val_bits_per_byte));
+  for (const HeldOutMetric& metric : held_out_metrics()) {
+    if (const auto& value = r.*metric.value) scalars.emplace_back(metric.tag, static_cast<float>(*value));
+  }
   return scalars;
 }
 

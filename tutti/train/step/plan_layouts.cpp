@@ -7,6 +7,7 @@
 #include "tutti/core/error.h"
 #include "tutti/nn/moe.h"
 #include "tutti/train/step/run_model.h"
+#include "tutti/train/task/task_kind.h"
 
 namespace tutti::train {
 namespace {
@@ -35,10 +36,11 @@ PlannedLayout planned(StepPlanner& planner, int64_t ranks, const DataDegrees& de
 
 PlannedLayout plan_layout(const Config& config, int64_t ranks, bool is_shared) {
   const DataDegrees degrees = data_degrees(config.parallelism, ranks);
-  return {.degrees = degrees, .plan = StepPlanner(config).plan(ranks, degrees, is_shared)};
+  return {.degrees = degrees, .plan = task_kind(config).plan(config, ranks, is_shared)};
 }
 
 std::vector<PlannedLayout> plan_layouts(const Config& config, int64_t ranks, bool is_shared) {
+  if (!task_kind(config).divides_model) return {plan_layout(config, ranks, is_shared)};
   StepPlanner planner(config);
   std::vector<PlannedLayout> layouts;
   const bool has_experts = !nn::moe_layers(*build_model(config)).empty();

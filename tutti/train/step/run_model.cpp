@@ -1,11 +1,13 @@
 #include "tutti/train/step/run_model.h"
 
+#include "tutti/core/error.h"
 #include "tutti/models/decoder.h"
 #include "tutti/models/family.h"
 #include "tutti/models/published_model.h"
 #include "tutti/models/published_writer.h"
 #include "tutti/runtime/atomic_file.h"
 #include "tutti/runtime/json_document.h"
+#include "tutti/train/config/model_kind.h"
 
 namespace tutti::train {
 namespace {
@@ -24,6 +26,8 @@ struct Kept {
 };
 
 models::DecoderConfig description_of(const ModelConfig& m, const fs::path& run) {
+  TUTTI_CHECK(m.name != kDlrm, "model.name is '{}', a click model, which has no tokens; expected a language model",
+              kDlrm);
   if (m.path.empty()) return models::flavor_named(m.name, m.flavor);
   const Kept kept(run);
   models::DecoderConfig config =

@@ -19,6 +19,7 @@
 #include "tutti/train/run.h"
 #include "tutti/train/step/step_memory.h"
 #include "tutti/train/survival/planted_loss.h"
+#include "tutti/train/task/task.h"
 
 namespace tutti::train {
 namespace {
@@ -119,7 +120,7 @@ StepRecord TrainStep::take(FunctionRef<void()> before_change) {
   const int64_t rows = run_.rows();
   const StepFacts facts{.step = record.step,
                         .next_row = state.next_row + rows,
-                        .tokens_seen = state.tokens_seen + rows * run_.task->items_per_row(),
+                        .items_seen = state.items_seen + rows * run_.task->items_per_row(),
                         .optimizer_steps = run_.optimizer->steps_taken() + 1,
                         .lr = record.lr,
                         .grad_scale = optim::clip_scale(norm, run_.config.training.max_norm),
@@ -137,7 +138,7 @@ StepRecord TrainStep::take(FunctionRef<void()> before_change) {
   record.comm_ms = milliseconds(exchanges.total());
   state.step = facts.step;
   state.next_row = facts.next_row;
-  state.tokens_seen = facts.tokens_seen;
+  state.items_seen = facts.items_seen;
   state.position = run_.task->position();
   finish_record(record, milliseconds(Clock::now() - begin) / 1e3);
   const MemoryStatistics memory = memory_of_step(run_);
@@ -151,9 +152,10 @@ StepRecord TrainStep::take(FunctionRef<void()> before_change) {
 // What follows from where the run stands.
 void TrainStep::finish_record(StepRecord& record, double seconds) const {
   const double peak_gflops = run_.config.metrics.peak_gflops;
-  record.tokens_seen = run_.state.tokens_seen;
-  record.tokens_per_s = static_cast<double>(run_.rows() * run_.task->items_per_row()) / seconds;
-  record.tflops = record.tokens_per_s * run_.task->training_flops_per_item() / 1e12;
+  record.model = kind_of(run_.config);
+  record.items_seen = run_.state.items_seen;
+  record.items_per_s = static_cast<double>(run_.rows() * run_.task->items_per_row()) / seconds;
+  record.tflops = record.items_per_s * run_.task->training_flops_per_item() / 1e12;
   if (peak_gflops > 0) record.mfu = 100 * record.tflops * 1e3 / peak_gflops;
   record.step_ms = seconds * 1e3;
 }

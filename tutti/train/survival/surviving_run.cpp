@@ -72,7 +72,7 @@ void SurvivingRun::begin(const TrainState& state, const optim::Optimizer& optimi
   const std::string text = state_json_of({left, {}});
   const StepFacts facts{.step = state.step,
                         .next_row = state.next_row,
-                        .tokens_seen = state.tokens_seen,
+                        .items_seen = state.items_seen,
                         .optimizer_steps = optimizer.steps_taken()};
   group_.barrier();  // all values are there
   if (is_first()) {

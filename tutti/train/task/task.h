@@ -1,7 +1,7 @@
 // Task: what a run trains, and on what: a model, its data, the loss of a virtual shard, and how the model is measured.
 //
 // Trainer, observers, logs, checkpoints and signals are the same for every task. The tasks are rows of task_kind.h;
-// text_task.h trains language models.
+// text_task.h trains language models, click_task.h click models.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,14 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/train/agreement.h"
 #include "tutti/train/data/run_inputs.h"
 #include "tutti/train/step/tensor_ranks.h"
 
 namespace tutti {
 class Tensor;
+}
+namespace tutti::comm {
+class ProcessGroup;
 }
 namespace tutti::nn {
 class Module;
@@ -32,6 +34,7 @@ class Shards;
 
 namespace tutti::train {
 
+struct NamedHash;
 struct Run;
 struct RunStart;
 struct StepRecord;

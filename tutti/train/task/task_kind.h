@@ -12,7 +12,6 @@ namespace tutti::train {
 class TaskData;
 struct RunStart;
 struct StepPlan;
-struct PlannedLayout;
 
 struct TaskKind {
   // UsageError when there is no such model.
@@ -20,12 +19,14 @@ struct TaskKind {
   // What a step takes of each rank (step_plan.h), and the sentence of a refusal behind its numbers.
   StepPlan (*plan)(const Config& config, int64_t ranks, bool is_shared);
   std::string (*how_to_shrink)(const Config& config, int64_t ranks);
+  // Whether ranks can divide the model, so that a number of them has several layouts.
+  bool divides_model;
   // Opens the data of a start. `cache_folder`: "": no cache.
   std::unique_ptr<TaskData> (*open_data)(const Config& config, const std::string& cache_folder, const RunStart& start);
 };
 
 const TaskKind& task_kind(const Config& config);
 
-extern const TaskKind text_kind;
+extern const TaskKind text_kind, click_kind;
 
 }  // namespace tutti::train

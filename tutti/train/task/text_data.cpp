@@ -1,6 +1,7 @@
 // The text and the tokenizer of a start, and what a command needs to know of language models.
 #include "tutti/io/token_cache.h"
 #include "tutti/io/tokenizer_source.h"
+#include "tutti/train/agreement.h"
 #include "tutti/train/data/run_tokenizer.h"
 #include "tutti/train/run_start.h"
 #include "tutti/train/step/run_model.h"
@@ -77,6 +78,7 @@ const TaskKind text_kind{
               "or other degrees of parallelism; `tutti plan CONFIG -n {} --all` compares them",
               config.training.global_batch_tokens / config.numerics.virtual_shards, config.model.flavor, ranks);
         },
+    .divides_model = true,
     .open_data = [](const Config& config, const std::string& cache_folder, const RunStart& start)
         -> std::unique_ptr<TaskData> { return std::make_unique<TextData>(config, cache_folder, start); },
 };

@@ -10,12 +10,12 @@ std::vector<Field> activation_checkpoint_keys() {
        .doc =
            "full: keep only the inputs of each block and recompute the block in backward; memory_budget: recompute as "
            "memory_budget says, requires training.compile",
-       .unit = "", .rule = one_of({"none", "full", "memory_budget"})},
+       .unit = "", .rule = one_of({"none", "full", "memory_budget"}), .only_of = ModelKind::language},
       {TUTTI_KEY(activation_checkpoint, double, memory_budget, 0.5),
        .doc =
            "0: recompute as much as possible; 1: recompute only what is nearly free; values between trade memory for "
            "time",
-       .unit = "", .rule = between(0, 1)},
+       .unit = "", .rule = between(0, 1), .only_of = ModelKind::language},
   };
 }
 

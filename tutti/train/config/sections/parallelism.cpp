@@ -46,28 +46,30 @@ std::vector<Field> parallelism_keys() {
               "training.compile; direct_store: rows are stored at their final place in the memory of other ranks; "
               "gather_on_read: experts read the tokens of other ranks in place. The last two need "
               "a transport that shares memory (docs/moe.md). The numbers are the same",
-       .unit = "", .rule = one_of({"standard", "standard_exact", "direct_store", "gather_on_read"})},
+       .unit = "", .rule = one_of({"standard", "standard_exact", "direct_store", "gather_on_read"}),
+       .only_of = ModelKind::language},
       {TUTTI_KEY(parallelism, bool, enable_sequence_parallel, true),
        .doc = "with tensor parallelism, divide norms, dropout and residuals by tokens. The numbers are the same",
-       .unit = ""},
+       .unit = "", .only_of = ModelKind::language},
       {TUTTI_KEY(parallelism, bool, enable_async_tensor_parallel, false),
        .doc = "with tensor parallelism and training.compile, multiply the parts of ranks as they come, and sum them as "
               "others wait for them, instead of gathering first and "
               "summing last. The numbers are the same",
-       .unit = ""},
+       .unit = "", .only_of = ModelKind::language},
       {TUTTI_KEY(parallelism, std::string, fsdp_reshard_after_forward, "default"),
        .doc = "with divided parameters, where ranks do not share memory: whether a rank gives whole parameters back "
               "between forward "
               "and backward; default: those of the repeated blocks; a number n: those, of which it keeps 1/n until "
               "backward and gathers the rest among n neighbours, such as the ranks of a host. "
               "The numbers are the same",
-       .unit = "", .rule = {.choices = {"default", "always", "never"}, .or_count = true}},
+       .unit = "", .rule = {.choices = {"default", "always", "never"}, .or_count = true},
+       .only_of = ModelKind::language},
       {TUTTI_KEY(parallelism, std::string, outer_dp_sharding_strategy, "no_shard"),
        .doc = "with replicas of divided parameters: no_shard: each replica has masters, reduced gradients and "
               "optimizer state; optim: all data-parallel ranks divide them, while parameters that "
               "forward reads are divided over data_parallel_shard_degree ranks. Without replicas, or without divided "
               "parameters, both are the same. The numbers are the same",
-       .unit = "", .rule = one_of({"no_shard", "optim"})},
+       .unit = "", .rule = one_of({"no_shard", "optim"}), .only_of = ModelKind::language},
       {TUTTI_KEY(parallelism, int64_t, reduce_scatter_max_input_buffers, 2),
        .doc = "with data_parallel_overlap = backward: how many buckets of gradients may be on their way at once. More "
               "help where the network is slower than backward, and each takes "
@@ -95,8 +97,22 @@ void check_parallelism(const Config& config, Faults& faults) {
   faults.check(!p.enable_async_tensor_parallel || config.training.compile,
                "parallelism.enable_async_tensor_parallel is true and training.compile is false; the compiler joins "
                "collectives and products: set training.compile = true");
+}
+
+void check_divided_model(const Config& config, Faults& faults) {
   faults.collect([&] { check_tensor_parallel(config); });
   faults.collect([&] { check_expert_parallel(config); });
+}
+
+void check_parallel_clicks(const Config& config, Faults& faults) {
+  const ParallelismConfig& p = config.parallelism;
+  constexpr const char* kInstead = "the ranks of a click model share the batch only; set it to 1";
+  faults.check(p.tensor_parallel_degree == 1, "parallelism.tensor_parallel_degree = {}: {}", p.tensor_parallel_degree,
+               kInstead);
+  faults.check(p.expert_parallel_degree == 1, "parallelism.expert_parallel_degree = {}: {}", p.expert_parallel_degree,
+               kInstead);
+  faults.check(p.data_parallel_shard_degree == 1, "parallelism.data_parallel_shard_degree = {}: {}",
+               p.data_parallel_shard_degree, kInstead);
 }
 
 }  // namespace
@@ -106,6 +122,8 @@ TUTTI_SECTION(parallelism, ParallelismConfig, 5) = {
     .doc = "How work is divided over ranks.",
     .keys = parallelism_keys,
     .check = check_parallelism,
+    .check_language_model = check_divided_model,
+    .check_click_model = check_parallel_clicks,
 };
 
 }  // namespace tutti::train

@@ -10,14 +10,14 @@ std::vector<Field> training_keys() {
       {TUTTI_KEY(training, int64_t, steps, 1000), .doc = "total number of optimizer steps of the run", .unit = "steps",
        .rule = at_least(1), .resuming = Resuming::told},
       {TUTTI_KEY(training, int64_t, global_batch_tokens, 8192), .doc = "tokens per optimizer step, over all ranks",
-       .unit = "tokens", .rule = between(1, 1 << 30), .resuming = Resuming::fixed},
+       .unit = "tokens", .rule = between(1, 1 << 30), .resuming = Resuming::fixed, .only_of = ModelKind::language},
       {TUTTI_KEY(training, bool, compile, false),
        .doc = "compile forward and backward: they are captured once and then run as a few fused kernels; same bits",
        .unit = ""},
       {TUTTI_KEY(training, int64_t, loss_max_bytes, 0),
        .doc = "compute projection and loss from chunks of the logits that take at most this much memory; 0: from all "
               "logits at once; same bits",
-       .unit = "bytes", .rule = at_least(0)},
+       .unit = "bytes", .rule = at_least(0), .only_of = ModelKind::language},
       {TUTTI_KEY(training, double, max_norm, 1.0), .doc = "clip gradients to this global norm; 0: no clipping",
        .unit = "", .rule = at_least(0), .resuming = Resuming::fixed},
       {TUTTI_KEY(training, std::string, dtype, "float32"), .doc = "dtype of the master weights", .unit = "",
@@ -51,13 +51,25 @@ void check_training(const Config& config, Faults& faults) {
   faults.collect([&] { check_survival(config); });
 }
 
+void check_training_of_clicks(const Config& config, Faults& faults) {
+  const TrainingConfig& t = config.training;
+  faults.check(!t.compile, "training.compile is true: the lookups of sparse tables are not compiled; leave it out");
+  faults.check(t.mixed_precision_param == "float32",
+               "training.mixed_precision_param is '{}': click models compute in float32; leave it out",
+               t.mixed_precision_param);
+  faults.check(!t.survive_rank_loss,
+               "training.survive_rank_loss is true: the tables of a click model do not lie in memory that outlives a "
+               "rank; leave it out, and start with --max-restarts=N: then all ranks go on from the last checkpoint");
+}
+
 }  // namespace
 
 TUTTI_SECTION(training, TrainingConfig, 2) = {
     .name = "training",
     .doc = "Length of the run, batches and dtypes.",
     .keys = training_keys,
-    .check = check_training,
+    .check_language_model = check_training,
+    .check_click_model = check_training_of_clicks,
 };
 
 }  // namespace tutti::train

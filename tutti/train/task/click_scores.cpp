@@ -1,0 +1,79 @@
+#include "tutti/train/task/click_scores.h"
+
+#include <algorithm>
+#include <array>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/comm/process_group.h"
+#include "tutti/core/error.h"
+#include "tutti/core/exact_sum.h"
+#include "tutti/models/dlrm.h"
+#include "tutti/nn/click_metrics.h"
+#include "tutti/nn/loss.h"
+#include "tutti/nn/module_call.h"
+#include "tutti/ops/unary.h"
+#include "tutti/parallel/merged_metric.h"
+#include "tutti/train/agreement.h"
+#include "tutti/train/task/click_source.h"
+
+namespace tutti::train {
+namespace {
+
+// The most rows of a forward.
+constexpr int64_t kRowsScoredAtOnce = 1024;
+
+}  // namespace
+
+ClickScores click_scores(models::Dlrm& model, ClickSource& source, int64_t most, comm::ProcessGroup* group) {
+  const NoGradScope no_grad;
+  const nn::EvalScope evaluating(model);
+  const int64_t rank = group ? group->rank() : 0, ranks = group ? group->size() : 1;
+  nn::RocAuc auc;
+  nn::Calibration calibration;
+  ExactSum nats(ExactTerm::value);
+  int64_t rows = 0;
+  on_all_ranks(group, [&] {
+    // Rows are independent, and the sums are free of order, so any split gives the same bits.
+    for (int64_t block = 0, left = most, got = 1; left > 0 && got > 0; ++block, left -= got) {
+      const int64_t count = std::min(kRowsScoredAtOnce, left);
+      if (block % ranks != rank) {
+        got = source.skip(count);
+        continue;
+      }
+      const ClickRows some = source.read(count);
+      got = some.count();
+      if (got == 0) break;
+      const Tensor logits = model.forward(some.dense, some.categories);
+      const Tensor losses = nn::binary_cross_entropy_with_logits(logits, some.labels, {}, LossReduction::none);
+      auc.add(logits, some.labels);
+      calibration.add(sigmoid(logits), some.labels);
+      nats.add({losses.data<float>(), static_cast<size_t>(losses.numel())});
+      rows += got;
+    }
+  });
+  if (ranks > 1) {
+    auto words = nats.words();
+    group->all_reduce_values<int64_t>(words);
+    nats.set_words(words);
+    group->all_reduce_values<int64_t>({&rows, 1});
+  }
+  TUTTI_CHECK_ENV(rows > 0, "validation: clicks.validation_paths hold no row");
+  return {.rows = rows,
+          .loss = nats.value() / static_cast<double>(rows),
+          .auc = parallel::merged(auc, group).value(),
+          .calibration = parallel::merged(calibration, group).value()};
+}
+
+std::optional<double> best_auc(ClickSource& source, int64_t most) {
+  nn::RocAuc auc;
+  for (int64_t left = most; left > 0;) {
+    const Tensor logits = source.true_logits(std::min(kRowsScoredAtOnce, left));
+    if (!logits.defined()) return std::nullopt;
+    if (logits.numel() == 0) break;
+    auc.add(logits, source.read(logits.numel()).labels);
+    left -= logits.numel();
+  }
+  return auc.value();
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,34 @@
+// Validation of click models on held-out rows: AUC, calibration and loss.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace tutti::comm {
+class ProcessGroup;
+}
+namespace tutti::models {
+class Dlrm;
+}
+
+namespace tutti::train {
+
+class ClickSource;
+
+struct ClickScores {
+  int64_t rows = 0;
+  double loss = 0;  // mean, in nats
+  double auc = 0;   // NaN when the rows have no click, or nothing but clicks
+  double calibration = 0;
+};
+
+// Scores the first `most` rows that are left in `source`, or all if there are fewer. The model is in evaluation mode
+// meanwhile. The ranks of `group`, null: one, share the rows, and all get the same bits for any number of them.
+// EnvironmentError when there is no row. Collective.
+ClickScores click_scores(models::Dlrm& model, ClickSource& source, int64_t most, comm::ProcessGroup* group);
+
+// Returns the AUC of the logits behind the same rows, which no model surpasses but by chance; nothing where nobody
+// knows them.
+std::optional<double> best_auc(ClickSource& source, int64_t most);
+
+}  // namespace tutti::train

@@ -1,0 +1,157 @@
+#include "tutti/train/task/click_task.h"
+
+#include <limits>
+#include <numeric>
+
+#include "tutti/autograd/backward.h"
+#include "tutti/nn/loss.h"
+#include "tutti/nn/module_call.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/row_step.h"
+#include "tutti/parallel/shards.h"
+#include "tutti/parallel/table_gradients.h"
+#include "tutti/train/agreement.h"
+#include "tutti/train/checkpoint/checkpoint.h"
+#include "tutti/train/run.h"
+#include "tutti/train/task/click_scores.h"
+
+namespace tutti::train {
+namespace {
+
+// Every rank has all tables, and brings the rows of its shards' gradients to the others.
+class ClickWork final : public ShardWork {
+ public:
+  ClickWork(models::Dlrm& model, ClickSource& rows, int64_t rows_per_shard, const TablesConfig& config,
+            parallel::Shards& shards, comm::ProcessGroup* group)
+      : model_(model),
+        source_(rows),
+        rows_per_shard_(rows_per_shard),
+        config_(config),
+        shards_(shards),
+        group_(group),
+        tables_(shards.count(), group, model.config().table_rows) {}
+
+  int64_t read(int64_t, std::span<const int64_t> shards) override {
+    const MemoryCategoryScope category(MemoryCategory::data);
+    rows_.clear();
+    next_ = 0;
+    on_all_ranks(group_, [&] {
+      int64_t at = 0;  // the shard whose rows come next
+      for (const int64_t s : shards) {
+        source_.skip((s - at) * rows_per_shard_);
+        rows_.push_back(source_.read(rows_per_shard_));
+        at = s + 1;
+      }
+      source_.skip((shards_.count() - at) * rows_per_shard_);
+    });
+    return std::ssize(rows_) * rows_per_shard_;
+  }
+  Tensor run(int64_t shard, double scale) override {
+    const ClickRows rows = std::exchange(rows_[next_++], {});
+    const Tensor logits = nn::call(model_, rows.dense, rows.categories);
+    const Tensor losses = nn::binary_cross_entropy_with_logits(logits, rows.labels, {}, LossReduction::none);
+    backward(losses, full(losses.sizes(), scale), {.sink = shards_.sink()});
+    tables_.add(shard, model_.tables().take_row_gradients());
+    return detach(losses);
+  }
+  void finish(double lr_factor) override {
+    model_.tables().step(tables_.finish(), {.lr = config_.lr * lr_factor, .eps = config_.eps});
+  }
+
+ private:
+  models::Dlrm& model_;
+  ClickSource& source_;
+  const int64_t rows_per_shard_;
+  const TablesConfig config_;
+  parallel::Shards& shards_;
+  comm::ProcessGroup* const group_;
+  parallel::TableGradients tables_;
+  std::vector<ClickRows> rows_;  // of the step's shards
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+models::DlrmConfig click_model(const Config& config) {
+  return {.dense_features = std::ssize(click_columns(config).dense),
+          .table_rows = config.clicks.table_rows,
+          .dim = config.tables.dim,
+          .bottom = config.dlrm.bottom,
+          .top = config.dlrm.top};
+}
+
+static std::unique_ptr<models::Dlrm> make_click_model(const Config& config) {
+  const MemoryCategoryScope category(MemoryCategory::optimizer);  // of the tables' sums of squares, which are buffers
+  return std::make_unique<models::Dlrm>(click_model(config));
+}
+
+ClickTask::ClickTask(const Config& config)
+    : config_(config), model_(make_click_model(config)), rows_(open_training_clicks(config)) {}
+
+std::string ClickTask::load_first_weights(const std::filesystem::path& path) {
+  load_model(path, *model_);
+  return "";
+}
+
+// A product of a layer takes two operations a weight in forward, and four in backward; so does one of a pair.
+double ClickTask::training_flops_per_item() const {
+  const models::DlrmConfig& c = model_->config();
+  const auto tables = static_cast<double>(c.table_rows.size()), dim = static_cast<double>(c.dim);
+  double products = (tables + 1) * tables / 2 * dim;
+  for (const nn::NamedParameter& p : model_->other_parameters())
+    products += p.parameter.sizes().ndim() == 2 ? static_cast<double>(numel_of(p.parameter.sizes())) : 0;
+  return 6 * products;
+}
+
+std::unique_ptr<ShardWork> ClickTask::make_work(const Run& run, parallel::Shards& shards) {
+  return std::make_unique<ClickWork>(*model_, *rows_, rows_per_shard(), config_.tables, shards, run.group);
+}
+
+void ClickTask::resume(const TrainState& state) {
+  if (state.step > 0) rows_->seek(state.next_row, state.position);
+}
+
+int64_t ClickTask::most_validation_rows() const {
+  return config_.validation.steps < 0 ? std::numeric_limits<int64_t>::max()
+                                      : config_.validation.steps * config_.clicks.global_batch_samples;
+}
+
+void ClickTask::validate(const Run& run, StepRecord& record) const {
+  const std::unique_ptr<ClickSource> held_out = open_held_out_clicks(config_);
+  const ClickScores scores = click_scores(*model_, *held_out, most_validation_rows(), run.group);
+  record.val_loss = scores.loss;
+  record.val_auc = scores.auc;
+  record.val_calibration = scores.calibration;
+}
+
+std::optional<Baseline> ClickTask::baseline(const Run&) const {
+  const std::optional<double> best = best_auc(*open_held_out_clicks(config_), most_validation_rows());
+  if (!best) return std::nullopt;
+  return Baseline{*best, fmt::format("the best possible AUC on the held-out rows is {:.4f}", *best)};
+}
+
+std::string ClickTask::data_words() const {
+  const ClickColumns columns = click_columns(config_);
+  const std::string sizes =
+      fmt::format("{} dense and {} category columns", columns.dense.size(), columns.categories.size());
+  if (config_.clicks.source == "generated") return "generated rows of " + sizes;
+  return fmt::format("rows of {} from {} file{}", sizes, config_.data.paths.size(),
+                     config_.data.paths.size() == 1 ? "" : "s");
+}
+
+std::string ClickTask::rows_words() const {
+  const std::vector<int64_t>& rows = config_.clicks.table_rows;
+  return fmt::format("{} tables with {} rows of {}, stepped by row-wise Adagrad and not clipped, {} samples a step",
+                     rows.size(), std::accumulate(rows.begin(), rows.end(), int64_t{0}), config_.tables.dim,
+                     config_.clicks.global_batch_samples);
+}
+
+std::string ClickTask::place_words(const TrainState& state) const { return fmt::format("row {}", state.next_row); }
+
+std::vector<std::pair<std::string, std::string>> ClickTask::facts() const {
+  return {{"model", kDlrm},
+          {"parameters", std::to_string(model_->parameter_count())},
+          {"tables", std::to_string(config_.clicks.table_rows.size())}};
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,49 @@
+// The task of click models: rows of click data in, the probability of a click out, measured by AUC and calibration.
+#pragma once
+
+#include <memory>
+
+#include "tutti/models/dlrm.h"
+#include "tutti/train/config/config.h"
+#include "tutti/train/task/click_source.h"
+#include "tutti/train/task/task.h"
+
+namespace tutti::train {
+
+// The model that the configuration describes.
+models::DlrmConfig click_model(const Config& config);
+
+class ClickTask final : public Task {
+ public:
+  explicit ClickTask(const Config& config);
+
+  nn::Module& model() const override { return *model_; }
+  std::vector<nn::NamedParameter> optimized() const override { return model_->other_parameters(); }
+  std::string load_first_weights(const std::filesystem::path& path) override;
+
+  int64_t rows_per_shard() const override {
+    return config_.clicks.global_batch_samples / config_.numerics.virtual_shards;
+  }
+  int64_t items_per_row() const override { return 1; }
+  double training_flops_per_item() const override;
+  std::unique_ptr<ShardWork> make_work(const Run& run, parallel::Shards& shards) override;
+  std::vector<int64_t> position() const override { return rows_->position(); }
+  void resume(const TrainState& state) override;
+
+  void validate(const Run& run, StepRecord& record) const override;
+  std::optional<Baseline> baseline(const Run& run) const override;
+
+  std::string data_words() const override;
+  std::string rows_words() const override;
+  std::string place_words(const TrainState& state) const override;
+  std::vector<std::pair<std::string, std::string>> facts() const override;
+
+ private:
+  int64_t most_validation_rows() const;
+
+  const Config config_;
+  const std::unique_ptr<models::Dlrm> model_;
+  const std::unique_ptr<ClickSource> rows_;
+};
+
+}  // namespace tutti::train
