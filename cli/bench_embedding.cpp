@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bench/embedding_bench.h"
+#include "bench/hot_row_bench.h"
 #include "cli/command.h"
 #include "tutti/runtime/json_writer.h"
 #include "tutti/runtime/rank_context.h"
@@ -16,6 +17,8 @@ namespace {
 
 struct EmbeddingFlags {
   bench::EmbeddingProblem problem;
+  bench::HotRowProblem hot;
+  bool hot_row = false;
   bool json = false;
 };
 
@@ -52,16 +55,29 @@ void add_bench_embedding(CLI::App& bench, Action& action) {
       ->check(CLI::Range(0.0, 4.0))
       ->capture_default_str();
   sub->add_flag("--one-table", p.one_table, "One table of 64 columns and bags of 20, beside embedding_bag()");
+  sub->add_flag(
+      "--hot-row", flags->hot_row,
+      "Instead: a table of 64 columns, 2^20 bags of one index, of which 1,000,000 are the same, beside steps by "
+      "atomic additions");
   sub->add_option("-t,--threads", p.threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
-  sub->add_flag("--small", p.small, "Little time, to check the results; the times mean nothing");
+  sub->add_option("--total-ms", p.total_ms, "Milliseconds for all rounds; there are at least 3")
+      ->check(CLI::Range(1.0, 1e7))
+      ->capture_default_str();
+  sub->add_option("--only", p.only, "Kinds to run beside `read`, as they are printed");
+  sub->add_option("--write-batch", p.batch_folder, "Folder for the batch, as indices.npy, offsets.npy and tables.npy")
+      ->check(CLI::ExistingDirectory);
   sub->add_flag(
       "--json", flags->json,
       "One object per line: kind, threads, entries, distinct_rows, min_us, median_us, gbps (bytes of rows that "
-      "are looked up; for steps, of gradients and rows), read_share (of the rate of a plain read of the rows)");
+      "are looked up; with steps, also of gradients and of rows that are stepped), read_share (of the rate of a plain "
+      "read of the rows)");
   sub->callback([flags, &action] {
     action = [flags] {
       RankContext::current().set_threads(flags->problem.threads);
-      const bench::EmbeddingResult result = bench::run_embedding_bench(flags->problem);
+      flags->hot.threads = flags->problem.threads;
+      flags->hot.total_ms = flags->problem.total_ms;
+      const bench::EmbeddingResult result =
+          flags->hot_row ? bench::run_hot_row_bench(flags->hot) : bench::run_embedding_bench(flags->problem);
       if (!flags->json) {
         std::printf("%lld lookups of %lld rows in %.2f GB of tables\n", static_cast<long long>(result.entries),
                     static_cast<long long>(result.distinct_rows), static_cast<double>(result.table_bytes) * 1e-9);

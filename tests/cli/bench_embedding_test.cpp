@@ -13,7 +13,7 @@ namespace {
 
 std::vector<std::string> kinds_of(const std::string& flags) {
   Workplace work;
-  const Output output = work.tutti("bench embedding --small --bags 6 --rows 1000 -t 2 --json " + flags);
+  const Output output = work.tutti("bench embedding --total-ms 1 --bags 6 --rows 1000 -t 2 --json " + flags);
   EXPECT_EQ(output.status, 0) << output.err << output.out;
   std::vector<std::string> kinds;
   std::istringstream text(output.out);
@@ -32,6 +32,7 @@ TEST(BenchEmbedding, LooksUpAndStepsManyTablesOrOne) {
   EXPECT_EQ(kinds_of("--tables 7"), (std::vector<std::string>{"read", "forward", "sgd", "rowwise_adagrad"}));
   EXPECT_EQ(kinds_of("--one-table --skew 0"),
             (std::vector<std::string>{"read", "forward", "embedding_bag", "sgd", "rowwise_adagrad"}));
+  EXPECT_EQ(kinds_of("--hot-row"), (std::vector<std::string>{"read", "atomic", "atomic_runs", "sgd"}));
 }
 
 }  // namespace
