@@ -11,6 +11,7 @@
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/indexing/bags.h"
 #include "tutti/ops/indexing/indices.h"
+#include "tutti/ops/indexing/prefetch.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/runtime/thread_pool.h"
 
@@ -98,7 +99,6 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
 
 constexpr int64_t kColumns = 64;  // of a block: their sums stay in registers
 constexpr int64_t kAhead = 12;    // rows that are asked for before they are added
-constexpr int64_t kLine = 64;     // bytes
 
 template <class Value>
 using Wide = std::conditional_t<std::is_same_v<Value, double>, double, float>;
@@ -129,9 +129,8 @@ struct Lookup {
     int64_t count = 0;
     for (int64_t p = begin; p < end; ++p) {
       if (p + kAhead < entries) {
-        const char* ahead = reinterpret_cast<const char*>(table + rows[p + kAhead] * columns + column);
-        for (int64_t line = 0; line < width * static_cast<int64_t>(sizeof(Value)); line += kLine)
-          __builtin_prefetch(ahead + line);
+        facets::prefetch_lines(table + rows[p + kAhead] * columns + column,
+                               width * static_cast<int64_t>(sizeof(Value)));
       }
       if (rows[p] == padding) continue;
       add(p, table + rows[p] * columns + column);

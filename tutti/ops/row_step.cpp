@@ -6,6 +6,7 @@
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/tree_sum.h"
+#include "tutti/ops/indexing/prefetch.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
@@ -145,7 +146,8 @@ void run_kernel(const OpCall& call, std::span<const Tensor> outputs, Step step) 
               states[k] = outputs[k].data<float>() + row[i] * outputs[k].strides()[0];
             for (size_t k = 0; k < outputs.size() && i + kAhead < end && row[i + kAhead] >= 0; ++k) {
               const float* ahead = outputs[k].data<float>() + row[i + kAhead] * outputs[k].strides()[0];
-              for (int64_t d = 0; d < (outputs[k].ndim() == 2 ? columns : 1); d += 16) __builtin_prefetch(ahead + d, 1);
+              facets::prefetch_lines(ahead,
+                                     (outputs[k].ndim() == 2 ? columns : 1) * static_cast<int64_t>(sizeof(float)));
             }
             const float* g = values.data<float>() + i * columns;
             step(

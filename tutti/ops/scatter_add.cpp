@@ -7,6 +7,7 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/gather.h"
+#include "tutti/ops/indexing/prefetch.h"
 #include "tutti/ops/indexing/scatter_targets.h"
 #include "tutti/runtime/thread_pool.h"
 
@@ -137,7 +138,7 @@ template <class Sum, class Source>
 struct Addition {
   Sum* to;
   const Source* from;
-  void ask_for(int64_t target) const { __builtin_prefetch(to + target, 1); }
+  void ask_for(int64_t target) const { facets::prefetch_line(to + target); }
   void operator()(int64_t target, int64_t source) const {
     if constexpr (std::is_arithmetic_v<Source>)
       to[target] = static_cast<Sum>(to[target] + static_cast<Sum>(from[source]));

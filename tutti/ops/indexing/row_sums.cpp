@@ -8,6 +8,7 @@
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/index_loops.h"
+#include "tutti/ops/indexing/prefetch.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::facets {
@@ -46,12 +47,9 @@ struct BlockSum {
 
   // Asks for what the entries behind `key` need, all of which lie before `end`.
   void look_ahead(const uint64_t* key, const uint64_t* end) const {
-    if (end - key > 2 * kAhead && sums.source_of)
-      __builtin_prefetch(sums.source_of + sums.runs.entry_of(key[2 * kAhead]));
+    if (end - key > 2 * kAhead && sums.source_of) prefetch_line(sums.source_of + sums.runs.entry_of(key[2 * kAhead]));
     if (end - key <= kAhead) return;
-    const char* row = reinterpret_cast<const char*>(terms + source(key[kAhead]) * columns + column);
-    for (int64_t byte = 0; byte < width * static_cast<int64_t>(sizeof(Value)); byte += 64)
-      __builtin_prefetch(row + byte);
+    prefetch_lines(terms + source(key[kAhead]) * columns + column, width * static_cast<int64_t>(sizeof(Value)));
   }
 
   static Sum widen(Value value) {
