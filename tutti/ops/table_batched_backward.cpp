@@ -57,14 +57,13 @@ void run_table_rows(const OpCall& call, std::span<const Tensor> outputs) {
   with_table_sums(call, [&]<class Sum>(const TableSums<Sum>& sums, Sum) {
     Sum* out = outputs[0].data<Sum>();
     int64_t* rows = outputs[1].data<int64_t>();
-    sums.each(
-        [&](int64_t run, int64_t row, const Sum* g) {
-          std::copy(g, g + columns, out + run * columns);
-          rows[run] = row;
-        },
-        [](int64_t) {});
-    std::fill(rows + sums.count(), rows + outputs[1].numel(), int64_t{-1});
-    *outputs[2].data<int64_t>() = sums.count();
+    const Tensor runs = Tensor::empty({sums.entries()}, DType::i64);
+    const int64_t count = sums.number_runs(runs.data<int64_t>(), rows);
+    sums.each([&](int64_t place, int64_t,
+                  const Sum* g) { std::copy(g, g + columns, out + runs.data<int64_t>()[place] * columns); },
+              [](int64_t) {});
+    std::fill(rows + count, rows + outputs[1].numel(), int64_t{-1});
+    *outputs[2].data<int64_t>() = count;
   });
 }
 

@@ -1,6 +1,9 @@
 #include "tutti/ops/table_batched_embedding.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
+#include <atomic>
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
@@ -76,27 +79,31 @@ void infer(const OpCall& call, OutputMetas& out) {
   out.add(DType::i64, {6});
 }
 
-// Checks the batch and the indices, and writes the report.
-Lookups checked_lookups(const OpCall& call, const Tensor& report) {
+Lookups lookups_of(const OpCall& call) {
   Lookups lookups = read_lookups(call, batch_of(call), attrs_of(call).columns);
-  std::vector<int64_t> rows;
-  for (const Tensor& t : tables_of(call)) rows.push_back(t.extents()[0]);
   for (size_t t = 0; t < lookups.features.size(); ++t) {
     const FeatureBags& f = lookups.features[t];
     TUTTI_CHECK(f.table >= 0 && f.table < attrs_of(call).tables &&
                     tables_of(call)[static_cast<size_t>(f.table)].extents()[1] == f.width,
                 "{}: feature {} of the layout looks up {} columns of table {}", call.op.name, t, f.width, f.table);
   }
-  const IndexReport found = find_bad_indices(lookups, rows);
+  return lookups;
+}
+
+// Writes the report. `all_in_range`: no index is out of range, as who looked them up knows.
+void report_indices(const OpCall& call, const Lookups& lookups, bool all_in_range, const Tensor& report) {
+  std::vector<int64_t> rows;
+  for (const Tensor& t : tables_of(call)) rows.push_back(t.extents()[0]);
+  const IndexReport found = all_in_range ? IndexReport{} : find_bad_indices(lookups, rows);
   facets::tell_bad_indices(call, found, attrs_of(call).bounds);
   const int64_t numbers[] = {found.count, found.feature, found.bag, found.position, found.value, found.rows};
   std::copy(std::begin(numbers), std::end(numbers), report.data<int64_t>());
-  return lookups;
 }
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const TablesAttrs& a = attrs_of(call);
-  const Lookups lookups = checked_lookups(call, outputs[1]);
+  const Lookups lookups = lookups_of(call);
+  report_indices(call, lookups, false, outputs[1]);
   const LookupOperands batch = batch_of(call);
   for (const FeatureBags& f : lookups.features) {
     const Tensor& table = tables_of(call)[static_cast<size_t>(f.table)];
@@ -142,9 +149,10 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
 
 // ---- kernel ---------------------------------------------------------------------------------------------------------
 
+// Returns how many of the entries are not in the table.
 template <class Value, class Index>
-void pool_feature(const OpCall& call, const Lookups& lookups, const FeatureBags& f, const Tensor& factors,
-                  const Tensor& out, int64_t first_bag, int64_t last_bag) {
+int64_t pool_feature(const OpCall& call, const Lookups& lookups, const FeatureBags& f, const Tensor& factors,
+                     const Tensor& out, int64_t first_bag, int64_t last_bag) {
   const Tensor& table = tables_of(call)[static_cast<size_t>(f.table)];
   const FeatureRows<Value, Index> rows{static_cast<const Value*>(table.raw_data()),
                                        table.extents()[0],
@@ -155,22 +163,27 @@ void pool_feature(const OpCall& call, const Lookups& lookups, const FeatureBags&
                                        factors.defined() ? factors.data<Wide<Value>>() : nullptr};
   const TablePooling pooling = attrs_of(call).pooling;
   const int64_t ahead = rows.far();
+  const bool streams = out.nbytes() >= facets::kStreamedResult && out.dtype() == DType::f32 && f.base % 16 == 0 &&
+                       f.stride % 16 == 0 && f.width % 16 == 0 && reinterpret_cast<uintptr_t>(out.raw_data()) % 64 == 0;
+  int64_t outside = 0;
   for (int64_t b = first_bag; b < last_bag; ++b) {
     const int64_t first = lookups.offsets[static_cast<size_t>(b)], last = lookups.offsets[static_cast<size_t>(b) + 1];
     if (pooling == TablePooling::none) {
       for (int64_t p = first; p < last; ++p)
-        rows.pool(p, p + 1, false, out.raw_data(), out.dtype(), p * f.width, ahead);
+        outside += rows.pool(p, p + 1, false, out.raw_data(), out.dtype(), p * f.width, streams, ahead);
     } else {
-      rows.pool(first, last, pooling == TablePooling::mean, out.raw_data(), out.dtype(),
-                lookups.place(f, b, 0, pooling), ahead);
+      outside += rows.pool(first, last, pooling == TablePooling::mean, out.raw_data(), out.dtype(),
+                           lookups.place(f, b, 0, pooling), streams, ahead);
     }
   }
+  if (streams) _mm_sfence();
+  return outside;
 }
 
 // A kernel and not a recipe: which rows are added, and how many, is in memory.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  const Lookups lookups = checked_lookups(call, outputs[1]);
-  if (outputs[0].numel() == 0) return;
+  const Lookups lookups = lookups_of(call);
+  if (outputs[0].numel() == 0) return report_indices(call, lookups, false, outputs[1]);
   std::vector<Tensor> tables(tables_of(call).begin(), tables_of(call).end());
   for (Tensor& t : tables) {
     if (t.strides()[1] != 1) t = to_contiguous(t);  // views of rows are read where they are
@@ -191,8 +204,10 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
                                                            lookups.offsets[static_cast<size_t>(f.first_bag)] + f.bags);
   const int64_t of_bag =
       std::max<int64_t>(static_cast<int64_t>(work / static_cast<double>(std::max<int64_t>(bags, 1))), 1);
+  std::atomic<int64_t> outside{0};
   ThreadPool::current().parallel_for(
       bags, std::max<int64_t>(kParallelGrain / of_bag, 1), [&](int64_t begin, int64_t end) {
+        int64_t mine = 0;
         for (const FeatureBags& f : lookups.features) {
           const int64_t first = std::max(begin, f.first_bag), last = std::min(end, f.first_bag + f.bags);
           if (first >= last) continue;
@@ -201,12 +216,14 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
             if constexpr (!std::is_integral_v<Value> && sizeof(Value) > 1) {
               const Tensor& factors = std::is_same_v<Value, double> ? in_f64 : in_f32;
               if (lookups.indices.dtype() == DType::i64)
-                pool_feature<Value, int64_t>(dense, lookups, f, factors, outputs[0], first, last);
-              else pool_feature<Value, int32_t>(dense, lookups, f, factors, outputs[0], first, last);
+                mine += pool_feature<Value, int64_t>(dense, lookups, f, factors, outputs[0], first, last);
+              else mine += pool_feature<Value, int32_t>(dense, lookups, f, factors, outputs[0], first, last);
             }
           });
         }
+        if (mine > 0) outside += mine;
       });
+  report_indices(call, lookups, outside == 0, outputs[1]);
 }
 
 // ---- the op ---------------------------------------------------------------------------------------------------------

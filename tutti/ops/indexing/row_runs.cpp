@@ -1,65 +1,15 @@
 #include "tutti/ops/indexing/row_runs.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "tutti/core/error.h"
-#include "tutti/runtime/thread_pool.h"
+#include "tutti/ops/indexing/radix_sort.h"
 
 namespace tutti::facets {
 namespace {
-
-constexpr int kDigitBits = 10;       // 1024 places to write to: the lines at their ends stay in the first-level cache
-constexpr int64_t kChunk = 1 << 15;  // entries at least that are worth a thread
-
-// Entries are cut into chunks, one for each thread, whose order is that of the entries: what is counted in a first pass
-// says where each chunk writes in a second one. So the number of chunks changes no result.
-struct Chunks {
-  explicit Chunks(int64_t n)
-      : entries(n),
-        count(ThreadPool::is_inside_loop()
-                  ? 1
-                  : std::clamp<int64_t>(n / kChunk, 1, std::max(ThreadPool::current().threads(), 1))) {}
-  // Calls fn(chunk, begin, end) for all of them.
-  template <class Fn>
-  void each(Fn fn) const {
-    ThreadPool::current().parallel_for(count, 1, [&](int64_t first, int64_t last) {
-      for (int64_t c = first; c < last; ++c) fn(static_cast<size_t>(c), entries * c / count, entries * (c + 1) / count);
-    });
-  }
-  int64_t entries, count;
-};
-
-// Sorts `keys` by the bits [low, high), lowest digit first, each pass stable. Returns which of the two has the result.
-uint64_t* sort_bits(uint64_t* keys, uint64_t* other, int64_t n, int low, int high) {
-  using Places = std::array<int64_t, size_t{1} << kDigitBits>;
-  const Chunks chunks(n);
-  std::vector<Places> places(static_cast<size_t>(chunks.count));  // of each chunk: counts, then where it writes
-  const int passes = (high - low + kDigitBits - 1) / kDigitBits;
-  for (int pass = 0; pass < passes; ++pass) {
-    const int shift = low + (high - low) * pass / passes, width = low + (high - low) * (pass + 1) / passes - shift;
-    const uint64_t mask = (uint64_t{1} << width) - 1;
-    chunks.each([&](size_t c, int64_t begin, int64_t end) {
-      Places counts{};
-      for (int64_t i = begin; i < end; ++i) ++counts[keys[i] >> shift & mask];
-      places[c] = counts;
-    });
-    int64_t place = 0;
-    for (size_t digit = 0; digit <= mask; ++digit) {
-      for (Places& of_chunk : places) place += std::exchange(of_chunk[digit], place);
-    }
-    chunks.each([&](size_t c, int64_t begin, int64_t end) {
-      Places next = places[c];
-      for (int64_t i = begin; i < end; ++i) other[next[keys[i] >> shift & mask]++] = keys[i];
-    });
-    std::swap(keys, other);
-  }
-  return keys;
-}
 
 // The keys of the entries that are not left out; returns how many there are.
 template <class Index>
@@ -69,7 +19,7 @@ int64_t write_keys(const Tensor& indices, int64_t first, int64_t rows, int64_t s
   const auto is_taken = [&](int64_t value) {
     return value != skipped && static_cast<uint64_t>(value - first) < static_cast<uint64_t>(rows);
   };
-  const Chunks chunks(indices.numel());
+  const EntryChunks chunks(indices.numel());
   std::vector<int64_t> starts(static_cast<size_t>(chunks.count) + 1);
   if (chunks.count > 1) {
     chunks.each([&](size_t c, int64_t begin, int64_t end) {
@@ -97,7 +47,7 @@ int64_t write_keys(const Tensor& indices, int64_t first, int64_t rows, int64_t s
 // starts[i] becomes the place where run i begins; returns the number of runs.
 int64_t write_starts(const uint64_t* sorted, int64_t n, int entry_bits, int64_t* starts) {
   const auto begins = [&](int64_t i) { return i == 0 || sorted[i] >> entry_bits != sorted[i - 1] >> entry_bits; };
-  const Chunks chunks(n);
+  const EntryChunks chunks(n);
   std::vector<int64_t> firsts(static_cast<size_t>(chunks.count) + 1);
   if (chunks.count > 1) {
     chunks.each([&](size_t c, int64_t begin, int64_t end) {

@@ -93,7 +93,7 @@ SymInt check_lookup_operands(const OpCall& call, const LookupOperands& batch, Ta
   return bags;
 }
 
-Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t columns) {
+Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t columns, int64_t table) {
   const char* op = call.op.name;
   const std::vector<int64_t> layout = dense_indices(batch.layout);
   Lookups lookups{.offsets = {},
@@ -119,19 +119,18 @@ Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t co
   }
   TUTTI_CHECK(bag == all, "{}: {} offsets for {} bags; expected {}", op, all + 1, bag, bag + 1);
   TUTTI_CHECK(offsets.front() == 0, "{}: the first bag begins at offset {}; expected 0", op, offsets.front());
-  const auto feature_of = [&](int64_t k) {
-    size_t t = 0;
-    while (t + 1 < lookups.features.size() && lookups.features[t + 1].first_bag <= k) ++t;
-    return t;
-  };
-  int64_t fall = 0;  // the first offset that falls
-  for (int64_t k = all; k > 0; --k)
-    fall = offsets[static_cast<size_t>(k)] < offsets[static_cast<size_t>(k) - 1] ? k : fall;
-  if (fall > 0) {
-    const size_t t = feature_of(fall - 1);
-    throw UsageError(fmt::format("{}: bag {} of feature {} begins at offset {} and ends at {}; offsets must not fall",
-                                 op, fall - 1 - lookups.features[t].first_bag, t,
-                                 offsets[static_cast<size_t>(fall) - 1], offsets[static_cast<size_t>(fall)]));
+  for (size_t t = 0; t < lookups.features.size(); ++t) {
+    const FeatureBags& f = lookups.features[t];
+    if (table >= 0 && f.table != table) continue;
+    int64_t fall = -1;  // the first bag whose offset falls
+    for (int64_t k = f.first_bag + f.bags - 1; k >= f.first_bag; --k)
+      fall = offsets[static_cast<size_t>(k) + 1] < offsets[static_cast<size_t>(k)] ? k : fall;
+    TUTTI_CHECK(fall < 0, "{}: bag {} of feature {} begins at offset {} and ends at {}; offsets must not fall", op,
+                fall - f.first_bag, t, offsets[static_cast<size_t>(fall)], offsets[static_cast<size_t>(fall) + 1]);
+    const int64_t last = offsets[static_cast<size_t>(f.first_bag + f.bags)];
+    TUTTI_CHECK(table < 0 || (offsets[static_cast<size_t>(f.first_bag)] >= 0 && last <= n),
+                "{}: the bags of feature {} have the offsets {} to {}; expected 0 to the number of indices, {}", op, t,
+                offsets[static_cast<size_t>(f.first_bag)], last, n);
   }
   TUTTI_CHECK(offsets.back() == n, "{}: the last offset is {}; expected the number of indices, {}", op, offsets.back(),
               n);

@@ -53,8 +53,9 @@ struct Lookups {
     return pooling == TablePooling::none ? p * f.width : f.base + (bag - f.first_bag) * f.stride;
   }
 };
-// Reads the operands of a batch. UsageError for offsets that the header of the op refuses.
-Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t columns);
+// Reads the operands of a batch. UsageError for offsets that the header of the op refuses. With `table`, not -1, only
+// the features of that table are looked at: an op for each of many tables shall not read the offsets of all.
+Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t columns, int64_t table = -1);
 
 // UsageError unless `result`, or its gradient, has the sizes that the batch gives it, and the places of all bags.
 void check_places(const OpCall& call, const Lookups& lookups, const Tensor& result, TablePooling pooling);

@@ -52,6 +52,16 @@ struct ColumnSums<float, kWidth> {
 #pragma GCC unroll 8
     for (int64_t j = 0; j < kLanes; ++j) _mm256_storeu_ps(out + 8 * j, total[j]);
   }
+  // Past the caches; `out` is aligned to vectors.
+  void stream(float* out) const {
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < kLanes; ++j) _mm256_stream_ps(out + 8 * j, total[j]);
+  }
+  void divide(float by) {
+    const __m256 all = _mm256_set1_ps(by);
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < kLanes; ++j) total[j] = _mm256_div_ps(total[j], all);
+  }
   __m256 total[kLanes];
 };
 

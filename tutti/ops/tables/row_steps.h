@@ -8,6 +8,7 @@
 
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
+#include "tutti/ops/indexing/prefetch.h"
 #include "tutti/ops/tables/random_rounding.h"
 #include "tutti/ops/tables/row_formulas.h"
 #include "tutti/ops/tables/row_lanes.h"
@@ -156,11 +157,7 @@ struct RowsInPlace {
       }
     }
   }
-  void ask(int64_t row) const {
-    const char* at = reinterpret_cast<const char*>(data + row * stride);
-    for (int64_t byte = 0; byte < columns * static_cast<int64_t>(sizeof(Value)); byte += 64)
-      __builtin_prefetch(at + byte, 1);
-  }
+  void ask(int64_t row) const { prefetch_lines(data + row * stride, columns * static_cast<int64_t>(sizeof(Value))); }
 };
 
 template <class Formula, class Value>
@@ -214,8 +211,9 @@ void step_rows(const OpCall& call, std::span<const Tensor> outputs) {
       [&](int64_t row) {
         rows.ask(row);
         for (size_t k = 0; k < 2; ++k) {
-          for (int64_t d = 0; states[k] && d < std::max<int64_t>(strides[k], 1); d += 16)
-            __builtin_prefetch(states[k] + row * strides[k] + d, 1);
+          if (states[k])
+            prefetch_lines(states[k] + row * strides[k],
+                           std::max<int64_t>(strides[k], 1) * static_cast<int64_t>(sizeof(float)));
         }
       });
 }
