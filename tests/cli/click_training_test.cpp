@@ -92,7 +92,9 @@ TEST_F(ClickRuns, NumbersAreEqualOnAnyRanksThreadsAndSchedule) {
     for (const char* flags :
          {"-n 2", "-n 3 --runtime.transport=threads", "-n 4", "-n 2 --runtime.transport=gloo --checkpoint.async=true",
           "-n 2 --parallelism.data_parallel_overlap=backward --numerics.mode=strict",
-          "-n 2 --parallelism.data_parallel_schedule=every_round", "--runtime.threads=2"}) {
+          "-n 2 --parallelism.data_parallel_schedule=every_round", "--runtime.threads=2",
+          "-n 2 --tables.placements=table_wise", "-n 3 --tables.placements=row_wise --checkpoint.async=true",
+          "-n 4 --tables.placements=data_parallel", "-n 4 --tables.placements=row_wise --tables.memory_mib=1"}) {
       ASSERT_EQ(train(of(source), "many", std::string("--fresh ") + flags).status, 0) << flags << work.read("err.txt");
       EXPECT_EQ(outcome("many"), expected) << source << " " << flags;
     }
@@ -121,7 +123,8 @@ TEST_F(ClickRuns, ARunThatIsStoppedGoesOnWithTheSameNumbersOnOtherRanks) {
       const std::string common = std::string(" --checkpoint.async=") + async;
       ASSERT_EQ(train(of(source), "parts", "--fresh -n 2 --stop-at=5" + common).status, 0) << work.read("err.txt");
       ASSERT_EQ(train(of(source), "parts", "--stop-at=9" + common).status, 0) << work.read("err.txt");
-      ASSERT_EQ(train(of(source), "parts", "-n 4" + common).status, 0) << work.read("err.txt");
+      ASSERT_EQ(train(of(source), "parts", "-n 4 --tables.placements=row_wise" + common).status, 0)
+          << work.read("err.txt");
       EXPECT_EQ(outcome("parts"), outcome("whole")) << source << " " << async;
     }
   }

@@ -131,7 +131,7 @@ struct Trained {
 std::string saved_while_changing(int ranks, const fs::path& folder, bool with_protocol) {
   comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
     Trained trained(&group);
-    BackgroundSaver saver(&group, trained.model, *trained.optimizer, 2ms);
+    BackgroundSaver saver(&group, trained.model, *trained.optimizer, nullptr, 2ms);
     saver.save(folder, trained.model, *trained.optimizer, {.step = 1, .optimizer_steps = 1, .seed = 4}, 0);
     if (with_protocol) saver.before_change();
     trained.step();

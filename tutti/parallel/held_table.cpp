@@ -13,9 +13,12 @@ HeldTable::HeldTable(const nn::TableConfig& table, DType dtype, const TableStep&
                      bool is_copy)
     : config(table), part(given ? *given : TablePart{}), optimizer_(optimizer), dtype_(dtype), is_copy_(is_copy) {
   if (given == nullptr) return;
-  const MemoryCategoryScope category(MemoryCategory::parameters);
   const int64_t rows = part.row_end - part.row_begin, columns = part.column_end - part.column_begin;
-  weight = zeros({rows, columns}, dtype);
+  {
+    const MemoryCategoryScope category(MemoryCategory::parameters);
+    weight = zeros({rows, columns}, dtype);
+  }
+  const MemoryCategoryScope category(MemoryCategory::optimizer);
   state = table_state(optimizer, rows, columns);
 }
 

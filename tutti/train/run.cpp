@@ -50,7 +50,7 @@ Run::Run(const Config& given, const TrainerOptions& given_options, RunStart give
   seed_all(state.seed);
   if (!sharded) survival->share_masters(model);
   optimizer = make_optimizer(config.optimizer, task->optimized(), survival->state_memory());
-  if (!survival->is_begun()) nn::initialize(model);
+  if (!survival->is_begun()) task->initialize();
 }
 
 Run::~Run() = default;

@@ -87,7 +87,7 @@ void Trainer::load() {
     std::vector<ExpertLoad> loads = run_.experts.restore(left->extra);
     if (left->is_unfinished) run_.unfinished = step_.record_of(left->facts, std::move(loads));
   } else if (run_.start.continues()) {
-    run_.state = load_checkpoint(*run_.start.checkpoint, run_.model, *run_.optimizer, run_.group);
+    run_.state = load_checkpoint(*run_.start.checkpoint, run_.model, *run_.optimizer, run_.group, run_.task->tables());
   } else if (!weights.empty()) {
     const std::string note = run_.task->load_first_weights(weights);
     if (!note.empty()) run_.start.notes.push_back(note);

@@ -172,7 +172,14 @@ void step_rows(const OpCall& call, std::span<const Tensor> outputs) {
                                 n.words,
                                 n.first_element,
                                 n.all_columns};
-  const std::vector<float> squares = read_squares<float>(call, sums.count());
+  // The sums of squares are numbered by row, and the sums come by the place of a row's first entry.
+  std::vector<int64_t> numbers;
+  std::vector<float> squares;
+  if (squares_of(call).extents()[0] > 0) {
+    numbers.resize(static_cast<size_t>(sums.entries()));
+    std::vector<int64_t> found(numbers.size());
+    squares = read_squares<float>(call, sums.number_runs(numbers.data(), found.data()));
+  }
   float* states[2] = {nullptr, nullptr};
   int64_t strides[2] = {0, 0};
   int64_t* seen = nullptr;
@@ -186,20 +193,21 @@ void step_rows(const OpCall& call, std::span<const Tensor> outputs) {
   }
   const int64_t seen_stride = outputs.back().strides()[0];
   sums.each(
-      [&](int64_t run, int64_t row, const float* g) {
+      [&](int64_t place, int64_t row, const float* g) {
         constexpr int64_t kShort = 256;
         float few[kShort];
         std::vector<float> many(a.columns > kShort && !std::is_same_v<Value, float> ? static_cast<size_t>(a.columns)
                                                                                     : 0);
-        RowOfTable<float> r{n.numbers,
-                            a.columns,
-                            n.all_columns,
-                            rows.begin(row, many.empty() ? few : many.data()),
-                            g,
-                            states[0] ? states[0] + row * strides[0] : nullptr,
-                            states[1] ? states[1] + row * strides[1] : nullptr,
-                            -1,
-                            squares.empty() ? nullptr : &squares[static_cast<size_t>(run)]};
+        RowOfTable<float> r{
+            n.numbers,
+            a.columns,
+            n.all_columns,
+            rows.begin(row, many.empty() ? few : many.data()),
+            g,
+            states[0] ? states[0] + row * strides[0] : nullptr,
+            states[1] ? states[1] + row * strides[1] : nullptr,
+            -1,
+            squares.empty() ? nullptr : &squares[static_cast<size_t>(numbers[static_cast<size_t>(place)])]};
         if (seen) {
           int64_t& step = seen[row * seen_stride];
           r.idle = step > 0 ? n.step - step - 1 : -1;

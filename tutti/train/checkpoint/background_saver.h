@@ -18,9 +18,10 @@ namespace tutti::train {
 class BackgroundSaver {
  public:
   // For this model and optimizer, whose parameters have memory. Collective: the writers of the ranks meet in a group of
-  // their own. Null: one rank. `copy_delay`: of the thread before each block that it copies, for tests.
+  // their own. Null: one rank. `tables`: those of the model that ranks divide, if any, which must outlive this.
+  // `copy_delay`: of the thread before each block that it copies, for tests.
   BackgroundSaver(comm::ProcessGroup* group, const nn::Module& model, const optim::Optimizer& optimizer,
-                  std::chrono::microseconds copy_delay = {});
+                  const parallel::ShardedTables* tables = nullptr, std::chrono::microseconds copy_delay = {});
   // Waits for a save that is under way; its error is lost then, so call wait() first.
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
@@ -37,7 +38,13 @@ class BackgroundSaver {
   std::filesystem::path wait();
 
  private:
+  // The tensors of a file, and the boxes that this rank has, as one list.
+  static NamedTensors flat(const FileTensors& file);
+  // The file with the copies of flat().
+  static FileTensors with_copies(FileTensors file, const NamedTensors& copies);
+
   std::shared_ptr<comm::ProcessGroup> group_;
+  const parallel::ShardedTables* const tables_;
   StateLease model_, optimizer_;
   const std::chrono::microseconds copy_delay_;
   std::thread writer_;

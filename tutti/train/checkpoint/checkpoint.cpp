@@ -53,9 +53,6 @@ void check_digests(const fs::path& folder, const Digests& saved, comm::ProcessGr
       folder.string(), saved.size(), counts, names));
 }
 
-namespace {
-
-// The tensors of both files; the second has the states.
 std::pair<FileTensors, FileTensors> files_of(const nn::Module& model, const optim::Optimizer& optimizer,
                                              const parallel::ShardedTables* tables) {
   FileTensors parameters{tensors_of(model)}, moments{state_of(optimizer)};
@@ -65,8 +62,6 @@ std::pair<FileTensors, FileTensors> files_of(const nn::Module& model, const opti
   moments.tensors.emplace_back("state.iter", Tensor::of<int64_t>({tables->steps_taken()}, {}));
   return {parameters, moments};
 }
-
-}  // namespace
 
 void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer,
                      const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group,

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/nn/module.h"
@@ -39,6 +40,9 @@ struct FileTensors {
   NamedTensors tensors;
   TensorBoxes boxes = {};
 };
+// What both files of a checkpoint hold: parameters, and the states of optimizers.
+std::pair<FileTensors, FileTensors> files_of(const nn::Module& model, const optim::Optimizer& optimizer,
+                                             const parallel::ShardedTables* tables);
 // The same for tensors that stand for those of a model and its optimizer.
 void save_tensors(const std::filesystem::path& folder, const FileTensors& model, const FileTensors& optimizer,
                   const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group);

@@ -8,6 +8,7 @@
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/observer.h"
 #include "tutti/train/run.h"
+#include "tutti/train/task/task.h"
 
 namespace tutti::train {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 class Save final : public Observer {
  public:
   explicit Save(Run& run) : Observer(run) {
-    if (run.config.checkpoint.async) saver_.emplace(run.group, run.model, *run.optimizer);
+    if (run.config.checkpoint.async) saver_.emplace(run.group, run.model, *run.optimizer, run.task->tables());
   }
   void on_begin() override {
     missing_ = missing_checkpoint();
@@ -47,7 +48,8 @@ class Save final : public Observer {
       wait();
       saver_->save(run_.checkpoints(), run_.model, *run_.optimizer, state, keep_latest);
     } else {
-      save_checkpoint(run_.checkpoints(), run_.model, *run_.optimizer, state, keep_latest, run_.group);
+      save_checkpoint(run_.checkpoints(), run_.model, *run_.optimizer, state, keep_latest, run_.group,
+                      run_.task->tables());
       note_saved(step_folder());
     }
     run_.saved = state.step;

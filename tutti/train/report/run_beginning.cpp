@@ -12,7 +12,7 @@ namespace {
 std::string first_words(const Run& run) {
   const char* plural = run.ranks == 1 ? "" : "s";
   if (!run.start.continues()) {
-    return fmt::format("training {} parameters on {} rank{}, {}", run.model.parameter_count(), run.ranks, plural,
+    return fmt::format("training {} parameters on {} rank{}, {}", run.task->parameter_count(), run.ranks, plural,
                        run.task->rows_words());
   }
   if (run.survival->is_begun())

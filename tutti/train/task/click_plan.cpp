@@ -7,7 +7,7 @@
 #include "tutti/parallel/gradient_exchange.h"
 #include "tutti/runtime/size_class.h"
 #include "tutti/train/task/click_source.h"
-#include "tutti/train/task/click_task.h"
+#include "tutti/train/task/click_tables.h"
 
 namespace tutti::train {
 namespace {
@@ -16,12 +16,9 @@ constexpr int64_t kF32 = 4, kI64 = 8;
 
 int64_t sum_of(const std::vector<int64_t>& values) { return std::accumulate(values.begin(), values.end(), int64_t{0}); }
 
-// The gradients of the rows that so many samples use: numbers of rows, and their values.
-int64_t row_gradient_bytes(const models::DlrmConfig& model, int64_t samples) {
-  int64_t bytes = 0;
-  for (const int64_t rows : model.table_rows)
-    bytes += block_bytes(kI64 * std::min(rows, samples)) + block_bytes(kF32 * model.dim * std::min(rows, samples));
-  return bytes;
+// What a rank sends and gets for so many samples: a row of each table, and the gradient of each.
+int64_t lookup_bytes(const models::DlrmConfig& model, int64_t samples) {
+  return 2 * samples * std::ssize(model.table_rows) * (kI64 + kF32 * model.dim);
 }
 
 // What forward keeps of a virtual shard for backward, which makes as much of cotangents.
@@ -39,25 +36,18 @@ StepPlan plan_click_step(const Config& config, int64_t ranks, bool is_shared) {
   const models::DlrmConfig model = click_model(config);
   models::validate(model);
   StepPlan plan{.ranks = ranks, .degrees = data_degrees(config.parallelism, ranks), .is_shared = is_shared};
-  // Layers do not depend on the rows of tables, which may be more than the memory holds.
-  models::DlrmConfig without_rows = model;
-  without_rows.table_rows.assign(model.table_rows.size(), 1);
-  const models::Dlrm described(without_rows);
-  int64_t dense = 0, dense_blocks = 0, parameters = 0, squares = 0;
-  size_t table = 0;
-  for (const nn::NamedParameter& p : described.named_parameters()) {
-    Extents sizes = p.parameter.sizes();
-    const bool is_table = p.name.starts_with("tables.");
-    if (is_table) sizes[0] = model.table_rows[table++];
-    const int64_t bytes = kF32 * numel_of(sizes);
-    plan.tensors.push_back({p.name, sizes});
-    parameters += block_bytes(bytes);
-    if (is_table) squares += block_bytes(kF32 * sizes[0]);
-    else dense += bytes, dense_blocks += block_bytes(bytes);
+  const ClickTablesPlan tables = plan_click_tables(config, ranks);
+  const models::Dlrm layers(model);
+  int64_t dense = 0, dense_blocks = 0;
+  for (const nn::NamedParameter& p : layers.named_parameters()) {
+    plan.tensors.push_back({p.name, p.parameter.sizes()});
+    dense += kF32 * p.parameter.numel();
+    dense_blocks += block_bytes(kF32 * p.parameter.numel());
   }
+  const size_t of_layers = plan.tensors.size();
+  for (const parallel::PlannedTable& t : tables.tables) plan.tensors.push_back({t.name + ".weight", {t.rows, t.width}});
   const int64_t moments = config.optimizer.name == "adamw" ? 2 : 1;
   const int64_t samples = config.clicks.global_batch_samples / config.numerics.virtual_shards;
-  const int64_t all_rows = row_gradient_bytes(model, config.clicks.global_batch_samples);
   const int64_t columns = std::ssize(click_columns(config).dense);
   for (int64_t r = 0; r < std::min(ranks, kPlannedRanks); ++r) {
     const auto [begin, end] =
@@ -67,20 +57,30 @@ StepPlan plan_click_step(const Config& config, int64_t ranks, bool is_shared) {
     const auto of = [&](MemoryCategory category) -> int64_t& {
       return memory.by_category[static_cast<size_t>(category)];
     };
-    of(MemoryCategory::parameters) = parameters;
+    int64_t weights = dense_blocks, squares = 0;
+    for (size_t i = 0; i < plan.tensors.size(); ++i) {
+      PlannedTensor& tensor = plan.tensors[i];
+      int64_t stored = i < of_layers ? kF32 * numel_of(tensor.sizes) : 0;
+      if (i >= of_layers) {
+        for (const parallel::TablePart& part : tables.plan.tables[i - of_layers].parts) {
+          if (part.rank != r) continue;
+          stored = kF32 * (part.row_end - part.row_begin) * (part.column_end - part.column_begin);
+          squares += block_bytes(kF32 * (part.row_end - part.row_begin));
+        }
+        weights += block_bytes(stored);
+      }
+      tensor.stored_bytes.push_back(stored);
+    }
+    of(MemoryCategory::parameters) = weights;
     of(MemoryCategory::optimizer) = moments * dense_blocks + squares;
-    of(MemoryCategory::gradients) = 2 * dense_blocks + row_gradient_bytes(model, mine) + all_rows;
+    of(MemoryCategory::gradients) = 2 * dense_blocks + lookup_bytes(model, mine);
     of(MemoryCategory::activations) = 2 * activation_bytes(model, samples);
     of(MemoryCategory::data) = mine * (kF32 * (columns + 1) + kI64 * std::ssize(model.table_rows));
-    if (config.checkpoint.async) of(MemoryCategory::workspace) = parameters + moments * dense_blocks + squares;
-    for (PlannedTensor& tensor : plan.tensors) tensor.stored_bytes.push_back(kF32 * numel_of(tensor.sizes));
+    if (config.checkpoint.async) of(MemoryCategory::workspace) = weights + moments * dense_blocks + squares;
   }
-  if (ranks > 1) {
-    const auto others = static_cast<double>(ranks - 1);
-    plan.gradient_bytes =
-        2 * static_cast<double>(dense) * others / static_cast<double>(ranks) +
-        static_cast<double>(row_gradient_bytes(model, config.clicks.global_batch_samples / ranks)) * others;
-  }
+  if (ranks > 1)
+    plan.gradient_bytes = 2 * static_cast<double>(dense) * static_cast<double>(ranks - 1) / static_cast<double>(ranks) +
+                          *std::max_element(tables.plan.sent_bytes.begin(), tables.plan.sent_bytes.end());
   return plan;
 }
 

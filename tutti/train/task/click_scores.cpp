@@ -10,9 +10,9 @@
 #include "tutti/models/dlrm.h"
 #include "tutti/nn/click_metrics.h"
 #include "tutti/nn/loss.h"
-#include "tutti/nn/module_call.h"
 #include "tutti/ops/unary.h"
 #include "tutti/parallel/merged_metric.h"
+#include "tutti/parallel/sharded_tables.h"
 #include "tutti/train/agreement.h"
 #include "tutti/train/task/click_source.h"
 
@@ -24,33 +24,42 @@ constexpr int64_t kRowsScoredAtOnce = 1024;
 
 }  // namespace
 
-ClickScores click_scores(models::Dlrm& model, ClickSource& source, int64_t most, comm::ProcessGroup* group) {
+ClickScores click_scores(models::Dlrm& model, parallel::ShardedTables& tables, ClickSource& source, int64_t most,
+                         comm::ProcessGroup* group) {
   const NoGradScope no_grad;
-  const nn::EvalScope evaluating(model);
+  const nn::EvalScope evaluating(model), evaluating_tables(tables);
   const int64_t rank = group ? group->rank() : 0, ranks = group ? group->size() : 1;
   nn::RocAuc auc;
   nn::Calibration calibration;
   ExactSum nats(ExactTerm::value);
   int64_t rows = 0;
-  on_all_ranks(group, [&] {
-    // Rows are independent, and the sums are free of order, so any split gives the same bits.
-    for (int64_t block = 0, left = most, got = 1; left > 0 && got > 0; ++block, left -= got) {
-      const int64_t count = std::min(kRowsScoredAtOnce, left);
-      if (block % ranks != rank) {
-        got = source.skip(count);
-        continue;
+  // Rows are independent, and the sums are free of order, so any split gives the same bits. A round has a block of rows
+  // for each rank; all ranks see how many there are, and make the same lookups.
+  for (int64_t left = most, got = 1; left > 0 && got > 0;) {
+    ClickRows mine;
+    on_all_ranks(group, [&] {
+      for (int64_t r = 0; r < ranks && left > 0 && got > 0; ++r) {
+        const int64_t count = std::min(kRowsScoredAtOnce, left);
+        if (r == rank) {
+          mine = source.read(count);
+          got = mine.count();
+        } else {
+          got = source.skip(count);
+        }
+        left -= got;
       }
-      const ClickRows some = source.read(count);
-      got = some.count();
-      if (got == 0) break;
-      const Tensor logits = model.forward(some.dense, some.categories);
-      const Tensor losses = nn::binary_cross_entropy_with_logits(logits, some.labels, {}, LossReduction::none);
-      auc.add(logits, some.labels);
-      calibration.add(sigmoid(logits), some.labels);
-      nats.add({losses.data<float>(), static_cast<size_t>(losses.numel())});
-      rows += got;
-    }
-  });
+    });
+    std::vector<TableBatch> batches;
+    if (mine.dense.defined() && mine.count() > 0) batches.push_back(models::table_batch_of(mine.categories));
+    const std::vector<Tensor> looked_up = tables.look_up(batches);
+    if (looked_up.empty()) continue;
+    const Tensor logits = model.forward_looked_up(mine.dense, looked_up[0]);
+    const Tensor losses = nn::binary_cross_entropy_with_logits(logits, mine.labels, {}, LossReduction::none);
+    auc.add(logits, mine.labels);
+    calibration.add(sigmoid(logits), mine.labels);
+    nats.add({losses.data<float>(), static_cast<size_t>(losses.numel())});
+    rows += mine.count();
+  }
   if (ranks > 1) {
     auto words = nats.words();
     group->all_reduce_values<int64_t>(words);

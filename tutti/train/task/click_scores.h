@@ -10,6 +10,9 @@ class ProcessGroup;
 namespace tutti::models {
 class Dlrm;
 }
+namespace tutti::parallel {
+class ShardedTables;
+}
 
 namespace tutti::train {
 
@@ -22,10 +25,11 @@ struct ClickScores {
   double calibration = 0;
 };
 
-// Scores the first `most` rows that are left in `source`, or all if there are fewer. The model is in evaluation mode
-// meanwhile. The ranks of `group`, null: one, share the rows, and all get the same bits for any number of them.
+// Scores the first `most` rows that are left in `source`, or all if there are fewer. Model and tables are in evaluation
+// mode meanwhile. The ranks of `group`, null: one, share the rows, and all get the same bits for any number of them.
 // EnvironmentError when there is no row. Collective.
-ClickScores click_scores(models::Dlrm& model, ClickSource& source, int64_t most, comm::ProcessGroup* group);
+ClickScores click_scores(models::Dlrm& model, parallel::ShardedTables& tables, ClickSource& source, int64_t most,
+                         comm::ProcessGroup* group);
 
 // Returns the AUC of the logits behind the same rows, which no model surpasses but by chance; nothing where nobody
 // knows them.

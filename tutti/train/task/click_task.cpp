@@ -4,12 +4,11 @@
 #include <numeric>
 
 #include "tutti/autograd/backward.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/nn/loss.h"
-#include "tutti/nn/module_call.h"
 #include "tutti/ops/creation.h"
-#include "tutti/ops/row_step.h"
+#include "tutti/parallel/sharded_tables.h"
 #include "tutti/parallel/shards.h"
-#include "tutti/parallel/table_gradients.h"
 #include "tutti/train/agreement.h"
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/run.h"
@@ -18,78 +17,89 @@
 namespace tutti::train {
 namespace {
 
-// Every rank has all tables, and brings the rows of its shards' gradients to the others.
 class ClickWork final : public ShardWork {
  public:
-  ClickWork(models::Dlrm& model, ClickSource& rows, int64_t rows_per_shard, const TablesConfig& config,
-            parallel::Shards& shards, comm::ProcessGroup* group)
+  ClickWork(models::Dlrm& model, parallel::ShardedTables& tables, ClickSource& rows, int64_t rows_per_shard,
+            const TablesConfig& config, parallel::Shards& shards, comm::ProcessGroup* group)
       : model_(model),
+        tables_(tables),
         source_(rows),
         rows_per_shard_(rows_per_shard),
         config_(config),
         shards_(shards),
-        group_(group),
-        tables_(shards.count(), group, model.config().table_rows) {}
+        group_(group) {}
 
   int64_t read(int64_t, std::span<const int64_t> shards) override {
-    const MemoryCategoryScope category(MemoryCategory::data);
+    std::vector<TableBatch> batches;
     rows_.clear();
     next_ = 0;
     on_all_ranks(group_, [&] {
+      const MemoryCategoryScope category(MemoryCategory::data);
       int64_t at = 0;  // the shard whose rows come next
       for (const int64_t s : shards) {
         source_.skip((s - at) * rows_per_shard_);
         rows_.push_back(source_.read(rows_per_shard_));
+        batches.push_back(models::table_batch_of(rows_.back().categories));
         at = s + 1;
       }
       source_.skip((shards_.count() - at) * rows_per_shard_);
     });
+    looked_up_ = tables_.look_up(batches);
     return std::ssize(rows_) * rows_per_shard_;
   }
-  Tensor run(int64_t shard, double scale) override {
-    const ClickRows rows = std::exchange(rows_[next_++], {});
-    const Tensor logits = nn::call(model_, rows.dense, rows.categories);
+  Tensor run(int64_t, double scale) override {
+    const ClickRows rows = std::exchange(rows_[next_], {});
+    const Tensor logits = model_.forward_looked_up(rows.dense, std::exchange(looked_up_[next_++], {}));
     const Tensor losses = nn::binary_cross_entropy_with_logits(logits, rows.labels, {}, LossReduction::none);
     backward(losses, full(losses.sizes(), scale), {.sink = shards_.sink()});
-    tables_.add(shard, model_.tables().take_row_gradients());
     return detach(losses);
   }
   void finish(double lr_factor) override {
-    model_.tables().step(tables_.finish(), {.lr = config_.lr * lr_factor, .eps = config_.eps});
+    tables_.set_lr(config_.lr * lr_factor);
+    tables_.step();
   }
 
  private:
   models::Dlrm& model_;
+  parallel::ShardedTables& tables_;
   ClickSource& source_;
   const int64_t rows_per_shard_;
   const TablesConfig config_;
   parallel::Shards& shards_;
   comm::ProcessGroup* const group_;
-  parallel::TableGradients tables_;
-  std::vector<ClickRows> rows_;  // of the step's shards
+  std::vector<ClickRows> rows_;    // of the step's shards
+  std::vector<Tensor> looked_up_;  // for them
   size_t next_ = 0;
 };
 
 }  // namespace
 
-models::DlrmConfig click_model(const Config& config) {
-  return {.dense_features = std::ssize(click_columns(config).dense),
-          .table_rows = config.clicks.table_rows,
-          .dim = config.tables.dim,
-          .bottom = config.dlrm.bottom,
-          .top = config.dlrm.top};
-}
-
-static std::unique_ptr<models::Dlrm> make_click_model(const Config& config) {
-  const MemoryCategoryScope category(MemoryCategory::optimizer);  // of the tables' sums of squares, which are buffers
-  return std::make_unique<models::Dlrm>(click_model(config));
-}
-
 ClickTask::ClickTask(const Config& config)
-    : config_(config), model_(make_click_model(config)), rows_(open_training_clicks(config)) {}
+    : config_(config),
+      model_(std::make_unique<models::Dlrm>(click_model(config))),
+      rows_(open_training_clicks(config)) {}
+
+ClickTask::~ClickTask() = default;
+
+int64_t ClickTask::parameter_count() const { return models::parameter_count(model_->config()); }
+
+TensorRanks ClickTask::divide(comm::ProcessGroup* group) {
+  tables_ = make_click_tables(config_, group);
+  return {};
+}
+
+void ClickTask::initialize() {
+  nn::initialize(*model_);
+  tables_->initialize();
+}
 
 std::string ClickTask::load_first_weights(const std::filesystem::path& path) {
-  load_model(path, *model_);
+  const SafetensorsShards file(std::filesystem::is_regular_file(path) ? path : resolve_checkpoint(path) / kModelFile);
+  nn::StateDict layers, tables;
+  for (const io::SafetensorsEntry& entry : file.entries())
+    (entry.name.starts_with("tables.") ? tables : layers).emplace_back(entry.name, file.tensor(entry.name));
+  tables_->load(tables);
+  model_->load_state_dict(layers);
   return "";
 }
 
@@ -98,13 +108,13 @@ double ClickTask::training_flops_per_item() const {
   const models::DlrmConfig& c = model_->config();
   const auto tables = static_cast<double>(c.table_rows.size()), dim = static_cast<double>(c.dim);
   double products = (tables + 1) * tables / 2 * dim;
-  for (const nn::NamedParameter& p : model_->other_parameters())
+  for (const nn::NamedParameter& p : model_->named_parameters())
     products += p.parameter.sizes().ndim() == 2 ? static_cast<double>(numel_of(p.parameter.sizes())) : 0;
   return 6 * products;
 }
 
 std::unique_ptr<ShardWork> ClickTask::make_work(const Run& run, parallel::Shards& shards) {
-  return std::make_unique<ClickWork>(*model_, *rows_, rows_per_shard(), config_.tables, shards, run.group);
+  return std::make_unique<ClickWork>(*model_, *tables_, *rows_, rows_per_shard(), config_.tables, shards, run.group);
 }
 
 void ClickTask::resume(const TrainState& state) {
@@ -118,7 +128,7 @@ int64_t ClickTask::most_validation_rows() const {
 
 void ClickTask::validate(const Run& run, StepRecord& record) const {
   const std::unique_ptr<ClickSource> held_out = open_held_out_clicks(config_);
-  const ClickScores scores = click_scores(*model_, *held_out, most_validation_rows(), run.group);
+  const ClickScores scores = click_scores(*model_, *tables_, *held_out, most_validation_rows(), run.group);
   record.val_loss = scores.loss;
   record.val_auc = scores.auc;
   record.val_calibration = scores.calibration;
@@ -148,9 +158,17 @@ std::string ClickTask::rows_words() const {
 
 std::string ClickTask::place_words(const TrainState& state) const { return fmt::format("row {}", state.next_row); }
 
+std::string ClickTask::layout_words(const Run& run) const {
+  if (run.ranks == 1) return "";
+  const ClickTablesPlan plan = plan_click_tables(config_, run.ranks);
+  std::string text = "tables by this plan:\n" + plan.plan.to_string(plan.tables);
+  text.pop_back();  // the end of the last line
+  return text;
+}
+
 std::vector<std::pair<std::string, std::string>> ClickTask::facts() const {
   return {{"model", kDlrm},
-          {"parameters", std::to_string(model_->parameter_count())},
+          {"parameters", std::to_string(parameter_count())},
           {"tables", std::to_string(config_.clicks.table_rows.size())}};
 }
 

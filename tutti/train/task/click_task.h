@@ -6,19 +6,22 @@
 #include "tutti/models/dlrm.h"
 #include "tutti/train/config/config.h"
 #include "tutti/train/task/click_source.h"
+#include "tutti/train/task/click_tables.h"
 #include "tutti/train/task/task.h"
 
 namespace tutti::train {
 
-// The model that the configuration describes.
-models::DlrmConfig click_model(const Config& config);
-
 class ClickTask final : public Task {
  public:
   explicit ClickTask(const Config& config);
+  ~ClickTask() override;
 
   nn::Module& model() const override { return *model_; }
-  std::vector<nn::NamedParameter> optimized() const override { return model_->other_parameters(); }
+  parallel::ShardedTables* tables() const override { return tables_.get(); }
+  int64_t parameter_count() const override;
+  std::vector<nn::NamedParameter> optimized() const override { return model_->named_parameters(); }
+  TensorRanks divide(comm::ProcessGroup* group) override;
+  void initialize() override;
   std::string load_first_weights(const std::filesystem::path& path) override;
 
   int64_t rows_per_shard() const override {
@@ -36,6 +39,7 @@ class ClickTask final : public Task {
   std::string data_words() const override;
   std::string rows_words() const override;
   std::string place_words(const TrainState& state) const override;
+  std::string layout_words(const Run& run) const override;
   std::vector<std::pair<std::string, std::string>> facts() const override;
 
  private:
@@ -43,6 +47,7 @@ class ClickTask final : public Task {
 
   const Config config_;
   const std::unique_ptr<models::Dlrm> model_;
+  std::unique_ptr<parallel::ShardedTables> tables_;  // once divide() has made them
   const std::unique_ptr<ClickSource> rows_;
 };
 

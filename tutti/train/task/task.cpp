@@ -10,4 +10,8 @@ std::optional<parallel::ShardedModule> Task::shard(comm::ProcessGroup*, const Te
   return std::nullopt;
 }
 
+int64_t Task::parameter_count() const { return model().parameter_count(); }
+
+void Task::initialize() { nn::initialize(model()); }
+
 }  // namespace tutti::train

@@ -29,6 +29,7 @@ struct NamedParameter;
 }  // namespace tutti::nn
 namespace tutti::parallel {
 class ShardedModule;
+class ShardedTables;
 class Shards;
 }  // namespace tutti::parallel
 
@@ -67,6 +68,9 @@ class Task {
 
   // ---- the model
   virtual nn::Module& model() const = 0;
+  // Embedding tables that belong to the model and are divided over ranks apart from it; null: none.
+  virtual parallel::ShardedTables* tables() const { return nullptr; }
+  virtual int64_t parameter_count() const;  // of both
   // The parameters that the optimizer changes.
   virtual std::vector<nn::NamedParameter> optimized() const = 0;
   // Divides the model over ranks, if the configuration says so: before and after the memory of the masters is known.
@@ -74,6 +78,8 @@ class Task {
   virtual TensorRanks divide(comm::ProcessGroup*) { return {}; }
   virtual std::optional<parallel::ShardedModule> shard(comm::ProcessGroup* group, const TensorRanks& divided,
                                                        std::function<Tensor(const nn::NamedParameter&)> memory);
+  // Gives model and tables their first values.
+  virtual void initialize();
   // Loads the weights that a run starts from. Returns what the user should know of them, "" when there is nothing.
   virtual std::string load_first_weights(const std::filesystem::path& path) = 0;
   // Writes what the folder of a run that begins keeps beside its configuration.
