@@ -106,6 +106,10 @@ TEST_F(ClickRuns, ArraysAndTextHaveTheSameNumbers) {
   ASSERT_EQ(train("text.toml --data a --data b --clicks.validation_paths=held", "arrays", "-n 2").status, 0)
       << work.read("err.txt");
   EXPECT_EQ(outcome("arrays"), outcome("text"));
+  // A pattern stands for its files in sorted order.
+  ASSERT_EQ(train("text.toml --data [ab].csv --clicks.validation_paths=hel*.csv", "pattern").status, 0)
+      << work.read("err.txt");
+  EXPECT_EQ(outcome("pattern"), outcome("text"));
   // Columns have any names and order, and others are passed over.
   std::string renamed = work.read("a.csv");
   renamed.replace(renamed.find("cat_1"), 5, "shop");
@@ -191,9 +195,9 @@ TEST_F(ClickRuns, WrongDataAreNamedBeforeAnythingRuns) {
   const std::string validated = " --clicks.validation_paths=held.csv";
   fs::create_directory(work.folder() / "empty");
   work.write("empty.csv", "");
-  expect_refused("text.toml", validated + " --data gone.csv", "cannot open 'gone.csv'", 1);
+  expect_refused("text.toml", validated + " --data gone.csv", "data path 'gone.csv' does not exist");
   expect_refused("text.toml", validated + " --data empty", "cannot open 'empty/label.npy'", 1);
-  expect_refused("text.toml", " --clicks.validation_paths=gone.csv", "cannot open 'gone.csv'", 1);
+  expect_refused("text.toml", " --clicks.validation_paths=gone*.csv", "no file matches the data pattern 'gone*.csv'");
   expect_refused("text.toml", "", "validation.every = 4 needs held-out rows, but clicks.validation_paths is empty");
   expect_refused("text.toml", validated + " --clicks.label_column=clicked",
                  "clicks: a.csv has no column 'clicked'; its header is: label,");

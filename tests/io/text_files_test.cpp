@@ -47,6 +47,17 @@ TEST(TextFiles, ExpandGlobsInSortedOrder) {
   EXPECT_EQ(expand_text_paths(Paths{folder / "*.txt"}), (Paths{folder / "1.txt", folder / "2.txt"}));
 }
 
+TEST(TextFiles, PatternsLeaveFoldersWhole) {
+  TemporaryFolder folder;
+  folder.write("day_2/a.npy", "");
+  folder.write("day_1/b.npy", "");
+  const std::string file = folder.write("c.csv", "");
+  EXPECT_EQ(expand_patterns(Paths{file, folder / "day_?"}), (Paths{file, folder / "day_1", folder / "day_2"}));
+  EXPECT_EQ(expand_patterns(Paths{folder / "day_2"}), Paths{folder / "day_2"});
+  EXPECT_THROW(expand_patterns(Paths{}), UsageError);
+  EXPECT_THROW(expand_patterns(Paths{folder / "day_?", folder / "day_4*"}), UsageError);
+}
+
 TEST(TextFiles, PreferAFileWhoseNameLooksLikeAGlob) {
   TemporaryFolder folder;
   const std::string odd = folder.write("[1].txt", "");

@@ -59,26 +59,32 @@ void append_glob(const std::string& pattern, std::vector<std::string>& files) {
   globfree(&matches);
   TUTTI_CHECK_ENV(status == 0 || status == GLOB_NOMATCH, "cannot expand the data pattern '{}'", pattern);
   TUTTI_CHECK(!found.empty(), "no file matches the data pattern '{}'", pattern);
-  for (const std::string& path : found) append_existing(path, files);
+  files.insert(files.end(), found.begin(), found.end());
 }
 
 }  // namespace
 
-std::vector<std::string> expand_text_paths(std::span<const std::string> paths) {
+std::vector<std::string> expand_patterns(std::span<const std::string> paths) {
   TUTTI_CHECK(!paths.empty(), "no data: name at least one file, folder or pattern");
-  std::vector<std::string> files;
+  std::vector<std::string> found;
   for (const std::string& path : paths) {
     std::error_code error;
     if (fs::exists(path, error)) {
-      append_existing(path, files);
+      found.push_back(path);
     } else if (path.find_first_of("*?[") != std::string::npos) {
-      append_glob(path, files);
+      append_glob(path, found);
     } else {
       TUTTI_CHECK(!fs::is_symlink(path), "data path '{}' is a link to '{}', which does not exist", path,
                   fs::read_symlink(path).string());
       TUTTI_CHECK(false, "data path '{}' does not exist{}", path, hint_for(path));
     }
   }
+  return found;
+}
+
+std::vector<std::string> expand_text_paths(std::span<const std::string> paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : expand_patterns(paths)) append_existing(path, files);
   TUTTI_CHECK(!files.empty(), "no file in the data {} {}", paths.size() == 1 ? "folder" : "paths, the first being",
               paths.front());
   return files;

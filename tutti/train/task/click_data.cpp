@@ -1,6 +1,7 @@
 // The files of a start of a click model, and what a command needs to know of such models.
 #include "tutti/core/hash.h"
 #include "tutti/io/click_file.h"
+#include "tutti/io/text_files.h"
 #include "tutti/train/agreement.h"
 #include "tutti/train/report/report.h"
 #include "tutti/train/run_start.h"
@@ -21,10 +22,19 @@ std::vector<ClickInput::File> open_all(const std::vector<std::string>& paths, co
   return files;
 }
 
+// The configuration with the files that its patterns match.
+Config with_files(Config config) {
+  if (config.clicks.source != "files") return config;
+  config.data.paths = expand_patterns(config.data.paths);
+  if (config.validation.every > 0) config.clicks.validation_paths = expand_patterns(config.clicks.validation_paths);
+  return config;
+}
+
 class ClickData final : public TaskData {
  public:
-  explicit ClickData(const Config& config) : config_(config), files_(open_all(config.data.paths, config)) {
-    if (config.validation.every > 0) open_all(config.clicks.validation_paths, config);
+  explicit ClickData(const Config& config)
+      : config_(with_files(config)), files_(open_all(config_.data.paths, config_)) {
+    if (config.validation.every > 0) open_all(config_.clicks.validation_paths, config_);
   }
 
   std::vector<NamedHash> describe(RunInputs& inputs) const override {

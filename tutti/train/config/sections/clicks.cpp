@@ -26,7 +26,7 @@ std::vector<Field> clicks_keys() {
       {TUTTI_KEY(clicks, std::string, delimiter, ","), .doc = "the character between the fields of a line", .unit = "",
        .resuming = Resuming::fixed},
       {TUTTI_KEY(clicks, std::vector<std::string>, validation_paths, {}),
-       .doc = "held-out rows, in files and folders such as those of data.paths", .unit = "",
+       .doc = "held-out rows, in files, folders and globs such as those of data.paths", .unit = "",
        .resuming = Resuming::told},
       {TUTTI_KEY(clicks, int64_t, validation_rows, 65536), .doc = "number of held-out rows that are generated",
        .unit = "samples", .rule = between(1, int64_t{1} << 40), .resuming = Resuming::told},

@@ -7,10 +7,10 @@ namespace {
 std::vector<Field> data_keys() {
   return {
       {TUTTI_KEY(data, std::vector<std::string>, paths, {}),
-       .doc = "text files, folders and globs; .jsonl, gzip and dictzip are recognised. Click models: text files of "
-              "rows and "
-              "folders of npy files (docs/click_models.md). Between two starts of a run the files may move, but what "
-              "they hold must not change",
+       .doc =
+           "text files, folders and globs; .jsonl, gzip and dictzip are recognised. For click models files and globs "
+           "of rows, and folders of npy files (docs/click_models.md). Between two starts of a run the files may "
+           "move, but what they hold must not change",
        .unit = ""},
       {TUTTI_KEY(data, std::string, text_field, "text"),
        .doc = "the key under which the lines of .jsonl files have their text", .unit = "",
