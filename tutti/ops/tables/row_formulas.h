@@ -2,9 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <type_traits>
 
 #include "tutti/ops/engine/tree_sum.h"
+#include "tutti/ops/tables/row_lanes.h"
 
 namespace tutti::facets {
 
@@ -50,6 +53,11 @@ struct RowOfTable {
     return (squares ? *squares : sum(term)) / static_cast<Real>(std::max<int64_t>(all_columns, 1));
   }
   Real mean_square() const {
+    // Where all leaves have 16 elements, these are lanes.
+    if constexpr (std::is_same_v<Real, float>) {
+      if (squares == nullptr && columns >= 16 && std::has_single_bit(static_cast<uint64_t>(columns)))
+        return sum_of_squares(g, columns) / static_cast<float>(all_columns);
+    }
     return mean([&](int64_t d) { return g[d] * g[d]; });
   }
   // Where the decay is a part of the gradient.

@@ -65,6 +65,19 @@ struct ColumnSums<float, kWidth> {
   __m256 total[kLanes];
 };
 
+// The sum of the squares of `n` numbers, 16 times a power of two, in the tree of reductions with leaves of 16 elements.
+inline float sum_of_squares(const float* x, int64_t n) {
+  if (n > 16) {
+    const float first = sum_of_squares(x, n / 2);
+    return first + sum_of_squares(x + n / 2, n / 2);
+  }
+  const __m256 low = _mm256_loadu_ps(x), high = _mm256_loadu_ps(x + 8);
+  const __m256 eight = _mm256_add_ps(_mm256_mul_ps(low, low), _mm256_mul_ps(high, high));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 // put(d, element d as a Wide<Value>) for the elements [0, n) of a row.
 template <class Value, class Put>
 inline void each_element(const Value* row, int64_t n, Put put) {
