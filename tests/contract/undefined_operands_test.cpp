@@ -140,6 +140,8 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   PROBE(embedding_bag_row_gradients);
   PROBE(embedding_bag_weights_backward);
   PROBE(table_batched_embedding_bags);
+  PROBE(quantize_rows);
+  PROBE(dequantize_rows);
   PROBE(table_batched_weights_backward);
   PROBE(table_batched_step_);
   PROBE(expand);

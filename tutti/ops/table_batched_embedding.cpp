@@ -90,20 +90,16 @@ Lookups lookups_of(const OpCall& call) {
   return lookups;
 }
 
-// Writes the report. `all_in_range`: no index is out of range, as who looked them up knows.
-void report_indices(const OpCall& call, const Lookups& lookups, bool all_in_range, const Tensor& report) {
+std::vector<int64_t> rows_of_tables(const OpCall& call) {
   std::vector<int64_t> rows;
   for (const Tensor& t : tables_of(call)) rows.push_back(t.extents()[0]);
-  const IndexReport found = all_in_range ? IndexReport{} : find_bad_indices(lookups, rows);
-  facets::tell_bad_indices(call, found, attrs_of(call).bounds);
-  const int64_t numbers[] = {found.count, found.feature, found.bag, found.position, found.value, found.rows};
-  std::copy(std::begin(numbers), std::end(numbers), report.data<int64_t>());
+  return rows;
 }
 
 void reference(const OpCall& call, std::span<const Tensor> outputs) {
   const TablesAttrs& a = attrs_of(call);
   const Lookups lookups = lookups_of(call);
-  report_indices(call, lookups, false, outputs[1]);
+  facets::report_bad_indices(call, find_bad_indices(lookups, rows_of_tables(call)), a.bounds, outputs[1]);
   const LookupOperands batch = batch_of(call);
   for (const FeatureBags& f : lookups.features) {
     const Tensor& table = tables_of(call)[static_cast<size_t>(f.table)];
@@ -183,7 +179,11 @@ int64_t pool_feature(const OpCall& call, const Lookups& lookups, const FeatureBa
 // A kernel and not a recipe: which rows are added, and how many, is in memory.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const Lookups lookups = lookups_of(call);
-  if (outputs[0].numel() == 0) return report_indices(call, lookups, false, outputs[1]);
+  const auto report = [&](bool all_in_range) {
+    const IndexReport found = all_in_range ? IndexReport{} : find_bad_indices(lookups, rows_of_tables(call));
+    facets::report_bad_indices(call, found, attrs_of(call).bounds, outputs[1]);
+  };
+  if (outputs[0].numel() == 0) return report(false);
   std::vector<Tensor> tables(tables_of(call).begin(), tables_of(call).end());
   for (Tensor& t : tables) {
     if (t.strides()[1] != 1) t = to_contiguous(t);  // views of rows are read where they are
@@ -196,34 +196,21 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const bool any_f64 =
       std::any_of(tables.begin(), tables.end(), [](const Tensor& t) { return t.dtype() == DType::f64; });
   const Tensor in_f64 = weights && any_f64 ? facets::dense_as(*weights, DType::f64) : Tensor{};
-  const int64_t bags = lookups.offsets.empty() ? 0 : static_cast<int64_t>(lookups.offsets.size()) - 1;
-  double work = 0;
-  for (const FeatureBags& f : lookups.features)
-    work +=
-        static_cast<double>(f.width) * static_cast<double>(lookups.offsets[static_cast<size_t>(f.first_bag + f.bags)] -
-                                                           lookups.offsets[static_cast<size_t>(f.first_bag)] + f.bags);
-  const int64_t of_bag =
-      std::max<int64_t>(static_cast<int64_t>(work / static_cast<double>(std::max<int64_t>(bags, 1))), 1);
   std::atomic<int64_t> outside{0};
-  ThreadPool::current().parallel_for(
-      bags, std::max<int64_t>(kParallelGrain / of_bag, 1), [&](int64_t begin, int64_t end) {
-        int64_t mine = 0;
-        for (const FeatureBags& f : lookups.features) {
-          const int64_t first = std::max(begin, f.first_bag), last = std::min(end, f.first_bag + f.bags);
-          if (first >= last) continue;
-          const DType dtype = tables[static_cast<size_t>(f.table)].dtype();
-          visit_dtype(dtype, [&]<class Value>() {
-            if constexpr (!std::is_integral_v<Value> && sizeof(Value) > 1) {
-              const Tensor& factors = std::is_same_v<Value, double> ? in_f64 : in_f32;
-              if (lookups.indices.dtype() == DType::i64)
-                mine += pool_feature<Value, int64_t>(dense, lookups, f, factors, outputs[0], first, last);
-              else mine += pool_feature<Value, int32_t>(dense, lookups, f, factors, outputs[0], first, last);
-            }
-          });
-        }
-        if (mine > 0) outside += mine;
-      });
-  report_indices(call, lookups, outside == 0, outputs[1]);
+  facets::each_part(lookups, [&](const FeatureBags& f, int64_t first, int64_t last) {
+    const DType dtype = tables[static_cast<size_t>(f.table)].dtype();
+    int64_t mine = 0;
+    visit_dtype(dtype, [&]<class Value>() {
+      if constexpr (!std::is_integral_v<Value> && sizeof(Value) > 1) {
+        const Tensor& factors = std::is_same_v<Value, double> ? in_f64 : in_f32;
+        if (lookups.indices.dtype() == DType::i64)
+          mine = pool_feature<Value, int64_t>(dense, lookups, f, factors, outputs[0], first, last);
+        else mine = pool_feature<Value, int32_t>(dense, lookups, f, factors, outputs[0], first, last);
+      }
+    });
+    if (mine > 0) outside += mine;
+  });
+  report(outside == 0);
 }
 
 // ---- the op ---------------------------------------------------------------------------------------------------------

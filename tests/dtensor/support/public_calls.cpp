@@ -377,6 +377,19 @@ void add_lookups(Calls& c) {
     const TableBatchResult r = table_batched_embedding_bags(std::vector{l[0], l[1]}, features(l[2], l[3], l[4]));
     return List{r.values, r.report};
   });
+  c.add_call("quantize_rows", {table},
+             [](const List& l) { return quantize_rows(l[0], RowQuantization::fused_4bit_rowwise_sbhalf_front); });
+  c.add_call("dequantize_rows", {quantize_rows(table, RowQuantization::fused_8bit_rowwise)},
+             [](const List& l) { return dequantize_rows(l[0], RowQuantization::fused_8bit_rowwise, 6); });
+  c.add_call("quantized_table_batched_embedding_bags",
+             {quantize_rows(table, RowQuantization::fused_8bit_rowwise),
+              quantize_rows(of({8, 3}, 4), RowQuantization::fused_4bit_rowwise_sbhalf), flat, borders, of({6}, 5)},
+             [=](const List& l) {
+               const std::vector<QuantizedTable> tables = {{l[0], RowQuantization::fused_8bit_rowwise, 6},
+                                                           {l[1], RowQuantization::fused_4bit_rowwise_sbhalf, 3}};
+               const TableBatchResult r = quantized_table_batched_embedding_bags(tables, features(l[2], l[3], l[4]));
+               return List{r.values, r.report};
+             });
   c.add_call("table_batched_weights_backward", {of({2, 9}), table, of({8, 3}, 4), flat, borders}, [=](const List& l) {
     return table_batched_weights_backward(std::vector{l[1], l[2]}, {l[0], features(l[3], l[4])});
   });

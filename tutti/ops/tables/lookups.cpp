@@ -166,15 +166,16 @@ void check_places(const OpCall& call, const Lookups& lookups, const Tensor& resu
 namespace {
 
 template <class Index>
-int64_t count_outside(const Index* values, int64_t begin, int64_t end, int64_t rows) {
+int64_t count_outside(const Index* values, int64_t begin, int64_t end, int64_t rows, bool pruned) {
+  const uint64_t first = pruned ? 1 : 0, limit = static_cast<uint64_t>(rows) + first;  // -1 becomes 0
   int64_t count = 0;
   for (int64_t p = begin; p < end; ++p)
-    count += static_cast<uint64_t>(static_cast<int64_t>(values[p])) >= static_cast<uint64_t>(rows);
+    count += static_cast<uint64_t>(static_cast<int64_t>(values[p])) + first >= limit;
   return count;
 }
 
 template <class Index>
-IndexReport find_bad(const Lookups& lookups, const std::vector<int64_t>& rows) {
+IndexReport find_bad(const Lookups& lookups, const std::vector<int64_t>& rows, bool pruned) {
   const Index* values = static_cast<const Index*>(lookups.indices.raw_data());
   IndexReport report;
   for (size_t t = 0; t < lookups.features.size(); ++t) {
@@ -185,12 +186,12 @@ IndexReport find_bad(const Lookups& lookups, const std::vector<int64_t>& rows) {
                   last = lookups.offsets[static_cast<size_t>(f.first_bag + f.bags)];
     std::atomic<int64_t> count{0};
     ThreadPool::current().parallel_for(last - first, kParallelGrain, [&](int64_t begin, int64_t end) {
-      if (const int64_t mine = count_outside(values, first + begin, first + end, limit)) count += mine;
+      if (const int64_t mine = count_outside(values, first + begin, first + end, limit, pruned)) count += mine;
     });
     if (count == 0) continue;
     if (report.count == 0) {
       int64_t bag = f.first_bag, p = first;
-      while (static_cast<uint64_t>(static_cast<int64_t>(values[p])) < static_cast<uint64_t>(limit)) ++p;
+      while (count_outside(values, p, p + 1, limit, pruned) == 0) ++p;
       while (lookups.offsets[static_cast<size_t>(bag) + 1] <= p) ++bag;
       report = {0, static_cast<int64_t>(t), bag - f.first_bag, p, static_cast<int64_t>(values[p]), limit};
     }
@@ -201,8 +202,9 @@ IndexReport find_bad(const Lookups& lookups, const std::vector<int64_t>& rows) {
 
 }  // namespace
 
-IndexReport find_bad_indices(const Lookups& lookups, const std::vector<int64_t>& rows) {
-  return lookups.indices.dtype() == DType::i64 ? find_bad<int64_t>(lookups, rows) : find_bad<int32_t>(lookups, rows);
+IndexReport find_bad_indices(const Lookups& lookups, const std::vector<int64_t>& rows, bool pruned) {
+  return lookups.indices.dtype() == DType::i64 ? find_bad<int64_t>(lookups, rows, pruned)
+                                               : find_bad<int32_t>(lookups, rows, pruned);
 }
 
 void tell_bad_indices(const OpCall& call, const IndexReport& report, BoundsCheck mode) {
@@ -210,6 +212,30 @@ void tell_bad_indices(const OpCall& call, const IndexReport& report, BoundsCheck
   const std::string text = fmt::format("{}: {}", call.op.name, report.to_string());
   TUTTI_CHECK(mode != BoundsCheck::fatal, "{}; {}", text, legal_indices(report.rows));
   fmt::print(stderr, "tutti: {}\n", text);
+}
+
+void report_bad_indices(const OpCall& call, const IndexReport& found, BoundsCheck mode, const Tensor& report) {
+  tell_bad_indices(call, found, mode);
+  const int64_t numbers[] = {found.count, found.feature, found.bag, found.position, found.value, found.rows};
+  std::copy(std::begin(numbers), std::end(numbers), report.data<int64_t>());
+}
+
+void each_part(const Lookups& lookups, FunctionRef<void(const FeatureBags& feature, int64_t first, int64_t last)> fn) {
+  const int64_t bags = std::max<int64_t>(static_cast<int64_t>(lookups.offsets.size()) - 1, 0);
+  double work = 0;
+  for (const FeatureBags& f : lookups.features)
+    work +=
+        static_cast<double>(f.width) * static_cast<double>(lookups.offsets[static_cast<size_t>(f.first_bag + f.bags)] -
+                                                           lookups.offsets[static_cast<size_t>(f.first_bag)] + f.bags);
+  const int64_t of_bag =
+      std::max<int64_t>(static_cast<int64_t>(work / static_cast<double>(std::max<int64_t>(bags, 1))), 1);
+  ThreadPool::current().parallel_for(
+      bags, std::max<int64_t>(kParallelGrain / of_bag, 1), [&](int64_t begin, int64_t end) {
+        for (const FeatureBags& f : lookups.features) {
+          const int64_t first = std::max(begin, f.first_bag), last = std::min(end, f.first_bag + f.bags);
+          if (first < last) fn(f, first, last);
+        }
+      });
 }
 
 }  // namespace tutti::facets

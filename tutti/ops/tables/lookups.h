@@ -7,6 +7,7 @@
 #include "tutti/ops/engine/attr_enums.h"
 #include "tutti/ops/engine/op_def.h"
 #include "tutti/ops/table_batched_embedding.h"
+#include "tutti/runtime/function_ref.h"
 
 namespace tutti::facets {
 
@@ -61,8 +62,15 @@ Lookups read_lookups(const OpCall& call, const LookupOperands& batch, int64_t co
 void check_places(const OpCall& call, const Lookups& lookups, const Tensor& result, TablePooling pooling);
 
 // Looks for indices outside the tables; rows[t] is the number of rows of table t, -1 for tables of no interest.
-IndexReport find_bad_indices(const Lookups& lookups, const std::vector<int64_t>& rows);
+// `pruned`: -1 is the index of a row that was left out, and none of them.
+IndexReport find_bad_indices(const Lookups& lookups, const std::vector<int64_t>& rows, bool pruned = false);
 // As `mode` says: throws the UsageError of the call, or writes a line to the log.
 void tell_bad_indices(const OpCall& call, const IndexReport& report, BoundsCheck mode);
+// The same, and writes what IndexReport::of() reads.
+void report_bad_indices(const OpCall& call, const IndexReport& found, BoundsCheck mode, const Tensor& report);
+
+// Calls fn(feature, first, last) for bags [first, last) of all bags, all of that feature, on any thread: all bags of
+// all features once.
+void each_part(const Lookups& lookups, FunctionRef<void(const FeatureBags& feature, int64_t first, int64_t last)> fn);
 
 }  // namespace tutti::facets

@@ -73,7 +73,7 @@ class TableEntries {
   const Part& part_of(int64_t source) const;
   // The leaf of a source, searched from leaf `from` on.
   size_t leaf_of(int64_t source, size_t from = 0) const;
-  // Batches with weights have, by source, where terms lie, and their factors. Null without weights.
+  // Where the terms of batches with weights lie, and their factors, by source. Null without weights.
   const Sum* const* terms() const { return terms_.empty() ? nullptr : terms_.data(); }
   const Sum* factors() const { return factors_.defined() ? factors_.template data<Sum>() : nullptr; }
 
