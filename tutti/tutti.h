@@ -55,6 +55,7 @@
 #include "tutti/nn/dropout.h"
 #include "tutti/nn/embedding.h"
 #include "tutti/nn/init.h"
+#include "tutti/nn/int_nbit_table_batched_embedding.h"
 #include "tutti/nn/linear.h"
 #include "tutti/nn/loss.h"
 #include "tutti/nn/module.h"
