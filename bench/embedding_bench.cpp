@@ -13,6 +13,7 @@
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/embedding_bag.h"
+#include "tutti/ops/quantized_table_batched_embedding.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/table_batched_step.h"
 #include "tutti/runtime/rank_context.h"
@@ -208,6 +209,14 @@ EmbeddingResult run_embedding_bench(const EmbeddingProblem& p) {
   };
   add("forward", [&] { table_batched_embedding_bags(all.weights, all.batch); });
   if (p.one_table) add("embedding_bag", [&] { bags_of_feature(all, 0); });
+  std::vector<QuantizedTable> codes[2];
+  const RowQuantization formats[] = {RowQuantization::fused_8bit_rowwise_sbhalf_front,
+                                     RowQuantization::fused_4bit_rowwise_sbhalf_front};
+  for (size_t i = 0; i < 2 && p.codes; ++i) {
+    for (size_t t = 0; t < all.weights.size(); ++t)
+      codes[i].push_back({quantize_rows(all.weights[t], formats[i]), formats[i], all.columns[t]});
+    add(i == 0 ? "int8" : "int4", [&, i] { quantized_table_batched_embedding_bags(codes[i], all.batch); });
+  }
   std::vector<TableState> states[2];
   const TableStep steps[] = {{.optimizer = TableOptimizer::sgd, .lr = 1e-6},
                              {.optimizer = TableOptimizer::rowwise_adagrad, .lr = 1e-6}};
@@ -221,8 +230,9 @@ EmbeddingResult run_embedding_bench(const EmbeddingProblem& p) {
   }
   const std::vector<Timing> times = measure_warm_turns(ways, p.total_ms);
   for (size_t i = 0; i < kinds.size(); ++i) {
+    const double share = kinds[i] == "int8" ? 0.25 : kinds[i] == "int4" ? 0.125 : 1;  // of the bytes of f32, codes only
     const bool steps_rows = kinds[i] == "sgd" || kinds[i] == "rowwise_adagrad";
-    EmbeddingRow row{kinds[i], times[i], (steps_rows ? 2 * looked_up + stepped : looked_up) * 1e-9};
+    EmbeddingRow row{kinds[i], times[i], (steps_rows ? 2 * looked_up + stepped : share * looked_up) * 1e-9};
     row.read_share = row.gbytes / times[i].min_us / (looked_up * 1e-9 / times[0].min_us);
     result.rows.push_back(row);
   }

@@ -17,6 +17,7 @@ struct EmbeddingProblem {
   double skew = 1.0;          // 0: all rows are as likely; 1: the logarithm of a row's rank is uniform
   bool one_table = false;     // instead: one table of `rows` rows, 64 columns and bags of 20, beside embedding_bag()
   int threads = 1;
+  bool codes = false;  // also lookups in tables of 8 and 4 bits
   double total_ms = 20'000;
   std::vector<std::string> only;  // kinds that are run beside `read`; empty: all
   std::string
@@ -24,7 +25,7 @@ struct EmbeddingProblem {
 };
 
 struct EmbeddingRow {
-  std::string kind;  // read, forward, embedding_bag; and a forward with a step, by its optimizer
+  std::string kind;  // read, forward, embedding_bag, int8, int4; and a forward with a step, by its optimizer
   Timing time;
   double gbytes = 0;      // of rows that are read or written, each time they are
   double read_share = 0;  // of the rate of `read`

@@ -59,6 +59,7 @@ void add_bench_embedding(CLI::App& bench, Action& action) {
       "--hot-row", flags->hot_row,
       "Instead: a table of 64 columns, 2^20 bags of one index, of which 1,000,000 are the same, beside steps by "
       "atomic additions");
+  sub->add_flag("--codes", p.codes, "Also lookups in the tables in 8 and 4 bits");
   sub->add_option("-t,--threads", p.threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--total-ms", p.total_ms, "Milliseconds for all rounds; there are at least 3")
       ->check(CLI::Range(1.0, 1e7))

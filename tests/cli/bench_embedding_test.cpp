@@ -29,7 +29,8 @@ std::vector<std::string> kinds_of(const std::string& flags) {
 }
 
 TEST(BenchEmbedding, LooksUpAndStepsManyTablesOrOne) {
-  EXPECT_EQ(kinds_of("--tables 7"), (std::vector<std::string>{"read", "forward", "sgd", "rowwise_adagrad"}));
+  EXPECT_EQ(kinds_of("--tables 7 --codes"),
+            (std::vector<std::string>{"read", "forward", "int8", "int4", "sgd", "rowwise_adagrad"}));
   EXPECT_EQ(kinds_of("--one-table --skew 0"),
             (std::vector<std::string>{"read", "forward", "embedding_bag", "sgd", "rowwise_adagrad"}));
   EXPECT_EQ(kinds_of("--hot-row"), (std::vector<std::string>{"read", "atomic", "atomic_runs", "sgd"}));

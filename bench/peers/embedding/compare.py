@@ -35,7 +35,7 @@ def measure(args, folder, threads):
         for name, python in (("fbgemm", args.fbgemm), ("torch", args.python)):
             if python is None:
                 continue
-            peer = Peer(f"PyTorch ({name})", [python, str(here / "torch_embedding.py"), name, str(threads), folder], threads)
+            peer = Peer(f"PyTorch ({name})", [python, str(here / "torch_embedding.py"), name, str(threads), folder], threads, FBGEMM_TBE_MAX_NUM_THREADS=str(threads))
             if peer.about is None:
                 sys.exit(f"compare.py: '{python} {here}/torch_embedding.py {name} {threads} {folder}' ends before it answers; run it to see why")
             told[name] = peer.about

@@ -40,7 +40,7 @@ class Fbgemm:
         self.version = f"fbgemm-gpu-cpu {fbgemm_gpu.__version__}"
         self.tables, self.inputs, self.modules = tables, {"i64": (indices, offsets), "i32": (indices.int(), offsets.int())}, {}
         self.grad = torch.full(((offsets.numel() - 1) // len(tables), sum(w for _, w in tables)), 1e-3)
-        self.kinds = {kind: ["i64", "i32"] for kind in ("forward", "sgd", "rowwise_adagrad")}
+        self.kinds = {kind: ["i64", "i32"] for kind in ("forward", "int8", "int4", "sgd", "rowwise_adagrad")}
 
     def module(self, optimizer):
         from fbgemm_gpu.split_embedding_configs import EmbOptimType
@@ -56,7 +56,25 @@ class Fbgemm:
             self.modules[optimizer] = module
         return self.modules[optimizer]
 
+    def codes(self, kind):
+        """The inference module, which takes as many threads as FBGEMM_TBE_MAX_NUM_THREADS says. All bytes are 0x38, so scale and bias are f16 of about 0.5."""
+        from fbgemm_gpu.split_embedding_configs import SparseType
+        from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation
+        from fbgemm_gpu.split_table_batched_embeddings_ops_inference import IntNBitTableBatchedEmbeddingBagsCodegen
+        if kind not in self.modules:
+            self.modules.clear()
+            dtype = {"int8": SparseType.INT8, "int4": SparseType.INT4}[kind]
+            module = IntNBitTableBatchedEmbeddingBagsCodegen([("", rows, width, dtype, EmbeddingLocation.HOST) for rows, width in self.tables], device="cpu", row_alignment=16,
+                                                             output_dtype=SparseType.FP32, bounds_check_mode=BoundsCheckMode.NONE)
+            module.initialize_weights()
+            module.weights_host.fill_(0x38)
+            self.modules[kind] = module
+        return self.modules[kind]
+
     def call(self, kind, variant):
+        if kind in ("int8", "int4"):
+            inputs = self.inputs[variant]
+            return lambda: self.codes(kind)(*inputs)
         module, (indices, offsets) = self.module("rowwise_adagrad" if kind == "forward" else kind), self.inputs[variant]
         if kind == "forward":
             def forward():
