@@ -8,6 +8,7 @@
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "tutti/codegen/disk_cache.h"
 #include "tutti/codegen/kernel.h"
@@ -24,6 +25,12 @@ class KernelCache {
   const Kernel& get(const KernelSpec& spec, Target target);
   // The same for any other kind of kernel: `key` is all that determines its machine code, `compile` gives the object.
   const Kernel& get(std::string_view key, const std::string& name, Target target, FunctionRef<std::string()> compile);
+  // The code of a kernel, which the machine need not be able to run: from disk, else compiled. It is not mapped.
+  CodeBlob code(const KernelSpec& spec, Target target);
+  CodeBlob code(std::string_view key, Target target, FunctionRef<std::string()> compile);
+  // From now on the kernel of this key is `entry`, code from elsewhere that lives as long as the process and was made
+  // by the generator of this build. A kernel that is there already stays.
+  void provide(std::string_view key, const std::string& name, Target target, KernelEntry entry);
   CacheStatistics statistics() const;
 
  private:
@@ -59,6 +66,8 @@ class KernelCache {
 
   Slot& slot(const NameView& name);
   Kernel make(CacheEntryName entry, const std::string& name, FunctionRef<std::string()> compile);
+  // The code of an entry, and the milliseconds that it took to compile it; 0 when it came from disk.
+  std::pair<CodeBlob, double> find_code(CacheEntryName entry, FunctionRef<std::string()> compile);
 
   DiskCache disk_;
   mutable std::shared_mutex mutex_;  // of slots_

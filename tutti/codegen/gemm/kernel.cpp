@@ -1,11 +1,11 @@
 #include "tutti/codegen/gemm/kernel.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 
 #include "tutti/codegen/compiler_plugin.h"
 #include "tutti/codegen/cpu_target.h"
+#include "tutti/codegen/gemm/code_target.h"
 #include "tutti/codegen/kernel_cache.h"
 
 namespace tutti::codegen {
@@ -39,12 +39,6 @@ void check(const GemmKernelSpec& spec, CpuTarget target) {
                "no such GEMM tile: {} on {}", spec.name(), name_of(target));
 }
 
-// Only what has dot products is compiled for the instruction sets that add them.
-CpuTarget target_of(TileKind kind, CpuTarget target) {
-  if (kind == TileKind::bf16_pairs) return target;
-  return is_integer(kind) ? std::min(target, CpuTarget::avx512vnni) : without_dots(target);
-}
-
 constexpr const char* kKindNames[kNumTileKinds] = {"f64",        "f32",         "bf16_chain",
                                                    "bf16_pairs", "int16_pairs", "int8_quads"};
 
@@ -67,7 +61,7 @@ std::string GemmKernelSpec::name() const {
 
 GemmTileEntry gemm_tile_for(const GemmKernelSpec& spec, CpuTarget asked) {
   static EntryTable table{};
-  const CpuTarget target = target_of(spec.kind, asked);
+  const CpuTarget target = code_target_of(spec.kind, asked);
   check(spec, target);
   std::atomic<GemmTileEntry>& known = table[table_index(spec, target)];
   if (const GemmTileEntry entry = known.load(std::memory_order_acquire)) return entry;
