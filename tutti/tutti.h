@@ -22,10 +22,12 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/autograd/checkpoint.h"
 #include "tutti/autograd/function.h"
+#include "tutti/deploy/package.h"
 #include "tutti/graph/compile.h"
 #include "tutti/graph/control.h"
 #include "tutti/graph/verify.h"
 #include "tutti/ops.h"
+#include "tutti/package/package.h"
 
 // Ranks, and tensors that they share or divide.
 #include "tutti/comm/coalescing.h"

@@ -1,0 +1,182 @@
+// The C interface: codes and texts of errors, structs of other sizes, and a program in C that links the runtime alone.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/package/support/packaged_cases.h"
+#include "tutti/deploy/tutti_runtime.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+
+namespace tutti {
+namespace {
+
+using package_test::Block;
+using package_test::for_this_processor;
+using package_test::Mlp;
+using package_test::values;
+
+struct Outcome {
+  int status;
+  std::string text;  // both outputs
+};
+Outcome run_command(const std::string& command) {
+  Outcome outcome{-1, ""};
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char buffer[4096];
+  while (const size_t n = fread(buffer, 1, sizeof buffer, pipe)) outcome.text.append(buffer, n);
+  outcome.status = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+#define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << (text)
+
+const std::string kProgram = TUTTI_BINARY_DIR "/run_package";
+
+// The argument that examples/run_package makes.
+Tensor pattern(const Extents& sizes, DType dtype) {
+  Tensor t = Tensor::empty(sizes);
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = (static_cast<float>(i % 7) - 3) / 4;
+  return cast(t, dtype);
+}
+
+std::string fnv(const Tensor& result) {
+  const Tensor t = to_contiguous(result);
+  uint64_t hash = 14695981039346656037u;
+  for (int64_t i = 0; i < t.nbytes(); ++i)
+    hash = (hash ^ static_cast<const unsigned char*>(t.raw_data())[i]) * 1099511628211u;
+  return fmt::format("hash {:016x}", hash);
+}
+
+TEST(PackageInC, AProgramThatLinksTheRuntimeAloneGivesTheSameBits) {
+  const testing::TemporaryFolder folder;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Block block(dtype);
+    package(folder / "block", block,
+            {.name = "block", .dynamic = {{.name = "tokens", .dims = {{0, 1}}, .least = 1, .most = 12}}},
+            values(1, {2, 4, 16}, dtype));
+    for (const int64_t tokens : {1, 7, 12}) {
+      // Neither the cache nor the code generator is within its reach.
+      const Outcome outcome = run_command(fmt::format(
+          "env TUTTI_CACHE_LIMIT_MB=0 TUTTI_LLVM_PLUGIN=/nowhere {} {} tokens={}", kProgram, folder / "block", tokens));
+      EXPECT_EQ(outcome.status, 0) << outcome.text;
+      EXPECT_HAS(outcome.text, "block, made by Tutti");
+      EXPECT_HAS(outcome.text, fnv(block(pattern({2, tokens, 16}, dtype))));
+    }
+  }
+}
+
+TEST(PackageInC, TheProgramHasNoAutogradCaptureOrLlvm) {
+  const Outcome libraries = run_command("ldd " + kProgram), symbols = run_command("nm -C " + kProgram);
+  ASSERT_EQ(libraries.status, 0) << libraries.text;
+  EXPECT_FALSE(has(libraries.text, "LLVM")) << libraries.text;
+  ASSERT_EQ(symbols.status, 0);
+  EXPECT_HAS(symbols.text, "tutti_package_run");
+  for (const char* name : {"tutti::autograd::", "tutti::graph::Trace::", "llvm::", "tutti::nn::", "tutti::train::"})
+    EXPECT_FALSE(has(symbols.text, name)) << name;
+}
+
+TEST(PackageInC, APackageForAnotherProcessorIsRefusedBeforeItRuns) {
+  const testing::TemporaryFolder folder;
+  package(folder / "f", Mlp(), {.name = "f", .levels = {codegen::CpuTarget::avx512}}, values(1, {2, 16}));
+  const Outcome outcome = run_command(fmt::format("TUTTI_CPU=avx2 {} {}", kProgram, folder / "f"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_HAS(outcome.text, fmt::format("error {}: ", static_cast<int>(TUTTI_PROCESSOR)));
+  EXPECT_HAS(outcome.text, "has code for avx512 (AVX2, FMA, BMI2, AVX512F, AVX512BW");
+  EXPECT_HAS(outcome.text, "none for avx2");
+}
+
+struct Opened {
+  Opened() {
+    package(
+        folder / "f", [](const Tensor& x, const Tensor& y) { return add(x, y); },
+        for_this_processor("f", {{.name = "n", .dims = {{0, 0}, {1, 0}}, .least = 1, .most = 3}}), values(1, {2, 2}),
+        values(2, {2, 2}));
+    EXPECT_EQ(tutti_package_open((folder / "f").c_str(), nullptr, &opened), TUTTI_OK);
+  }
+  ~Opened() { tutti_package_close(opened); }
+  testing::TemporaryFolder folder;
+  tutti_package* opened = nullptr;
+};
+
+TEST(PackageInC, CallsReturnCodesAndTexts) {
+  const Opened f;
+  std::vector<float> x(6, 1.0f), y(6, 2.0f), z(6);
+  tutti_tensor in[2] = {{x.data(), TUTTI_F32, 2, {3, 2}}, {y.data(), TUTTI_F32, 2, {3, 2}}},
+               out = {z.data(), TUTTI_F32, 2, {3, 2}};
+  ASSERT_EQ(tutti_package_run(f.opened, in, 2, &out, 1), TUTTI_OK) << tutti_last_error()->text;
+  EXPECT_EQ(z, std::vector<float>(6, 3.0f));
+  const auto refusal = [&](auto change) {
+    tutti_tensor other[2] = {in[0], in[1]}, result = out;
+    change(other, result);
+    EXPECT_EQ(tutti_package_run(f.opened, other, 2, &result, 1), TUTTI_USAGE);
+    EXPECT_EQ(tutti_last_error()->code, TUTTI_USAGE);
+    return std::string(tutti_last_error()->text);
+  };
+  EXPECT_HAS(refusal([](tutti_tensor* t, tutti_tensor&) { t[1].sizes[0] = 4; }),
+             "argument 1, dim 0 is 4, and 'n' is from 1 to 3");
+  EXPECT_HAS(refusal([](tutti_tensor* t, tutti_tensor&) { t[0].dtype = TUTTI_BF16; }), "argument 0 is bf16");
+  EXPECT_HAS(refusal([](tutti_tensor* t, tutti_tensor&) { t[0].dtype = static_cast<tutti_dtype>(40); }), "dtype 40");
+  EXPECT_HAS(refusal([](tutti_tensor* t, tutti_tensor&) { t[0].ndim = 9; }), "input 0 has 9 dims");
+  EXPECT_HAS(refusal([](tutti_tensor* t, tutti_tensor&) { t[0].sizes[1] = -1; }), "input 0, dim 1 has size -1");
+  EXPECT_HAS(refusal([](tutti_tensor* t, tutti_tensor&) { t[1].data = nullptr; }), "input 1 has no data");
+  EXPECT_HAS(refusal([](tutti_tensor* t, tutti_tensor&) { t[1].data = static_cast<char*>(t[1].data) + 1; }),
+             "not aligned to 4 bytes");
+  EXPECT_HAS(refusal([](tutti_tensor*, tutti_tensor& r) { r.sizes[0] = 2; }), "the memory for result 0 is f32 [2, 2]");
+  EXPECT_EQ(tutti_package_run(f.opened, in, 1, &out, 1), TUTTI_USAGE);
+  EXPECT_EQ(tutti_package_run(f.opened, in, 2, &out, 0), TUTTI_USAGE);
+  EXPECT_EQ(tutti_package_run(f.opened, nullptr, 2, &out, 1), TUTTI_USAGE);
+  EXPECT_EQ(tutti_package_run(nullptr, in, 2, &out, 1), TUTTI_USAGE);
+  EXPECT_HAS(std::string(tutti_last_error()->text), "the package is NULL");
+}
+
+TEST(PackageInC, FilesThatCannotBeOpenedHaveCodes) {
+  const testing::TemporaryFolder folder;
+  tutti_package* opened = nullptr;
+  EXPECT_EQ(tutti_package_open((folder / "missing").c_str(), nullptr, &opened), TUTTI_FILE);
+  EXPECT_EQ(opened, nullptr);
+  package_test::write_file(folder / "text", std::string(10000, 'x'));
+  EXPECT_EQ(tutti_package_open((folder / "text").c_str(), nullptr, &opened), TUTTI_DAMAGED);
+  EXPECT_EQ(tutti_package_open(nullptr, nullptr, &opened), TUTTI_USAGE);
+  tutti_package_close(nullptr);
+}
+
+TEST(PackageInC, DescriptionsFillInWhatTheStructOfTheCallerHas) {
+  const Opened f;
+  tutti_package_info info{};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(tutti_package_describe(f.opened, &info), TUTTI_OK);
+  EXPECT_STREQ(info.function, "f");
+  EXPECT_EQ(info.inputs, 2);
+  EXPECT_EQ(info.outputs, 1);
+  EXPECT_EQ(info.combinations, 3);
+  tutti_package_info old{};
+  old.inputs = -7;
+  old.struct_size = offsetof(tutti_package_info, inputs);
+  ASSERT_EQ(tutti_package_describe(f.opened, &old), TUTTI_OK);
+  EXPECT_STREQ(old.function, "f");
+  EXPECT_EQ(old.inputs, -7);
+  old.struct_size = 0;
+  EXPECT_EQ(tutti_package_describe(f.opened, &old), TUTTI_USAGE);
+  tutti_input_info input{};
+  input.struct_size = sizeof input;
+  ASSERT_EQ(tutti_package_input(f.opened, 1, &input), TUTTI_OK);
+  EXPECT_EQ(input.dtype, TUTTI_F32);
+  EXPECT_EQ(input.ndim, 2);
+  EXPECT_EQ(input.least[0], 1);
+  EXPECT_EQ(input.most[0], 3);
+  EXPECT_STREQ(input.name[0], "n");
+  EXPECT_EQ(input.most[1], 2);
+  EXPECT_EQ(input.name[1], nullptr);
+  EXPECT_EQ(tutti_package_input(f.opened, 2, &input), TUTTI_USAGE);
+  tutti_tensor in[2] = {{nullptr, TUTTI_F32, 2, {3, 2}}, {nullptr, TUTTI_F32, 2, {3, 2}}}, out{};
+  ASSERT_EQ(tutti_package_outputs(f.opened, in, 2, &out, 1), TUTTI_OK);
+  EXPECT_EQ(out.ndim, 2);
+  EXPECT_EQ(out.sizes[0], 3);
+  EXPECT_EQ(tutti_runtime_version(), TUTTI_RUNTIME_VERSION);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,173 @@
+// Damaged, cut and forged files: every byte is checked before anything is used, and what passes the hashes is checked
+// again before anything runs.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+
+#include "tests/package/support/packaged_cases.h"
+#include "tests/support/fuzz_rounds.h"
+#include "tutti/deploy/package_error.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/slice.h"
+#include "tutti/ops/softmax.h"
+
+namespace tutti {
+namespace {
+
+using deploy::Package;
+using deploy::PackageError;
+using deploy::Section;
+using deploy::SectionKind;
+using package_test::Block;
+using package_test::for_this_processor;
+using package_test::read_file;
+using package_test::values;
+using package_test::write_file;
+
+Tensor softmax_of_sum(const Tensor& x) { return softmax(add(x, x[0]), -1); }
+
+// A package with several sizes, in a folder of its own.
+struct Forged {
+  template <class Fn = Tensor (*)(const Tensor&)>
+  explicit Forged(const Fn& fn = &softmax_of_sum) : path(folder / "f") {
+    package(path, fn, for_this_processor("f", {{.name = "tokens", .dims = {{0, 1}}, .least = 3, .most = 6}}),
+            values(1, {2, 4, 16}));
+    contents = read_file(path);
+  }
+  // How opening the file with these contents, and checking its plans, ends.
+  std::string outcome(const std::string& bytes) const {
+    write_file(path, bytes);
+    return outcome();
+  }
+  std::string outcome() const {
+    try {
+      Package::open(path, Package::Purpose::look)->check_all_plans();
+    } catch (const PackageError& e) {
+      return e.what();
+    }
+    return "opened";
+  }
+  // The file with other bytes in a section, and hashes that fit.
+  void rewrite(SectionKind kind, const std::string& bytes) const {
+    write_file(path, contents);
+    const auto file = deploy::SectionFile::open(path);
+    std::vector<Section> sections(file->sections().begin(), file->sections().end());
+    for (Section& s : sections) {
+      if (s.kind == kind) s.bytes = bytes;
+    }
+    deploy::write_sections(path, sections);
+  }
+  std::string section(SectionKind kind) const {
+    write_file(path, contents);
+    return std::string(deploy::SectionFile::open(path)->get(kind).bytes);
+  }
+  testing::TemporaryFolder folder;
+  std::string path, contents;
+};
+
+TEST(ForgedPackages, EveryByteOfTheFirstPageAndSomeOfEverySectionAreChecked) {
+  const Forged f;
+  EXPECT_EQ(f.outcome(f.contents), "opened");
+  std::fstream file(f.path, std::ios::binary | std::ios::in | std::ios::out);
+  for (size_t i = 0; i < f.contents.size(); i += i < deploy::kPage ? 1 : 127) {
+    const auto put = [&](char value) {
+      file.seekp(static_cast<std::streamoff>(i));
+      file.put(value).flush();
+    };
+    put(static_cast<char>(f.contents[i] ^ (1 << i % 8)));
+    ASSERT_NE(f.outcome(), "opened") << "byte " << i;
+    put(f.contents[i]);
+  }
+  EXPECT_EQ(f.outcome(), "opened");
+}
+
+TEST(ForgedPackages, CutFilesAndOnesThatGoOn) {
+  const Forged f;
+  for (size_t n = 0; n < f.contents.size(); n += 251) ASSERT_NE(f.outcome(f.contents.substr(0, n)), "opened") << n;
+  EXPECT_NE(f.outcome(f.contents + std::string(deploy::kPage, '\0')), "opened");
+  EXPECT_NE(f.outcome(f.contents + "x"), "opened");
+  EXPECT_NE(f.outcome("").find("is no package"), std::string::npos);
+}
+
+TEST(ForgedPackages, ErrorsSayOfWhichKindTheyAre) {
+  const Forged f;
+  const auto kind_of = [&](const std::string& bytes) {
+    write_file(f.path, bytes);
+    try {
+      Package::open(f.path);
+    } catch (const PackageError& e) {
+      return e.kind;
+    }
+    return PackageError::Kind::file;
+  };
+  std::string other = f.contents;
+  other[8] = 2;
+  EXPECT_EQ(kind_of(other), PackageError::Kind::version);
+  EXPECT_EQ(kind_of("TUTTIPKG" + std::string(8192, '\1')), PackageError::Kind::version);
+  EXPECT_EQ(kind_of(std::string(8192, '\1')), PackageError::Kind::damaged);
+  try {
+    Package::open(f.folder / "nowhere");
+    ADD_FAILURE();
+  } catch (const PackageError& e) {
+    EXPECT_EQ(e.kind, PackageError::Kind::file) << e.what();
+  }
+}
+
+TEST(ForgedPackages, OtherVersionsOfNumericsGeneratorsAndOpsAreRefused) {
+  const Forged f{Block()};
+  const deploy::Manifest manifest = deploy::Manifest::of_bytes(f.section(SectionKind::manifest));
+  const auto refusal = [&](auto change) {
+    deploy::Manifest changed = manifest;
+    change(changed);
+    f.rewrite(SectionKind::manifest, changed.to_bytes());
+    return f.outcome();
+  };
+  EXPECT_EQ(refusal([](deploy::Manifest&) {}), "opened");
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(refusal([](deploy::Manifest& m) { ++m.numerics_version; }), "numerics.version"));
+  EXPECT_TRUE(has(refusal([](deploy::Manifest& m) { ++m.generator; }), "code of the generator"));
+  EXPECT_TRUE(has(refusal([](deploy::Manifest& m) { ++m.ops[0].schema; }), "other versions of these ops"));
+  const std::string missing = refusal([](deploy::Manifest& m) {
+    m.ops.push_back({"fold_space", 1});
+    m.ops.push_back({"fold_time", 1});
+  });
+  EXPECT_TRUE(has(missing, "does not have: fold_space, fold_time")) << missing;
+  const std::string incomplete = refusal([](deploy::Manifest& m) { m.library_dtypes.push_back(DType::bf16); });
+  EXPECT_TRUE(has(incomplete, "lacks the kernel gemm_")) << incomplete;
+}
+
+// Bytes that the hashes cover are changed together with them. Whatever they say, reading them ends with an error or
+// with plans that stay within their memory; nothing of them runs.
+TEST(ForgedPackages, WhatPassesTheHashesIsReadWithCare) {
+  const Forged f{Block()};
+  std::mt19937 random(1);
+  for (const SectionKind kind : {SectionKind::manifest, SectionKind::plans, SectionKind::kernels}) {
+    const std::string good = f.section(kind);
+    for (testing::FuzzRounds rounds(150); rounds.go_on();) {
+      std::string bytes = good;
+      for (uint32_t n = 1 + random() % 3; n > 0; --n) {
+        const size_t at = random() % bytes.size();
+        switch (random() % 4) {
+          case 0:
+            bytes[at] = static_cast<char>(random());
+            break;
+          case 1:
+            bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+            break;
+          case 2:
+            bytes.resize(at);
+            bytes += '\0';
+            break;
+          default:
+            bytes.insert(at, 1 + random() % 9, static_cast<char>(random()));
+        }
+      }
+      f.rewrite(kind, bytes);
+      f.outcome();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,151 @@
+// What packages do not hold is refused, naming the op and why; what is called wrongly is refused, naming the argument.
+#include <gtest/gtest.h>
+
+#include "tests/package/support/packaged_cases.h"
+#include "tutti/graph/control.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/comparison.h"
+#include "tutti/ops/dropout.h"
+#include "tutti/ops/engine/dispatch.h"
+#include "tutti/ops/inplace.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/unary.h"
+#include "tutti/runtime/numerics.h"
+
+namespace tutti {
+namespace {
+
+using deploy::Package;
+using package_test::for_this_processor;
+using package_test::Mlp;
+using package_test::usage_error_of;
+using package_test::values;
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// The error of packaging `fn`, and that nothing is left behind.
+template <class Fn, class... Args>
+std::string refusal_of(const Fn& fn, const Args&... args) {
+  const testing::TemporaryFolder folder;
+  const std::string text = usage_error_of([&] { package(folder / "f", fn, for_this_processor("f"), args...); });
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  return text;
+}
+
+#define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << (text)
+
+TEST(PackageRefusals, ControlFlow) {
+  const auto fn = [](const Tensor& x) {
+    const auto rises = [](const auto& in) { return std::vector<Tensor>{exp(in[0])}; };
+    const auto falls = [](const auto& in) { return std::vector<Tensor>{neg(in[0])}; };
+    return cond(gt(sum(x), 0.0), rises, falls, {x});
+  };
+  const std::string text = refusal_of(fn, values(1, {4}));
+  EXPECT_HAS(text, "'f' cannot be packaged: cond");
+  EXPECT_HAS(text, "control flow");
+}
+
+TEST(PackageRefusals, WritesToWhatTheFunctionIsGivenOrHolds) {
+  const auto on_argument = [](const Tensor& x) { return add_(x, x); };
+  EXPECT_HAS(refusal_of(on_argument, values(1, {4})), "add_");
+  const Tensor cache = values(2, {4});
+  const auto on_held = [&](const Tensor& x) { return add_(cache, x); };
+  const std::string text = refusal_of(on_held, values(1, {4}));
+  EXPECT_HAS(text, "add_");
+  EXPECT_HAS(text, "training steps and caches are not packaged yet");
+}
+
+TEST(PackageRefusals, RandomNumbers) {
+  const auto fn = [](const Tensor& x) { return dropout(x, 0.5); };
+  EXPECT_HAS(refusal_of(fn, values(1, {4})), "it draws random numbers");
+}
+
+TEST(PackageRefusals, DtypesThatAreNotHeldYet) {
+  const auto fn = [](const Tensor& x) { return cast(exp(cast(x, DType::f64)), DType::f32); };
+  EXPECT_HAS(refusal_of(fn, values(1, {4})), "it takes or gives f64");
+  EXPECT_HAS(refusal_of([](const Tensor& x) { return exp(x); }, cast(values(1, {4}), DType::f16)), "argument 0 is f16");
+}
+
+TEST(PackageRefusals, OpsOfTheUser) {
+  static const OpDef kMine{.name = "mine",
+                           .num_inputs = 1,
+                           .infer = [](const OpCall& c, OutputMetas& m) { m.add(c[0].dtype(), c[0].sizes()); },
+                           .kernel = [](const OpCall&, std::span<const Tensor>) {}};
+  const auto fn = [](const Tensor& x) { return apply1(kMine, {&x, 1}); };
+  const std::string text = refusal_of(fn, values(1, {4}));
+  EXPECT_HAS(text, "mine");
+  EXPECT_HAS(text, "op of the user");
+}
+
+TEST(PackageRefusals, ArgumentsThatAreNoTensors) {
+  EXPECT_HAS(refusal_of([](const Tensor& x, SymInt n) { return mul(x, static_cast<double>(n.value())); },
+                        values(1, {4}), SymInt(3)),
+             "it takes a SymInt or a RandomKey");
+}
+
+TEST(PackageRefusals, FastMode) {
+  const NumericsScope fast(NumericsMode::fast);
+  EXPECT_HAS(refusal_of([](const Tensor& x) { return exp(x); }, values(1, {4})), "packages are strict");
+}
+
+TEST(PackageRefusals, DeclarationsThatDoNotFitTheExample) {
+  const auto fn = [](const Tensor& x) { return exp(x); };
+  const testing::TemporaryFolder folder;
+  const auto refusal = [&](PackagedSize size) {
+    return usage_error_of([&] { package(folder / "f", fn, for_this_processor("f", {size}), values(1, {4, 4})); });
+  };
+  EXPECT_HAS(refusal({.name = "n", .dims = {{1, 0}}, .least = 1, .most = 2}), "is a size of tensor 1");
+  EXPECT_HAS(refusal({.name = "n", .dims = {{0, 2}}, .least = 1, .most = 2}), "dim 2");
+  EXPECT_HAS(refusal({.name = "n", .dims = {{0, 0}, {0, -2}}, .least = 1, .most = 2}), "declared twice");
+  EXPECT_HAS(refusal({.name = "n", .dims = {{0, 0}}, .least = 3, .most = 2}), "from 3 to 2");
+  EXPECT_HAS(refusal({.name = "n", .dims = {}, .least = 1, .most = 2}), "the size of no dim");
+  EXPECT_HAS(refusal({.name = "n", .dims = {{0, 0}}, .least = 1, .most = 5000}), "5000 combinations");
+}
+
+TEST(PackageRefusals, AFunctionThatDoesNotTakeAllDeclaredSizes) {
+  const testing::TemporaryFolder folder;
+  const Tensor held = values(1, {4, 4});
+  const auto fn = [&](const Tensor& x) { return add(x, held); };
+  EXPECT_HAS(usage_error_of([&] {
+               package(folder / "f", fn,
+                       for_this_processor("f", {{.name = "n", .dims = {{0, 0}}, .least = 3, .most = 4}}),
+                       values(2, {4, 4}));
+             }),
+             "add");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(PackageArguments, AreCheckedAgainstWhatWasDeclared) {
+  const testing::TemporaryFolder folder;
+  const auto fn = [](const Tensor& x, const Tensor& y) { return add(x, y); };
+  package(folder / "f", fn,
+          for_this_processor("f", {{.name = "batch", .dims = {{0, 0}, {1, 0}}, .least = 2, .most = 8, .step = 3}}),
+          values(1, {5, 4}), values(2, {5, 4}));
+  const auto opened = Package::open(folder / "f");
+  const auto refusal = [&](std::vector<Tensor> arguments) { return usage_error_of([&] { opened->run(arguments); }); };
+  EXPECT_HAS(refusal({values(1, {5, 4})}), "1 arguments are given, the package takes 2");
+  EXPECT_HAS(refusal({values(1, {5, 4}), values(1, {5, 4}, DType::bf16)}), "argument 1 is bf16, the package takes f32");
+  EXPECT_HAS(refusal({values(1, {5}), values(1, {5, 4})}), "argument 0 is [5], the package takes 2 dims");
+  EXPECT_HAS(refusal({values(1, {5, 4}), values(1, {5, 3})}), "argument 1, dim 1 is 3, and must be 4");
+  EXPECT_HAS(refusal({values(1, {9, 4}), values(1, {9, 4})}),
+             "argument 0, dim 0 is 9, and 'batch' is from 2 to 8 in steps of 3");
+  EXPECT_HAS(refusal({values(1, {4, 4}), values(1, {4, 4})}), "'batch' is from 2 to 8 in steps of 3");
+  EXPECT_HAS(refusal({values(1, {5, 4}), values(1, {8, 4})}),
+             "argument 1, dim 0 is 8, and argument 0, dim 0 is 5; both are 'batch'");
+  expect_same_bits(opened->run({{values(1, {8, 4}), values(2, {8, 4})}})[0], fn(values(1, {8, 4}), values(2, {8, 4})));
+}
+
+TEST(PackageArguments, ErrorsOfOpsAreThoseOfTheFunction) {
+  const testing::TemporaryFolder folder;
+  const auto fn = [](const Tensor& x, const Tensor& y) { return floordiv(x, y); };
+  package(folder / "f", fn, for_this_processor("f"), Tensor::of<int64_t>({7, 8}), Tensor::of<int64_t>({2, 3}));
+  const auto opened = Package::open(folder / "f");
+  EXPECT_HAS(usage_error_of([&] { opened->run({{Tensor::of<int64_t>({7, 8}), Tensor::of<int64_t>({2, 0})}}); }),
+             "ZeroDivisionError");
+  expect_same_bits(opened->run({{Tensor::of<int64_t>({9, -8}), Tensor::of<int64_t>({2, 3})}})[0],
+                   Tensor::of<int64_t>({4, -3}));
+}
+
+}  // namespace
+}  // namespace tutti

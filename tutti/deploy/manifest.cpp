@@ -1,0 +1,147 @@
+#include "tutti/deploy/manifest.h"
+
+#include "tutti/deploy/byte_stream.h"
+
+namespace tutti::deploy {
+namespace {
+
+constexpr int64_t kMostPoints = 1 << 16;
+
+}  // namespace
+
+const char* features_of(codegen::CpuTarget level) {
+  constexpr const char* kFeatures[codegen::kNumCpuTargets] = {
+      "AVX2, FMA, BMI2", "AVX2, FMA, BMI2, AVX512F, AVX512BW, AVX512DQ, AVX512VL, AVX512CD",
+      "AVX2, FMA, BMI2, AVX512F, AVX512BW, AVX512DQ, AVX512VL, AVX512CD, AVX512_VNNI",
+      "AVX2, FMA, BMI2, AVX512F, AVX512BW, AVX512DQ, AVX512VL, AVX512CD, AVX512_VNNI, AVX512_BF16"};
+  return kFeatures[static_cast<size_t>(level)];
+}
+
+std::string Manifest::to_bytes() const {
+  ByteWriter out;
+  out.put_text(function), out.put_text(made_by);
+  out.put(numerics_version), out.put(generator);
+  const auto list = [&](const auto& items, auto each) {
+    out.put(static_cast<uint64_t>(items.size()));
+    for (const auto& item : items) each(item);
+  };
+  list(sizes, [&](const PackageSize& s) { out.put_text(s.name), out.put(s.least), out.put(s.most), out.put(s.step); });
+  list(inputs, [&](const PackageArgument& a) {
+    out.put(a.dtype);
+    list(a.dims, [&](const PackageDim& d) { out.put(d.symbol), out.put(d.size); });
+  });
+  list(outputs, [&](DType d) { out.put(d); });
+  list(ops, [&](const PackageOp& op) { out.put_text(op.name), out.put(op.schema); });
+  list(levels, [&](codegen::CpuTarget level) { out.put(level); });
+  list(library_dtypes, [&](DType d) { out.put(d); });
+  list(constants, [&](const PackageConstant& c) { out.put(c.first), out.put(c.nbytes); });
+  out.put(constant_nbytes);
+  return out.take();
+}
+
+Manifest Manifest::of_bytes(std::string_view bytes) {
+  ByteReader in(bytes, "manifest");
+  Manifest m;
+  m.function = in.get_text(), m.made_by = in.get_text();
+  m.numerics_version = in.get<int32_t>(), m.generator = in.get<uint64_t>();
+  const auto list = [&](size_t least, auto each) {
+    for (size_t count = in.get_count(least); count > 0; --count) each();
+  };
+  const auto dtype = [&] { return in.get_up_to(DType::boolean); };
+  list(32, [&] {
+    PackageSize s{std::string(in.get_text())};
+    s.least = in.get<int64_t>(), s.most = in.get<int64_t>(), s.step = in.get<int64_t>();
+    TUTTI_CHECK_PACKAGE(s.least >= 0 && s.step > 0 && s.most >= s.least && s.most < int64_t{1} << 40,
+                        "the manifest of the package has a size from {} to {}", s.least, s.most);
+    m.sizes.push_back(std::move(s));
+  });
+  list(9, [&] {
+    PackageArgument a{dtype(), {}};
+    list(12, [&] {
+      const PackageDim d{in.get<int32_t>(), in.get<int64_t>()};
+      TUTTI_CHECK_PACKAGE(d.symbol >= -1 && d.symbol < static_cast<int32_t>(m.sizes.size()) && d.size >= 0 &&
+                              d.size < int64_t{1} << 40 && a.dims.size() < kMaxDims,
+                          "the manifest of the package has a dim of size {}", d.size);
+      a.dims.push_back(d);
+    });
+    m.inputs.push_back(std::move(a));
+  });
+  list(1, [&] { m.outputs.push_back(dtype()); });
+  list(16, [&] {
+    std::string name(in.get_text());
+    m.ops.push_back({std::move(name), in.get<uint64_t>()});
+  });
+  list(1, [&] { m.levels.push_back(in.get_up_to(codegen::CpuTarget::avx512bf16)); });
+  list(1, [&] { m.library_dtypes.push_back(dtype()); });
+  list(16, [&] {
+    const auto first = in.get<uint64_t>();
+    m.constants.push_back({first, in.get<uint64_t>()});
+  });
+  m.constant_nbytes = in.get<uint64_t>();
+  in.at_end();
+  TUTTI_CHECK_PACKAGE(m.points() <= kMostPoints, "the manifest of the package has more than {} combinations of sizes",
+                      kMostPoints);
+  return m;
+}
+
+int64_t Manifest::points() const {
+  int64_t points = 1;
+  for (const PackageSize& s : sizes) {
+    if (__builtin_mul_overflow(points, s.count(), &points)) return std::numeric_limits<int64_t>::max();
+  }
+  return points;
+}
+
+std::vector<int64_t> Manifest::sizes_of(int64_t point) const {
+  std::vector<int64_t> values(sizes.size());
+  for (size_t i = sizes.size(); i-- > 0;) {
+    values[i] = sizes[i].least + point % sizes[i].count() * sizes[i].step;
+    point /= sizes[i].count();
+  }
+  return values;
+}
+
+Extents Manifest::extents_of(const PackageArgument& input, std::span<const int64_t> values) const {
+  Extents extents;
+  for (const PackageDim& d : input.dims)
+    extents.push_back(d.symbol < 0 ? d.size : values[static_cast<size_t>(d.symbol)]);
+  return extents;
+}
+
+int64_t Manifest::point_of(std::span<const Extents> extents, std::span<const DType> dtypes) const {
+  TUTTI_CHECK(extents.size() == inputs.size(), "{}: {} arguments are given, the package takes {}", function,
+              extents.size(), inputs.size());
+  std::vector<int64_t> values(sizes.size(), -1);
+  std::vector<std::string> where(sizes.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const PackageArgument& input = inputs[i];
+    TUTTI_CHECK(dtypes[i] == input.dtype, "{}: argument {} is {}, the package takes {}", function, i,
+                name_of(dtypes[i]), name_of(input.dtype));
+    TUTTI_CHECK(extents[i].size() == input.dims.size(), "{}: argument {} is {}, the package takes {} dims", function, i,
+                extents[i], input.dims.size());
+    for (size_t d = 0; d < input.dims.size(); ++d) {
+      const int64_t size = extents[i][d];
+      const int32_t symbol = input.dims[d].symbol;
+      if (symbol < 0) {
+        TUTTI_CHECK(size == input.dims[d].size, "{}: argument {}, dim {} is {}, and must be {}", function, i, d, size,
+                    input.dims[d].size);
+        continue;
+      }
+      const PackageSize& s = sizes[static_cast<size_t>(symbol)];
+      TUTTI_CHECK(size >= s.least && size <= s.most && (size - s.least) % s.step == 0,
+                  "{}: argument {}, dim {} is {}, and '{}' is from {} to {}{}", function, i, d, size, s.name, s.least,
+                  s.most, s.step == 1 ? "" : fmt::format(" in steps of {}", s.step));
+      int64_t& value = values[static_cast<size_t>(symbol)];
+      TUTTI_CHECK(value < 0 || value == size, "{}: argument {}, dim {} is {}, and {} is {}; both are '{}'", function, i,
+                  d, size, where[static_cast<size_t>(symbol)], value, s.name);
+      value = size;
+      where[static_cast<size_t>(symbol)] = fmt::format("argument {}, dim {}", i, d);
+    }
+  }
+  int64_t point = 0;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    point = point * sizes[i].count() + (values[i] - sizes[i].least) / sizes[i].step;
+  return point;
+}
+
+}  // namespace tutti::deploy

@@ -1,0 +1,73 @@
+// What a package says about itself, before anything of it is used.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/codegen/cpu_target.h"
+#include "tutti/core/dtype.h"
+#include "tutti/core/shape.h"
+
+namespace tutti::deploy {
+
+// A size that calls may choose: least, least + step, ..., most.
+struct PackageSize {
+  std::string name;
+  int64_t least = 1, most = 1, step = 1;
+  int64_t count() const { return (most - least) / step + 1; }
+};
+
+struct PackageDim {
+  int32_t symbol = -1;  // of Manifest::sizes; -1: always `size`
+  int64_t size = 0;
+};
+
+struct PackageArgument {
+  DType dtype = DType::f32;
+  std::vector<PackageDim> dims;
+};
+
+struct PackageOp {
+  std::string name;
+  uint64_t schema = 0;  // see op_schema.h
+};
+
+// A constant in the section of constants.
+struct PackageConstant {
+  uint64_t first = 0, nbytes = 0;
+};
+
+struct Manifest {
+  std::string function;
+  std::string made_by;  // the version of Tutti
+  int32_t numerics_version = 0;
+  uint64_t generator = 0;  // codegen::generator_fingerprint()
+  std::vector<PackageSize> sizes;
+  std::vector<PackageArgument> inputs;
+  std::vector<DType> outputs;
+  std::vector<PackageOp> ops;              // that are called
+  std::vector<codegen::CpuTarget> levels;  // processors that there is code for
+  std::vector<DType> library_dtypes;       // of the operands of calls with kernels that are chosen while they run
+  std::vector<PackageConstant> constants;
+  uint64_t constant_nbytes = 0;  // of all constants, before equal ones were put together
+
+  std::string to_bytes() const;
+  // PackageError when the bytes are none of a manifest.
+  static Manifest of_bytes(std::string_view bytes);
+
+  // Number of combinations of sizes; a point is one of them.
+  int64_t points() const;
+  std::vector<int64_t> sizes_of(int64_t point) const;
+  // UsageError that names the argument, the dim and its bounds where the arguments are not as declared. extents,
+  // dtypes: of the arguments.
+  int64_t point_of(std::span<const Extents> extents, std::span<const DType> dtypes) const;
+  // The sizes of an input at a point.
+  Extents extents_of(const PackageArgument& input, std::span<const int64_t> sizes) const;
+};
+
+// "AVX2, FMA, BMI2": the features of a processor that code of the level needs.
+const char* features_of(codegen::CpuTarget level);
+
+}  // namespace tutti::deploy

@@ -1,0 +1,82 @@
+// Package: a compiled function in a file, which runs without the compiler.
+//
+// A package is native code, to be trusted as a program is. What is checked when it is opened finds damage and what does
+// not fit together, before any of it runs.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tutti/deploy/manifest.h"
+#include "tutti/deploy/packaged_code.h"
+#include "tutti/deploy/plan_runner.h"
+#include "tutti/deploy/word_formulas.h"
+
+namespace tutti::deploy {
+
+// The section of plans.
+struct PackagedPlans {
+  std::vector<std::string> texts;
+  std::vector<std::string> kernel_keys;  // of all plans
+  std::string formulas;                  // encode_formulas() of the plans' words
+
+  std::string to_bytes() const;
+  static PackagedPlans of_bytes(std::string_view bytes);
+};
+
+// May be used by any number of threads at once.
+class Package {
+ public:
+  enum class Purpose : uint8_t {
+    run,
+    look,  // no code is mapped, and the processor may lack what the code needs; run() is an error
+  };
+  // Checks the file and maps its code. PackageError.
+  static std::shared_ptr<const Package> open(const std::string& path, Purpose purpose = Purpose::run);
+
+  const Manifest& manifest() const { return manifest_; }
+  const SectionFile& file() const { return *file_; }
+  std::span<const PackagedKernel> kernels() const { return kernels_; }
+  std::string_view provenance() const;
+  WordFormulas::Counts formula_counts() const { return formulas_->counts(); }
+
+  // The sizes of the results for arguments of these sizes. UsageError where they are not as declared.
+  std::vector<Extents> output_extents(std::span<const Extents> inputs) const;
+  // into: empty, or per result a dense tensor at the start of its storage, which then holds it. UsageError where
+  // arguments are not as declared, and what ops throw.
+  std::vector<Tensor> run(std::span<const Tensor> inputs, std::span<const Tensor> into = {}) const;
+
+  // The plan for one combination of sizes, checked.
+  Plan plan_at(int64_t point) const;
+  // Reads and checks the plans of all combinations; runs nothing.
+  void check_all_plans() const;
+
+ private:
+  Package() = default;
+  void check_manifest(const std::string& path) const;
+  void check_complete(const std::string& path, codegen::CpuTarget level) const;
+  void bind_constants();
+  std::shared_ptr<const PlanRunner> runner_at(int64_t point) const;
+
+  std::shared_ptr<const SectionFile> file_;
+  Manifest manifest_;
+  std::vector<PackagedKernel> kernels_;
+  std::map<std::string, codegen::Kernel> code_;  // of this processor, by key
+  PackagedPlans plans_;
+  std::unique_ptr<const WordFormulas> formulas_;
+  std::vector<Tensor> constants_;  // on the mapped file
+  Purpose purpose_ = Purpose::run;
+
+  struct Ready {
+    int64_t point;
+    std::shared_ptr<const PlanRunner> runner;
+  };
+  mutable std::mutex mutex_;
+  mutable std::list<Ready> ready_;  // the last used first
+};
+
+}  // namespace tutti::deploy

@@ -1,0 +1,180 @@
+#include <algorithm>
+
+#include "tutti/codegen/kernel_check.h"
+#include "tutti/deploy/package_error.h"
+#include "tutti/deploy/plan.h"
+#include "tutti/plan/node_call.h"
+#include "tutti/plan/touch.h"
+
+namespace tutti::deploy {
+namespace {
+
+using graph::BlockStep;
+using graph::Buffer;
+using graph::CallStep;
+using graph::KernelStep;
+using graph::Value;
+
+constexpr int64_t kMostBytes = int64_t{1} << 46;
+
+// Whether the strides stay within kMostBytes elements of where they begin, and so does the number of elements: the
+// arithmetic of addresses then cannot overflow.
+bool is_bounded(const Extents& sizes, const Extents& strides) {
+  if (sizes.ndim() != strides.ndim()) return false;
+  __int128 points = 1, way = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] < 0 || sizes[d] > kMostBytes || strides[d] < -kMostBytes || strides[d] > kMostBytes) return false;
+    points *= std::max<int64_t>(sizes[d], 1);
+    way += static_cast<__int128>(std::max<int64_t>(sizes[d] - 1, 0)) * (strides[d] < 0 ? -strides[d] : strides[d]);
+    if (points > kMostBytes || way > kMostBytes) return false;
+  }
+  return true;
+}
+
+class Checker {
+ public:
+  Checker(const Plan& plan, const PlanMemory& memory) : plan_(plan), memory_(memory) {}
+
+  void run() {
+    for (const Buffer& b : plan_.buffers) check(b);
+    for (const graph::Step& step : plan_.steps) {
+      if (const auto* kernel = std::get_if<KernelStep>(&step)) check(*kernel, nullptr);
+      if (const auto* batch = std::get_if<graph::BatchStep>(&step)) {
+        for (const KernelStep& kernel : batch->kernels) check(kernel, nullptr);
+      }
+      if (const auto* call = std::get_if<CallStep>(&step)) check(*call);
+    }
+    for (const Value& v : plan_.results) check(v, "a result", false);
+  }
+
+ private:
+  const Buffer& buffer(int32_t b, const std::string& who) const {
+    TUTTI_CHECK_PACKAGE(b >= 0 && static_cast<size_t>(b) < plan_.buffers.size(),
+                        "a plan of the package is wrong: {} has a buffer {} of {}", who, b, plan_.buffers.size());
+    return plan_.buffers[static_cast<size_t>(b)];
+  }
+
+  void check(const Buffer& b) const {
+    bool fits = b.nbytes >= 0 && b.nbytes <= kMostBytes;
+    if (fits && b.kind == Buffer::Kind::given) {
+      fits = b.source >= 0 && static_cast<size_t>(b.source) < plan_.sources.size();
+      const PlanSource source = fits ? plan_.sources[static_cast<size_t>(b.source)] : PlanSource{};
+      const std::vector<int64_t>& sizes = source.is_constant ? memory_.constants : memory_.arguments;
+      fits = fits && source.index >= 0 && static_cast<size_t>(source.index) < sizes.size() &&
+             b.nbytes <= sizes[static_cast<size_t>(source.index)];
+    }
+    TUTTI_CHECK_PACKAGE(fits, "a plan of the package is wrong: a buffer of {} bytes has no such memory", b.nbytes);
+  }
+
+  void check(const Value& v, const std::string& who, bool is_written) const {
+    const Buffer& b = buffer(v.buffer, who);
+    bool fits = is_bounded(v.sizes, v.strides) && v.offset >= 0 && v.offset <= kMostBytes &&
+                !(is_written && b.kind == Buffer::Kind::given);
+    if (fits) {
+      const auto [first, last] = reach(v);
+      fits = first >= 0 && last <= b.nbytes;
+    }
+    TUTTI_CHECK_PACKAGE(fits, "a plan of the package is wrong: {} reaches beyond its {} bytes, or writes what is given",
+                        who, b.nbytes);
+  }
+
+  // in_blocks: the operand that does not lie in memory; null: none.
+  void check(const KernelStep& k, const size_t* in_blocks) const {
+    const std::string who = "the kernel " + k.ops;
+    codegen::check_kernel(k.spec);
+    const LoopPlan& p = k.plan;
+    const size_t inputs = k.spec.inputs.size(), operands = inputs + k.spec.outputs.size(), ndim = p.nest.sizes.size();
+    bool fits = operands <= kMaxNestOperands && k.operands.size() == operands && p.nest.operands.size() == operands &&
+                p.inputs == inputs && p.nest.logical.size() == ndim && p.kind == k.spec.kind && p.run.leaf > 0 &&
+                p.run.chain > 0 && k.trace != nullptr && k.reporter < static_cast<int32_t>(plan_.reporters.size());
+    // The loops are those of the nest, each once.
+    const int loops = p.outer_end + (p.run.inner_dim >= 0) + (p.run.reduce_dim >= 0);
+    const auto is_own = [&](int d) { return d >= p.outer_end && d < static_cast<int>(ndim); };
+    fits = fits && p.outer_end >= 0 && loops == static_cast<int>(ndim) && is_own(p.run.inner_dim) &&
+           p.run.n_inner == p.nest.sizes[static_cast<size_t>(p.run.inner_dim)] &&
+           (p.run.reduce_dim < 0 ? p.run.n_reduce == 0
+                                 : is_own(p.run.reduce_dim) && p.run.reduce_dim != p.run.inner_dim &&
+                                       p.run.n_reduce == p.nest.sizes[static_cast<size_t>(p.run.reduce_dim)]);
+    for (size_t i = 0; fits && i < operands; ++i) {
+      const codegen::OperandSpec& spec = i < inputs ? k.spec.inputs[i] : k.spec.outputs[i - inputs];
+      const NestOperand& o = p.nest.operands[i];
+      const int64_t at = k.operands[i].byte_offset;
+      fits = spec.index < 0 && o.itemsize == itemsize(spec.dtype) && is_bounded(p.nest.sizes, o.strides) &&
+             at >= -kMostBytes && at <= kMostBytes && p.operand(i, spec.dtype).inner == spec.inner &&
+             p.operand(i, spec.dtype).along_reduced == spec.along_reduced;
+      const bool is_given = buffer(k.operands[i].buffer, who).kind == Buffer::Kind::given;
+      fits = fits && !(is_given && i >= inputs);
+    }
+    for (const ExprNode& node : k.spec.nodes)
+      fits = fits &&
+             (node.op != ScalarOp::param || (node.index >= 0 && static_cast<size_t>(node.index) < k.params.size()));
+    TUTTI_CHECK_PACKAGE(fits, "a plan of the package is wrong: {} is not called as its code expects", who);
+    if (p.nest.count(0, static_cast<int>(ndim)) == 0) return;
+    const std::vector<graph::Touch> touches = touches_of(k);
+    for (size_t i = 0; i < touches.size(); ++i) {
+      if (in_blocks != nullptr && *in_blocks == i) continue;
+      const graph::Touch& t = touches[i];
+      TUTTI_CHECK_PACKAGE(t.first >= 0 && t.last <= buffer(t.buffer, who).nbytes,
+                          "a plan of the package is wrong: {} reaches bytes {} to {} of {}", who, t.first, t.last,
+                          buffer(t.buffer, who).nbytes);
+    }
+  }
+
+  void check(const BlockStep& block, const CallStep& call, const Value& of, bool is_input) const {
+    const KernelStep& k = block.kernel;
+    const bool fits = call.op->kernel_in_blocks != nullptr && block.block_operand < k.operands.size() &&
+                      k.operands[block.block_operand].buffer == of.buffer && !(is_input && block.keeps_operand);
+    TUTTI_CHECK_PACKAGE(fits, "a plan of the package is wrong: {} does not run on blocks of {}", k.ops, call.op->name);
+    check(k, block.keeps_operand ? nullptr : &block.block_operand);
+    const int64_t points = k.plan.nest.count(0, k.plan.nest.sizes.ndim());
+    TUTTI_CHECK_PACKAGE(points == numel_of(of.sizes), "a plan of the package is wrong: {} has {} points for {}", k.ops,
+                        points, of.sizes);
+  }
+
+  void check(const CallStep& call) const {
+    const OpDef& op = *call.op;
+    const std::string who = op.name;
+    for (const Value& v : call.inputs) check(v, who, false);
+    for (const Value& v : call.outputs) check(v, who, !call.check_only);
+    const bool is_called = (op.num_inputs < 0 || static_cast<size_t>(op.num_inputs) == call.inputs.size()) &&
+                           (call.copy_first.empty() || call.copy_first.size() == call.inputs.size()) &&
+                           static_cast<size_t>(op.num_outputs) == call.outputs.size() &&
+                           (op.kernel != nullptr || op.recipe.build != nullptr);
+    TUTTI_CHECK_PACKAGE(is_called, "a plan of the package is wrong: {} is called with {} operands and {} results",
+                        op.name, call.inputs.size(), call.outputs.size());
+    const graph::Graph buffers{.buffers = plan_.buffers, .nodes = {}, .results = {}};
+    const std::vector<Tensor> inputs = stand_ins(call.inputs, buffers);
+    OutputMetas metas;
+    op.infer({op, inputs, call.attrs}, metas);
+    bool fits = true;
+    for (size_t k = 0; fits && k < call.outputs.size(); ++k) {
+      const Value& out = call.outputs[k];
+      if (op.writes[k] >= 0) {
+        const Value& in = call.inputs[static_cast<size_t>(op.writes[k])];
+        fits = in.buffer == out.buffer && in.offset == out.offset && in.sizes == out.sizes && in.dtype == out.dtype &&
+               in.strides == out.strides;
+      } else {
+        fits = static_cast<int>(k) < metas.count && metas.meta[k].dtype == out.dtype &&
+               concrete(metas.meta[k].sizes) == out.sizes && out.strides == contiguous_strides(out.sizes);
+      }
+    }
+    TUTTI_CHECK_PACKAGE(fits, "a plan of the package is wrong: {} gives other results than it says", op.name);
+    if (call.prologue) check(*call.prologue, call, call.inputs[0], true);
+    if (call.epilogue) check(*call.epilogue, call, call.outputs[0], false);
+  }
+
+  const Plan& plan_;
+  const PlanMemory& memory_;
+};
+
+}  // namespace
+
+void check_plan(const Plan& plan, const PlanMemory& memory) {
+  try {
+    Checker(plan, memory).run();
+  } catch (const UsageError& error) {
+    refuse_damaged(fmt::format("a plan of the package is wrong: {}", error.what()));
+  }
+}
+
+}  // namespace tutti::deploy

@@ -1,0 +1,207 @@
+// The C interface over Package: structs become tensors, exceptions become codes.
+#include "tutti/deploy/tutti_runtime.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "tutti/deploy/package.h"
+#include "tutti/deploy/package_error.h"
+
+using tutti::DType;
+using tutti::Extents;
+using tutti::Tensor;
+using tutti::deploy::Package;
+using tutti::deploy::PackageError;
+
+static_assert(TUTTI_MOST_DIMS == tutti::kMaxDims);
+static_assert(TUTTI_F32 == static_cast<int>(DType::f32) && TUTTI_BF16 == static_cast<int>(DType::bf16) &&
+              TUTTI_I64 == static_cast<int>(DType::i64) && TUTTI_I32 == static_cast<int>(DType::i32) &&
+              TUTTI_BOOL == static_cast<int>(DType::boolean));
+
+struct tutti_package {
+  std::shared_ptr<const Package> opened;
+};
+
+namespace {
+
+// What a thread was told last.
+struct LastError {
+  std::string text;
+  tutti_error error{TUTTI_OK, ""};
+};
+LastError& last_error() {
+  thread_local LastError last;
+  return last;
+}
+
+tutti_code keep(tutti_code code, const char* text) noexcept {
+  LastError& last = last_error();
+  try {
+    last.text = text;
+    last.error = {code, last.text.c_str()};
+  } catch (...) {
+    last.error = {code, "out of memory"};
+  }
+  return code;
+}
+
+tutti_code code_of(PackageError::Kind kind) {
+  constexpr tutti_code kCodes[] = {TUTTI_FILE, TUTTI_DAMAGED, TUTTI_OTHER_VERSION, TUTTI_PROCESSOR};
+  return kCodes[static_cast<size_t>(kind)];
+}
+
+template <class Fn>
+tutti_code guarded(Fn fn) noexcept {
+  try {
+    fn();
+    return TUTTI_OK;
+  } catch (const PackageError& e) {
+    return keep(code_of(e.kind), e.what());
+  } catch (const tutti::UsageError& e) {
+    return keep(TUTTI_USAGE, e.what());
+  } catch (const tutti::EnvironmentError& e) {
+    return keep(TUTTI_ENVIRONMENT, e.what());
+  } catch (const std::bad_alloc&) {
+    return keep(TUTTI_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& e) {
+    return keep(TUTTI_INTERNAL, e.what());
+  } catch (...) {
+    return keep(TUTTI_INTERNAL, "an error of an unknown kind");
+  }
+}
+
+void refuse_null(const void* pointer, const char* what) { TUTTI_CHECK(pointer != nullptr, "{} is NULL", what); }
+
+// Fills in what the caller's struct has of `info`.
+template <class Info>
+void hand_out(Info info, Info* to) {
+  refuse_null(to, "info");
+  TUTTI_CHECK(to->struct_size >= sizeof(size_t), "info->struct_size is {}; set it to sizeof *info", to->struct_size);
+  info.struct_size = to->struct_size;
+  std::memcpy(to, &info, std::min(to->struct_size, sizeof(Info)));
+}
+
+Extents extents_of(const tutti_tensor& t, const char* what, int32_t i) {
+  TUTTI_CHECK(t.ndim >= 0 && t.ndim <= TUTTI_MOST_DIMS, "{} {} has {} dims; tensors have up to {}", what, i, t.ndim,
+              TUTTI_MOST_DIMS);
+  Extents extents;
+  for (int32_t d = 0; d < t.ndim; ++d) {
+    TUTTI_CHECK(t.sizes[d] >= 0, "{} {}, dim {} has size {}", what, i, d, t.sizes[d]);
+    extents.push_back(t.sizes[d]);
+  }
+  return extents;
+}
+
+DType dtype_of(const tutti_tensor& t, const char* what, int32_t i) {
+  const bool is_known = t.dtype == TUTTI_F32 || t.dtype == TUTTI_BF16 || t.dtype == TUTTI_I64 || t.dtype == TUTTI_I32 ||
+                        t.dtype == TUTTI_BOOL;
+  TUTTI_CHECK(is_known, "{} {} has dtype {}, which is none of tutti_dtype", what, i, static_cast<int>(t.dtype));
+  return static_cast<DType>(t.dtype);
+}
+
+std::vector<Tensor> tensors_of(const tutti_tensor* list, int32_t count, const char* what) {
+  TUTTI_CHECK(count >= 0, "the number of {}s is {}", what, count);
+  if (count > 0) refuse_null(list, what);
+  std::vector<Tensor> tensors;
+  for (int32_t i = 0; i < count; ++i) {
+    const Extents extents = extents_of(list[i], what, i);
+    const DType dtype = dtype_of(list[i], what, i);
+    TUTTI_CHECK(list[i].data != nullptr || numel_of(extents) == 0, "{} {} has no data", what, i);
+    TUTTI_CHECK(reinterpret_cast<uintptr_t>(list[i].data) % static_cast<uintptr_t>(itemsize(dtype)) == 0,
+                "the data of {} {} are not aligned to {} bytes", what, i, itemsize(dtype));
+    tensors.push_back(Tensor::from_memory(list[i].data, extents, dtype, [] {}));
+  }
+  return tensors;
+}
+
+const Package& package_of(const tutti_package* package) {
+  refuse_null(package, "the package");
+  return *package->opened;
+}
+
+}  // namespace
+
+int32_t tutti_runtime_version(void) { return TUTTI_RUNTIME_VERSION; }
+
+const tutti_error* tutti_last_error(void) { return &last_error().error; }
+
+tutti_code tutti_package_open(const char* path, const tutti_open_options*, tutti_package** package) {
+  return guarded([&] {
+    refuse_null(path, "path");
+    refuse_null(package, "package");
+    *package = nullptr;
+    auto opened = std::make_unique<tutti_package>();
+    opened->opened = Package::open(path);
+    *package = opened.release();
+  });
+}
+
+void tutti_package_close(tutti_package* package) { delete package; }
+
+tutti_code tutti_package_describe(const tutti_package* package, tutti_package_info* info) {
+  return guarded([&] {
+    const auto& manifest = package_of(package).manifest();
+    hand_out({.struct_size = 0,
+              .function = manifest.function.c_str(),
+              .made_by = manifest.made_by.c_str(),
+              .inputs = static_cast<int32_t>(manifest.inputs.size()),
+              .outputs = static_cast<int32_t>(manifest.outputs.size()),
+              .combinations = manifest.points(),
+              .file_bytes = static_cast<int64_t>(package->opened->file().nbytes()),
+              .constant_bytes = static_cast<int64_t>(manifest.constant_nbytes)},
+             info);
+  });
+}
+
+tutti_code tutti_package_input(const tutti_package* package, int32_t index, tutti_input_info* info) {
+  return guarded([&] {
+    const auto& manifest = package_of(package).manifest();
+    TUTTI_CHECK(index >= 0 && static_cast<size_t>(index) < manifest.inputs.size(), "there is no input {}, but {}",
+                index, manifest.inputs.size());
+    const auto& input = manifest.inputs[static_cast<size_t>(index)];
+    tutti_input_info filled{};
+    filled.dtype = static_cast<tutti_dtype>(input.dtype);
+    filled.ndim = static_cast<int32_t>(input.dims.size());
+    for (size_t d = 0; d < input.dims.size(); ++d) {
+      const auto& dim = input.dims[d];
+      const auto* size = dim.symbol < 0 ? nullptr : &manifest.sizes[static_cast<size_t>(dim.symbol)];
+      filled.least[d] = size ? size->least : dim.size;
+      filled.most[d] = size ? size->most : dim.size;
+      filled.step[d] = size ? size->step : 1;
+      filled.name[d] = size ? size->name.c_str() : nullptr;
+    }
+    hand_out(filled, info);
+  });
+}
+
+tutti_code tutti_package_outputs(const tutti_package* package, const tutti_tensor* inputs, int32_t num_inputs,
+                                 tutti_tensor* outputs, int32_t num_outputs) {
+  return guarded([&] {
+    const Package& opened = package_of(package);
+    const auto& dtypes = opened.manifest().outputs;
+    TUTTI_CHECK(num_outputs >= 0 && static_cast<size_t>(num_outputs) == dtypes.size(),
+                "{} outputs are given, there are {}", num_outputs, dtypes.size());
+    TUTTI_CHECK(num_inputs >= 0, "the number of inputs is {}", num_inputs);
+    if (num_inputs > 0) refuse_null(inputs, "inputs");
+    refuse_null(outputs, "outputs");
+    std::vector<Extents> extents;
+    for (int32_t i = 0; i < num_inputs; ++i) extents.push_back(extents_of(inputs[i], "input", i));
+    const std::vector<Extents> made = opened.output_extents(extents);
+    for (size_t k = 0; k < made.size(); ++k) {
+      outputs[k].dtype = static_cast<tutti_dtype>(dtypes[k]);
+      outputs[k].ndim = made[k].ndim();
+      for (int d = 0; d < made[k].ndim(); ++d) outputs[k].sizes[d] = made[k][static_cast<size_t>(d)];
+    }
+  });
+}
+
+tutti_code tutti_package_run(const tutti_package* package, const tutti_tensor* inputs, int32_t num_inputs,
+                             const tutti_tensor* outputs, int32_t num_outputs) {
+  return guarded([&] {
+    const Package& opened = package_of(package);
+    TUTTI_CHECK(num_outputs >= 0 && static_cast<size_t>(num_outputs) == opened.manifest().outputs.size(),
+                "{} outputs are given, there are {}", num_outputs, opened.manifest().outputs.size());
+    opened.run(tensors_of(inputs, num_inputs, "input"), tensors_of(outputs, num_outputs, "output"));
+  });
+}

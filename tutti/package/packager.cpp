@@ -1,0 +1,303 @@
+// How a package is made: every combination of sizes is traced, run and written; then the file is opened by what will
+// open it elsewhere, and every combination runs again.
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "tutti/autograd/tape.h"
+#include "tutti/codegen/generator_fingerprint.h"
+#include "tutti/codegen/kernel_cache.h"
+#include "tutti/codegen/kernel_requests.h"
+#include "tutti/codegen/library_kernels.h"
+#include "tutti/core/blake2b.h"
+#include "tutti/core/numerics_version.h"
+#include "tutti/deploy/op_schema.h"
+#include "tutti/deploy/package.h"
+#include "tutti/deploy/plan_words.h"
+#include "tutti/package/constant_pool.h"
+#include "tutti/package/package.h"
+#include "tutti/package/refusals.h"
+#include "tutti/package/traced_plan.h"
+#include "tutti/runtime/numerics.h"
+#include "tutti/tensor/host_read.h"
+#include "tutti/tensor/wrapper.h"
+
+namespace tutti::package_detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostCombinations = 1 << 16;  // that a manifest may have
+
+// Dtypes, sizes and elements in one number.
+std::string digest_of(std::span<const Tensor> results) {
+  Blake2b hash(32);
+  for (const Tensor& t : results) {
+    before_host_read(t);
+    const Tensor dense = to_contiguous(t);
+    hash.add(fmt::format("{}{}", name_of(t.dtype()), t.extents()));
+    hash.add({static_cast<const char*>(dense.raw_data()), static_cast<size_t>(dense.nbytes())});
+  }
+  return hash.finish();
+}
+
+// A tensor of these sizes whose elements are those of the example, again and again: what is a legal index stays one.
+Tensor resized(const Tensor& example, const Extents& extents, const std::string& function) {
+  const Tensor dense = to_contiguous(example);
+  Tensor made = Tensor::empty(extents, example.dtype());
+  TUTTI_CHECK(dense.numel() > 0 || made.numel() == 0,
+              "package: '{}': an example argument is empty; give one with elements", function);
+  const auto item = static_cast<size_t>(itemsize(example.dtype()));
+  const auto* from = static_cast<const char*>(dense.raw_data());
+  auto* to = static_cast<char*>(made.raw_data());
+  for (int64_t i = 0; i < made.numel(); ++i)
+    std::copy_n(from + static_cast<size_t>(i % dense.numel()) * item, item, to + static_cast<size_t>(i) * item);
+  return made;
+}
+
+class Packager {
+ public:
+  Packager(const graph::Leaves& arguments, graph::TraceFn fn, const PackageOptions& options)
+      : options_(options), examples_(arguments.tensors), fn_(fn) {
+    TUTTI_CHECK(numerics_mode() == NumericsMode::strict,
+                "package: '{}': packages are strict; call it where the numerics mode is strict", options_.name);
+    TUTTI_CHECK(arguments.sizes.empty() && arguments.keys.empty(),
+                "package: '{}' cannot be packaged: it takes a SymInt or a RandomKey; arguments of packages are tensors",
+                options_.name);
+    declare_inputs();
+    declare_sizes();
+    manifest_.levels = options_.levels;
+    std::sort(manifest_.levels.begin(), manifest_.levels.end());
+    TUTTI_CHECK(!manifest_.levels.empty(), "package: '{}': levels is empty", options_.name);
+  }
+
+  PackageReport make(const std::string& path) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int64_t point = 0; point < manifest_.points(); ++point) add_point(point);
+    write(path + ".unproved");
+    try {
+      prove(path + ".unproved");
+    } catch (...) {
+      std::error_code ignored;
+      fs::remove(path + ".unproved", ignored);
+      throw;
+    }
+    fs::rename(path + ".unproved", path);
+    const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+    report_.ms = elapsed.count();
+    return report_;
+  }
+
+ private:
+  void declare_inputs() {
+    manifest_.function = options_.name;
+    for (size_t i = 0; i < examples_.size(); ++i) {
+      const Tensor& t = examples_[i];
+      const std::string what = fmt::format("argument {}", i);
+      TUTTI_CHECK(wrapper_of(t) == nullptr, "package: '{}' cannot be packaged: {} is {}, which is no plain tensor",
+                  options_.name, what, describe(t));
+      refuse_dtype(t.dtype(), options_.name, what);
+      deploy::PackageArgument input{t.dtype(), {}};
+      for (const int64_t size : t.extents()) input.dims.push_back({-1, size});
+      manifest_.inputs.push_back(std::move(input));
+    }
+  }
+
+  void declare_sizes() {
+    for (const PackagedSize& s : options_.dynamic) {
+      TUTTI_CHECK(s.least >= 0 && s.step > 0 && s.most >= s.least,
+                  "package: '{}': '{}' is from {} to {} in steps of {}; give 0 <= least <= most and a step from 1",
+                  options_.name, s.name, s.least, s.most, s.step);
+      TUTTI_CHECK(!s.dims.empty(), "package: '{}': '{}' is the size of no dim; give its dims", options_.name, s.name);
+      for (const PackagedSize::Dim& d : s.dims) {
+        TUTTI_CHECK(d.tensor >= 0 && static_cast<size_t>(d.tensor) < examples_.size(),
+                    "package: '{}': '{}' is a size of tensor {}, and the example has {}", options_.name, s.name,
+                    d.tensor, examples_.size());
+        auto& dims = manifest_.inputs[static_cast<size_t>(d.tensor)].dims;
+        const int dim = normalize_dim(d.dim, static_cast<int>(dims.size()), "package");
+        deploy::PackageDim& place = dims[static_cast<size_t>(dim)];
+        TUTTI_CHECK(place.symbol < 0, "package: '{}': dim {} of tensor {} is declared twice", options_.name, dim,
+                    d.tensor);
+        place.symbol = static_cast<int32_t>(manifest_.sizes.size());
+      }
+      manifest_.sizes.push_back({s.name, s.least, s.least + (s.most - s.least) / s.step * s.step, s.step});
+    }
+    TUTTI_CHECK(options_.most_combinations >= 1 && options_.most_combinations <= kMostCombinations,
+                "package: '{}': most_combinations is {}; it may be from 1 to {}", options_.name,
+                options_.most_combinations, kMostCombinations);
+    TUTTI_CHECK(manifest_.points() <= options_.most_combinations,
+                "package: '{}': the declared sizes have {} combinations, and each is proved; most_combinations is {}. "
+                "Declare narrower ranges or larger steps",
+                options_.name, manifest_.points(), options_.most_combinations);
+  }
+
+  std::vector<Tensor> arguments_at(int64_t point) const {
+    const std::vector<int64_t> sizes = manifest_.sizes_of(point);
+    std::vector<Tensor> arguments;
+    for (size_t i = 0; i < examples_.size(); ++i)
+      arguments.push_back(resized(examples_[i], manifest_.extents_of(manifest_.inputs[i], sizes), options_.name));
+    return arguments;
+  }
+
+  std::string place_of(int64_t point) const {
+    const std::vector<int64_t> sizes = manifest_.sizes_of(point);
+    std::string text = options_.name;
+    for (size_t i = 0; i < sizes.size(); ++i) text += fmt::format(", {} = {}", manifest_.sizes[i].name, sizes[i]);
+    return text;
+  }
+
+  void add_point(int64_t point) {
+    const std::vector<Tensor> arguments = arguments_at(point);
+    std::vector<Tensor> live;
+    {
+      const NoGradScope inference;
+      fn_({.tensors = arguments}, live);
+    }
+    TracedPlan traced = trace_plan(options_.name, arguments, fn_);
+    if (steps_.empty()) steps_ = traced.steps;
+    std::vector<Tensor> sources;
+    for (deploy::PlanSource& s : traced.plan.sources) {
+      const auto i = static_cast<size_t>(s.index);
+      sources.push_back(s.is_constant ? traced.held[i] : arguments[i]);
+      if (s.is_constant) s.index = constants_.number_of(traced.held[i]);
+    }
+    for (const OpDef* op : traced.ops) ops_.insert(op);
+    note_dtypes(traced.plan);
+    words_.push_back(to_words(traced.plan, texts_, specs_));
+    live_.push_back(digest_of(live));
+    std::vector<DType> outputs;
+    for (const Tensor& t : live) outputs.push_back(t.dtype());
+    TUTTI_CHECK(manifest_.outputs.empty() || manifest_.outputs == outputs,
+                "package: '{}': results have other dtypes for other sizes", place_of(point));
+    manifest_.outputs = std::move(outputs);
+    run_recorded(deploy::PlanRunner(std::move(traced.plan)), sources);
+    check_bits(point, recorded_);
+  }
+
+  // Which kernels calls choose while they run depends on the dtypes of their operands.
+  void note_dtypes(const deploy::Plan& plan) {
+    for (const graph::Step& step : plan.steps) {
+      const auto* call = std::get_if<graph::CallStep>(&step);
+      if (call == nullptr || call->op->kernel == nullptr || call->check_only) continue;
+      for (const auto* values : {&call->inputs, &call->outputs}) {
+        for (const graph::Value& v : *values) library_dtypes_.insert(v.dtype);
+      }
+    }
+  }
+
+  // A thread that has run nothing asks the cache for every kernel of the ops that it calls.
+  void run_recorded(const deploy::PlanRunner& runner, const std::vector<Tensor>& sources) {
+    std::exception_ptr problem;
+    std::thread([&] {
+      try {
+        const codegen::KernelRequests requests;
+        recorded_ = digest_of(runner.run(sources));
+        requested_.insert(requests.specs().begin(), requests.specs().end());
+      } catch (...) {
+        problem = std::current_exception();
+      }
+    }).join();
+    if (problem) std::rethrow_exception(problem);
+  }
+
+  void check_bits(int64_t point, const std::string& digest) const {
+    if (digest == live_[static_cast<size_t>(point)]) return;
+    throw InternalError(fmt::format(
+        "package: {}: the plan gives other bits than the function; it must give the same bits at each call, "
+        "or please report this",
+        place_of(point)));
+  }
+
+  void write(const std::string& path) {
+    manifest_.made_by = TUTTI_VERSION;
+    manifest_.numerics_version = kNumericsVersion;
+    manifest_.generator = codegen::generator_fingerprint();
+    for (const OpDef* op : ops_) manifest_.ops.push_back({op->name, deploy::schema_of(*op)});
+    std::sort(manifest_.ops.begin(), manifest_.ops.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    manifest_.library_dtypes.assign(library_dtypes_.begin(), library_dtypes_.end());
+    manifest_.constants = constants_.constants();
+    manifest_.constant_nbytes = static_cast<uint64_t>(constants_.nbytes_before());
+    const deploy::CodeWriter code = compile();
+    deploy::PackagedPlans plans{.texts = texts_.texts(), .kernel_keys = {}, .formulas = {}};
+    for (const auto& [key, spec] : specs_) plans.kernel_keys.push_back(key);
+    for (const auto& [key, spec] : requested_) plans.kernel_keys.push_back(key);
+    std::vector<deploy::Words> sizes;
+    for (int64_t point = 0; point < manifest_.points(); ++point) sizes.push_back(manifest_.sizes_of(point));
+    plans.formulas = deploy::encode_formulas(sizes, words_);
+    const std::string manifest = manifest_.to_bytes(), plan_bytes = plans.to_bytes(), table = code.table();
+    using Kind = deploy::SectionKind;
+    std::vector<deploy::Section> sections = {
+        {.kind = Kind::manifest, .bytes = manifest},
+        {.kind = Kind::plans, .bytes = plan_bytes},
+        {.kind = Kind::kernels, .bytes = table},
+    };
+    for (const auto& [level, bytes] : code.code()) {
+      sections.push_back({.kind = Kind::code, .level = level, .bytes = bytes});
+      report_.code_nbytes += static_cast<int64_t>(bytes.size());
+    }
+    sections.push_back({.kind = Kind::constants, .bytes = constants_.bytes()});
+    sections.push_back({.kind = Kind::provenance, .bytes = steps_});
+    write_sections(path, sections);
+    report_.kernels = static_cast<int64_t>(code.num_kernels());
+    report_.combinations = manifest_.points();
+    report_.constant_nbytes_before = constants_.nbytes_before();
+    report_.constant_nbytes = static_cast<int64_t>(constants_.bytes().size());
+  }
+
+  deploy::CodeWriter compile() const {
+    deploy::CodeWriter code;
+    for (const codegen::CpuTarget level : manifest_.levels) {
+      const codegen::CpuTarget target = without_dots(level);
+      for (const auto* specs : {&specs_, &requested_}) {
+        for (const auto& [key, spec] : *specs)
+          code.add(key, spec.name, target, codegen::process_kernel_cache().code(spec, target));
+      }
+      for (const codegen::LibraryKernelSpec& k : codegen::library_kernels(manifest_.library_dtypes, level))
+        code.add(k.key(), k.name(), k.target, codegen::library_code(k));
+    }
+    return code;
+  }
+
+  void prove(const std::string& path) {
+    const auto package =
+        deploy::Package::open(path, runs_here() ? deploy::Package::Purpose::run : deploy::Package::Purpose::look);
+    package->check_all_plans();
+    for (int64_t point = 0; runs_here() && point < manifest_.points(); ++point)
+      check_bits(point, digest_of(package->run(arguments_at(point))));
+    const deploy::WordFormulas::Counts counts = package->formula_counts();
+    report_.constant_words = counts.constant;
+    report_.polynomial_words = counts.polynomial;
+    report_.table_words = counts.table;
+    report_.file_nbytes = static_cast<int64_t>(package->file().nbytes());
+  }
+
+  bool runs_here() const {
+    return std::find(manifest_.levels.begin(), manifest_.levels.end(), codegen::cpu_target()) != manifest_.levels.end();
+  }
+
+  const PackageOptions& options_;
+  const std::vector<Tensor> examples_;
+  const graph::TraceFn fn_;
+  deploy::Manifest manifest_;
+  ConstantPool constants_;
+  deploy::TextTable texts_;
+  deploy::KernelSpecs specs_, requested_;
+  std::vector<deploy::Words> words_;  // per point
+  std::vector<std::string> live_;     // per point: the digest of the results of the function
+  std::string recorded_;              // of the last recorded run
+  std::set<const OpDef*> ops_;
+  std::set<DType> library_dtypes_;
+  std::string steps_;
+  PackageReport report_;
+};
+
+}  // namespace
+
+PackageReport make(const std::string& path, const graph::Leaves& arguments, graph::TraceFn fn,
+                   const PackageOptions& options) {
+  return Packager(arguments, fn, options).make(path);
+}
+
+}  // namespace tutti::package_detail
