@@ -28,6 +28,7 @@ void add_embed(CLI::App& app, Action& action);
 void add_tokenizer(CLI::App& app, Action& action);
 void add_checkpoint(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
+void add_package(CLI::App& app, Action& action);
 void add_diff(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);

@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   cli::add_tokenizer(app, action);
   cli::add_checkpoint(app, action);
   cli::add_convert(app, action);
+  cli::add_package(app, action);
   cli::add_diff(app, action);
   cli::add_replay(app, action);
   cli::add_report(app, action);

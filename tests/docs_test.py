@@ -37,7 +37,7 @@ def faults_of_command(command, programs):
     example = re.search(r"build/release/(example_\w+)", command)
     words = re.search(r"build/release/tutti (\w+)(?: (\w+))?", command)
     named = ([example.group(1)] if example else []) + ([words.group(1)] if words else [])
-    if words and words.group(1) in ("bench", "checkpoint", "tokenizer", "trace"):
+    if words and words.group(1) in ("bench", "checkpoint", "package", "tokenizer", "trace"):
         named.append(words.group(2))
     return [f"{command} starts {name}, which does not exist" for name in named if name not in programs]
 

@@ -9,6 +9,7 @@
 #include "tests/cli/support/published.h"
 #include "tests/cli/support/tiny_run.h"
 #include "tutti/diagnose/flight_recorder.h"
+#include "tutti/package/package.h"
 
 namespace tutti::test {
 namespace {
@@ -23,6 +24,9 @@ const std::map<std::string, std::string> kCalls = {
     {"eval", "published --data data"},
     {"embed", "encoder text"},
     {"convert", "published model.gguf"},
+    {"package inspect", "packaged"},
+    {"package verify", "packaged"},
+    {"package run", "packaged"},
     {"tokenizer encode", "byte text"},
     {"tokenizer decode", "byte 104"},
     {"checkpoint ls", "runs/run"},
@@ -96,6 +100,8 @@ struct FullOutput : testing::Test {
     write_published_encoder(work);
     work.write("published/chat_template.jinja", "{% for m in messages %}{{ m.content }}\n{% endfor %}");
     work.write("line.txt", "the old river\n");
+    package((work.folder() / "packaged").string(), [](const Tensor& x) { return x; }, {.name = "same"},
+            Tensor::scalar(1.0f));
     const Output trained = work.tutti("train run.toml --quiet --profiler.enable=true");
     EXPECT_EQ(trained.status, 0) << trained.err;
     comm::FlightRecorder({.rank = 0, .world_size = 1, .prefix = (work.folder() / "flight_").string()}).dump("test");

@@ -1,0 +1,196 @@
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "tutti/core/blake2b.h"
+#include "tutti/deploy/package.h"
+
+namespace tutti::cli {
+namespace {
+
+using deploy::Package;
+
+struct PackageFlags {
+  std::string file;
+  std::vector<std::string> sizes;
+  int64_t repeats = 1;
+  bool plans = false, json = false;
+};
+
+std::string text_of(const deploy::Manifest& manifest, const deploy::PackageArgument& input) {
+  std::string dims;
+  for (const deploy::PackageDim& d : input.dims) {
+    dims += dims.empty() ? "" : ", ";
+    dims += d.symbol < 0 ? std::to_string(d.size) : manifest.sizes[static_cast<size_t>(d.symbol)].name;
+  }
+  return fmt::format("{} [{}]", name_of(input.dtype), dims);
+}
+
+nlohmann::ordered_json to_json(const Package& package) {
+  const deploy::Manifest& m = package.manifest();
+  nlohmann::ordered_json line = {{"function", m.function},
+                                 {"made_by", m.made_by},
+                                 {"numerics_version", m.numerics_version},
+                                 {"combinations", m.points()},
+                                 {"kernels", package.kernels().size()},
+                                 {"constants", m.constants.size()},
+                                 {"constant_bytes_before", m.constant_nbytes},
+                                 {"file_bytes", package.file().nbytes()}};
+  for (const deploy::PackageArgument& input : m.inputs) line["inputs"].push_back(text_of(m, input));
+  for (const DType dtype : m.outputs) line["outputs"].push_back(name_of(dtype));
+  for (const deploy::PackageSize& s : m.sizes)
+    line["sizes"].push_back({{"name", s.name}, {"least", s.least}, {"most", s.most}, {"step", s.step}});
+  for (const codegen::CpuTarget level : m.levels)
+    line["levels"].push_back({{"name", name_of(level)}, {"features", deploy::features_of(level)}});
+  for (const deploy::PackageOp& op : m.ops)
+    line["ops"].push_back({{"name", op.name}, {"schema", fmt::format("{:016x}", op.schema)}});
+  for (const deploy::Section& s : package.file().sections())
+    line["sections"].push_back({{"name", name_of(s.kind)}, {"level", name_of(s.level)}, {"bytes", s.bytes.size()}});
+  return line;
+}
+
+int run_inspect(const PackageFlags& flags) {
+  const auto package = Package::open(flags.file, Package::Purpose::look);
+  const deploy::Manifest& m = package->manifest();
+  if (flags.json) {
+    std::printf("%s\n", to_json(*package).dump().c_str());
+    return 0;
+  }
+  std::printf("%s: made by Tutti %s, numerics.version %d\n", m.function.c_str(), m.made_by.c_str(), m.numerics_version);
+  for (size_t i = 0; i < m.inputs.size(); ++i) std::printf("  argument %zu: %s\n", i, text_of(m, m.inputs[i]).c_str());
+  for (const deploy::PackageSize& s : m.sizes)
+    std::printf("  %s: %lld to %lld in steps of %lld\n", s.name.c_str(), static_cast<long long>(s.least),
+                static_cast<long long>(s.most), static_cast<long long>(s.step));
+  for (size_t k = 0; k < m.outputs.size(); ++k)
+    std::printf("  result %zu: %s\n", k, std::string(name_of(m.outputs[k])).c_str());
+  for (const deploy::PackageOp& op : m.ops)
+    std::printf("  calls %s, schema %016llx\n", op.name.c_str(), static_cast<unsigned long long>(op.schema));
+  for (const codegen::CpuTarget level : m.levels)
+    std::printf("  for %s: %s\n", std::string(name_of(level)).c_str(), deploy::features_of(level));
+  const auto counts = package->formula_counts();
+  std::printf("  plans of %lld combinations of sizes: %lld numbers constant, %lld polynomial, %lld in tables\n",
+              static_cast<long long>(m.points()), static_cast<long long>(counts.constant),
+              static_cast<long long>(counts.polynomial), static_cast<long long>(counts.table));
+  std::printf("  %zu kernels; %zu constants, %llu bytes before equal ones were put together\n",
+              package->kernels().size(), m.constants.size(), static_cast<unsigned long long>(m.constant_nbytes));
+  for (const deploy::Section& s : package->file().sections()) {
+    const bool is_code = s.kind == deploy::SectionKind::code;
+    std::printf("  section %s%s%s: %zu bytes\n", name_of(s.kind), is_code ? " " : "",
+                is_code ? std::string(name_of(s.level)).c_str() : "", s.bytes.size());
+  }
+  if (flags.plans) std::printf("%s", std::string(package->provenance()).c_str());
+  return 0;
+}
+
+int run_verify(const PackageFlags& flags) {
+  const auto package = Package::open(flags.file, Package::Purpose::look);
+  package->check_all_plans();
+  const int64_t points = package->manifest().points();
+  if (flags.json)
+    std::printf("%s\n", nlohmann::ordered_json{{"path", flags.file}, {"combinations", points}}.dump().c_str());
+  else
+    std::printf("%s: whole, plans of %lld combinations of sizes\n", flags.file.c_str(), static_cast<long long>(points));
+  return 0;
+}
+
+// The value that --size gives the declared size; its least when there is none.
+std::vector<int64_t> sizes_of(const deploy::Manifest& manifest, const PackageFlags& flags) {
+  std::vector<int64_t> values;
+  for (const deploy::PackageSize& s : manifest.sizes) values.push_back(s.least);
+  for (const std::string& text : flags.sizes) {
+    const size_t at = text.find('=');
+    size_t k = 0;
+    while (k < manifest.sizes.size() && manifest.sizes[k].name != text.substr(0, at)) ++k;
+    char* end = nullptr;
+    const long long value = at == std::string::npos ? 0 : std::strtoll(text.c_str() + at + 1, &end, 10);
+    TUTTI_CHECK(k < manifest.sizes.size() && end != nullptr && *end == '\0' && end != text.c_str() + at + 1,
+                "--size {}: expected NAME=NUMBER with the name of a size that `tutti package inspect` lists", text);
+    values[k] = value;
+  }
+  return values;
+}
+
+// Element i is (i % 7 - 3) / 4; of integers and truth values i % 2.
+Tensor pattern(const Extents& extents, DType dtype) {
+  Tensor t = Tensor::empty(extents, dtype);
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    const float value = (static_cast<float>(i % 7) - 3) / 4;
+    if (dtype == DType::f32) static_cast<float*>(t.raw_data())[i] = value;
+    else if (dtype == DType::bf16) static_cast<bfloat16*>(t.raw_data())[i] = to_bfloat16(value);
+    else if (dtype == DType::i64) static_cast<int64_t*>(t.raw_data())[i] = i % 2;
+    else if (dtype == DType::i32) static_cast<int32_t*>(t.raw_data())[i] = static_cast<int32_t>(i % 2);
+    else static_cast<uint8_t*>(t.raw_data())[i] = static_cast<uint8_t>(i % 2);
+  }
+  return t;
+}
+
+int run_run(const PackageFlags& flags) {
+  using Clock = std::chrono::steady_clock;
+  const auto ms_since = [](Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  };
+  const Clock::time_point start = Clock::now();
+  const auto package = Package::open(flags.file);
+  const deploy::Manifest& manifest = package->manifest();
+  const std::vector<int64_t> sizes = sizes_of(manifest, flags);
+  std::vector<Tensor> arguments, results;
+  for (const deploy::PackageArgument& input : manifest.inputs)
+    arguments.push_back(pattern(manifest.extents_of(input, sizes), input.dtype));
+  results = package->run(arguments);
+  const double first_ms = ms_since(start);
+  double best_ms = first_ms;
+  for (int64_t i = 0; i < flags.repeats; ++i) {
+    const Clock::time_point call = Clock::now();
+    results = package->run(arguments);
+    best_ms = std::min(best_ms, ms_since(call));
+  }
+  nlohmann::ordered_json line = {{"first_result_ms", first_ms}, {"call_ms", best_ms}};
+  for (const Tensor& result : results) {
+    const Tensor t = to_contiguous(result);
+    Blake2b hash(16);
+    hash.add({static_cast<const char*>(t.raw_data()), static_cast<size_t>(t.nbytes())});
+    std::string digest;
+    for (const char c : hash.finish()) digest += fmt::format("{:02x}", static_cast<unsigned char>(c));
+    line["results"].push_back({{"dtype", name_of(t.dtype())},
+                               {"sizes", std::vector<int64_t>(t.extents().begin(), t.extents().end())},
+                               {"digest", digest}});
+    if (!flags.json)
+      std::printf("%s %s %s\n", std::string(name_of(t.dtype())).c_str(), to_string(t.extents()).c_str(),
+                  digest.c_str());
+  }
+  if (flags.json) std::printf("%s\n", line.dump().c_str());
+  else std::printf("open to first result %.2f ms, then %.4f ms a call\n", first_ms, best_ms);
+  return 0;
+}
+
+}  // namespace
+
+void add_package(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("package", "Look into packages of compiled functions, and run them");
+  verb->require_subcommand(1);
+  auto flags = std::make_shared<PackageFlags>();
+  const auto add = [&](const char* name, const char* text, int (*run)(const PackageFlags&)) {
+    CLI::App* sub = verb->add_subcommand(name, text);
+    sub->add_option("file", flags->file, "Package, as tutti::package() writes it")->required();
+    sub->callback([flags, run, &action] { action = [flags, run] { return run(*flags); }; });
+    return sub;
+  };
+  CLI::App* inspect = add("inspect", "Tell what a package holds; runs nothing of it", run_inspect);
+  inspect->add_flag("--plans", flags->plans, "Also the steps of the first combination of sizes");
+  inspect->add_flag("--json", flags->json, "One object");
+  CLI::App* verify = add(
+      "verify", "Check every byte and the plans of all sizes; runs nothing of it. Exit status 0: whole", run_verify);
+  verify->add_flag("--json", flags->json, "One object: path, combinations");
+  CLI::App* run =
+      add("run", "Call the function on arguments of a fixed pattern: dtype, sizes and digest of each result", run_run);
+  run->add_option("--size", flags->sizes, "NAME=NUMBER, a declared size (default: its least value); may be repeated");
+  run->add_option("--repeats", flags->repeats, "Further calls that are timed, of which the fastest counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  run->add_flag("--json", flags->json, "One object: first_result_ms, call_ms, results");
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,63 @@
+// `tutti package` as a user runs it.
+#include <gtest/gtest.h>
+
+#include "tests/cli/support/program.h"
+#include "tests/package/support/packaged_cases.h"
+
+namespace tutti::test {
+namespace {
+
+using package_test::Block;
+using package_test::for_this_processor;
+using package_test::values;
+
+struct PackageCommand : ::testing::Test {
+  PackageCommand() {
+    package((work.folder() / "block").string(), Block(),
+            for_this_processor("block", {{.name = "tokens", .dims = {{0, 1}}, .least = 2, .most = 5}}),
+            values(1, {2, 4, 16}));
+  }
+  void expect_out(const std::string& arguments, std::initializer_list<const char*> texts) {
+    const Output output = work.tutti("package " + arguments);
+    EXPECT_EQ(output.status, 0) << output.err;
+    for (const char* text : texts)
+      EXPECT_NE(output.out.find(text), std::string::npos) << text << " is not in\n" << output.out;
+  }
+  void expect_error(const std::string& arguments, int status, const char* text) {
+    const Output output = work.tutti("package " + arguments);
+    EXPECT_EQ(output.status, status) << output.out;
+    EXPECT_NE(output.err.find(text), std::string::npos) << text << " is not in\n" << output.err;
+  }
+  Workplace work;
+};
+
+TEST_F(PackageCommand, InspectTellsWhatThePackageHolds) {
+  expect_out("inspect block",
+             {"block: made by Tutti", "argument 0: f32 [2, tokens, 16]", "tokens: 2 to 5 in steps of 1",
+              "result 0: f32", "calls sdpa, schema ", "AVX2, FMA, BMI2", "section constants: "});
+  expect_out("inspect block --plans", {"call sdpa"});
+  expect_out("inspect block --json",
+             {"\"function\":\"block\"", "\"combinations\":4", "\"inputs\":[\"f32 [2, tokens, 16]\"]"});
+}
+
+TEST_F(PackageCommand, VerifyChecksBytesAndPlans) {
+  expect_out("verify block", {"block: whole, plans of 4 combinations of sizes"});
+  expect_out("verify block --json", {"{\"path\":\"block\",\"combinations\":4}"});
+  std::string bytes = work.read("block");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  work.write("damaged", bytes);
+  expect_error("verify damaged", 1, "are damaged; copy the file again");
+  expect_error("verify nowhere", 1, "cannot open the package nowhere");
+}
+
+TEST_F(PackageCommand, RunCallsTheFunction) {
+  expect_out("run block", {"f32 [2, 2, 16] ", "open to first result"});
+  expect_out("run block --size tokens=5 --repeats 3 --json", {"\"sizes\":[2,5,16]", "\"first_result_ms\":"});
+  EXPECT_EQ(work.tutti("package run block --json --size tokens=4").out.substr(0, 2), "{\"");
+  expect_error("run block --size tokens=6", 2, "argument 0, dim 1 is 6, and 'tokens' is from 2 to 5");
+  expect_error("run block --size length=2", 2, "--size length=2: expected NAME=NUMBER");
+  expect_error("run block --size tokens=two", 2, "--size tokens=two: expected NAME=NUMBER");
+}
+
+}  // namespace
+}  // namespace tutti::test
