@@ -1,6 +1,7 @@
 #include "tutti/deploy/packaged_code.h"
 
 #include <mutex>
+#include <set>
 
 #include "tutti/codegen/kernel_cache.h"
 #include "tutti/deploy/byte_stream.h"
@@ -10,14 +11,16 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // the largest of a register, for what kernels load from beside their code
 
-// Where a section of code is mapped, by its hash. Code that threads may be running stays.
+// The code of a section, mapped: once for all packages that have these bytes. Code that threads may be running stays.
 const char* mapped(const Section& section) {
   static std::mutex mutex;
-  static std::map<std::string, const char*> images;
+  static std::set<std::string_view> images;
   const std::lock_guard lock(mutex);
-  const auto [it, is_new] = images.emplace(section.hash, nullptr);
-  if (it->second == nullptr) it->second = reinterpret_cast<const char*>(codegen::map_code(section.bytes, 0));
-  return it->second;
+  const auto it = images.find(section.bytes);
+  if (it != images.end()) return it->data();
+  const auto* image = reinterpret_cast<const char*>(codegen::map_code(section.bytes, 0));
+  images.emplace(image, section.bytes.size());
+  return image;
 }
 
 }  // namespace
