@@ -91,7 +91,7 @@ TEST(ConfigMessages, AnUnknownChoiceNamesTheNearest) {
 TEST(ConfigMessages, AnUnknownModelFamilyNamesThoseThatExist) {
   const std::string complaint = toml_complaint("[model]\nname = \"qwen33\"\n");
   EXPECT_TRUE(complaint.starts_with("a.toml:2:8: model.name: expected one of: ")) << complaint;
-  EXPECT_TRUE(complaint.ends_with(", qwen3, found 'qwen33'; did you mean 'qwen3'?")) << complaint;
+  EXPECT_TRUE(complaint.ends_with(", qwen3, dlrm, found 'qwen33'; did you mean 'qwen3'?")) << complaint;
 }
 
 TEST(ConfigMessages, WhatThisVersionCannotDoIsSaid) {
@@ -212,7 +212,7 @@ TEST(ConfigMessages, AllThatIsWrongInAFileIsToldInTheOrderOfItsLines) {
       "  a.toml:5:6: optimizer.lr: expected a number, found \"fast\"\n"
       "  a.toml:7:1: unknown section 'trainin'; did you mean 'training'? Known: model, data, training, numerics, "
       "runtime, parallelism, optimizer, lr_scheduler, activation_checkpoint, validation, checkpoint, metrics, "
-      "profiler, run");
+      "profiler, run, clicks, dlrm, tables");
 }
 
 TEST(ConfigMessages, WhatIsRightBesideAWrongKeyIsSet) {

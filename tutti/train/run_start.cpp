@@ -8,6 +8,7 @@
 #include "tutti/train/checkpoint/checkpoint_state.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/report/report.h"
+#include "tutti/train/task/task.h"
 #include "tutti/train/task/task_kind.h"
 
 namespace tutti::train {
