@@ -145,6 +145,71 @@ TEST(ShardedTables, TakesAnyTransport) {
   }
 }
 
+// What is behind a call is the caller's again.
+TEST(ShardedTables, BatchesMayChangeAfterTheCall) {
+  std::vector<nn::TableConfig> tables = configs();
+  for (nn::TableConfig& t : tables) t.columns = 40;
+  for (const TablePooling pooling : {TablePooling::none, TablePooling::mean}) {
+    const nn::TableBatchedOptions options = options_of({.lr = 0.1}, DType::f32, pooling);
+    const Trained one = on_one_rank(options, false, tables);
+    comm::run_ranks(3, [&](comm::ProcessGroup& group) {
+      seed_all(4);
+      ShardedTables sharded(tables, options, plan_of(tables, options, 3, {column_wise, row_wise, data_parallel}),
+                            kCount, &group);
+      sharded.initialize();
+      for (int64_t step = 1; step <= kSteps; ++step) {
+        std::vector<TableBatch> batches;
+        for (const int64_t s : sharded.shards()) batches.push_back(batch_of(step, s, false));
+        sharded.send_indices(batches);
+        for (const TableBatch& batch : batches) {
+          std::fill_n(batch.offsets.data<int64_t>(), batch.offsets.numel(), int64_t{1} << 40);
+          std::fill_n(batch.indices.data<int64_t>(), batch.indices.numel(), int64_t{-5});
+        }
+        for (const Tensor& values : sharded.look_up()) backward(loss_of(values));
+        sharded.step();
+      }
+      expect_same_state(sharded.gathered(), one.state);
+    });
+  }
+}
+
+// What is absent adds nothing, also where it leaves a rank with nothing.
+TEST(ShardedTables, ShardsWithoutBackwardAddNothingOnAnyRanks) {
+  const nn::TableBatchedOptions options = options_of({.lr = 0.1}, DType::f32, TablePooling::sum);
+  const auto skips = [](int64_t step, int64_t shard) { return (shard + step) % 4 == 1; };
+  seed_all(4);
+  nn::TableBatchedEmbeddingBags module(configs(), options);
+  nn::initialize(module);
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    for (int64_t s = 0; s < kCount; ++s) {
+      const Tensor y = module.forward(batch_of(step, s, false), s);
+      if (!skips(step, s)) backward(loss_of(y));
+    }
+    module.step();
+  }
+  for (const int ranks : {1, 4, 8}) {
+    for (const auto& placements : kPlans) {
+      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+        seed_all(4);
+        ShardedTables tables(configs(), options, plan_of(configs(), options, ranks, placements), kCount, &group,
+                             Schedule::every_round);
+        tables.initialize();
+        for (int64_t step = 1; step <= kSteps; ++step) {
+          std::vector<TableBatch> batches;
+          for (const int64_t s : tables.shards()) batches.push_back(batch_of(step, s, false));
+          const std::vector<Tensor> y = tables.look_up(batches);
+          for (size_t b = 0; b < y.size(); ++b)
+            if (!skips(step, tables.shards()[b])) backward(loss_of(y[b]));
+          tables.step();
+        }
+        const nn::StateDict state = tables.gathered();
+        for (size_t t = 0; t < configs().size(); ++t)
+          expect_same_bits(state[t].second, module.weight(t).master(), state[t].first);
+      });
+    }
+  }
+}
+
 TEST(ShardedTables, IndicesTravelWhileAStepIsTaken) {
   const nn::TableBatchedOptions options = options_of({.lr = 0.1}, DType::f32, TablePooling::sum);
   const Trained one = on_one_rank(options, false);

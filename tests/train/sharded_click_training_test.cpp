@@ -155,6 +155,16 @@ TEST(ShardedClickTraining, ACheckpointOfOtherTablesIsRefusedAndChangesNothing) {
     program.step(1);
     program.save(folder / "checkpoint", 1);
     const nn::StateDict before = program.tables->gathered();
+    const std::vector<nn::TableConfig> configs = models::tables_of(kModel);
+    const nn::TableBatchedOptions options{.optimizer = TableStep{.lr = 0.05}};
+    std::vector<parallel::PlannedTable> planned;
+    for (const nn::TableConfig& t : configs) planned.push_back(parallel::planned_table(t, options, 1));
+    const parallel::ShardedTables empty(
+        configs, options, parallel::plan_embeddings(planned, {.ranks = 2, .memory_bytes = 1 << 20}), kShards, &group);
+    EXPECT_NE(message_of([&] {
+                save_checkpoint(folder / "empty", program.model, *program.optimizer, {}, 1, &group, &empty);
+              }).find("checkpoint: the tables have no values yet"),
+              std::string::npos);
     const std::string text = message_of(
         [&] { load_checkpoint(folder.path() / "checkpoint" / "step-1", program.model, *program.optimizer, &group); });
     EXPECT_NE(text.find("unexpected: tables.0.weight"), std::string::npos) << text;

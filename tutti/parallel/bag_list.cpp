@@ -8,14 +8,6 @@
 
 namespace tutti::parallel {
 
-CheckedBatch::Rows CheckedBatch::rows_of(size_t feature, TablePooling pooling) const {
-  const facets::FeatureBags& f = lookups.features[feature];
-  if (pooling != TablePooling::none) return {f.bags, f.base, f.stride, f.width};
-  const int64_t first = lookups.offsets[static_cast<size_t>(f.first_bag)],
-                last = lookups.offsets[static_cast<size_t>(f.first_bag + f.bags)];
-  return {last - first, first * f.width, f.width, f.width};
-}
-
 CheckedBatch checked_batch(const char* op, const TableBatch& batch, const std::vector<int64_t>& rows,
                            const std::vector<int64_t>& columns, const TableBatchOptions& options) {
   const facets::TableLayout layout = facets::table_layout(op, batch, columns, options.pooling);
@@ -26,7 +18,13 @@ CheckedBatch checked_batch(const char* op, const TableBatch& batch, const std::v
   const OpCall call{named, {}, attrs};
   const bool pooled = options.pooling != TablePooling::none, equal_bags = pooled && layout.elements < 0;
   const SymInt bags = facets::check_lookup_operands(call, operands, options.pooling, equal_bags);
-  CheckedBatch checked{facets::read_lookups(call, operands, layout.columns), {}, {}};
+  CheckedBatch checked{facets::read_lookups(call, operands, layout.columns), {}, {}, {}};
+  for (const facets::FeatureBags& f : checked.lookups.features) {
+    const int64_t first = checked.lookups.offsets[static_cast<size_t>(f.first_bag)],
+                  last = checked.lookups.offsets[static_cast<size_t>(f.first_bag + f.bags)];
+    checked.rows.push_back(pooled ? CheckedBatch::Rows{f.bags, f.base, f.stride, f.width}
+                                  : CheckedBatch::Rows{last - first, first * f.width, f.width, f.width});
+  }
   facets::tell_bad_indices(call, facets::find_bad_indices(checked.lookups, rows), options.bounds);
   if (weights) checked.weights = facets::dense_as(*weights, DType::f32);
   if (!pooled) checked.result = {batch.indices.size(0), layout.columns};
@@ -35,11 +33,17 @@ CheckedBatch checked_batch(const char* op, const TableBatch& batch, const std::v
   return checked;
 }
 
+void BagList::add(const Piece& piece) {
+  pieces.push_back(piece);
+  first_bag.push_back(first_bag.back() + piece.bags);
+  first_entry.push_back(first_entry.back() + piece.entries);
+}
+
 void BagList::add(const CheckedBatch& batch, int64_t number, size_t feature, int64_t table, const int64_t* own) {
   const facets::FeatureBags& f = batch.lookups.features[feature];
   const int64_t* const offsets = batch.lookups.offsets.data() + f.first_bag;
   const int64_t first = offsets[0], entries = offsets[f.bags] - first;
-  pieces.push_back({number, table, f.bags, entries});
+  add({number, table, f.bags, entries});
   for (int64_t b = 0; b < f.bags; ++b) lengths.push_back(offsets[b + 1] - offsets[b]);
   const Tensor& given = batch.lookups.indices;
   if (own) indices.insert(indices.end(), own, own + entries);
@@ -55,7 +59,7 @@ void BagList::append(const BagList& other) {
   if (other.pieces.empty()) return;
   TUTTI_CHECK_ENV(pieces.empty() || weighted == other.weighted,
                   "ShardedTables: some ranks have given per_sample_weights and others have not");
-  pieces.insert(pieces.end(), other.pieces.begin(), other.pieces.end());
+  for (const Piece& piece : other.pieces) add(piece);
   lengths.insert(lengths.end(), other.lengths.begin(), other.lengths.end());
   indices.insert(indices.end(), other.indices.begin(), other.indices.end());
   weights.insert(weights.end(), other.weights.begin(), other.weights.end());
@@ -80,7 +84,8 @@ BagList BagList::read(ParcelReader& from, int64_t tables) {
     values.resize(static_cast<size_t>(from.count(sizeof(values[0]))));
     from.get(values.data(), static_cast<int64_t>(values.size()));
   };
-  read_into(list.pieces);
+  std::vector<Piece> pieces;
+  read_into(pieces);
   read_into(list.lengths);
   read_into(list.indices);
   list.weighted = from.get<int64_t>() != 0;
@@ -89,7 +94,7 @@ BagList BagList::read(ParcelReader& from, int64_t tables) {
                 entries_sent = static_cast<int64_t>(list.indices.size());
   int64_t bag = 0, entry = 0;
   bool fits = list.weights.size() == (list.weighted ? list.indices.size() : 0);
-  for (const Piece& p : list.pieces) {
+  for (const Piece& p : pieces) {
     fits = fits && p.batch >= 0 && p.table >= 0 && p.table < tables && p.bags >= 0 && p.bags <= bags_sent - bag &&
            p.entries >= 0 && p.entries <= entries_sent - entry;
     if (!fits) break;
@@ -102,24 +107,22 @@ BagList BagList::read(ParcelReader& from, int64_t tables) {
     fits = fits && left == 0;
     bag += p.bags;
     entry += p.entries;
+    list.add(p);
   }
   TUTTI_CHECK_ENV(fits && bag == bags_sent && entry == entries_sent,
                   "ShardedTables: a rank has sent {} features, {} bags and {} indices that do not belong together",
-                  list.pieces.size(), bags_sent, entries_sent);
+                  pieces.size(), bags_sent, entries_sent);
   return list;
 }
 
 TableBatch BagList::batch(size_t begin, size_t end) const {
   TableBatch batch;
-  int64_t bag = 0, entry = 0, bags = 0, entries = 0;
-  for (size_t i = 0; i < end; ++i) {
-    const Piece& p = pieces[i];
-    (i < begin ? bag : bags) += p.bags;
-    (i < begin ? entry : entries) += p.entries;
-    if (i < begin) continue;
-    batch.features.push_back(p.table);
-    batch.bags.push_back(p.bags);
+  for (size_t i = begin; i < end; ++i) {
+    batch.features.push_back(pieces[i].table);
+    batch.bags.push_back(pieces[i].bags);
   }
+  const int64_t bag = first_bag[begin], bags = first_bag[end] - bag;
+  const int64_t entry = first_entry[begin], entries = first_entry[end] - entry;
   batch.offsets = Tensor::empty({bags + 1}, DType::i64);
   int64_t* const offsets = batch.offsets.data<int64_t>();
   offsets[0] = 0;

@@ -14,15 +14,20 @@ namespace tutti::parallel {
 
 // A batch, checked, with the sizes of the result of its lookup.
 struct CheckedBatch {
-  facets::Lookups lookups;
-  Tensor weights;  // f32 [P]; undefined without
+  facets::Lookups lookups;  // reads the tensors of the batch, until release()
+  Tensor weights;           // f32 [P]; undefined without
   Shape result;
-
   // The results of the bags of a feature: `count` rows of `width` elements, row i at `base` + i * `stride`.
   struct Rows {
     int64_t count, base, stride, width;
   };
-  Rows rows_of(size_t feature, TablePooling pooling) const;
+  std::vector<Rows> rows;  // of each feature
+
+  // From then on the tensors of the batch may change.
+  void release() {
+    lookups = {};
+    weights = {};
+  }
 };
 // UsageError as table_batched_embedding_bags() over tables of these rows and columns; `batch` names the table of each
 // feature. Indices out of range are told as `options` says.
@@ -35,6 +40,8 @@ struct BagList {
     int64_t batch, table, bags, entries;
   };
   std::vector<Piece> pieces;
+  // Where the bags and the entries of each piece begin, and the ends.
+  std::vector<int64_t> first_bag = {0}, first_entry = {0};
   std::vector<int64_t> lengths;  // of the bags, piece after piece
   std::vector<int64_t> indices;
   std::vector<float> weights;  // of the indices, where the batches have them
@@ -51,6 +58,7 @@ struct BagList {
 
   // Pieces [begin, end) as one batch of features with bags of their own.
   TableBatch batch(size_t begin, size_t end) const;
+  void add(const Piece& piece);
   // How many rows the results of a piece have.
   static int64_t rows_of(const Piece& piece, TablePooling pooling) {
     return pooling == TablePooling::none ? piece.entries : piece.bags;

@@ -1,10 +1,13 @@
 #include "tutti/parallel/held_table.h"
 
+#include <algorithm>
+
 #include "tutti/autograd/tape.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
 #include "tutti/ops/random.h"
 #include "tutti/ops/random_key.h"
+#include "tutti/ops/slice.h"
 #include "tutti/runtime/allocator.h"
 
 namespace tutti::parallel {
@@ -24,26 +27,33 @@ HeldTable::HeldTable(const nn::TableConfig& table, DType dtype, const TableStep&
 
 void HeldTable::initialize() {
   if (!has_any()) return;
+  // Blocks of rows, so that nothing is as large as the table.
+  const int64_t block = std::max<int64_t>((int64_t{1} << 22) / std::max<int64_t>(columns(), 1), 1);
+  for (int64_t row = 0; row < rows(); row += block) fill(row, std::min(block, rows() - row));
+}
+
+// The rows [first, first + count) of the part.
+void HeldTable::fill(int64_t first, int64_t count) {
   RandomKey key = random_key(config.name + ".weight");
-  key.first_index = part.row_begin * config.columns + part.column_begin;
+  key.first_index = (part.row_begin + first) * config.columns + part.column_begin;
   if (columns() < config.columns) {
     key.run_length = columns();
     key.run_stride = config.columns;
   }
-  const Shape sizes = weight.sizes();
+  const Tensor values = narrow(weight, 0, first, count);
   const double scale = config.init.scale;
   switch (config.init.kind) {
     case nn::Init::Kind::zeros:
-      copy_(weight, zeros({}, dtype_));
+      copy_(values, zeros({}, dtype_));
       return;
     case nn::Init::Kind::ones:
-      copy_(weight, ones({}, dtype_));
+      copy_(values, ones({}, dtype_));
       return;
     case nn::Init::Kind::normal:
-      copy_(weight, normal(sizes, key, 0.0, scale, dtype_));
+      copy_(values, normal(values.sizes(), key, 0.0, scale, dtype_));
       return;
     case nn::Init::Kind::uniform:
-      copy_(weight, uniform(sizes, key, -scale, scale, dtype_));
+      copy_(values, uniform(values.sizes(), key, -scale, scale, dtype_));
       return;
   }
 }
@@ -52,11 +62,16 @@ std::vector<TensorBox> HeldTable::boxes() const {
   const std::string name = config.name + ".weight";
   std::vector<TensorBox> list;
   const auto of_elements = [&](const std::string& box_name, const Tensor& values, DType dtype) {
-    list.push_back(
-        {box_name, dtype, {config.rows, config.columns}, {part.row_begin, part.column_begin}, values, is_copy_});
+    list.push_back({box_name,
+                    dtype,
+                    {config.rows, config.columns},
+                    {part.row_begin, part.column_begin},
+                    values,
+                    box_name != name,
+                    is_copy_});
   };
   const auto of_rows = [&](const std::string& box_name, const Tensor& values, DType dtype) {
-    list.push_back({box_name, dtype, {config.rows}, {part.row_begin}, values, is_copy_ || part.column_begin > 0});
+    list.push_back({box_name, dtype, {config.rows}, {part.row_begin}, values, true, is_copy_ || part.column_begin > 0});
   };
   of_elements(name, weight, dtype_);
   // A rank that holds nothing of the table tells of the same states.

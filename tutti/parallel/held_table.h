@@ -34,6 +34,8 @@ class HeldTable {
   TableState state;
 
  private:
+  void fill(int64_t first, int64_t count);
+
   const TableStep optimizer_;
   const DType dtype_;
   const bool is_copy_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -28,6 +29,8 @@ class ParcelWriter {
   }
   // Appends so many bytes, for the caller to write. Valid until the next call.
   char* room(int64_t nbytes);
+  // Makes room for so many bytes behind those that are there.
+  void reserve(int64_t nbytes);
   Tensor take();
 
  private:
@@ -41,7 +44,7 @@ inline std::string_view bytes_of(const Tensor& parcel) {
 // Reads what must outlive it. EnvironmentError, naming `what`, where the bytes end too early.
 class ParcelReader {
  public:
-  ParcelReader(const char* what, std::string_view bytes) : what_(what), bytes_(bytes) {}
+  ParcelReader(const char* what, std::string_view bytes) : what_(what), sent_(bytes.size()), bytes_(bytes) {}
 
   template <class T>
   void get(T* values, int64_t count) {
@@ -63,17 +66,33 @@ class ParcelReader {
 
  private:
   const char* what_;
-  std::string_view bytes_;
+  size_t sent_;
+  std::string_view bytes_;  // those that are left
+};
+
+// Something that all ranks must say alike in an exchange.
+struct ParcelFact {
+  static constexpr int64_t kAny = std::numeric_limits<int64_t>::min();  // of a rank that has nothing to say
+  const char* what;
+  int64_t value;
+  bool is_double = false;  // whether `value` has its bits
+};
+
+// What a rank sends: a parcel for each rank, and at most kMostFacts facts, the same ones on all ranks.
+struct Parcels {
+  static constexpr size_t kMostFacts = 4;
+  std::vector<Tensor> list;
+  std::vector<ParcelFact> facts = {};
 };
 
 // An exchange on its way. Every rank makes the same ones in the same order.
 class ParcelExchange {
  public:
-  // Sends what `make` returns, a parcel for each rank of `group` (null: one rank, which gets its own). The ranks learn
-  // here how many bytes follow, and the bytes travel until wait(). When `make` throws, all ranks do: the others a
-  // UsageError that names `what` and the rank. `agreement`: see comm::CallOptions.
-  ParcelExchange(const char* what, comm::ProcessGroup* group, const std::function<std::vector<Tensor>()>& make,
-                 uint64_t agreement = 0);
+  // Sends what `make` returns among the ranks of `group` (null: one rank, which gets its own parcel). The ranks learn
+  // here how many bytes follow, and the bytes travel until wait(). Throws on all ranks, which can go on, when one of
+  // them throws in `make`: there what it threw, and elsewhere a UsageError, or StoppedByPeer where the error was none,
+  // that names `what` and the rank; and a UsageError when ranks have other facts.
+  ParcelExchange(const char* what, comm::ProcessGroup* group, const std::function<Parcels()>& make);
 
   // The parcels of all ranks, in their order; the memory lives as long as this.
   std::vector<std::string_view> wait();

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <bit>
+#include <exception>
 
 #include "tutti/autograd/tape.h"
-#include "tutti/core/hash.h"
 #include "tutti/core/tree_cut.h"
-#include "tutti/parallel/sharded_lookup.h"
+#include "tutti/ops/random_key.h"
+#include "tutti/ops/tables/row_formulas.h"
+#include "tutti/parallel/sharded_tables_parts.h"
 #include "tutti/parallel/table_candidates.h"
 
 namespace tutti::parallel {
+
+static_assert(kTableColumnLeaf == facets::kSquaresLeaf, "slices of columns are nodes of a row's sum of squares");
 
 PlannedTable planned_table(const nn::TableConfig& table, const nn::TableBatchedOptions& options, double pooling) {
   TUTTI_CHECK(options.optimizer.has_value(), "planned_table: the options of table '{}' have no optimizer", table.name);
@@ -25,21 +29,57 @@ PlannedTable planned_table(const nn::TableConfig& table, const nn::TableBatchedO
 ShardedTables::ShardedTables(std::vector<nn::TableConfig> tables, nn::TableBatchedOptions options,
                              const EmbeddingPlan& plan, int64_t shards, comm::ProcessGroup* group, Schedule schedule)
     : tables_(std::move(tables)),
-      options_(nn::checked_options("ShardedTables", tables_, std::move(options))),
+      options_(std::move(options)),
       group_(group),
       count_(shards),
       schedule_(schedule),
-      local_(shards_of(shards, rank(), ranks(), schedule)),
       plan_(plan.tables),
       features_(tables_.size()),
       reached_(std::make_shared<Reached>()) {
+  std::exception_ptr error;
+  std::string mine;  // nothing of a rank that refuses
+  try {
+    prepare(plan);
+    mine = facts();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  std::vector<std::string> all;
+  try {
+    if (ranks() > 1) all = group_->all_gather_bytes(mine);
+  } catch (...) {
+    if (!error) throw;
+  }
+  if (error) std::rethrow_exception(error);
+  for (size_t r = 0; r < all.size(); ++r) {
+    TUTTI_CHECK(!all[r].empty(), "ShardedTables: rank {} has refused its arguments; its error says why", r);
+    const auto [at, its] = std::mismatch(mine.begin(), mine.end(), all[r].begin(), all[r].end());
+    if (at == mine.end() && its == all[r].end()) continue;
+    const auto line_at = [](const std::string& text, size_t place) {
+      const size_t begin = place == 0 ? 0 : text.rfind('\n', place - 1) + 1;
+      return text.substr(begin, text.find('\n', std::max(begin, place)) - begin);
+    };
+    const size_t place = static_cast<size_t>(at - mine.begin());
+    throw UsageError(fmt::format("ShardedTables: rank {} has '{}', and rank {} has '{}'; give all ranks the same",
+                                 rank(), line_at(mine, place), r, line_at(all[r], place)));
+  }
+}
+
+// What may fail on one rank.
+void ShardedTables::prepare(const EmbeddingPlan& plan) {
+  options_ = nn::checked_options("ShardedTables", tables_, std::move(options_));
   TUTTI_CHECK(options_.optimizer.has_value(),
               "ShardedTables: the options have no optimizer, and the tables are stepped in their own backward");
-  TUTTI_CHECK(std::has_single_bit(static_cast<uint64_t>(shards)),
-              "ShardedTables: {} virtual shards; expected a power "
-              "of two",
-              shards);
+  constexpr int64_t most = nn::TableBatchedEmbeddingBags::kMostShards;
+  TUTTI_CHECK(count_ >= 1 && count_ <= most && std::has_single_bit(static_cast<uint64_t>(count_)),
+              "ShardedTables: {} virtual shards; expected a power of two up to {}", count_, most);
+  local_ = shards_of(count_, rank(), ranks(), schedule_);
   check_plan(plan);
+  part_at_.assign(tables_.size() * static_cast<size_t>(ranks()), -1);
+  for (size_t t = 0; t < tables_.size(); ++t)
+    for (size_t p = 0; p < plan_[t].parts.size(); ++p)
+      part_at_[t * static_cast<size_t>(ranks()) + static_cast<size_t>(plan_[t].parts[p].rank)] =
+          static_cast<int32_t>(p);
   for (size_t f = 0; f < options_.features.size(); ++f)
     features_[static_cast<size_t>(options_.features[f])].push_back(f);
   held_.reserve(tables_.size());
@@ -51,24 +91,31 @@ ShardedTables::ShardedTables(std::vector<nn::TableConfig> tables, nn::TableBatch
   }
   anchor_ = Tensor::of<float>({0});
   tutti::requires_grad_(anchor_);
-  // What the ranks must agree on, since they interpret each other's bytes by it.
-  std::string facts = fmt::format("{} {} {} {} {}", shards, static_cast<int>(schedule), name_of(options_.dtype),
-                                  static_cast<int>(options_.batch.pooling), fmt::join(options_.features, ","));
+}
+
+// What the ranks must agree on, since they interpret each other's bytes by it: a line for each thing.
+std::string ShardedTables::facts() const {
   const TableStep& o = *options_.optimizer;
-  facts += fmt::format(" {} {} {} {} {} {} {} {} {} {}", static_cast<int>(o.optimizer), o.lr, o.eps, o.beta1, o.beta2,
-                       o.weight_decay, static_cast<int>(o.decay), o.least_decay, o.max_norm, o.stochastic_rounding);
+  const TableBatchOptions& b = options_.batch;
+  std::string text = fmt::format("{} virtual shards, schedule {}\n", count_, static_cast<int>(schedule_));
+  text += fmt::format("tables in {}, pooling {}, results {}, bounds {}\n", name_of(options_.dtype),
+                      static_cast<int>(b.pooling), static_cast<int>(b.output), static_cast<int>(b.bounds));
+  text += fmt::format("features of tables {}\n", fmt::join(options_.features, ","));
+  text += fmt::format("optimizer {}, lr {}, eps {}, betas {} and {}\n", static_cast<int>(o.optimizer), o.lr, o.eps,
+                      o.beta1, o.beta2);
+  text += fmt::format("weight decay {} in mode {}, at least {}; max_norm {}, stochastic rounding {}\n", o.weight_decay,
+                      static_cast<int>(o.decay), o.least_decay, o.max_norm, o.stochastic_rounding);
   for (size_t t = 0; t < tables_.size(); ++t) {
-    facts +=
-        fmt::format("\n{} {} {} {}", tables_[t].name, tables_[t].rows, tables_[t].columns, name_of(plan_[t].placement));
+    const nn::TableConfig& table = tables_[t];
+    text +=
+        fmt::format("table '{}' of {} rows and {} columns, first values {} of {}, {}:", table.name, table.rows,
+                    table.columns, static_cast<int>(table.init.kind), table.init.scale, name_of(plan_[t].placement));
     for (const TablePart& p : plan_[t].parts)
-      facts += fmt::format(" {}:{}-{}x{}-{}", p.rank, p.row_begin, p.row_end, p.column_begin, p.column_end);
+      text += fmt::format(" rank {} rows {}-{} columns {}-{}", p.rank, p.row_begin, p.row_end, p.column_begin,
+                          p.column_end);
+    text += '\n';
   }
-  agreement_ = hash64(facts) | 1;
-  if (ranks() == 1) return;
-  const std::vector<std::string> all = group_->all_gather_bytes(facts);
-  for (size_t r = 0; r < all.size(); ++r)
-    TUTTI_CHECK(all[r] == all[0], "ShardedTables: ranks 0 and {} have other arguments:\n{}\nand\n{}", r, all[0],
-                all[r]);
+  return text;
 }
 
 ShardedTables::~ShardedTables() = default;
@@ -89,9 +136,8 @@ ShardedTables::Route ShardedTables::route_of(size_t table) const {
 }
 
 const TablePart* ShardedTables::part_on(size_t table, int rank) const {
-  for (const TablePart& part : plan_[table].parts)
-    if (part.rank == rank) return &part;
-  return nullptr;
+  const int32_t part = part_at_[table * static_cast<size_t>(ranks()) + static_cast<size_t>(rank)];
+  return part < 0 ? nullptr : &plan_[table].parts[static_cast<size_t>(part)];
 }
 
 // That the parts of a table are what its placement says, whoever made the plan.
@@ -136,7 +182,8 @@ void ShardedTables::check_plan(const EmbeddingPlan& plan) const {
 void ShardedTables::initialize() {
   abandon_step();
   for (HeldTable& held : held_) held.initialize();
-  has_values_ = true;
+  values_ = static_cast<int64_t>(random_key("ShardedTables").key | 1);
+  steps_ = 0;
 }
 
 void ShardedTables::set_lr(double lr) {
@@ -147,23 +194,20 @@ void ShardedTables::set_lr(double lr) {
 }
 
 void ShardedTables::abandon_step() {
+  sent_.reset();
   of_step_.reset();
   const std::lock_guard lock(reached_->mutex);
   ++reached_->lookup;
   reached_->gradients.clear();
 }
 
-ParcelExchange ShardedTables::exchange(const char* what, uint64_t agreement,
-                                       const std::function<std::vector<Tensor>()>& make) {
-  return ParcelExchange(
-      what, group_,
-      [&] {
-        std::vector<Tensor> parcels = make();
-        for (size_t r = 0; r < parcels.size(); ++r)
-          if (r != static_cast<size_t>(rank())) sent_bytes_ += parcels[r].numel();
-        return parcels;
-      },
-      agreement);
+ParcelExchange ShardedTables::exchange(const char* what, const std::function<Parcels()>& make) {
+  return ParcelExchange(what, group_, [&] {
+    Parcels parcels = make();
+    for (size_t r = 0; r < parcels.list.size(); ++r)
+      if (r != static_cast<size_t>(rank())) sent_bytes_ += parcels.list[r].numel();
+    return parcels;
+  });
 }
 
 }  // namespace tutti::parallel

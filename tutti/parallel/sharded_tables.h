@@ -45,20 +45,24 @@ class ShardedTables : public nn::Module {
  public:
   // `plan` is for the ranks of `group` (null: one rank), which must outlive this. A step has `shards` virtual shards,
   // which are divided as `schedule` says. Memory is that of this rank's parts. UsageError on all ranks when they have
-  // other arguments, for a plan of other tables or ranks, and for options without an optimizer or with a max_norm where
-  // columns are divided. Collective.
+  // other arguments, and when on one of them the plan is of other tables or ranks, or options have no optimizer, or a
+  // max_norm where columns are divided. Collective.
   ShardedTables(std::vector<nn::TableConfig> tables, nn::TableBatchedOptions options, const EmbeddingPlan& plan,
                 int64_t shards, comm::ProcessGroup* group, Schedule schedule = Schedule::once_a_step);
   ~ShardedTables() override;
 
-  // Fills the tables as nn::initialize() fills those of nn::TableBatchedEmbeddingBags under the rank's seed.
+  // Fills the tables as nn::initialize() fills those of nn::TableBatchedEmbeddingBags under the rank's seed. Not
+  // collective; the next look_up() compares what the ranks have called.
   void initialize();
+  // Whether initialize() or load() has given the tables values.
+  bool has_values() const { return values_ != kNoValues; }
 
   // The lookups of all batches, as nn::TableBatchedEmbeddingBags::forward() of each. In training mode while gradients
   // are recorded, these are the lookups of a step: one batch for each shard of this rank, in the order of shards(), and
   // one call before step(). Otherwise any number of batches, also none. Batches may be changed afterwards. UsageError
   // on all ranks for batches that table_batched_embedding_bags() refuses, for per_sample_weights that want a gradient,
-  // in a compiled function, before tables have values, and for another number of batches. Collective.
+  // or that only some batches have, in a compiled function, before tables have values, for another number of batches,
+  // and when ranks are in other modes or steps or have other values. Collective.
   std::vector<Tensor> look_up(std::span<const TableBatch> batches);
   // The same in two calls: indices travel while other work runs, such as the dense part of the step before, whose
   // step() may come between them. Both are collective.
@@ -68,11 +72,13 @@ class ShardedTables : public nn::Module {
   const std::vector<int64_t>& shards() const { return local_; }
 
   // One step on all rows that were looked up since the last one and that a backward() has reached, as
-  // nn::TableBatchedEmbeddingBags::step(). UsageError on all ranks when on one of them backward() has reached no
-  // lookup, or tables were changed since; nothing has changed then. A failure behind the first write, such as memory
-  // that runs out, leaves the tables of ranks in different steps: go on from a checkpoint. Collective.
+  // nn::TableBatchedEmbeddingBags::step(). UsageError on all ranks when backward() has reached no lookup on any, or
+  // when on one of them tables were changed since, or lr or seed are others; nothing has changed then. A failure behind
+  // the first write, such as memory that runs out, leaves the tables of ranks in different steps: go on from a
+  // checkpoint. Collective.
   void step();
-  // Forgets what was looked up since the last step. Not collective, but all ranks must begin the same step again.
+  // Forgets what was looked up since the last step, and indices that were sent. Not collective, but all ranks must do
+  // so, and begin the same step again.
   void abandon_step();
 
   double lr() const { return options_.optimizer->lr; }
@@ -86,11 +92,12 @@ class ShardedTables : public nn::Module {
   // Call after code of your own has written the values of boxes(), on all ranks: they are those after so many steps.
   // Forgets what was looked up since the last step. UsageError for a negative number.
   void values_are_those_after(int64_t steps);
-  // All tensors whole, and "state.iter", on every rank: for tables that fit. Collective.
+  // All tensors whole, and "state.iter", on every rank: for tables that fit. UsageError before tables have values.
+  // Collective.
   nn::StateDict gathered() const;
   // Copies this rank's parts out of whole tensors, which may lie in the pages of a file, and forgets what was looked up
-  // since the last step. Without any name that begins with "state." the optimizer begins anew. UsageError, before
-  // anything is copied, for names that are missing or unknown and for other sizes or dtypes.
+  // since the last step. With the tables alone the optimizer begins anew. UsageError, before anything is copied, for
+  // names that are missing or unknown and for other sizes or dtypes. Not collective, but all ranks must load the same.
   void load(const nn::StateDict& whole);
 
   const std::vector<nn::TableConfig>& tables() const { return tables_; }
@@ -108,14 +115,17 @@ class ShardedTables : public nn::Module {
   struct Lookup;   // of all batches of a call
   struct Reached;  // what the backward nodes of a lookup share
   struct Gradients;
-  struct Stepped;
+  struct DividedStep;
+  static constexpr int64_t kNoValues = 0;
 
   Route route_of(size_t table) const;
   const TablePart* part_on(size_t table, int rank) const;
+  void prepare(const EmbeddingPlan& plan);
+  std::string facts() const;
   void check_plan(const EmbeddingPlan& plan) const;
   int ranks() const { return group_ == nullptr ? 1 : group_->size(); }
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
-  ParcelExchange exchange(const char* what, uint64_t agreement, const std::function<std::vector<Tensor>()>& make);
+  ParcelExchange exchange(const char* what, const std::function<Parcels()>& make);
   // Calls visit(batch, table, feature) for the features of `batches` batches that look up tables of which is(table) is
   // true: batch by batch, table by table.
   template <class Is, class Visit>
@@ -123,6 +133,7 @@ class ShardedTables : public nn::Module {
 
   std::unique_ptr<Lookup> checked(std::span<const TableBatch> batches) const;
   std::vector<Tensor> requests(Lookup& lookup) const;
+  std::vector<std::vector<int64_t>> places_of_rows(Lookup& lookup) const;
   std::vector<Tensor> answers(Lookup& lookup, std::span<const std::string_view> parcels) const;
   std::vector<Tensor> assembled(const Lookup& lookup, std::span<const std::string_view> parcels) const;
   Tensor look_up_bags(const std::vector<Tensor>& tables, const BagList& bags) const;
@@ -131,20 +142,22 @@ class ShardedTables : public nn::Module {
   std::vector<Tensor> gradients_by_rank() const;
   Gradients received_gradients(std::span<const std::string_view> parcels) const;
   std::vector<TableUse> uses_of_pooled(size_t table, const Gradients& received) const;
-  std::vector<Stepped> steps_of(const Gradients& received);
-  void exchange_squares(std::vector<Stepped>& steps);
+  std::vector<DividedStep> divided_steps(const Gradients& received) const;
+  std::vector<Tensor> squares_by_rank(const std::vector<DividedStep>& steps) const;
+  void add_squares(std::vector<DividedStep>& steps, std::span<const std::string_view> parcels) const;
+  void write_step(Gradients& received, const std::vector<DividedStep>& divided);
 
   const std::vector<nn::TableConfig> tables_;
   nn::TableBatchedOptions options_;
   comm::ProcessGroup* const group_;
   const int64_t count_;
   const Schedule schedule_;
-  const std::vector<int64_t> local_;
+  std::vector<int64_t> local_;
   std::vector<TablePlan> plan_;
+  std::vector<int32_t> part_at_;               // of each table and rank: which of the plan's parts, or -1
   std::vector<std::vector<size_t>> features_;  // of each table
   std::vector<HeldTable> held_;
-  uint64_t agreement_ = 0;
-  bool has_values_ = false;
+  int64_t values_ = kNoValues;  // a number that ranks have in common when they have made the same calls
   int64_t steps_ = 0, sent_bytes_ = 0;
   std::unique_ptr<Lookup> sent_;     // by send_indices()
   std::unique_ptr<Lookup> of_step_;  // whose gradients step() takes

@@ -2,25 +2,22 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tutti/parallel/sharded_lookup.h"
+#include "tutti/comm/reduce_nodes.h"
+#include "tutti/parallel/sharded_tables_parts.h"
 
 namespace tutti::parallel {
 namespace {
 
-struct ShardNode {
-  int64_t first, count;
-};
 // The maximal nodes of the tree over shards that are in `shards`, which ascend.
-std::vector<ShardNode> nodes_of(const std::vector<int64_t>& shards) {
-  std::vector<ShardNode> nodes;
+std::vector<comm::ShardNode> nodes_of(const std::vector<int64_t>& shards) {
+  std::vector<comm::ShardNode> nodes;
   for (const int64_t s : shards) {
-    nodes.push_back({s, 1});
+    nodes.push_back({s, s + 1});
     while (nodes.size() > 1) {
-      ShardNode &left = nodes[nodes.size() - 2], &right = nodes.back();
-      const bool siblings =
-          left.count == right.count && left.first % (2 * left.count) == 0 && right.first == left.first + left.count;
-      if (!siblings) break;
-      left.count *= 2;
+      comm::ShardNode &left = nodes[nodes.size() - 2], &right = nodes.back();
+      const int64_t count = left.end - left.begin;
+      if (right.end - right.begin != count || right.begin != left.end || left.begin % (2 * count) != 0) break;
+      left.end = right.end;
       nodes.pop_back();
     }
   }
@@ -46,16 +43,13 @@ TableUse use_of_rows(const Tensor& rows, const Tensor& values) {
   return {values, {.indices = rows, .offsets = offsets, .features = {0}, .bags = {n}}};
 }
 
-TableUse use_of_pieces(const BagList& list, size_t begin, size_t end, std::span<const Tensor> gradients, int64_t width,
-                       TablePooling pooling) {
+TableUse use_of_pieces(const BagList& list, size_t begin, size_t end, int64_t width, TablePooling pooling) {
   TableUse use{{}, list.batch(begin, end)};
   std::fill(use.batch.features.begin(), use.batch.features.end(), 0);
-  int64_t elements = 0;
-  for (const Tensor& g : gradients) elements += g.numel();
-  use.grad = pooling == TablePooling::none ? Tensor::empty({use.batch.indices.numel(), width}, DType::f32)
-                                           : Tensor::empty({elements}, DType::f32);
-  float* to = use.grad.data<float>();
-  for (const Tensor& g : gradients) to = std::copy_n(g.data<float>(), g.numel(), to);
+  int64_t rows = 0;
+  for (size_t i = begin; i < end; ++i) rows += BagList::rows_of(list.pieces[i], pooling);
+  use.grad = pooling == TablePooling::none ? Tensor::empty({rows, width}, DType::f32)
+                                           : Tensor::empty({rows * width}, DType::f32);
   return use;
 }
 
@@ -72,48 +66,51 @@ std::vector<Tensor> ShardedTables::gradients_by_rank() const {
   const TablePooling pooling = options_.batch.pooling;
   const Lookup& lookup = *of_step_;
   const std::vector<Tensor>& gradients = reached_->gradients;
+  constexpr int64_t kFloat = sizeof(float);
   std::vector<int64_t> shards;  // of the batches that backward() reached
   std::vector<ParcelWriter> parcels(static_cast<size_t>(ranks()));
+  const auto is_pooled = [&](size_t t) { return route_of(t) == Route::pooled; };
+  // Calls visit(b, f, part, elements) for what the ranks with parts of pooled tables get.
+  const auto each_block = [&](auto visit) {
+    each_feature(lookup.batches.size(), is_pooled, [&](size_t b, size_t t, size_t f) {
+      if (!gradients[b].defined()) return;
+      for (const TablePart& part : plan_[t].parts)
+        visit(b, f, part, lookup.batches[b].rows[f].count * (part.column_end - part.column_begin));
+    });
+  };
+  std::vector<int64_t> sizes(parcels.size(), 0);
+  each_block([&](size_t, size_t, const TablePart& part, int64_t elements) {
+    sizes[static_cast<size_t>(part.rank)] += elements * kFloat;
+  });
+  for (size_t r = 0; r < parcels.size(); ++r)
+    parcels[r].reserve(sizes[r] + std::ssize(lookup.batches) * static_cast<int64_t>(sizeof(int64_t)));
   for (size_t b = 0; b < lookup.batches.size(); ++b) {
     const bool reached = gradients[b].defined();
     if (reached) shards.push_back(local_[b]);
     for (ParcelWriter& parcel : parcels) parcel.put<int64_t>(reached ? local_[b] : -1);
   }
-  const auto block = [&](size_t b, size_t f, int64_t begin, int64_t end, char* to) {
-    copy_block(BlockCopy::from_result, static_cast<char*>(gradients[b].raw_data()),
-               lookup.batches[b].rows_of(f, pooling), begin, end, sizeof(float), to);
-  };
-  each_feature(
-      lookup.batches.size(), [&](size_t t) { return route_of(t) == Route::pooled; },
-      [&](size_t b, size_t t, size_t f) {
-        if (!gradients[b].defined()) return;
-        for (const TablePart& part : plan_[t].parts) {
-          const int64_t elements = lookup.batches[b].rows_of(f, pooling).count * (part.column_end - part.column_begin);
-          block(b, f, part.column_begin, part.column_end,
-                parcels[static_cast<size_t>(part.rank)].room(elements * static_cast<int64_t>(sizeof(float))));
-        }
-      });
+  each_block([&](size_t b, size_t f, const TablePart& part, int64_t elements) {
+    take_block(static_cast<const char*>(gradients[b].raw_data()), lookup.batches[b].rows[f], part.column_begin,
+               part.column_end, kFloat, parcels[static_cast<size_t>(part.rank)].room(elements * kFloat));
+  });
   // What each shard looked up of the other tables, by table and shard, has sums of its own.
   std::vector<std::vector<TableUse>> uses(tables_.size(), std::vector<TableUse>(static_cast<size_t>(count_)));
-  std::vector<Tensor> blocks;
-  each_feature(
-      lookup.batches.size(), [&](size_t t) { return route_of(t) != Route::pooled; },
-      [&](size_t b, size_t t, size_t f) {
-        Tensor& of_piece = blocks.emplace_back();
-        if (!gradients[b].defined()) return;
-        of_piece = Tensor::empty({lookup.batches[b].rows_of(f, pooling).count * tables_[t].columns}, DType::f32);
-        block(b, f, 0, tables_[t].columns, static_cast<char*>(of_piece.raw_data()));
-      });
   for (size_t begin = 0, end = 0; begin < lookup.here.pieces.size(); begin = end) {
     end = end_of_table(lookup.here, begin);
-    const auto [b, t, bags, entries] = lookup.here.pieces[begin];
-    if (!gradients[static_cast<size_t>(b)].defined()) continue;
-    uses[static_cast<size_t>(t)][static_cast<size_t>(local_[static_cast<size_t>(b)])] =
-        use_of_pieces(lookup.here, begin, end, std::span(blocks).subspan(begin, end - begin),
-                      tables_[static_cast<size_t>(t)].columns, pooling);
+    const auto b = static_cast<size_t>(lookup.here.pieces[begin].batch),
+               t = static_cast<size_t>(lookup.here.pieces[begin].table);
+    if (!gradients[b].defined()) continue;
+    TableUse& use = uses[t][static_cast<size_t>(local_[b])];
+    use = use_of_pieces(lookup.here, begin, end, tables_[t].columns, pooling);
+    char* to = static_cast<char*>(use.grad.raw_data());
+    for (const size_t f : features_[t]) {
+      const CheckedBatch::Rows& rows = lookup.batches[b].rows[f];
+      take_block(static_cast<const char*>(gradients[b].raw_data()), rows, 0, tables_[t].columns, kFloat, to);
+      to += rows.count * tables_[t].columns * kFloat;
+    }
   }
   std::sort(shards.begin(), shards.end());
-  const std::vector<ShardNode> nodes = nodes_of(shards);
+  const std::vector<comm::ShardNode> nodes = nodes_of(shards);
   TableBatchOptions options = options_.batch;
   options.bounds = BoundsCheck::ignore;
   for (size_t t = 0; t < tables_.size(); ++t) {
@@ -122,8 +119,8 @@ std::vector<Tensor> ShardedTables::gradients_by_rank() const {
     const int64_t rows = route == Route::rows ? static_cast<int64_t>(lookup.needed[t].size()) : tables_[t].rows;
     const TableOfBatch which{0, {tables_[t].columns}, rows};
     std::vector<RowGradients> sums;
-    for (const ShardNode& node : nodes) {
-      const std::span<const TableUse> of_node(uses[t].data() + node.first, static_cast<size_t>(node.count));
+    for (const comm::ShardNode& node : nodes) {
+      const std::span<const TableUse> of_node(uses[t].data() + node.begin, static_cast<size_t>(node.end - node.begin));
       sums.push_back(table_batched_row_gradients(of_node, which, options).trimmed());
       RowGradients& sum = sums.back();
       sum = {to_contiguous(sum.rows), to_contiguous(sum.values), {}};
@@ -131,14 +128,15 @@ std::vector<Tensor> ShardedTables::gradients_by_rank() const {
       int64_t* const row = sum.rows.data<int64_t>();
       for (int64_t i = 0; i < sum.rows.numel(); ++i) row[i] = lookup.needed[t][static_cast<size_t>(row[i])];
     }
+    uses[t].clear();
     for (int r = 0; r < ranks(); ++r) {
-      const TablePart* const part = plan_[t].parts.empty() ? nullptr : part_on(t, r);
+      const TablePart* const part = part_on(t, r);
       if (part == nullptr) continue;
       ParcelWriter& parcel = parcels[static_cast<size_t>(r)];
       parcel.put(static_cast<int64_t>(nodes.size()));
       for (size_t n = 0; n < nodes.size(); ++n) {
         const RowGradients mine = within(sums[n], part->row_begin, part->row_end);
-        parcel.put(nodes[n].first);
+        parcel.put(nodes[n].begin);
         parcel.put(mine.rows.numel());
         parcel.put(mine.rows.data<int64_t>(), mine.rows.numel());
         parcel.put(mine.values.data<float>(), mine.values.numel());
@@ -151,31 +149,31 @@ std::vector<Tensor> ShardedTables::gradients_by_rank() const {
 }
 
 ShardedTables::Gradients ShardedTables::received_gradients(std::span<const std::string_view> parcels) const {
-  Gradients received;
-  received.rows.assign(tables_.size(), std::vector<TableUse>(static_cast<size_t>(count_)));
+  Gradients received{.pooled = std::vector<std::vector<Gradients::Run>>(tables_.size()),
+                     .rows = {tables_.size(), std::vector<TableUse>(static_cast<size_t>(count_))}};
   for (int r = 0; r < ranks(); ++r) {
     ParcelReader reader("ShardedTables::step", parcels[static_cast<size_t>(r)]);
+    std::vector<int64_t> shards(shards_of(count_, r, ranks(), schedule_).size());
+    reader.get(shards.data(), std::ssize(shards));
+    for (const int64_t shard : shards) {
+      TUTTI_CHECK_ENV(shard >= -1 && shard < count_, "ShardedTables::step: rank {} has sent shard {} of {}", r, shard,
+                      count_);
+      received.any = received.any || shard >= 0;
+    }
     const BagList& list = of_step_->received[static_cast<size_t>(r)];
-    std::vector<Gradients::Batch>& batches = received.batches.emplace_back();
-    const size_t shards = shards_of(count_, r, ranks(), schedule_).size();
-    for (size_t b = 0; b < shards; ++b) batches.push_back({reader.get<int64_t>(), {}});
-    const auto is_shard = [&](int64_t shard) { return shard >= 0 && shard < count_; };
-    for (const Gradients::Batch& batch : batches)
-      TUTTI_CHECK_ENV(batch.shard == -1 || is_shard(batch.shard),
-                      "ShardedTables::step: rank {} has sent shard {} of {}", r, batch.shard, count_);
-    for (const BagList::Piece& p : list.pieces) {
-      TUTTI_CHECK_ENV(p.batch < static_cast<int64_t>(batches.size()), "ShardedTables::step: rank {} has sent batch {}",
-                      r, p.batch);
-      Gradients::Batch& batch = batches[static_cast<size_t>(p.batch)];
-      Tensor& gradient = batch.of_pieces.emplace_back();
-      if (batch.shard < 0) continue;
-      gradient = Tensor::empty(
-          {BagList::rows_of(p, options_.batch.pooling) * held_[static_cast<size_t>(p.table)].columns()}, DType::f32);
-      reader.get(gradient.data<float>(), gradient.numel());
+    for (size_t begin = 0, end = 0; begin < list.pieces.size(); begin = end) {
+      end = end_of_table(list, begin);
+      const auto b = static_cast<size_t>(list.pieces[begin].batch), t = static_cast<size_t>(list.pieces[begin].table);
+      TUTTI_CHECK_ENV(b < shards.size(), "ShardedTables::step: rank {} has sent batch {} of {}", r, b, shards.size());
+      if (shards[b] < 0) continue;
+      Gradients::Run run{static_cast<size_t>(r), begin, end, shards[b], {}};
+      for (size_t i = begin; i < end; ++i)
+        run.of_pieces.push_back(
+            reader.take(BagList::rows_of(list.pieces[i], options_.batch.pooling) * held_[t].columns(), sizeof(float)));
+      received.pooled[t].push_back(std::move(run));
     }
     for (size_t t = 0; t < tables_.size(); ++t) {
-      const bool here = !plan_[t].parts.empty() && part_on(t, rank()) != nullptr;
-      if (route_of(t) == Route::pooled || features_[t].empty() || !here) continue;
+      if (route_of(t) == Route::pooled || features_[t].empty() || part_on(t, rank()) == nullptr) continue;
       const int64_t width = tables_[t].columns;
       for (int64_t nodes = reader.get<int64_t>(); nodes > 0; --nodes) {
         const auto first = reader.get<int64_t>();
@@ -183,8 +181,14 @@ ShardedTables::Gradients ShardedTables::received_gradients(std::span<const std::
         const Tensor rows = Tensor::empty({n}, DType::i64), values = Tensor::empty({n, width}, DType::f32);
         reader.get(rows.data<int64_t>(), n);
         reader.get(values.data<float>(), n * width);
-        TUTTI_CHECK_ENV(is_shard(first), "ShardedTables::step: rank {} has sent shard {} of {}", r, first, count_);
-        for (int64_t i = 0; i < n; ++i) rows.data<int64_t>()[i] -= held_[t].part.row_begin;
+        TUTTI_CHECK_ENV(first >= 0 && first < count_, "ShardedTables::step: rank {} has sent shard {} of {}", r, first,
+                        count_);
+        for (int64_t i = 0; i < n; ++i) {
+          int64_t& row = rows.data<int64_t>()[i];
+          row -= held_[t].part.row_begin;
+          TUTTI_CHECK_ENV(row >= 0 && row < held_[t].rows(), "ShardedTables::step: rank {} has sent row {} of {}", r,
+                          row, held_[t].rows());
+        }
         received.rows[t][static_cast<size_t>(first)] = use_of_rows(rows, values);
       }
     }

@@ -5,7 +5,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/engine/eager.h"
-#include "tutti/parallel/sharded_lookup.h"
+#include "tutti/parallel/sharded_tables_parts.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::parallel {
@@ -29,19 +29,28 @@ int64_t row_nbytes(const Tensor& table) { return table.extent(1) * itemsize(tabl
 
 }  // namespace
 
-void copy_block(BlockCopy direction, char* result, const CheckedBatch::Rows& rows, int64_t begin, int64_t end,
-                int64_t size, char* block) {
-  const size_t n = static_cast<size_t>((end - begin) * size);
+// Calls copy(offset in the result, offset in the block, bytes) for each row.
+template <class Copy>
+static void each_row(const CheckedBatch::Rows& rows, int64_t begin, int64_t end, int64_t size, Copy copy) {
+  const int64_t n = (end - begin) * size;
   if (n == 0) return;
   const int64_t grain = std::max<int64_t>(kParallelGrain / (end - begin + 1), 1);
   ThreadPool::current().parallel_for(rows.count, grain, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      char *const row = result + (rows.base + i * rows.stride + begin) * size, *const of_block =
-                                                                                   block + i * static_cast<int64_t>(n);
-      if (direction == BlockCopy::to_result) std::memcpy(row, of_block, n);
-      else std::memcpy(of_block, row, n);
-    }
+    for (int64_t i = first; i < last; ++i)
+      copy((rows.base + i * rows.stride + begin) * size, i * n, static_cast<size_t>(n));
   });
+}
+
+void place_block(char* result, const CheckedBatch::Rows& rows, int64_t begin, int64_t end, int64_t size,
+                 const char* block) {
+  each_row(rows, begin, end, size,
+           [&](int64_t to, int64_t from, size_t n) { std::memcpy(result + to, block + from, n); });
+}
+
+void take_block(const char* result, const CheckedBatch::Rows& rows, int64_t begin, int64_t end, int64_t size,
+                char* block) {
+  each_row(rows, begin, end, size,
+           [&](int64_t from, int64_t to, size_t n) { std::memcpy(block + to, result + from, n); });
 }
 
 // The results of all bags, those of one piece after those of another, in one dim.
@@ -128,15 +137,14 @@ std::vector<Tensor> ShardedTables::answers(Lookup& lookup, std::span<const std::
 // The results of this rank's batches.
 std::vector<Tensor> ShardedTables::assembled(const Lookup& lookup, std::span<const std::string_view> parcels) const {
   const int64_t size = itemsize(result_dtype(options_));
-  const TablePooling pooling = options_.batch.pooling;
   std::vector<Tensor> results;
   for (const CheckedBatch& batch : lookup.batches)
     results.push_back(Tensor::empty(concrete(batch.result), result_dtype(options_)));
   // Columns [begin, end) of the results of a feature of table t are the next in a block.
-  const auto place = [&](size_t b, size_t f, int64_t begin, int64_t end, char*& block) {
-    const CheckedBatch::Rows rows = lookup.batches[b].rows_of(f, pooling);
-    copy_block(BlockCopy::to_result, static_cast<char*>(results[b].raw_data()), rows, begin, end, size, block);
-    block += rows.count * (end - begin) * size;
+  const auto place = [&](size_t b, size_t f, int64_t begin, int64_t end, const char* block) {
+    const CheckedBatch::Rows& rows = lookup.batches[b].rows[f];
+    place_block(static_cast<char*>(results[b].raw_data()), rows, begin, end, size, block);
+    return rows.count * (end - begin) * size;
   };
   std::vector<Tensor> tables(tables_.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
@@ -151,10 +159,9 @@ std::vector<Tensor> ShardedTables::assembled(const Lookup& lookup, std::span<con
         lookup.batches.size(), [&](size_t t) { return route_of(t) == Route::pooled && part_on(t, r) != nullptr; },
         [&](size_t b, size_t t, size_t f) {
           const TablePart& part = *part_on(t, r);
-          const int64_t count = lookup.batches[b].rows_of(f, pooling).count;
-          // Read only: copy_block() to a result does not write its block.
-          char* block = const_cast<char*>(reader.take(count, (part.column_end - part.column_begin) * size).data());
-          place(b, f, part.column_begin, part.column_end, block);
+          const int64_t count = lookup.batches[b].rows[f].count;
+          place(b, f, part.column_begin, part.column_end,
+                reader.take(count, (part.column_end - part.column_begin) * size).data());
         });
     for (size_t t = 0; t < tables_.size(); ++t) {
       const TablePart* const part = route_of(t) == Route::rows ? part_on(t, r) : nullptr;
@@ -170,10 +177,10 @@ std::vector<Tensor> ShardedTables::assembled(const Lookup& lookup, std::span<con
     }
   }
   const Tensor here = look_up_bags(tables, lookup.here);
-  char* block = lookup.here.pieces.empty() ? nullptr : static_cast<char*>(here.raw_data());
+  const char* block = lookup.here.pieces.empty() ? nullptr : static_cast<const char*>(here.raw_data());
   each_feature(
       lookup.batches.size(), [&](size_t t) { return route_of(t) != Route::pooled; },
-      [&](size_t b, size_t t, size_t f) { place(b, f, 0, tables_[t].columns, block); });
+      [&](size_t b, size_t t, size_t f) { block += place(b, f, 0, tables_[t].columns, block); });
   return results;
 }
 
@@ -206,20 +213,20 @@ std::vector<Tensor> ShardedTables::look_up(std::span<const TableBatch> batches) 
 
 std::vector<Tensor> ShardedTables::look_up() {
   TUTTI_CHECK(sent_, "ShardedTables::look_up: no indices were sent; call send_indices() before, or give the batches");
-  std::unique_ptr<Lookup> lookup = std::move(sent_);
   std::vector<Tensor> results;
   {
     const NoGradScope no_grad;
-    ParcelExchange answering = exchange("ShardedTables::look_up", agreement_, [&] {
+    ParcelExchange answering = exchange("ShardedTables::look_up", [&]() -> Parcels {
       TUTTI_CHECK(
-          !lookup->is_of_step || !of_step_,
-          "ShardedTables: there were lookups since the last step; call step() or abandon_step(), and look up in "
-          "eval() mode where no step follows");
-      return answers(*lookup, lookup->requests->wait());
+          !sent_->is_of_step || !of_step_,
+          "ShardedTables: there were lookups since the last step; call step() or abandon_step(), and look up in eval() "
+          "mode where no step follows");
+      return {answers(*sent_, sent_->requests->wait())};
     });
-    lookup->requests.reset();
-    results = assembled(*lookup, answering.wait());
+    sent_->requests.reset();
+    results = assembled(*sent_, answering.wait());
   }
+  std::unique_ptr<Lookup> lookup = std::move(sent_);
   if (!lookup->is_of_step) return results;
   {
     const std::lock_guard lock(reached_->mutex);

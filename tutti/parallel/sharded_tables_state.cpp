@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tutti/autograd/tape.h"
+#include "tutti/core/hash.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/parallel/sharded_tables.h"
@@ -31,6 +32,7 @@ Tensor narrowed(const Tensor& whole, const TensorBox& box) {
 }  // namespace
 
 nn::StateDict ShardedTables::gathered() const {
+  TUTTI_CHECK(has_values(), "ShardedTables::gathered: the tables have no values yet; call initialize() or load()");
   const NoGradScope no_grad;
   const std::vector<TensorBox> mine = boxes();
   ParcelWriter writer;
@@ -77,15 +79,14 @@ nn::StateDict ShardedTables::gathered() const {
 void ShardedTables::load(const nn::StateDict& whole) {
   const NoGradScope no_grad;
   const std::vector<TensorBox> mine = boxes();
-  const bool has_state =
-      std::any_of(whole.begin(), whole.end(), [](const auto& entry) { return entry.first.starts_with("state."); });
+  const bool has_state = whole.size() > tables_.size();
   const auto find = [&](const std::string& name) {
     const auto it = std::find_if(whole.begin(), whole.end(), [&](const auto& entry) { return entry.first == name; });
     return it == whole.end() ? nullptr : &it->second;
   };
   size_t expected = 0;
   for (const TensorBox& box : mine) {
-    if (!has_state && box.name.starts_with("state.")) continue;
+    if (!has_state && box.is_state) continue;
     const Tensor* const given = find(box.name);
     TUTTI_CHECK(given != nullptr, "ShardedTables::load: there is no {} among the {} tensors", box.name, whole.size());
     TUTTI_CHECK(given->extents() == box.sizes && given->dtype() == box.dtype,
@@ -106,7 +107,7 @@ void ShardedTables::load(const nn::StateDict& whole) {
               expected);
   for (const TensorBox& box : mine) {
     if (!box.values.defined()) continue;
-    if (!has_state && box.name.starts_with("state.")) zero_(box.values);
+    if (!has_state && box.is_state) zero_(box.values);
     else copy_(box.values, narrowed(*find(box.name), box));
   }
   values_are_those_after(steps);
@@ -115,7 +116,7 @@ void ShardedTables::load(const nn::StateDict& whole) {
 void ShardedTables::values_are_those_after(int64_t steps) {
   TUTTI_CHECK(steps >= 0, "ShardedTables: values after {} steps; expected 0 or more", steps);
   steps_ = steps;
-  has_values_ = true;
+  values_ = static_cast<int64_t>(hash64(fmt::format("{} {}", values_, steps)) | 1);
   abandon_step();
 }
 

@@ -2,95 +2,67 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
-#include <numeric>
 
 #include "tutti/autograd/tape.h"
-#include "tutti/core/hash.h"
 #include "tutti/ops/indexing/bags.h"
-#include "tutti/parallel/sharded_lookup.h"
+#include "tutti/ops/random_key.h"
+#include "tutti/parallel/sharded_tables_parts.h"
 #include "tutti/tensor/host_read.h"
 
 namespace tutti::parallel {
-
-// A step of one table.
-struct ShardedTables::Stepped {
-  size_t table;
-  std::vector<TableUse> uses;
-  TableBatchOptions batch;
-  Tensor squares;  // where columns are divided and the optimizer takes means over rows
-};
 
 static constexpr TableBatchOptions kRows{.pooling = TablePooling::none};
 
 std::vector<TableUse> ShardedTables::uses_of_pooled(size_t table, const Gradients& received) const {
   std::vector<TableUse> uses(static_cast<size_t>(count_));
-  for (size_t r = 0; r < received.batches.size(); ++r) {
-    const BagList& list = of_step_->received[r];
-    std::vector<size_t> next(received.batches[r].size(), 0);  // piece of each batch
-    for (size_t begin = 0, end = 0; begin < list.pieces.size(); begin = end) {
-      end = end_of_table(list, begin);
-      const size_t b = static_cast<size_t>(list.pieces[begin].batch), first = next[b];
-      next[b] += end - begin;
-      const Gradients::Batch& batch = received.batches[r][b];
-      if (list.pieces[begin].table != static_cast<int64_t>(table) || batch.shard < 0) continue;
-      uses[static_cast<size_t>(batch.shard)] =
-          use_of_pieces(list, begin, end, std::span(batch.of_pieces).subspan(first, end - begin),
-                        held_[table].columns(), options_.batch.pooling);
+  for (const Gradients::Run& run : received.pooled[table]) {
+    TableUse& use = uses[static_cast<size_t>(run.shard)];
+    use =
+        use_of_pieces(of_step_->received[run.rank], run.begin, run.end, held_[table].columns(), options_.batch.pooling);
+    char* to = static_cast<char*>(use.grad.raw_data());
+    for (const std::string_view gradient : run.of_pieces) {
+      if (!gradient.empty()) std::memcpy(to, gradient.data(), gradient.size());
+      to += gradient.size();
     }
   }
   return uses;
 }
 
-// The steps of the tables that are here, in their order.
-std::vector<ShardedTables::Stepped> ShardedTables::steps_of(const Gradients& received) {
-  std::vector<Stepped> steps;
+std::vector<ShardedTables::DividedStep> ShardedTables::divided_steps(const Gradients& received) const {
+  std::vector<DividedStep> steps;
+  if (!takes_row_means(options_.optimizer->optimizer)) return steps;
   TableBatchOptions pooled = options_.batch;
   pooled.bounds = BoundsCheck::ignore;
   for (size_t t = 0; t < tables_.size(); ++t) {
-    if (!held_[t].has_any() || features_[t].empty()) continue;
-    if (route_of(t) != Route::pooled) {
-      steps.push_back({t, received.rows[t], kRows, {}});
-      continue;
-    }
-    std::vector<TableUse> uses = uses_of_pooled(t, received);
-    const bool divided = held_[t].columns() < tables_[t].columns;
-    if (!divided || !takes_row_means(options_.optimizer->optimizer)) {
-      steps.push_back({t, std::move(uses), pooled, {}});
-      continue;
-    }
-    const RowGradients sums = table_batched_row_gradients(uses, held_[t].of_batch(), pooled).trimmed();
+    if (!held_[t].has_any() || features_[t].empty() || held_[t].columns() == tables_[t].columns) continue;
+    const RowGradients sums =
+        table_batched_row_gradients(uses_of_pooled(t, received), held_[t].of_batch(), pooled).trimmed();
     const Tensor rows = to_contiguous(sums.rows), values = to_contiguous(sums.values);
-    steps.push_back({t,
-                     {use_of_rows(rows, values)},
-                     kRows,
-                     table_row_squares(held_[t].weight, {rows, values, {}}, *options_.optimizer)});
+    steps.push_back(
+        {t, use_of_rows(rows, values), table_row_squares(held_[t].weight, {rows, values, {}}, *options_.optimizer)});
   }
   return steps;
 }
 
-// Adds the sums of squares of slices of rows, by halving, on each rank that has a slice.
-void ShardedTables::exchange_squares(std::vector<Stepped>& steps) {
-  bool any = false;
-  for (size_t t = 0; t < tables_.size(); ++t) any = any || (plan_[t].parts.size() > 1 && route_of(t) == Route::pooled);
-  if (!any || !takes_row_means(options_.optimizer->optimizer)) return;
-  ParcelExchange sending = exchange("ShardedTables::step", agreement_, [&] {
-    std::vector<ParcelWriter> parcels(static_cast<size_t>(ranks()));
-    for (const Stepped& step : steps) {
-      if (!step.squares.defined()) continue;
-      for (const TablePart& part : plan_[step.table].parts) {
-        ParcelWriter& parcel = parcels[static_cast<size_t>(part.rank)];
-        parcel.put(step.squares.numel());
-        parcel.put(step.squares.data<float>(), step.squares.numel());
-      }
+std::vector<Tensor> ShardedTables::squares_by_rank(const std::vector<DividedStep>& steps) const {
+  std::vector<ParcelWriter> parcels(static_cast<size_t>(ranks()));
+  for (const DividedStep& step : steps) {
+    for (const TablePart& part : plan_[step.table].parts) {
+      ParcelWriter& parcel = parcels[static_cast<size_t>(part.rank)];
+      parcel.put(step.squares.numel());
+      parcel.put(step.squares.data<float>(), step.squares.numel());
     }
-    std::vector<Tensor> bytes;
-    for (ParcelWriter& parcel : parcels) bytes.push_back(parcel.take());
-    return bytes;
-  });
+  }
+  std::vector<Tensor> bytes;
+  for (ParcelWriter& parcel : parcels) bytes.push_back(parcel.take());
+  return bytes;
+}
+
+// Adds the sums of squares of slices of rows, by halving, on each rank that has a slice.
+void ShardedTables::add_squares(std::vector<DividedStep>& steps, std::span<const std::string_view> parcels) const {
   std::vector<ParcelReader> readers;
-  for (const std::string_view parcel : sending.wait()) readers.emplace_back("ShardedTables::step", parcel);
-  for (Stepped& step : steps) {
-    if (!step.squares.defined()) continue;
+  for (const std::string_view parcel : parcels) readers.emplace_back("ShardedTables::step", parcel);
+  for (DividedStep& step : steps) {
     const int64_t n = step.squares.numel();
     std::vector<std::vector<float>> slices;
     for (const TablePart& part : plan_[step.table].parts) {
@@ -108,18 +80,36 @@ void ShardedTables::exchange_squares(std::vector<Stepped>& steps) {
   }
 }
 
+// Table by table, so that the gradients of only one are there twice.
+void ShardedTables::write_step(Gradients& received, const std::vector<DividedStep>& divided) {
+  TableStep options = *options_.optimizer;
+  options.step = steps_ + 1;
+  TableBatchOptions pooled = options_.batch;
+  pooled.bounds = BoundsCheck::ignore;
+  auto next = divided.begin();
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    if (!held_[t].has_any() || features_[t].empty()) continue;
+    if (next != divided.end() && next->table == t) {
+      held_[t].step({&next->rows, 1}, options, kRows, next->squares);
+      ++next;
+    } else if (route_of(t) == Route::pooled) {
+      held_[t].step(uses_of_pooled(t, received), options, pooled);
+    } else {
+      held_[t].step(received.rows[t], options, kRows);
+      received.rows[t].clear();
+    }
+  }
+}
+
 void ShardedTables::step() {
   TUTTI_CHECK(HostReads::current() == nullptr,
               "ShardedTables::step: a compiled function cannot step tables; call step() outside of compile()");
   const NoGradScope no_grad;
   const std::lock_guard lock(reached_->mutex);
-  // Ranks with another lr would make other steps of the tables that several of them hold.
-  const uint64_t agreement = hash64(fmt::format("{} {} {}", agreement_, lr(), steps_)) | 1;
-  ParcelExchange sending = exchange("ShardedTables::step", agreement, [&] {
-    const auto is_reached = [](const Tensor& grad) { return grad.defined(); };
-    TUTTI_CHECK(of_step_ && std::any_of(reached_->gradients.begin(), reached_->gradients.end(), is_reached),
-                "ShardedTables::step: backward() reached no lookup of rank {} since the last step; lookups count that "
-                "training mode records",
+  ParcelExchange sending = exchange("ShardedTables::step", [&]() -> Parcels {
+    TUTTI_CHECK(of_step_,
+                "ShardedTables::step: there was no lookup since the last step on rank {}; lookups count that training "
+                "mode records",
                 rank());
     for (size_t t = 0; t < held_.size(); ++t)
       TUTTI_CHECK(!held_[t].has_any() || held_[t].weight.version() == of_step_->versions[t],
@@ -127,15 +117,26 @@ void ShardedTables::step() {
                   tables_[t].name);
     for (Tensor& grad : reached_->gradients)
       if (grad.defined()) grad = facets::dense_as(grad, DType::f32);
-    return gradients_by_rank();
+    return {gradients_by_rank(),
+            {{"the number of steps taken", steps_},
+             {"lr", std::bit_cast<int64_t>(lr()), true},
+             {"the key of the seed", static_cast<int64_t>(random_key("ShardedTables").key)}}};
   });
-  const Gradients received = received_gradients(sending.wait());
-  std::vector<Stepped> steps = steps_of(received);
-  exchange_squares(steps);
-  TableStep options = *options_.optimizer;
-  options.step = steps_ + 1;
+  const std::vector<std::string_view> parcels = sending.wait();
+  Gradients received;
+  std::vector<DividedStep> divided;
+  // What may still fail does so before any rank writes.
+  ParcelExchange squares = exchange("ShardedTables::step", [&]() -> Parcels {
+    received = received_gradients(parcels);
+    TUTTI_CHECK(received.any,
+                "ShardedTables::step: backward() reached no lookup of any rank since the last step; lookups count that "
+                "training mode records");
+    divided = divided_steps(received);
+    return {squares_by_rank(divided)};
+  });
+  add_squares(divided, squares.wait());
   try {
-    for (const Stepped& step : steps) held_[step.table].step(step.uses, options, step.batch, step.squares);
+    write_step(received, divided);
   } catch (...) {
     std::fprintf(stderr,
                  "tutti: ShardedTables::step: rank %d has failed at a table, and other tables and ranks may have taken "

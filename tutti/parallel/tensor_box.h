@@ -15,7 +15,8 @@ struct TensorBox {
   Extents sizes;  // of the whole tensor
   Extents first;
   Tensor values;
-  bool is_copy;  // whether a rank of a lower number holds the same box, so that each is written once
+  bool is_state;  // of an optimizer
+  bool is_copy;   // whether a rank of a lower number holds the same box, so that each is written once
 };
 
 }  // namespace tutti::parallel

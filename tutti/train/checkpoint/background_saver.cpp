@@ -32,6 +32,7 @@ void BackgroundSaver::save(const std::filesystem::path& folder, const nn::Module
   TUTTI_CHECK(!writer_.joinable(), "checkpoint: {} is still being written; wait() for it before the next one",
               folder_.string());
   const TraceSpan span(TraceCategory::annotation, "checkpoint: begin");
+  check_values(tables_);
   auto [of_model, of_optimizer] = files_of(model, optimizer, tables_);
   model_.begin(flat(of_model));
   optimizer_.begin(flat(of_optimizer));

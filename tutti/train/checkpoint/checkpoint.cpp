@@ -53,12 +53,17 @@ void check_digests(const fs::path& folder, const Digests& saved, comm::ProcessGr
       folder.string(), saved.size(), counts, names));
 }
 
+void check_values(const parallel::ShardedTables* tables) {
+  TUTTI_CHECK(tables == nullptr || tables->has_values(),
+              "checkpoint: the tables have no values yet; call initialize() or load() before they are saved");
+}
+
 std::pair<FileTensors, FileTensors> files_of(const nn::Module& model, const optim::Optimizer& optimizer,
                                              const parallel::ShardedTables* tables) {
   FileTensors parameters{tensors_of(model)}, moments{state_of(optimizer)};
   if (tables == nullptr) return {parameters, moments};
   for (parallel::TensorBox& box : tables->boxes())
-    (box.name.starts_with("state.") ? moments : parameters).boxes.push_back(std::move(box));
+    (box.is_state ? moments : parameters).boxes.push_back(std::move(box));
   moments.tensors.emplace_back("state.iter", Tensor::of<int64_t>({tables->steps_taken()}, {}));
   return {parameters, moments};
 }
@@ -66,6 +71,7 @@ std::pair<FileTensors, FileTensors> files_of(const nn::Module& model, const opti
 void save_checkpoint(const fs::path& folder, const nn::Module& model, const optim::Optimizer& optimizer,
                      const TrainState& state, int64_t keep_latest, comm::ProcessGroup* group,
                      const parallel::ShardedTables* tables) {
+  check_values(tables);
   const auto [parameters, moments] = files_of(model, optimizer, tables);
   save_tensors(folder, parameters, moments, state, keep_latest, group);
 }

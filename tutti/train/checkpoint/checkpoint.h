@@ -40,6 +40,8 @@ struct FileTensors {
   NamedTensors tensors;
   TensorBoxes boxes = {};
 };
+// UsageError for tables without values, which would be saved as zeros.
+void check_values(const parallel::ShardedTables* tables);
 // What both files of a checkpoint hold: parameters, and the states of optimizers.
 std::pair<FileTensors, FileTensors> files_of(const nn::Module& model, const optim::Optimizer& optimizer,
                                              const parallel::ShardedTables* tables);

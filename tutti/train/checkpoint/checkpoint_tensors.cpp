@@ -137,6 +137,37 @@ void send_to_first_rank(SafetensorsParts& file, const std::string& name, const B
   });
 }
 
+// Rank 0 writes the boxes of all ranks, one after another: they may be of a tensor that fits on no rank.
+void send_to_first_rank(SafetensorsParts& file, const parallel::TensorBox& box, comm::ProcessGroup& group) {
+  const Box mine = written_box(box);
+  const size_t ndim = mine.first.size();
+  std::vector<int64_t> boxes(static_cast<size_t>(group.size()) * ndim * 2, 0);
+  for (size_t d = 0; d < ndim; ++d) {
+    const size_t at = (static_cast<size_t>(group.rank()) * ndim + d) * 2;
+    boxes[at] = mine.first[d];
+    boxes[at + 1] = mine.values.extents()[d];
+  }
+  group.all_reduce_values<int64_t>(boxes);  // each place has one summand that is not 0
+  for (int r = 1; r < group.size(); ++r) {
+    Extents first = mine.first, sizes = mine.first;
+    for (size_t d = 0; d < ndim; ++d) {
+      first[d] = boxes[(static_cast<size_t>(r) * ndim + d) * 2];
+      sizes[d] = boxes[(static_cast<size_t>(r) * ndim + d) * 2 + 1];
+    }
+    if (numel_of(sizes) == 0) continue;
+    if (group.rank() == r) group.send(to_contiguous(mine.values), 0);
+    Tensor part;
+    if (group.rank() == 0) {
+      part = Tensor::empty(sizes, box.dtype);
+      group.recv(part, r);
+    }
+    on_first_rank(&group, [&] { file.write(box.name, first, part); });
+  }
+  on_first_rank(&group, [&] {
+    if (mine.values.numel() > 0) file.write(box.name, mine.first, mine.values);
+  });
+}
+
 struct FileTensor {
   const SafetensorsShards* file;
   const io::SafetensorsEntry* entry;
@@ -190,7 +221,7 @@ void write_tensors(const std::filesystem::path& path, const NamedTensors& tensor
     for (const auto& [name, tensor] : tensors) {
       if (dist::is_dtensor(tensor)) send_to_first_rank(file, name, box_of(tensor), *group);
     }
-    for (const parallel::TensorBox& box : boxes) send_to_first_rank(file, box.name, written_box(box), *group);
+    for (const parallel::TensorBox& box : boxes) send_to_first_rank(file, box, *group);
   }
   on_all_ranks(group, [&] {
     if (all_write || is_first_rank(group)) file.sync();
