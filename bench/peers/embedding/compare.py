@@ -2,7 +2,7 @@
 """Table-batched embeddings of Tutti beside FBGEMM and PyTorch's EmbeddingBag, in turns in one run.
 
 compare.py TUTTI [--tables 26] [--rows 10000000] [--bags 2048] [--skew 1.0] [--threads 1,2] [--rounds 3] [--total-ms 1500] [--python PYTHON] [--fbgemm PYTHON]
-[--flags ...]: in each round `tutti bench embedding` runs, and then the peers look up and step the same batch, which the first round has written to a folder,
+[--flags=--codes]: in each round `tutti bench embedding` runs, and then the peers look up and step the same batch, which the first round has written to a folder,
 with every setting that they have: indices i32 and i64, eager and compiled. The table has the setting with the least median: minimum and median over all rounds
 and calls, the rate of rows touched, and what Tutti's rate is by the peer's, as the median of the rounds' ratios. --python has torch (tested: 2.15), --fbgemm
 torch and fbgemm-gpu-cpu (tested: 2.14.1 and 1.9.0).
@@ -73,7 +73,7 @@ def main():
     flags.add_argument("--total-ms", type=count, default=1500)
     flags.add_argument("--python", default=sys.executable)
     flags.add_argument("--fbgemm")
-    flags.add_argument("--flags", nargs="*", default=[], help="more flags of tutti bench embedding, such as -- --one-table")
+    flags.add_argument("--flags", nargs="*", default=[], help="more flags of tutti bench embedding, e.g. --flags=--codes")
     args = flags.parse_args()
     if args.python and not imports(args.python, "torch, numpy"):
         print(f"- PyTorch is missing: '{args.python}' cannot import torch and numpy; --python names an interpreter that can")
