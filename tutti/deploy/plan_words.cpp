@@ -97,6 +97,7 @@ class WordReader {
     spec = codegen::spec_of_key(key);
     spec.name = name;
   }
+  size_t remaining() const { return words_.size() - at_; }
   void at_end() const {
     TUTTI_CHECK_PACKAGE(at_ == words_.size(), "a plan of the package has {} numbers too many", words_.size() - at_);
   }
@@ -115,6 +116,7 @@ template <class Io>
 size_t count(Io& io, size_t now, int64_t most = kMostItems) {
   auto n = static_cast<int64_t>(now);
   io.number(n);
+  if constexpr (Io::kReads) most = std::min(most, static_cast<int64_t>(io.remaining()));  // an item takes a word
   TUTTI_CHECK_PACKAGE(n >= 0 && n <= most, "a list in a plan of the package has {} items", n);
   return static_cast<size_t>(n);
 }
