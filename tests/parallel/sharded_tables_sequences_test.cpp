@@ -194,7 +194,7 @@ nn::StateDict on_ranks(const Scenario& scenario, uint64_t seed, Evaluated& evalu
 }
 
 TEST(ShardedTables, AnySequenceOfCallsHasTheBitsOfOneRank) {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < 48; ++seed) {
     SCOPED_TRACE(seed);
     const Scenario scenario(seed);
     const TokenGrainScope grain(scenario.grain);
