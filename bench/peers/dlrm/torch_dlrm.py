@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of a click model (DLRM) in PyTorch, on the examples of `tutti bench dlrm`.
+"""Training steps of a click model (DLRM) in PyTorch, on examples drawn as those of `tutti bench dlrm`.
 
 torch_dlrm.py THREADS TABLES MODE PROBLEM: TABLES is "sparse" (EmbeddingBag with sparse gradients and Adagrad for each table) or "fbgemm" (FBGEMM's table-batched embeddings with
 row-wise Adagrad in their backward, as Tutti has it); MODE is "eager" or "compiled" (torch.compile of the layers and the loss); PROBLEM is JSON with tables, rows, dim, bottom, top, batch and skew.
