@@ -50,7 +50,7 @@ const std::map<std::string, std::string> kCalls = {
     {"bench moe", "--tokens 8 --dim 8 --hidden-dim 8 --experts 2 --top-k 1 --total-ms 1"},
     {"bench codes", "--small --m 1 --n 8 --k 32 --length 4 --heads 1 --head-dim 8"},
     {"bench dlrm", "--tables 2 --rows 20 --dim 4 --bottom 4 --top 4 --batch 8 --steps 1"},
-    {"bench embedding", "--small --tables 2 --rows 20 --bags 3"},
+    {"bench embedding", "--total-ms 1 --tables 2 --rows 20 --bags 3"},
     {"bench quantized", "--small --only Q4_1 --m 1 --n 8 --k 256"},
     {"bench dtensor", "--small"},
     {"bench fsdp", "--small"},

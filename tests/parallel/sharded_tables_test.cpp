@@ -127,24 +127,6 @@ TEST(ShardedTables, AreUsedAsTheirPageSays) {
   });
 }
 
-TEST(ShardedTables, TakesAnyTransport) {
-  const nn::TableBatchedOptions options = options_of({.lr = 0.1}, DType::f32, TablePooling::sum);
-  const Trained one = on_one_rank(options, false);
-  for (const char* transport : {"shm", "gloo"}) {
-    comm::run_ranks(3,
-                    [&](comm::ProcessGroup& group) {
-                      seed_all(4);
-                      ShardedTables tables(configs(), options, plan_of(configs(), options, 3, {column_wise, row_wise}),
-                                           kCount, &group);
-                      tables.initialize();
-                      train(tables, false, 1, kSteps);
-                      expect_same_state(tables.gathered(), one.state);
-                      EXPECT_GT(tables.sent_bytes(), 0);
-                    },
-                    {.transport = transport});
-  }
-}
-
 // What is behind a call is the caller's again.
 TEST(ShardedTables, BatchesMayChangeAfterTheCall) {
   std::vector<nn::TableConfig> tables = configs();

@@ -1,4 +1,4 @@
-// What tables that ranks divide send, and rows that nearly all lookups share.
+// What tables that ranks divide send, over which transports, and rows that nearly all lookups share.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -45,6 +45,24 @@ TEST(ShardedTables, SendAsManyBytesAsThePlanSays) {
       EXPECT_GT(ratio, 0.9) << ranks << " ranks, " << name_of(placement);
       EXPECT_LT(ratio, 1.15) << ranks << " ranks, " << name_of(placement);
     }
+  }
+}
+
+TEST(ShardedTables, TakesAnyTransport) {
+  const nn::TableBatchedOptions options = options_of({.lr = 0.1}, DType::f32, TablePooling::sum);
+  const Trained one = on_one_rank(options, false);
+  for (const char* transport : {"shm", "gloo"}) {
+    comm::run_ranks(3,
+                    [&](comm::ProcessGroup& group) {
+                      seed_all(4);
+                      ShardedTables tables(configs(), options, plan_of(configs(), options, 3, {column_wise, row_wise}),
+                                           kCount, &group);
+                      tables.initialize();
+                      train(tables, false, 1, kSteps);
+                      expect_same_state(tables.gathered(), one.state);
+                      EXPECT_GT(tables.sent_bytes(), 0);
+                    },
+                    {.transport = transport});
   }
 }
 
