@@ -7,6 +7,7 @@
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/table_batched_step.h"
+#include "tutti/ops/tables/gradients.h"
 
 namespace tutti {
 namespace {
@@ -71,7 +72,7 @@ TEST(TableParts, RowsAndColumnsAreSteppedAsThoseOfTheWhole) {
         for (size_t s = 0; s < slices.size(); ++s) {
           uses.push_back(use_of(step, 0, kRows, column, widths[s]));
           const RowGradients g = table_batched_row_gradients({&uses[s], 1}, {0, {widths[s]}, kRows}).trimmed();
-          squares.push_back(table_row_squares(slices[s], g, options));
+          squares.push_back(facets::table_row_squares(slices[s], g, options));
           column += widths[s];
         }
         Tensor all = clone(squares[0]);

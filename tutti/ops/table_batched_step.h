@@ -50,7 +50,8 @@ struct PartOfTable {
   int64_t first_row = 0, first_column = 0;
   int64_t all_columns = -1;  // of the whole table; -1: those of `table`
   // Where the part has not all columns, for optimizers that take a mean over a row: the sum of the squares of each row
-  // that is stepped, over all columns, f32 in ascending order of the rows; made by table_row_squares() of every part.
+  // that is stepped, over all columns, f32 in ascending order of the rows; made by facets::table_row_squares() of every
+  // part.
   Tensor squares = {};
 };
 
@@ -76,9 +77,5 @@ void table_batched_step_(const Tensor& table, const TableState& state, std::span
 
 // Whether the optimizer takes a mean over the elements of a row.
 bool takes_row_means(TableOptimizer optimizer);
-// The sum of the squares whose mean the optimizer takes, over the columns of `table`, of each row of `gradients`, which
-// has its rows only: f32 [rows]. Sums of parts that are nodes of the halving of a row into leaves of 16 elements are
-// those of the whole row when they are added by halving. Shapes: table [V, D], gradients' values [rows, D] f32.
-Tensor table_row_squares(const Tensor& table, const RowGradients& gradients, const TableStep& options);
 
 }  // namespace tutti

@@ -6,6 +6,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/ops/indexing/bags.h"
 #include "tutti/ops/random_key.h"
+#include "tutti/ops/tables/gradients.h"
 #include "tutti/parallel/sharded_tables_parts.h"
 #include "tutti/tensor/host_read.h"
 
@@ -38,8 +39,8 @@ std::vector<ShardedTables::DividedStep> ShardedTables::divided_steps(const Gradi
     const RowGradients sums =
         table_batched_row_gradients(uses_of_pooled(t, received), held_[t].of_batch(), pooled).trimmed();
     const Tensor rows = to_contiguous(sums.rows), values = to_contiguous(sums.values);
-    steps.push_back(
-        {t, use_of_rows(rows, values), table_row_squares(held_[t].weight, {rows, values, {}}, *options_.optimizer)});
+    steps.push_back({t, use_of_rows(rows, values),
+                     facets::table_row_squares(held_[t].weight, {rows, values, {}}, *options_.optimizer)});
   }
   return steps;
 }

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "tutti/ops/table_batched_backward.h"
+#include "tutti/ops/table_batched_step.h"
 
 namespace tutti::facets {
 
@@ -28,5 +28,11 @@ ShardInputs inputs_of_uses(const char* op, std::span<const TableUse> uses, const
 // UsageError, naming `op`, for uses that a step on any of `tables`, which are all tables in their order, would refuse.
 void check_uses(const char* op, std::span<const TableUse> uses, std::span<const TableOfBatch> tables,
                 const TableBatchOptions& options);
+
+// The sum of the squares whose mean the optimizer takes, over the columns of `table`, of each row of `gradients`, which
+// has its rows only: f32 [rows]. Sums of parts that are nodes of the halving of a row into leaves of 16 elements are
+// those of the whole row when they are added by halving. Shapes: table [V, D], gradients' values
+// [rows, D] f32. UsageError for others.
+Tensor table_row_squares(const Tensor& table, const RowGradients& gradients, const TableStep& options);
 
 }  // namespace tutti::facets
