@@ -121,6 +121,9 @@ TEST(TableParts, RefuseWhatNeedsWholeRows) {
   EXPECT_NE(refused({.optimizer = TableOptimizer::sgd}, {.first_column = 40, .all_columns = kColumns})
                 .find("a part of 34 columns from column 40 and row 0 on, of a table of 67 columns"),
             std::string::npos);
+  EXPECT_EQ(
+      message_of([&] { table_batched_step_(slice, {}, uses, {1, {34}, kRows}, {.optimizer = TableOptimizer::sgd}); }),
+      "table_batched_sgd_: table number 1 of the 1 tables whose columns are given");
 }
 
 }  // namespace

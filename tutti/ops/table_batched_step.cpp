@@ -218,6 +218,9 @@ void table_batched_step_(const Tensor& table, const TableState& state, std::span
                          const PartOfTable& part) {
   check_options(o);
   const Kind kind = kind_of(o);
+  TUTTI_CHECK(which.number >= 0 && which.number < std::ssize(which.columns),
+              "{}: table number {} of the {} tables whose columns are given", kind.op.name, which.number,
+              which.columns.size());
   const int64_t columns = which.columns[static_cast<size_t>(which.number)];
   const int64_t all_columns = part.all_columns < 0 ? columns : part.all_columns;
   check_part(o, part, columns, all_columns);
