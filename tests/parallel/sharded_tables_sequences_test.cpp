@@ -75,7 +75,7 @@ struct Scenario {
     const auto placed = [&](const Tensor& dense) {
       if (!has_gaps) return dense;
       const Tensor wide = Tensor::empty({dense.numel(), 3}, dense.dtype());
-      std::memset(wide.raw_data(), 0x7f, static_cast<size_t>(wide.nbytes()));
+      if (wide.numel() > 0) std::memset(wide.raw_data(), 0x7f, static_cast<size_t>(wide.nbytes()));
       const Tensor gaps = wide.view_as({dense.numel()}, {3}, 1);
       copy_(gaps, dense);
       return gaps;

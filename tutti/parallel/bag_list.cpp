@@ -102,7 +102,7 @@ BagList BagList::read(ParcelReader& from, int64_t tables) {
     for (int64_t b = bag; fits && b < bag + p.bags; ++b) {
       const int64_t length = list.lengths[static_cast<size_t>(b)];
       fits = length >= 0 && length <= left;
-      left -= length;
+      if (fits) left -= length;
     }
     fits = fits && left == 0;
     bag += p.bags;
