@@ -21,11 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Timing timing_of(std::vector<double> us) {
-  std::sort(us.begin(), us.end());
-  return {us.front(), us[us.size() / 2]};
-}
-
 models::DlrmConfig config_of(const DlrmProblem& p) {
   models::DlrmConfig config{.dim = p.dim, .bottom = p.bottom, .top = p.top, .tables_apart = true};
   const double least = std::min<double>(10, static_cast<double>(p.rows));

@@ -15,6 +15,12 @@ struct Timing {
   double median_us = 0;
 };
 
+// The times are of at least one call.
+inline Timing timing_of(std::vector<double> us) {
+  std::sort(us.begin(), us.end());
+  return {us.front(), us[us.size() / 2]};
+}
+
 enum class MeasuredTime : uint8_t {
   wall,
   thread,  // the processor time of the calling thread: what runs beside it on the machine takes none of that

@@ -21,11 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Timing timing_of(std::vector<double> us) {
-  std::sort(us.begin(), us.end());
-  return {us.front(), us[us.size() / 2]};
-}
-
 double mean_of(const Tensor& losses) {
   const Tensor dense = to_contiguous(losses);
   const float* first = dense.data<float>();

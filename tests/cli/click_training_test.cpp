@@ -214,7 +214,7 @@ TEST_F(ClickRuns, WrongValuesAreNamedWithTheirPlaceOnAnyRanks) {
     EXPECT_NE(outside.err.find("column 'cat_1'"), std::string::npos) << outside.err;
     EXPECT_NE(outside.err.find("expected a whole number, 0 to 6"), std::string::npos) << outside.err;
   }
-  // Of held-out rows, too.
+  // Held-out rows are checked, too.
   work.write("bad.csv", rows.substr(0, rows.find('\n') + 1) + "2" + rows.substr(rows.find('\n') + 2));
   const Output held = train("text.toml --clicks.validation_paths=bad.csv", "held", "-n 2");
   EXPECT_EQ(held.status, 1) << held.err;

@@ -20,8 +20,7 @@ TEST(ShardedTables, ARefusedBatchIsAnErrorOnAllRanksThatCanGoOn) {
   comm::run_ranks(3, [&](comm::ProcessGroup& group) {
     seed_all(4);
     ShardedTables tables(configs(), options, plan_of(configs(), options, 3, {row_wise, column_wise}), kCount, &group);
-    std::vector<TableBatch> batches;
-    for (const int64_t s : tables.shards()) batches.push_back(batch_of(1, s, false));
+    std::vector<TableBatch> batches = batches_of(tables, 1);
     EXPECT_NE(message_of([&] { tables.look_up(batches); }).find("have no values yet"), std::string::npos);
     tables.initialize();
     const auto refused_by = [&](int rank, const std::string& why, std::vector<TableBatch> theirs) {
@@ -78,8 +77,7 @@ TEST(ShardedTables, OtherArgumentsOnARankAreAnErrorOnAll) {
     seed_all(4);
     ShardedTables tables(configs(), options, plan_of(configs(), options, 2, {data_parallel}), kCount, &group);
     tables.initialize();
-    std::vector<TableBatch> batches;
-    for (const int64_t s : tables.shards()) batches.push_back(batch_of(1, s, false));
+    std::vector<TableBatch> batches = batches_of(tables, 1);
     for (const Tensor& y : tables.look_up(batches)) backward(loss_of(y));
     if (group.rank() == 1) tables.set_lr(0.2);
     EXPECT_NE(message_of([&] { tables.step(); }).find("lr is 0."), std::string::npos);
@@ -156,11 +154,7 @@ TEST(ShardedTables, IndicesThatWereSentAreTakenOrAbandoned) {
     seed_all(4);
     ShardedTables tables(configs(), options, plan_of(configs(), options, 2, {row_wise, table_wise}), kCount, &group);
     tables.initialize();
-    const auto batches = [&](int64_t step) {
-      std::vector<TableBatch> list;
-      for (const int64_t s : tables.shards()) list.push_back(batch_of(step, s, false));
-      return list;
-    };
+    const auto batches = [&](int64_t step) { return batches_of(tables, step); };
     tables.look_up(batches(1));
     tables.send_indices(batches(2));
     tables.abandon_step();  // of a step that has failed
@@ -187,8 +181,7 @@ TEST(ShardedTables, ARankThatEndsIsNamed) {
                                      ShardedTables tables(configs(), options,
                                                           plan_of(configs(), options, 3, {row_wise}), kCount, &group);
                                      tables.initialize();
-                                     std::vector<TableBatch> batches;
-                                     for (const int64_t s : tables.shards()) batches.push_back(batch_of(1, s, false));
+                                     std::vector<TableBatch> batches = batches_of(tables, 1);
                                      const auto maybe_end = [&](int place) {
                                        if (group.rank() == 1 && place == at) throw std::runtime_error("this rank ends");
                                      };

@@ -140,8 +140,7 @@ TEST(ShardedTables, BatchesMayChangeAfterTheCall) {
                             kCount, &group);
       sharded.initialize();
       for (int64_t step = 1; step <= kSteps; ++step) {
-        std::vector<TableBatch> batches;
-        for (const int64_t s : sharded.shards()) batches.push_back(batch_of(step, s, false));
+        std::vector<TableBatch> batches = batches_of(sharded, step);
         sharded.send_indices(batches);
         for (const TableBatch& batch : batches) {
           std::fill_n(batch.offsets.data<int64_t>(), batch.offsets.numel(), int64_t{1} << 40);
@@ -177,8 +176,7 @@ TEST(ShardedTables, ShardsWithoutBackwardAddNothingOnAnyRanks) {
                              Schedule::every_round);
         tables.initialize();
         for (int64_t step = 1; step <= kSteps; ++step) {
-          std::vector<TableBatch> batches;
-          for (const int64_t s : tables.shards()) batches.push_back(batch_of(step, s, false));
+          std::vector<TableBatch> batches = batches_of(tables, step);
           const std::vector<Tensor> y = tables.look_up(batches);
           for (size_t b = 0; b < y.size(); ++b)
             if (!skips(step, tables.shards()[b])) backward(loss_of(y[b]));
@@ -200,11 +198,7 @@ TEST(ShardedTables, IndicesTravelWhileAStepIsTaken) {
     ShardedTables tables(configs(), options, plan_of(configs(), options, 3, {column_wise, row_wise, data_parallel}),
                          kCount, &group);
     tables.initialize();
-    const auto send = [&](int64_t step) {
-      std::vector<TableBatch> batches;
-      for (const int64_t s : tables.shards()) batches.push_back(batch_of(step, s, false, DType::i32));
-      tables.send_indices(batches);
-    };
+    const auto send = [&](int64_t step) { tables.send_indices(batches_of(tables, step, false, DType::i32)); };
     send(1);
     for (int64_t step = 1; step <= kSteps; ++step) {
       const std::vector<Tensor> y = tables.look_up();
@@ -230,8 +224,7 @@ TEST(ShardedTables, EvaluationTakesAnyNumberOfBatchesAndNoPartInAStep) {
     };
     EXPECT_EQ(look().size(), group.rank() == 0 ? 3u : 0u);
     for (int64_t step = 1; step <= kSteps; ++step) {
-      std::vector<TableBatch> batches;
-      for (const int64_t s : tables.shards()) batches.push_back(batch_of(step, s, false));
+      std::vector<TableBatch> batches = batches_of(tables, step);
       const std::vector<Tensor> y = tables.look_up(batches);
       look();
       for (const Tensor& values : y) backward(loss_of(values));
@@ -248,8 +241,7 @@ TEST(ShardedTables, AnAbandonedStepLeavesNothing) {
     seed_all(4);
     ShardedTables tables(configs(), options, plan_of(configs(), options, 2, {row_wise, column_wise}), kCount, &group);
     tables.initialize();
-    std::vector<TableBatch> batches;
-    for (const int64_t s : tables.shards()) batches.push_back(batch_of(7, s, false));
+    std::vector<TableBatch> batches = batches_of(tables, 7);
     const std::vector<Tensor> y = tables.look_up(batches);
     backward(loss_of(y[0]));
     tables.abandon_step();

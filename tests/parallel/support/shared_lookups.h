@@ -104,12 +104,18 @@ inline void expect_same_state(const nn::StateDict& a, const nn::StateDict& b) {
   }
 }
 
+// The batches of the shards of this rank.
+inline std::vector<TableBatch> batches_of(const ShardedTables& tables, int64_t step, bool weighted = false,
+                                          DType index = DType::i64) {
+  std::vector<TableBatch> batches;
+  for (const int64_t s : tables.shards()) batches.push_back(batch_of(step, s, weighted, index));
+  return batches;
+}
+
 inline void train(ShardedTables& tables, bool weighted, int64_t first_step, int64_t last_step,
                   std::vector<Tensor>* last = nullptr) {
   for (int64_t step = first_step; step <= last_step; ++step) {
-    std::vector<TableBatch> batches;
-    for (const int64_t s : tables.shards()) batches.push_back(batch_of(step, s, weighted));
-    const std::vector<Tensor> y = tables.look_up(batches);
+    const std::vector<Tensor> y = tables.look_up(batches_of(tables, step, weighted));
     for (size_t b = y.size(); b-- > 0;) backward(loss_of(y[b]));  // in any order
     tables.step();
     if (last != nullptr && step == last_step)
