@@ -153,6 +153,8 @@ TEST(UndefinedOperands, AreATypedErrorInEveryPublicFunctionAndNoneIsLeftOut) {
   probe("argmin", static_cast<Tensor (*)(const Tensor&, const ArgOptions&)>(argmin));
   PROBE(flip);
   PROBE(roll);
+  PROBE(tril);
+  PROBE(triu);
   PROBE(fma);
   PROBE(gather);
   PROBE(index_select);

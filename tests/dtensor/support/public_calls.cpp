@@ -170,6 +170,8 @@ void add_views(Calls& c) {
   c.add_call("unfold", {x}, [](const List& l) { return unfold(l[0], 1, 3, 2); });
   c.add_call("unfold_backward", {of({4, 2, 3})}, [](const List& l) { return unfold_backward(l[0], {4, 6}, 1, 3, 2); });
   c.add_call("flip", {x}, [](const List& l) { return flip(l[0], {1}); });
+  c.add_call("tril", {x}, [](const List& l) { return tril(l[0], 1); });
+  c.add_call("triu", {x}, [](const List& l) { return triu(l[0], -1); });
   c.add_call("roll", {x}, [](const List& l) { return roll(l[0], 2, 1); });
   c.add_call("pad", {x}, [](const List& l) { return pad(l[0], 1, 1, 2, 3.0); });
   c.add_call("cat", {x, y}, [](const List& l) { return cat(l, 1); });
