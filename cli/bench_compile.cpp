@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/compile_bench.h"
+#include "bench/gate_bench.h"
 #include "cli/command.h"
 
 namespace tutti::cli {
@@ -21,7 +22,37 @@ struct CompileFlags {
   int64_t rows = 2, sequence_length = 256;
   double budget = 1.0;
   std::vector<int64_t> nodes;
+  bool gate = false;
+  std::string only;
+  double limit = 1.05;
 };
+
+// Whether every program is within the limits: of time, and that of what it needs op by op in memory.
+bool print(const std::vector<bench::GateRow>& rows, double limit, bool json) {
+  int above = 0, above_memory = 0;
+  if (!json)
+    std::printf("%-44s %12s %12s %7s %12s %12s %8s\n", "program", "eager us", "compiled us", "ratio", "eager KiB",
+                "compiled KiB", "kernels");
+  for (const bench::GateRow& r : rows) {
+    const bool slow = r.ratio() > limit, large = r.compiled_peak > r.eager_peak;
+    above += slow, above_memory += large;
+    if (json) {
+      const nlohmann::ordered_json line = {
+          {"program", r.program}, {"eager_us", r.eager_us},           {"compiled_us", r.compiled_us},
+          {"ratio", r.ratio()},   {"eager_peak_bytes", r.eager_peak}, {"compiled_peak_bytes", r.compiled_peak},
+          {"kernels", r.launches}};
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      std::printf("%-44s %12.2f %12.2f %6.2f%s %12.1f %11.1f%s %8lld\n", r.program.c_str(), r.eager_us, r.compiled_us,
+                  r.ratio(), slow ? "*" : " ", static_cast<double>(r.eager_peak) / 1024,
+                  static_cast<double>(r.compiled_peak) / 1024, large ? "*" : " ", static_cast<long long>(r.launches));
+    }
+  }
+  if (!json)
+    std::printf("%zu programs, geometric mean %.3f; %d above %.2f, %d with more memory than op by op\n", rows.size(),
+                bench::mean_ratio(rows), above, limit, above_memory);
+  return above == 0 && above_memory == 0;
+}
 
 void print(const std::vector<bench::GraphRow>& rows, bool json) {
   if (!json)
@@ -108,6 +139,13 @@ void add_bench_compile(CLI::App& bench, Action& action) {
          "--nodes", flags->nodes,
          "What compiling functions of so many ops costs besides making kernels, for five kinds of graphs, instead")
       ->check(CLI::Range(1, 100'000));
+  sub->add_flag("--gate", flags->gate,
+                "Some 90 programs op by op and compiled instead: exit status 1 where one takes more time or memory "
+                "compiled");
+  sub->add_option("--only", flags->only, "With --gate: programs whose name contains this");
+  sub->add_option("--limit", flags->limit, "With --gate: the largest ratio of times")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   sub->add_option("--rows", flags->rows, "Sequences of the shard")->check(CLI::Range(1, 4096))->capture_default_str();
   sub->add_option("--sequence-length", flags->sequence_length, "Tokens of a sequence")
       ->check(CLI::Range(2, 1 << 20))
@@ -117,9 +155,13 @@ void add_bench_compile(CLI::App& bench, Action& action) {
       ->capture_default_str();
   sub->add_flag("--json", flags->json,
                 "One object per line: what, shape, mode, min_us, median_us, gbps, gflops, kernels (--model: the keys "
-                "it prints without; --nodes: graph, nodes, trace_ms, passes_ms, us_a_node, first_ms)");
+                "it prints without; --nodes: graph, nodes, trace_ms, passes_ms, us_a_node, first_ms; --gate: program, "
+                "eager_us, compiled_us, ratio, eager_peak_bytes, compiled_peak_bytes, kernels)");
   sub->callback([flags, &action] {
     action = [flags] {
+      if (flags->gate)
+        return print(bench::run_gate_bench(flags->threads, flags->only, flags->limit), flags->limit, flags->json) ? 0
+                                                                                                                  : 1;
       if (!flags->nodes.empty()) {
         print(bench::run_graph_bench(flags->nodes), flags->json);
         return 0;
