@@ -25,7 +25,6 @@ struct TensorGuard {
   int64_t alias_bytes;  // from that argument's first element to this one's
   Extents sizes, strides;
   Extents inside_strides = {};  // of wrappers
-  friend bool operator==(const TensorGuard&, const TensorGuard&) = default;
 };
 
 struct Guards {

@@ -7,6 +7,7 @@
 #include "tutti/plan/dependencies.h"
 #include "tutti/plan/failure.h"
 #include "tutti/plan/node_call.h"
+#include "tutti/plan/passes/fuse_cost.h"
 #include "tutti/plan/passes/group_order.h"
 #include "tutti/plan/passes/pass_state.h"
 #include "tutti/plan/recipe_facts.h"
@@ -69,7 +70,11 @@ using GroupSet = std::set<int32_t, std::greater<>>;
 class Fuser {
  public:
   Fuser(const Graph& graph, const FuseOptions& options)
-      : graph_(graph), options_(options), before_(dependencies_of(graph)), group_of_(graph.nodes.size(), -1) {}
+      : graph_(graph),
+        options_(options),
+        before_(dependencies_of(graph)),
+        group_of_(graph.nodes.size(), -1),
+        cost_(graph, spaces_) {}
 
   std::vector<Group> run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -125,8 +130,8 @@ class Fuser {
     const auto space = joint_space(target.space, own);
     if (!space || !row_is_innermost(*space)) return false;
     if (is_per_row(own, *space) && counts(node)) return false;
-    if (reaches(g, n)) return false;
-    return operands_fit(g, n, *space);
+    if (reaches(g, n) || !operands_fit(g, n, *space)) return false;
+    return space->row.empty() || cost_.pays(target.nodes, n, *space);
   }
 
   bool reports(int32_t n) const { return graph_.nodes[static_cast<size_t>(n)].fails == Fails::while_writing; }
@@ -231,6 +236,7 @@ class Fuser {
   std::vector<Accesses> accesses_;  // of each group of a kernel
   std::vector<Bits> depends_;       // per group: the groups it comes after, also through others
   std::map<std::pair<int32_t, int32_t>, GroupSet> readers_;  // of a version
+  FuseCost cost_;
 };
 
 }  // namespace

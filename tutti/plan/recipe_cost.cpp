@@ -1,0 +1,152 @@
+#include "tutti/plan/recipe_cost.h"
+
+#include "tutti/plan/node_call.h"
+
+namespace tutti::graph {
+namespace {
+
+// Additions that take as long as one evaluation of a vector of floats, by `tutti bench math` on AVX2.
+double work_of(const ExprNode& node) {
+  switch (node.op) {
+    case ScalarOp::arg:
+    case ScalarOp::param:
+    case ScalarOp::constant:
+    case ScalarOp::row_length:
+    case ScalarOp::reduced: return 0;
+    case ScalarOp::truediv:
+    case ScalarOp::reciprocal: return 6;
+    case ScalarOp::sqrt: return 8;
+    case ScalarOp::rsqrt: return 14;
+    case ScalarOp::exp:
+    case ScalarOp::exp2: return 25;
+    case ScalarOp::floordiv:
+    case ScalarOp::truncdiv:
+    case ScalarOp::remainder:
+    case ScalarOp::fmod:
+    case ScalarOp::philox: return 40;
+    case ScalarOp::expm1:
+    case ScalarOp::log:
+    case ScalarOp::log2:
+    case ScalarOp::log10:
+    case ScalarOp::log1p:
+    case ScalarOp::tanh:
+    case ScalarOp::sigmoid:
+    case ScalarOp::erf: return 40;
+    case ScalarOp::sin:
+    case ScalarOp::cos:
+    case ScalarOp::sinh:
+    case ScalarOp::cosh:
+    case ScalarOp::asin:
+    case ScalarOp::acos:
+    case ScalarOp::atan:
+    case ScalarOp::atan2: return 60;
+    case ScalarOp::tan:
+    case ScalarOp::asinh:
+    case ScalarOp::acosh:
+    case ScalarOp::atanh:
+    case ScalarOp::erfcx:
+    case ScalarOp::erfinv:
+    case ScalarOp::pow:
+    case ScalarOp::lgamma: return 120;
+    default: return 1;
+  }
+}
+
+class Recipe {
+ public:
+  Recipe(const Node& node, const Graph& graph) {
+    InlineDims<DType> dtypes;
+    for (const Value& v : node.outputs) dtypes.push_back(v.dtype);
+    const NodeCall call(node, graph);
+    RecipeBuilder builder(call.call, dtypes, body_);
+    call.call.op.recipe.build(builder);
+    for (const Expr& result : builder.results) results_.push_back(result.id());
+  }
+
+  // The reductions that one walk computes, from the k-th on: those whose elements need no result of another one of
+  // them. A softmax takes a second walk, with an exponential.
+  std::vector<RecipeWalk> walks() const {
+    std::vector<RecipeWalk> all;
+    for (size_t k = 0; k < body_.reductions.size();) {
+      std::vector<int32_t> values;
+      bool exponential = false;
+      const size_t first = k;
+      do {
+        values.push_back(body_.reductions[k].value);
+        exponential = exponential || is_softmax(body_.reductions[k].op);
+        ++k;
+      } while (k < body_.reductions.size() && !needs_reduction_from(body_.reductions[k].value, first));
+      all.push_back(walk_of(values));
+      all.back().work += static_cast<double>(values.size());
+      if (exponential) {
+        all.push_back(all.back());
+        all.back().work += 26;
+      }
+    }
+    return all;
+  }
+
+  RecipeWalk outputs(uint32_t per_row) const {
+    std::vector<int32_t> roots;
+    for (size_t k = 0; k < results_.size(); ++k) {
+      if ((per_row >> k & 1) == 0) roots.push_back(results_[k]);
+    }
+    return walk_of(roots);
+  }
+
+ private:
+  static bool is_softmax(codegen::ReduceOp op) {
+    return op == codegen::ReduceOp::softmax_max || op == codegen::ReduceOp::softmax_sum ||
+           op == codegen::ReduceOp::softmax_rest;
+  }
+
+  const ExprNode& at(int32_t id) const { return body_.pool.nodes()[static_cast<size_t>(id)]; }
+
+  std::vector<bool> needed_by(const std::vector<int32_t>& roots) const {
+    std::vector<bool> needed(body_.pool.nodes().size(), false);
+    for (const int32_t root : roots) needed[static_cast<size_t>(root)] = true;
+    for (size_t i = needed.size(); i-- > 0;) {  // operands stand before what is made of them
+      if (!needed[i]) continue;
+      for (int k = 0; k < arity_of(at(static_cast<int32_t>(i)).op); ++k)
+        needed[static_cast<size_t>(at(static_cast<int32_t>(i)).operands[k])] = true;
+    }
+    return needed;
+  }
+
+  bool needs_reduction_from(int32_t value, size_t first) const {
+    const std::vector<bool> needed = needed_by({value});
+    for (size_t i = 0; i < needed.size(); ++i) {
+      const ExprNode& node = at(static_cast<int32_t>(i));
+      if (needed[i] && node.op == ScalarOp::reduced && static_cast<size_t>(node.index) >= first) return true;
+    }
+    return false;
+  }
+
+  RecipeWalk walk_of(const std::vector<int32_t>& roots) const {
+    const std::vector<bool> needed = needed_by(roots);
+    std::vector<bool> varies(needed.size(), false);  // along the row
+    RecipeWalk walk;
+    for (size_t i = 0; i < needed.size(); ++i) {
+      const ExprNode& node = at(static_cast<int32_t>(i));
+      if (!needed[i]) continue;
+      varies[i] = node.op == ScalarOp::arg || node.op == ScalarOp::linear_index || node.op == ScalarOp::inner_index;
+      for (int k = 0; k < arity_of(node.op); ++k) varies[i] = varies[i] || varies[static_cast<size_t>(node.operands[k])];
+      if (!varies[i]) continue;
+      walk.work += work_of(node);
+      if (node.op == ScalarOp::arg && node.index < 32) walk.reads |= 1u << node.index;
+    }
+    return walk;
+  }
+
+  KernelBody body_;
+  std::vector<int32_t> results_;
+};
+
+}  // namespace
+
+RecipeCost recipe_cost(const Node& node, const Graph& graph, uint32_t per_row) {
+  const Recipe recipe(node, graph);
+  return {recipe.walks(), recipe.outputs(per_row)};
+}
+
+}  // namespace tutti::graph
