@@ -1,6 +1,7 @@
 #include "tutti/graph/guards.h"
 
 #include "tutti/autograd/tape.h"
+#include "tutti/graph/first_on_storage.h"
 #include "tutti/graph/plain_values.h"
 #include "tutti/ops/sum_to.h"
 #include "tutti/tensor/wrapper.h"
@@ -9,47 +10,6 @@ namespace tutti::graph {
 namespace {
 
 int64_t byte_offset(const Tensor& t) { return t.offset() * itemsize(t.dtype()); }
-
-// Numbers the storages of a list of tensors by the first tensor on each, in time proportional to their number. Uses a
-// table of its thread, so that calls allocate nothing once it is large enough: at most one object at a time.
-class FirstOnStorage {
- public:
-  explicit FirstOnStorage(size_t tensors) : slots_(table()) {
-    size_t size = 64;
-    while (size < 2 * tensors) size *= 2;
-    if (slots_.size() < size) slots_.assign(size, {}), turn() = 0;
-    if (++turn() == 0) slots_.assign(slots_.size(), {}), turn() = 1;
-  }
-
-  // The place of the first tensor on the storage of `inside`, which is tensor i; places are asked for in their order.
-  int32_t operator()(const Tensor& inside, size_t i) {
-    const Storage* storage = inside.storage().get();
-    const size_t mask = slots_.size() - 1;
-    for (size_t at = (reinterpret_cast<uintptr_t>(storage) >> 4) * 0x9E3779B97F4A7C15u >> 20 & mask;;
-         at = (at + 1) & mask) {
-      Slot& slot = slots_[at];
-      if (slot.turn != turn()) slot = {storage, static_cast<int32_t>(i), turn()};
-      if (slot.storage == storage) return slot.first;
-    }
-  }
-
- private:
-  struct Slot {
-    const Storage* storage = nullptr;
-    int32_t first = 0;
-    uint32_t turn = 0;  // slots of other turns are empty
-  };
-  static std::vector<Slot>& table() {
-    thread_local std::vector<Slot> slots;
-    return slots;
-  }
-  static uint32_t& turn() {
-    thread_local uint32_t turn = 0;
-    return turn;
-  }
-
-  std::vector<Slot>& slots_;
-};
 
 int32_t same_as(const std::vector<Tensor>& tensors, size_t i, int32_t first) {
   for (auto j = static_cast<size_t>(first); j < i; ++j) {
@@ -83,9 +43,10 @@ TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i, int32_t alias
 // Whether guard_of() would give `g`.
 bool holds(const TensorGuard& g, const std::vector<Tensor>& tensors, size_t i, FirstOnStorage& first_on) {
   const Tensor &t = tensors[i], &inside = inside_of(t);
-  return first_on(inside, i) == g.alias && t.dtype() == g.dtype && t.extents() == g.sizes && t.strides() == g.strides &&
-         t.device() == g.device && requires_grad(t) == g.requires_grad && phase_of(inside) == g.phase &&
-         distance(tensors, g.alias, inside) == g.alias_bytes && same_as(tensors, i, g.alias) == g.same &&
+  return first_on.add(inside, i) == g.alias && t.dtype() == g.dtype && t.extents() == g.sizes &&
+         t.strides() == g.strides && t.device() == g.device && requires_grad(t) == g.requires_grad &&
+         phase_of(inside) == g.phase && distance(tensors, g.alias, inside) == g.alias_bytes &&
+         same_as(tensors, i, g.alias) == g.same &&
          (&inside == &t ? g.inside_strides.empty() : g.inside_strides == inside.strides());
 }
 
@@ -114,7 +75,7 @@ Guards Guards::of(const Leaves& arguments) {
            .forms = {}};
   FirstOnStorage first_on(arguments.tensors.size());
   for (size_t i = 0; i < arguments.tensors.size(); ++i) {
-    g.tensors.push_back(guard_of(arguments.tensors, i, first_on(inside_of(arguments.tensors[i]), i)));
+    g.tensors.push_back(guard_of(arguments.tensors, i, first_on.add(inside_of(arguments.tensors[i]), i)));
     if (std::shared_ptr<const WrapperForm> form = form_of(arguments.tensors[i])) {
       g.forms.resize(arguments.tensors.size());
       g.forms[i] = std::move(form);
@@ -169,7 +130,7 @@ std::string Guards::first_difference(const Leaves& arguments) const {
   }
   FirstOnStorage first_on(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorGuard now = guard_of(arguments.tensors, i, first_on(inside_of(arguments.tensors[i]), i)),
+    const TensorGuard now = guard_of(arguments.tensors, i, first_on.add(inside_of(arguments.tensors[i]), i)),
                       &then = tensors[i];
     const auto said = [&](const char* what, const auto& a, const auto& b) {
       return fmt::format("{} of tensor {} is {}, was {}", what, i, a, b);

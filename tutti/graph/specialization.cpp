@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/graph/first_on_storage.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/tensor/lent_memory.h"
 #include "tutti/tensor/wrapper.h"
@@ -35,6 +36,10 @@ bool Specialization::captured_state_holds(const Leaves& arguments) const {
     const HeldView& was = held[i];
     if (!has_place(captured[i], was) || (!was.moves && captured[i].tensor.storage().get() != was.storage)) return false;
   }
+  FirstOnStorage in_arguments(captured.empty() ? 0 : arguments.tensors.size());
+  if (!captured.empty()) {
+    for (size_t i = 0; i < arguments.tensors.size(); ++i) in_arguments.add(inside_of(arguments.tensors[i]), i);
+  }
   for (const Trace::Source& source : sources) {
     if (source.kind != Trace::Source::Kind::captured) continue;
     const Captured& c = captured[static_cast<size_t>(source.index)];
@@ -44,9 +49,7 @@ bool Specialization::captured_state_holds(const Leaves& arguments) const {
           !(now.strides() == c.tensor.strides()) || now.offset() != c.tensor.offset())
         return false;
     }
-    for (const Tensor& t : arguments.tensors) {
-      if (inside_of(t).storage().get() == c.tensor.storage().get()) return false;
-    }
+    if (in_arguments.has(c.tensor)) return false;
   }
   for (const Captured& c : captured) {
     const WrapperExtension* was = wrapper_of(c.tensor);

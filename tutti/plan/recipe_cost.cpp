@@ -12,18 +12,24 @@ double work_of(const ExprNode& node) {
     case ScalarOp::param:
     case ScalarOp::constant:
     case ScalarOp::row_length:
-    case ScalarOp::reduced: return 0;
+    case ScalarOp::reduced:
+      return 0;
     case ScalarOp::truediv:
-    case ScalarOp::reciprocal: return 6;
-    case ScalarOp::sqrt: return 8;
-    case ScalarOp::rsqrt: return 14;
+    case ScalarOp::reciprocal:
+      return 6;
+    case ScalarOp::sqrt:
+      return 8;
+    case ScalarOp::rsqrt:
+      return 14;
     case ScalarOp::exp:
-    case ScalarOp::exp2: return 25;
+    case ScalarOp::exp2:
+      return 25;
     case ScalarOp::floordiv:
     case ScalarOp::truncdiv:
     case ScalarOp::remainder:
     case ScalarOp::fmod:
-    case ScalarOp::philox: return 40;
+    case ScalarOp::philox:
+      return 40;
     case ScalarOp::expm1:
     case ScalarOp::log:
     case ScalarOp::log2:
@@ -31,7 +37,8 @@ double work_of(const ExprNode& node) {
     case ScalarOp::log1p:
     case ScalarOp::tanh:
     case ScalarOp::sigmoid:
-    case ScalarOp::erf: return 40;
+    case ScalarOp::erf:
+      return 40;
     case ScalarOp::sin:
     case ScalarOp::cos:
     case ScalarOp::sinh:
@@ -39,7 +46,8 @@ double work_of(const ExprNode& node) {
     case ScalarOp::asin:
     case ScalarOp::acos:
     case ScalarOp::atan:
-    case ScalarOp::atan2: return 60;
+    case ScalarOp::atan2:
+      return 60;
     case ScalarOp::tan:
     case ScalarOp::asinh:
     case ScalarOp::acosh:
@@ -47,8 +55,10 @@ double work_of(const ExprNode& node) {
     case ScalarOp::erfcx:
     case ScalarOp::erfinv:
     case ScalarOp::pow:
-    case ScalarOp::lgamma: return 120;
-    default: return 1;
+    case ScalarOp::lgamma:
+      return 120;
+    default:
+      return 1;
   }
 }
 
@@ -130,7 +140,8 @@ class Recipe {
       const ExprNode& node = at(static_cast<int32_t>(i));
       if (!needed[i]) continue;
       varies[i] = node.op == ScalarOp::arg || node.op == ScalarOp::linear_index || node.op == ScalarOp::inner_index;
-      for (int k = 0; k < arity_of(node.op); ++k) varies[i] = varies[i] || varies[static_cast<size_t>(node.operands[k])];
+      for (int k = 0; k < arity_of(node.op); ++k)
+        varies[i] = varies[i] || varies[static_cast<size_t>(node.operands[k])];
       if (!varies[i]) continue;
       walk.work += work_of(node);
       if (node.op == ScalarOp::arg && node.index < 32) walk.reads |= 1u << node.index;

@@ -63,23 +63,30 @@ unsigned Emitter::vector_lanes(llvm::ArrayRef<int32_t> roots) const {
   return static_cast<unsigned>(std::min<int64_t>(register_bytes / widest, 32));
 }
 
-Emitter::LoopShape Emitter::loop_shape(llvm::ArrayRef<int32_t> roots, llvm::ArrayRef<size_t> outputs) const {
+Emitter::LoopShape Emitter::loop_shape(llvm::ArrayRef<int32_t> roots, llvm::ArrayRef<size_t> outputs,
+                                       unsigned lanes) const {
   bool strided = false;
   const auto look_at = [&](size_t k) {
     strided = strided || operand(k).inner == StrideClass::strided || spec.picks_per_element(operand(k));
   };
-  int heaviest = 0, varying = 0;
+  int heaviest = 0, polynomials = 0, varying = 0;
   const std::vector<bool> needed = reachable(roots);
   for (size_t n = 0; n < spec.nodes.size(); ++n) {
     if (!needed[n] || is_uniform(static_cast<int32_t>(n))) continue;
     const ExprNode& node = spec.nodes[n];
     ++varying;
     heaviest = std::max(heaviest, weight_of(node.op));
+    polynomials += weight_of(node.op) > 0 ? 1 : 0;
     if (node.op == ScalarOp::arg) look_at(static_cast<size_t>(node.index));
   }
   for (const size_t k : outputs) look_at(spec.inputs.size() + k);
   const bool light = heaviest == 0 && !strided && varying <= 24;
-  return {.unroll = !light        ? 1
+  // One polynomial waits for its own results, and the processor begins the next elements meanwhile. Of several in a row
+  // it sees too few elements ahead, so vectors are computed side by side; many are long enough with two of them.
+  const int64_t registers = std::max<int64_t>(lanes / std::max(vector_lanes(roots), 1u), 1);
+  const int64_t side_by_side =
+      polynomials < 2 || strided ? 1 : std::max<int64_t>((polynomials <= 6 ? 4 : 2) / registers, 1);
+  return {.unroll = !light        ? side_by_side
                     : varying > 8 ? 2
                                   : 4,
           .masked_only = has_wide_registers(target) && !strided && (heaviest == 2 || varying > 60)};
@@ -115,7 +122,7 @@ void Emitter::store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, Value* end
     });
     return;
   }
-  const LoopShape shape = loop_shape(roots, outputs);
+  const LoopShape shape = loop_shape(roots, outputs, frame.lanes);
   const int64_t lanes = frame.lanes, step = shape.unroll * lanes;
   Value* whole = i64(0);
   if (!shape.masked_only || lanes == 1) {

@@ -102,7 +102,8 @@ class Emitter {
     int64_t unroll;    // vectors side by side
     bool masked_only;  // a long body hides the cost of masks: one loop for whole and partial vectors, half the code
   };
-  LoopShape loop_shape(llvm::ArrayRef<int32_t> roots, llvm::ArrayRef<size_t> outputs) const;
+  // lanes: of a chunk.
+  LoopShape loop_shape(llvm::ArrayRef<int32_t> roots, llvm::ArrayRef<size_t> outputs, unsigned lanes) const;
   // Stores the results of `outputs` (indices into spec.outputs) for elements [0, end).
   void store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, llvm::Value* end);
 

@@ -76,7 +76,7 @@ llvm::Function* emit_leaf(Emitter& e, const ReductionGroup& group, FrameState& s
   e.prepare_uniform(frame, values);
   Accumulators accumulators(e, group);
 
-  const bool masked = e.loop_shape(values, {}).masked_only;
+  const bool masked = e.loop_shape(values, {}, kLeafLanes).masked_only;
   for_chunks(e, start, count, masked, [&](const Chunk& chunk) {
     const auto x = e.evaluate(frame, values, chunk)[0];
     for (size_t m = 0; m < values.size(); ++m) {
