@@ -110,6 +110,39 @@ TEST(Compile, OverlappingArgumentsAreAKindOfTheirOwn) {
   EXPECT_EQ(f.statistics().compiles, 3);
 }
 
+// Of hundreds of arguments, which share memory decides as it does of two.
+TEST(Compile, ManyArgumentsThatShareMemoryAreAKindOfTheirOwn) {
+  const auto fn = [](const std::vector<Tensor>& all) {
+    for (size_t i = 0; i < all.size(); ++i) add_(all[i], static_cast<double>(i));
+    Tensor sum = all[0];
+    for (size_t i = 1; i < all.size(); ++i) sum = add(sum, all[i]);
+    return sum;
+  };
+  const auto f = compile(fn);
+  // shared: the places of arguments that are one tensor, or views of one that overlap.
+  const auto arguments = [](int count, std::pair<int, int> shared, bool is_view) {
+    std::vector<Tensor> all;
+    for (int i = 0; i < count; ++i) all.push_back(values({5}, static_cast<uint64_t>(i)));
+    if (shared.first < 0) return all;
+    const Tensor base = values({7}, 99);
+    all[static_cast<size_t>(shared.first)] = slice(base, 0, 0, 5);
+    all[static_cast<size_t>(shared.second)] = is_view ? slice(base, 0, 2, 7) : all[static_cast<size_t>(shared.first)];
+    return all;
+  };
+  const auto check = [&](int count, std::pair<int, int> shared, bool is_view) {
+    expect_same(f(arguments(count, shared, is_view)), fn(arguments(count, shared, is_view)));
+  };
+  for (int round = 0; round < 2; ++round) {
+    check(300, {-1, -1}, false);
+    check(300, {0, 299}, false);
+    check(300, {0, 299}, true);
+    check(300, {17, 18}, true);
+    check(40, {-1, -1}, false);
+    check(40, {38, 39}, false);
+  }
+  EXPECT_EQ(f.statistics().compiles, 6);
+}
+
 TEST(Compile, OffsetsOfArgumentsDoNotMatter) {
   const auto f = compile([](const Tensor& x) { return exp(x); });
   const Tensor base = values({8, 16}, 1);

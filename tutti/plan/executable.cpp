@@ -97,8 +97,10 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
           into.empty() || only_result_[b] < 0 ? nullptr : &into[static_cast<size_t>(only_result_[b])];
       if (target != nullptr && target->defined())
         frame.memory[b] = {target->storage(), target->offset() * itemsize(target->dtype())};
+      else if (comes_later_[b]) frame.memory[b] = {};
       else frame.memory[b] = {StorageRef::adopt(Storage::allocate(buffer.nbytes, buffer.device)), 0};
-      frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
+      if (frame.memory[b].storage)
+        frame.bases[b] = static_cast<char*>(frame.memory[b].storage->data()) + frame.memory[b].first_byte;
     }
   }
   const auto wait = [&](const std::vector<Wait>& list) {
@@ -124,6 +126,7 @@ std::vector<Tensor> Executable::run(std::span<const GivenMemory> given, std::spa
     borrow(s);
     for (const int32_t b : allocates_[s]) {
       const Buffer& buffer = graph_.buffers[static_cast<size_t>(b)];
+      if (comes_later_[static_cast<size_t>(b)] && frame.memory[static_cast<size_t>(b)].storage) continue;  // of `into`
       frame.memory[static_cast<size_t>(b)] = {StorageRef::adopt(Storage::allocate(buffer.nbytes, buffer.device)), 0};
       frame.bases[static_cast<size_t>(b)] = static_cast<char*>(frame.memory[static_cast<size_t>(b)].storage->data());
     }

@@ -84,6 +84,7 @@ class Executable {
   std::vector<std::vector<Wait>> waits_;  // before each step, and at the end
   std::vector<int64_t> arena_offsets_;    // per buffer; -1: not in the arena
   std::vector<bool> is_result_;           // made buffers that the caller gets: memory of their own
+  std::vector<bool> comes_later_;         // results whose memory is allocated by the step that writes them first
   // Per step: buffers that an op of it or of a later step keeps. They have memory of their own from the first step that
   // touches them to the last; then it belongs to who kept it.
   std::vector<std::vector<int32_t>> allocates_, lets_go_;

@@ -106,9 +106,15 @@ void Executable::plan_buffers() {
 
   const auto has_own_memory = [&](size_t b) { return is_kept[b] || graph_.buffers[b].nbytes >= kOwnMemory; };
   std::vector<int32_t> first(count, -1), last(count, -1);
+  comes_later_.assign(count, false);
   const auto touch = [&](int32_t buffer, size_t step) {
     const auto b = static_cast<size_t>(buffer);
-    if (graph_.buffers[b].kind != Buffer::Kind::made || is_result_[b]) return;
+    if (graph_.buffers[b].kind != Buffer::Kind::made) return;
+    if (is_result_[b]) {
+      if (!comes_later_[b] && has_own_memory(b)) allocates_[step].push_back(buffer);
+      comes_later_[b] = has_own_memory(b);
+      return;
+    }
     if (first[b] < 0) first[b] = static_cast<int32_t>(step);
     last[b] = static_cast<int32_t>(step);
   };

@@ -9,6 +9,17 @@
 namespace tutti::graph {
 namespace {
 
+// A matrix of so many bytes is read again from the nearest cache, in less time than starting a kernel on its blocks
+// takes.
+constexpr int64_t kNearBytes = int64_t{1} << 14;
+
+int64_t bytes_of_matrix(const Value& output) {
+  const int d = output.sizes.ndim();
+  int64_t elements = 1;
+  for (int k = std::max(d - 2, 0); k < d; ++k) elements *= output.sizes[static_cast<size_t>(k)];
+  return elements * itemsize(output.dtype);
+}
+
 class Attacher {
  public:
   Attacher(const Graph& graph, std::vector<Group> groups, Epilogues which)
@@ -76,8 +87,10 @@ class Attacher {
     if (groups_.leads_through_others(product, g)) return "a step between them needs the whole output";
     const auto step = make_epilogue(kernel, graph_, std::vector<bool>(graph_.buffers.size(), true), call.outputs[0]);
     if (std::holds_alternative<const char*>(step)) return std::get<const char*>(step);
+    if (which_ == Epilogues::all) return nullptr;
+    if (bytes_of_matrix(call.outputs[0]) <= kNearBytes) return "the output is small enough for the nearest cache";
     const bool saves = candidate.saved_bytes > 0 && !reads_beside(std::get<BlockStep>(step));
-    return saves || which_ == Epilogues::all ? nullptr : "it reads another operand of the output's size";
+    return saves ? nullptr : "it reads another operand of the output's size";
   }
 
   // Whether another operand has an element for each of the output's.
