@@ -159,8 +159,22 @@ TEST(Epilogue, JoinsTheProductThatSavesMost) {
   EXPECT_EQ(s.epilogue_saved_bytes, 2.0 * 40 * 50 * 4);  // g is nowhere, u is a result
 }
 
+// Starting a kernel on blocks takes longer than reading a few elements again, for each matrix of a batch.
+TEST(Epilogue, SmallMatricesAreReadAgain) {
+  const auto joins = [](const Extents& a, const Extents& b) {
+    const auto f = compile([](const Tensor& x, const Tensor& y) { return relu(matmul(x, y)); });
+    const Tensor x = values(a, 1), y = values(b, 2);
+    expect_same(f(x, y), relu(matmul(x, y)));
+    return f.statistics().last.epilogues == 1;
+  };
+  EXPECT_FALSE(joins({32, 40}, {40, 64}));
+  EXPECT_TRUE(joins({33, 40}, {40, 64}));
+  EXPECT_FALSE(joins({9, 32, 40}, {9, 40, 64}));
+  EXPECT_TRUE(joins({2, 33, 40}, {2, 40, 64}));
+}
+
 TEST(Epilogue, JoinsWhenItReadsNothingOfTheSizeOfTheProduct) {
-  const Tensor x = values({40, 16}, 1), w = values({50, 16}, 2), s = values({40, 50}, 3), t = values({40, 50}, 4);
+  const Tensor x = values({90, 16}, 1), w = values({50, 16}, 2), s = values({90, 50}, 3), t = values({90, 50}, 4);
   const auto joins = [&](auto fn) {
     const auto f = compile(fn, {.check_epilogues = true});
     f(x, w, s, t);
@@ -285,7 +299,8 @@ TEST(Epilogue, ReportsADivisionByZero) {
 }
 
 TEST(Epilogue, TracesNameAllOpsAndTheChoice) {
-  const auto f = compile([](const Tensor& x, const Tensor& y) { return tanh(matmul(x, y)); }, {.name = "traced"});
+  const auto f = compile([](const Tensor& x, const Tensor& y) { return tanh(matmul(x, y)); },
+                         {.name = "traced", .epilogues = Epilogues::all});
   const Tensor a = values({20, 30}, 1), b = values({30, 40}, 2);
   f(a, b);
   Profiler profiler;
@@ -340,7 +355,7 @@ TEST(BlockCheck, NamesTheFirstElementThatDiffers) {
       if (kept) return {twice, add(twice, 1.0)};
       return {add(twice, 1.0)};
     };
-    const auto f = compile(fn, {.check_epilogues = true});
+    const auto f = compile(fn, {.epilogues = Epilogues::all, .check_epilogues = true});
     const Tensor good = full({3, 4}, 0.5), bad = full({3, 4}, 1.0);
     for (size_t i = 0; i < f(good).size(); ++i) expect_same(f(good)[i], fn(good)[i]);
     EXPECT_EQ(f.statistics().last.epilogues, 1);

@@ -23,7 +23,7 @@ using graph_test::values;
 // Runs `fn` compiled, what is attached also one after the other, against the eager run; what was compiled.
 template <class Fn, class... Args>
 graph::ExecutableStatistics compare(Fn fn, const Args&... arguments) {
-  const auto f = compile(fn, {.check_epilogues = true});
+  const auto f = compile(fn, {.epilogues = Epilogues::all, .check_epilogues = true});
   const std::vector<Tensor> expected = fn(clone(arguments)...), got = f(arguments...);
   EXPECT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i]);
@@ -321,7 +321,8 @@ TEST(Prologue, ReportsADivisionByZero) {
 
 TEST(Prologue, TracesNameAllOps) {
   const Tensor x = values({40, 16}, 1), w = values({16, 24}, 2);
-  const auto f = compile([](const Tensor& a, const Tensor& b) { return relu(matmul(exp(a), b)); }, {.name = "both"});
+  const auto f = compile([](const Tensor& a, const Tensor& b) { return relu(matmul(exp(a), b)); },
+                         {.name = "both", .epilogues = Epilogues::all});
   static_cast<void>(f(x, w));
   Profiler profiler;
   ASSERT_TRUE(profiler.start({.filter = TraceFilter::this_thread, .memory = false}).ok());

@@ -115,7 +115,7 @@ TEST(GroupCheck, AWriteStandsBeforeAReadOfWhatItOverwrites) {
 }
 
 TEST(GroupCheck, AKernelIsAttachedOnTheWrongSide) {
-  Built f(product());
+  Built f(product(), {.name = "f", .epilogues = graph::Epilogues::all});
   ASSERT_EQ(f.groups().size(), 1u);
   std::swap(f.groups()[0].prologue, f.groups()[0].epilogue);
   EXPECT_SAYS(f.groups_fault(), "node 1 (matmul) in group 0 runs before node 0 (exp) in group 0");

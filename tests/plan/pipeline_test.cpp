@@ -40,7 +40,8 @@ Graph sample_graph() {
 }
 
 graph::BuildOptions every_pass() {
-  return {.name = "f", .collectives = {.bucket_bytes = 1 << 20, .join_products = true}};
+  return {
+      .name = "f", .collectives = {.bucket_bytes = 1 << 20, .join_products = true}, .epilogues = graph::Epilogues::all};
 }
 
 TEST(Pipeline, ReadsAloud) {

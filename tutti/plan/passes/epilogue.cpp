@@ -11,7 +11,7 @@ namespace {
 
 // A matrix of so many bytes is read again from the nearest cache, in less time than starting a kernel on its blocks
 // takes.
-constexpr int64_t kNearBytes = int64_t{1} << 14;
+constexpr int64_t kNearBytes = int64_t{1} << 13;
 
 int64_t bytes_of_matrix(const Value& output) {
   const int d = output.sizes.ndim();

@@ -9,6 +9,7 @@
 #include "tutti/plan/passes/live_peak.h"
 #include "tutti/plan/passes/min_cut.h"
 #include "tutti/plan/passes/pass_state.h"
+#include "tutti/plan/recipe_cost.h"
 
 namespace tutti::graph {
 namespace {
@@ -28,7 +29,17 @@ int64_t bytes_of(const std::vector<Value>& values) {
   return bytes;
 }
 
-Recompute facet_of(const Node& node) {
+// Additions for each element of a row kernel above which it is not nearly free. Norms are below, softmaxes above.
+constexpr double kFreeWork = 20;
+
+double work_of_rows(const Node& node, const Graph& graph) {
+  const RecipeCost cost = recipe_cost(node, graph, 0);
+  double work = cost.outputs.work;
+  for (const RecipeWalk& walk : cost.reductions) work += walk.work;
+  return work;
+}
+
+Recompute facet_of(const Node& node, const Graph& graph) {
   const OpDef& op = *node.op;
   if (node.control || has_effect(node)) return Recompute::never;
   if (std::any_of(std::begin(op.becomes), std::end(op.becomes), [](int8_t b) { return b >= 0; }))
@@ -36,10 +47,11 @@ Recompute facet_of(const Node& node) {
   if (op.recompute != Recompute::by_kind) return op.recompute;
   if (op.recipe.build == nullptr) return Recompute::never;
   if (!has_kernel_recipe(op)) return Recompute::costly;
+  if (op.recipe.kind == codegen::LoopKind::pointwise) return Recompute::cheap;
   // A row that shrinks is read in full for a few bytes.
-  return bytes_of(node.inputs) > 4 * bytes_of(node.outputs) && op.recipe.kind != codegen::LoopKind::pointwise
-             ? Recompute::never
-             : Recompute::cheap;
+  if (bytes_of(node.inputs) > 4 * bytes_of(node.outputs)) return Recompute::never;
+  return op.recipe.kind == codegen::LoopKind::row && work_of_rows(node, graph) > kFreeWork ? Recompute::costly
+                                                                                           : Recompute::cheap;
 }
 
 class Partitioner {
@@ -142,7 +154,7 @@ class Partitioner {
       if (!std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](const Value& v) { return stays(v, last_write, given_read); }))
         continue;
-      class_[n] = facet_of(node);
+      class_[n] = facet_of(node, graph_);
       // Written to memory again, it saves no traffic; in the prologue of one product it is not.
       const bool in_memory = std::any_of(node.outputs.begin(), node.outputs.end(), [&](const Value& v) {
         const auto b = static_cast<size_t>(v.buffer);
