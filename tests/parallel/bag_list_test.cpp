@@ -16,8 +16,8 @@ BagList two_features(bool weighted) {
   if (weighted) batch.per_sample_weights = Tensor::of<float>({1, 2, 3, 4, 5});
   const CheckedBatch checked = checked_batch("test", batch, {2, 9, 8}, {4, 4, 4}, {});
   BagList list;
-  list.add(checked, 0, 1, 0, nullptr);
-  list.add(checked, 0, 0, 2, nullptr);
+  list.add(checked, 0, 1, 0);
+  list.add(checked, 0, 0, 2);
   return list;
 }
 

@@ -46,8 +46,9 @@ TEST(ShardedTables, ARefusedBatchIsAnErrorOnAllRanksThatCanGoOn) {
     bad = batches;
     bad[1].per_sample_weights = facets::sample_tensor(1, bad[1].indices.extents());
     refused_by(0, "batch 1 has per_sample_weights, and batch 0 has none", bad);
+    for (TableBatch& batch : bad) batch.per_sample_weights = facets::sample_tensor(1, batch.indices.extents());
     requires_grad_(bad[1].per_sample_weights);
-    refused_by(1, "the per_sample_weights of batch 1 want a gradient", bad);
+    refused_by(1, "the per_sample_weights of batch 1 want a gradient, and those of batch 0 do not", bad);
     EXPECT_NE(message_of([&] { tables.step(); }).find("there was no lookup since the last step on rank"),
               std::string::npos);
     EXPECT_EQ(message_of([&] { tables.look_up(); }),
@@ -141,7 +142,9 @@ TEST(ShardedTables, WeightsOfSomeRanksAloneAreRefusedByAll) {
       tables.initialize();
       std::vector<TableBatch> batches;
       for (const int64_t s : tables.shards()) batches.push_back(batch_of(1, s, group.rank() == 1));
-      EXPECT_NE(message_of([&] { tables.look_up(batches); }).find("whether batches have per_sample_weights is"),
+      EXPECT_NE(message_of([&] {
+                  tables.look_up(batches);
+                }).find("whether batches have per_sample_weights (1), which want gradients (2), is"),
                 std::string::npos);
     });
   }

@@ -1,5 +1,5 @@
 // Random sequences of calls on tables that ranks divide, beside the same calls on one rank: steps, lookups in
-// evaluation, abandoned steps, and states that go on under other plans.
+// evaluation, abandoned steps, gradients of the weights of samples, and states that go on under other plans.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -53,8 +53,9 @@ struct Scenario {
       for (nn::TableConfig& t : tables) t.columns = width;
     own_bags = drawn(2) == 1;
     weighted = options.batch.pooling != TablePooling::none && drawn(2) == 1;
+    weights_dtype = drawn.of({DType::f32, DType::bf16});
     shards = drawn.of<int64_t>({4, 8, 16});
-    ranks = static_cast<int>(2 + drawn(std::min<int64_t>(shards - 1, 5)));
+    ranks = static_cast<int>(1 + drawn(std::min<int64_t>(shards, 6)));
     grain = drawn.of<int64_t>({128, 2, 3});
     schedule = seed % 2 == 1 ? Schedule::once_a_step : Schedule::every_round;
   }
@@ -84,11 +85,15 @@ struct Scenario {
     const NoGradScope no_grad;
     TableBatch batch{.indices = placed(cast(Tensor::of<int64_t>(indices), index)),
                      .offsets = placed(cast(Tensor::of<int64_t>(offsets), shard % 2 == 0 ? DType::i64 : index))};
-    if (weighted)
-      batch.per_sample_weights = placed(facets::sample_tensor(drawn.state, {std::ssize(indices)}, DType::f32, -2, 2));
+    if (weighted) {
+      batch.per_sample_weights =
+          placed(facets::sample_tensor(drawn.state, {std::ssize(indices)}, weights_dtype, -2, 2));
+      if (weights_want_gradients(step)) requires_grad_(batch.per_sample_weights);
+    }
     if (own_bags) batch.bags = bags;
     return batch;
   }
+  bool weights_want_gradients(int64_t step) const { return weighted && step % 3 != 0; }
   // In each step one of the shards has no loss.
   bool has_loss(int64_t step, int64_t shard) const { return shard != step % shards; }
   static Tensor loss(const Tensor& y, int64_t step) {
@@ -105,6 +110,7 @@ struct Scenario {
   std::vector<nn::TableConfig> tables = kTables;
   nn::TableBatchedOptions options;
   bool own_bags, weighted;
+  DType weights_dtype;
   int64_t shards, grain;
   int ranks;
   Schedule schedule;
@@ -122,9 +128,19 @@ std::vector<std::pair<Call, std::vector<TablePlacement>>> calls_of(const Scenari
   return calls;
 }
 
-using Evaluated = std::map<int64_t, std::map<int64_t, Tensor>>;  // by call and shard
+using ByCallAndShard = std::map<int64_t, std::map<int64_t, Tensor>>;
+struct Results {
+  ByCallAndShard looked_up;  // in evaluation
+  ByCallAndShard gradients;  // of weights of samples
+};
 
-nn::StateDict on_one_rank(const Scenario& scenario, uint64_t seed, Evaluated& evaluated) {
+// In evaluation only the weights of samples want any.
+bool takes_gradients(const Scenario& scenario, Call call, int64_t k, int64_t shard) {
+  if (call == Call::evaluate) return scenario.weights_want_gradients(k);
+  return call == Call::abandon || scenario.has_loss(k, shard);
+}
+
+nn::StateDict on_one_rank(const Scenario& scenario, uint64_t seed, Results& results) {
   seed_all(4);
   nn::TableBatchedEmbeddingBags module(scenario.tables, scenario.options);
   nn::initialize(module);
@@ -134,9 +150,11 @@ nn::StateDict on_one_rank(const Scenario& scenario, uint64_t seed, Evaluated& ev
     if (call == Call::move) continue;
     if (call == Call::evaluate) module.eval();
     for (int64_t s = 0; s < scenario.shards; ++s) {
-      const Tensor y = module.forward(scenario.batch(k, s), s);
-      if (call == Call::evaluate) evaluated[k][s] = y;
-      else if (call == Call::abandon || scenario.has_loss(k, s)) backward(Scenario::loss(y, k));
+      const TableBatch batch = scenario.batch(k, s);
+      const Tensor y = module.forward(batch, s);
+      if (call == Call::evaluate) results.looked_up[k][s] = detach(y);
+      if (takes_gradients(scenario, call, k, s)) backward(Scenario::loss(y, k));
+      if (scenario.weights_want_gradients(k)) results.gradients[k][s] = grad_of(batch.per_sample_weights);
     }
     if (call == Call::evaluate) module.train();
     else if (call == Call::abandon) module.abandon_step();
@@ -147,7 +165,7 @@ nn::StateDict on_one_rank(const Scenario& scenario, uint64_t seed, Evaluated& ev
   return state;
 }
 
-nn::StateDict on_ranks(const Scenario& scenario, uint64_t seed, Evaluated& evaluated) {
+nn::StateDict on_ranks(const Scenario& scenario, uint64_t seed, Results& results) {
   nn::StateDict state;
   std::mutex mutex;
   comm::run_ranks(scenario.ranks, [&](comm::ProcessGroup& group) {
@@ -176,12 +194,10 @@ nn::StateDict on_ranks(const Scenario& scenario, uint64_t seed, Evaluated& evalu
       const std::vector<Tensor> y = call == Call::early_step ? tables->look_up() : tables->look_up(batches);
       for (size_t i = y.size(); i-- > 0;) {
         const int64_t s = tables->shards()[i];
-        if (call == Call::evaluate) {
-          const std::lock_guard lock(mutex);
-          evaluated[k][s] = y[i];
-        } else if (call == Call::abandon || scenario.has_loss(k, s)) {
-          backward(Scenario::loss(y[i], k));
-        }
+        if (takes_gradients(scenario, call, k, s)) backward(Scenario::loss(y[i], k));
+        const std::lock_guard lock(mutex);
+        if (call == Call::evaluate) results.looked_up[k][s] = detach(y[i]);
+        if (scenario.weights_want_gradients(k)) results.gradients[k][s] = grad_of(batches[i].per_sample_weights);
       }
       if (call == Call::evaluate) tables->train();
       else if (call == Call::abandon) tables->abandon_step();
@@ -198,12 +214,20 @@ TEST(ShardedTables, AnySequenceOfCallsHasTheBitsOfOneRank) {
     SCOPED_TRACE(seed);
     const Scenario scenario(seed);
     const TokenGrainScope grain(scenario.grain);
-    Evaluated expected, evaluated;
-    const nn::StateDict one = on_one_rank(scenario, seed, expected), several = on_ranks(scenario, seed, evaluated);
+    Results expected, divided;
+    const nn::StateDict one = on_one_rank(scenario, seed, expected), several = on_ranks(scenario, seed, divided);
     ASSERT_NO_FATAL_FAILURE(expect_same_state(several, one));
-    for (const auto& [k, results] : expected)
-      for (const auto& [s, y] : results)
-        ASSERT_NO_FATAL_FAILURE(expect_same_bits(evaluated[k][s], y, fmt::format("call {}, shard {}", k, s)));
+    for (auto [of_one, of_several] :
+         {std::pair(&expected.looked_up, &divided.looked_up), std::pair(&expected.gradients, &divided.gradients)}) {
+      for (const auto& [k, by_shard] : *of_one) {
+        for (const auto& [s, y] : by_shard) {
+          const Tensor& its = (*of_several)[k][s];
+          ASSERT_EQ(its.defined(), y.defined()) << "call " << k << ", shard " << s;
+          if (!y.defined()) continue;
+          ASSERT_NO_FATAL_FAILURE(expect_same_bits(its, y, fmt::format("call {}, shard {}", k, s)));
+        }
+      }
+    }
   }
 }
 

@@ -39,15 +39,14 @@ void BagList::add(const Piece& piece) {
   first_entry.push_back(first_entry.back() + piece.entries);
 }
 
-void BagList::add(const CheckedBatch& batch, int64_t number, size_t feature, int64_t table, const int64_t* own) {
+void BagList::add(const CheckedBatch& batch, int64_t number, size_t feature, int64_t table) {
   const facets::FeatureBags& f = batch.lookups.features[feature];
   const int64_t* const offsets = batch.lookups.offsets.data() + f.first_bag;
-  const int64_t first = offsets[0], entries = offsets[f.bags] - first;
+  const int64_t first = offsets[0], entries = batch.lookups.entries(feature);
   add({number, table, f.bags, entries});
   for (int64_t b = 0; b < f.bags; ++b) lengths.push_back(offsets[b + 1] - offsets[b]);
   const Tensor& given = batch.lookups.indices;
-  if (own) indices.insert(indices.end(), own, own + entries);
-  else if (given.dtype() == DType::i64)
+  if (given.dtype() == DType::i64)
     indices.insert(indices.end(), given.data<int64_t>() + first, given.data<int64_t>() + first + entries);
   else indices.insert(indices.end(), given.data<int32_t>() + first, given.data<int32_t>() + first + entries);
   if (!batch.weights.defined()) return;

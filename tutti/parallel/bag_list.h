@@ -47,9 +47,8 @@ struct BagList {
   std::vector<float> weights;  // of the indices, where the batches have them
   bool weighted = false;
 
-  // Adds the bags of feature `feature` of batch number `number` as lookups of table `table`; `indices`: of its entries,
-  // or null for its own.
-  void add(const CheckedBatch& batch, int64_t number, size_t feature, int64_t table, const int64_t* indices);
+  // Adds the bags of feature `feature` of batch number `number` as lookups of table `table`.
+  void add(const CheckedBatch& batch, int64_t number, size_t feature, int64_t table);
   void append(const BagList& other);
 
   void write(ParcelWriter& to) const;

@@ -87,11 +87,11 @@ std::vector<TensorBox> HeldTable::boxes() const {
   return list;
 }
 
-void HeldTable::step(std::span<const TableUse> uses, const TableStep& options, const TableBatchOptions& batch,
-                     const Tensor& squares) const {
+void HeldTable::step(std::span<const TableUse> uses, const TableOfBatch& which, const TableStep& options,
+                     const TableBatchOptions& batch, const Tensor& squares) const {
   TableStep mine = options;
   mine.seed = random_key(config.name + ".weight", 1).key;
-  table_batched_step_(weight, state, uses, of_batch(), mine, batch,
+  table_batched_step_(weight, state, uses, which, mine, batch,
                       {.first_row = part.row_begin,
                        .first_column = part.column_begin,
                        .all_columns = config.columns,

@@ -20,12 +20,13 @@ class HeldTable {
   void initialize();
   // The weight, and the states of the optimizer, whole or in part; the same list on all ranks.
   std::vector<TensorBox> boxes() const;
-  // A step on rows of the part, whose numbers count from its first row.
-  void step(std::span<const TableUse> uses, const TableStep& options, const TableBatchOptions& batch,
-            const Tensor& squares = {}) const;
+  // A step on rows of the part, whose numbers count from its first row. `which` of the tables of the uses it is.
+  void step(std::span<const TableUse> uses, const TableOfBatch& which, const TableStep& options,
+            const TableBatchOptions& batch, const Tensor& squares = {}) const;
 
   int64_t rows() const { return weight.extent(0); }
   int64_t columns() const { return weight.extent(1); }
+  // Of uses that look up this part alone.
   TableOfBatch of_batch() const { return {0, {columns()}, rows()}; }
 
   const nn::TableConfig& config;

@@ -108,13 +108,17 @@ ParcelExchange::ParcelExchange(const char* what, comm::ProcessGroup* group, cons
                   "{}: {} is {} on rank {} and {} on rank {}; all ranks must have the same", what, mine.what,
                   text_of(mine, mine.value), group->rank(), text_of(mine, word[1 + i]), r);
     }
-    received_.push_back(Tensor::empty({word[0]}, DType::u8));
+    received_.push_back(Tensor::empty({r == group->rank() ? 0 : word[0]}, DType::u8));
   }
+  // A rank keeps its own parcel, which does not travel.
+  const auto me = static_cast<size_t>(group->rank());
+  own_ = {me, std::exchange(parcels.list[me], Tensor::empty({0}, DType::u8))};
   work_ = group->all_to_all(received_, parcels.list, {.async = true, .agreement = hash64(what) | 1});
 }
 
 std::vector<std::string_view> ParcelExchange::wait() {
   work_.wait();
+  if (own_.second.defined()) received_[own_.first] = std::exchange(own_.second, {});
   std::vector<std::string_view> parcels;
   for (const Tensor& parcel : received_) parcels.push_back(bytes_of(parcel));
   return parcels;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tutti/comm/process_group.h"
@@ -99,7 +100,8 @@ class ParcelExchange {
 
  private:
   comm::Work work_;
-  std::vector<Tensor> received_;  // from each rank
+  std::vector<Tensor> received_;   // from each rank
+  std::pair<size_t, Tensor> own_;  // this rank's number and parcel, until wait()
 };
 
 }  // namespace tutti::parallel

@@ -121,7 +121,7 @@ std::string ShardedTables::facts() const {
 ShardedTables::~ShardedTables() = default;
 
 ShardedTables::Route ShardedTables::route_of(size_t table) const {
-  if (plan_[table].parts.empty()) return Route::here;  // a table without elements
+  if (ranks() == 1 || plan_[table].parts.empty()) return Route::here;  // without parts it has no elements
   switch (plan_[table].placement) {
     case TablePlacement::data_parallel:
       return Route::here;
@@ -133,6 +133,12 @@ ShardedTables::Route ShardedTables::route_of(size_t table) const {
       break;
   }
   return Route::rows;
+}
+
+// backward() needs whole rows for the gradients of per_sample_weights.
+ShardedTables::Route ShardedTables::route_in(const Lookup& lookup, size_t table) const {
+  const Route route = route_of(table);
+  return lookup.wants_gradients && route == Route::pooled ? Route::rows : route;
 }
 
 const TablePart* ShardedTables::part_on(size_t table, int rank) const {

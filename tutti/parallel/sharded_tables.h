@@ -12,7 +12,9 @@
 // Ranks exchange once for the lookups of a step and once for their gradients. How a table travels is its placement's
 // affair (embedding_plan.h): pooled rows of whole tables and of slices of columns; each needed row once, unpooled,
 // where rows are divided, and its gradient back; and the gradients of the rows that were used, to all, where every rank
-// has the table. What a row is added up from is always in the order of table_batched_backward.h.
+// has the table. Where per_sample_weights want a gradient, which backward() computes out of whole rows, all tables but
+// those on every rank travel as those whose rows are divided. What a row is added up from is always in the order of
+// table_batched_backward.h.
 #pragma once
 
 #include <memory>
@@ -60,9 +62,9 @@ class ShardedTables : public nn::Module {
   // The lookups of all batches, as nn::TableBatchedEmbeddingBags::forward() of each. In training mode while gradients
   // are recorded, these are the lookups of a step: one batch for each shard of this rank, in the order of shards(), and
   // one call before step(). Otherwise any number of batches, also none. Batches may be changed afterwards. UsageError
-  // on all ranks for batches that table_batched_embedding_bags() refuses, for per_sample_weights that want a gradient,
-  // or that only some batches have, in a compiled function, before tables have values, for another number of batches,
-  // and when ranks are in other modes or steps or have other values. Collective.
+  // on all ranks for batches that table_batched_embedding_bags() refuses, for per_sample_weights that only some batches
+  // have, or of which only some want a gradient, in a compiled function, before tables have values, for another number
+  // of batches, and when ranks are in other modes or steps or have other values. Collective.
   std::vector<Tensor> look_up(std::span<const TableBatch> batches);
   // The same in two calls: indices travel while other work runs, such as the dense part of the step before, whose
   // step() may come between them. Both are collective.
@@ -110,15 +112,17 @@ class ShardedTables : public nn::Module {
   enum class Route : uint8_t {
     pooled,  // their holders pool them
     rows,    // once each
-    here,    // they are on all ranks
+    here,    // they are on all ranks, or there is only one
   };
   struct Lookup;   // of all batches of a call
   struct Reached;  // what the backward nodes of a lookup share
   struct Gradients;
+  struct UsesOfTable;
   struct DividedStep;
   static constexpr int64_t kNoValues = 0;
 
   Route route_of(size_t table) const;
+  Route route_in(const Lookup& lookup, size_t table) const;
   const TablePart* part_on(size_t table, int rank) const;
   void prepare(const EmbeddingPlan& plan);
   std::string facts() const;
@@ -134,14 +138,20 @@ class ShardedTables : public nn::Module {
   std::unique_ptr<Lookup> checked(std::span<const TableBatch> batches) const;
   std::vector<Tensor> requests(Lookup& lookup) const;
   std::vector<std::vector<int64_t>> places_of_rows(Lookup& lookup) const;
+  void make_own_batches(Lookup& lookup) const;
+  DType result_dtype() const;
   std::vector<Tensor> answers(Lookup& lookup, std::span<const std::string_view> parcels) const;
   std::vector<Tensor> assembled(const Lookup& lookup, std::span<const std::string_view> parcels) const;
-  Tensor look_up_bags(const std::vector<Tensor>& tables, const BagList& bags) const;
+  std::vector<Tensor> needed_rows(const Lookup& lookup, std::vector<ParcelReader>& readers) const;
+  TableBatchResult looked_up(std::vector<Tensor> tables, const TableBatch& batch) const;
+  Tensor pooled_for_others(const BagList& bags) const;
   Tensor recorded(const Tensor& values, size_t batch) const;
 
+  std::vector<TableUse> own_uses() const;
   std::vector<Tensor> gradients_by_rank() const;
   Gradients received_gradients(std::span<const std::string_view> parcels) const;
   std::vector<TableUse> uses_of_pooled(size_t table, const Gradients& received) const;
+  UsesOfTable uses_of(size_t table, const Gradients& received) const;
   std::vector<DividedStep> divided_steps(const Gradients& received) const;
   std::vector<Tensor> squares_by_rank(const std::vector<DividedStep>& steps) const;
   void add_squares(std::vector<DividedStep>& steps, std::span<const std::string_view> parcels) const;

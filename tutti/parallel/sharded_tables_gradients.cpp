@@ -24,14 +24,17 @@ std::vector<comm::ShardNode> nodes_of(const std::vector<int64_t>& shards) {
   return nodes;
 }
 
-// Rows whose numbers are within the part, counted from its first row.
-RowGradients within(const RowGradients& all, int64_t begin, int64_t end) {
+// Writes the rows whose numbers are within the part, and its columns of their gradients.
+void write_part(const RowGradients& all, const TablePart& part, ParcelWriter& to) {
   const int64_t* const rows = all.rows.data<int64_t>();
-  const int64_t first = std::lower_bound(rows, rows + all.rows.numel(), begin) - rows,
-                last = std::lower_bound(rows, rows + all.rows.numel(), end) - rows, width = all.values.extent(1);
-  return {all.rows.view_as({last - first}, {1}, all.rows.offset() + first),
-          all.values.view_as({last - first, width}, {width, 1}, all.values.offset() + first * width),
-          {}};
+  const int64_t first = std::lower_bound(rows, rows + all.rows.numel(), part.row_begin) - rows,
+                count = std::lower_bound(rows + first, rows + all.rows.numel(), part.row_end) - rows - first,
+                width = all.values.extent(1), columns = part.column_end - part.column_begin;
+  to.put(count);
+  to.put(rows + first, count);
+  char* const block = to.room(count * columns * static_cast<int64_t>(sizeof(float)));
+  take_block(static_cast<const char*>(all.values.raw_data()), {count, first * width, width, columns}, part.column_begin,
+             part.column_end, sizeof(float), block);
 }
 
 }  // namespace
@@ -61,15 +64,43 @@ size_t end_of_table(const BagList& list, size_t begin) {
   return end;
 }
 
+// What each shard looked up of the tables that other ranks do not pool, at its number.
+std::vector<TableUse> ShardedTables::own_uses() const {
+  std::vector<TableUse> uses(static_cast<size_t>(count_));
+  const Lookup& lookup = *of_step_;
+  constexpr int64_t kFloat = sizeof(float);
+  for (size_t b = 0; b < lookup.own.size(); ++b) {
+    const Tensor& gradient = reached_->gradients[b];
+    if (!gradient.defined()) continue;
+    TableUse& use = uses[static_cast<size_t>(local_[b])] = {gradient, lookup.own[b]};
+    if (lookup.own_is_all) continue;
+    int64_t elements = 0;
+    const auto each_own = [&](auto visit) {
+      for (size_t f = 0; f < options_.features.size(); ++f)
+        if (route_of(static_cast<size_t>(options_.features[f])) != Route::pooled) visit(lookup.batches[b].rows[f]);
+    };
+    each_own([&](const CheckedBatch::Rows& rows) { elements += rows.count * rows.width; });
+    const int64_t width = tables_[static_cast<size_t>(use.batch.features[0])].columns;
+    use.grad = options_.batch.pooling == TablePooling::none
+                   ? Tensor::empty({use.batch.indices.numel(), width}, DType::f32)
+                   : Tensor::empty({elements}, DType::f32);
+    char* to = static_cast<char*>(use.grad.raw_data());
+    each_own([&](const CheckedBatch::Rows& rows) {
+      take_block(static_cast<const char*>(gradient.raw_data()), rows, 0, rows.width, kFloat, to);
+      to += rows.count * rows.width * kFloat;
+    });
+  }
+  return uses;
+}
+
 // The gradients of this rank's shards, a parcel for each rank: those of bags that it pools, and sums of rows.
 std::vector<Tensor> ShardedTables::gradients_by_rank() const {
-  const TablePooling pooling = options_.batch.pooling;
   const Lookup& lookup = *of_step_;
   const std::vector<Tensor>& gradients = reached_->gradients;
   constexpr int64_t kFloat = sizeof(float);
   std::vector<int64_t> shards;  // of the batches that backward() reached
   std::vector<ParcelWriter> parcels(static_cast<size_t>(ranks()));
-  const auto is_pooled = [&](size_t t) { return route_of(t) == Route::pooled; };
+  const auto is_pooled = [&](size_t t) { return route_in(lookup, t) == Route::pooled; };
   // Calls visit(b, f, part, elements) for what the ranks with parts of pooled tables get.
   const auto each_block = [&](auto visit) {
     each_feature(lookup.batches.size(), is_pooled, [&](size_t b, size_t t, size_t f) {
@@ -93,34 +124,21 @@ std::vector<Tensor> ShardedTables::gradients_by_rank() const {
     take_block(static_cast<const char*>(gradients[b].raw_data()), lookup.batches[b].rows[f], part.column_begin,
                part.column_end, kFloat, parcels[static_cast<size_t>(part.rank)].room(elements * kFloat));
   });
-  // What each shard looked up of the other tables, by table and shard, has sums of its own.
-  std::vector<std::vector<TableUse>> uses(tables_.size(), std::vector<TableUse>(static_cast<size_t>(count_)));
-  for (size_t begin = 0, end = 0; begin < lookup.here.pieces.size(); begin = end) {
-    end = end_of_table(lookup.here, begin);
-    const auto b = static_cast<size_t>(lookup.here.pieces[begin].batch),
-               t = static_cast<size_t>(lookup.here.pieces[begin].table);
-    if (!gradients[b].defined()) continue;
-    TableUse& use = uses[t][static_cast<size_t>(local_[b])];
-    use = use_of_pieces(lookup.here, begin, end, tables_[t].columns, pooling);
-    char* to = static_cast<char*>(use.grad.raw_data());
-    for (const size_t f : features_[t]) {
-      const CheckedBatch::Rows& rows = lookup.batches[b].rows[f];
-      take_block(static_cast<const char*>(gradients[b].raw_data()), rows, 0, tables_[t].columns, kFloat, to);
-      to += rows.count * tables_[t].columns * kFloat;
-    }
-  }
+  const std::vector<TableUse> uses = own_uses();
+  std::vector<int64_t> columns;
+  for (const nn::TableConfig& table : tables_) columns.push_back(table.columns);
   std::sort(shards.begin(), shards.end());
   const std::vector<comm::ShardNode> nodes = nodes_of(shards);
   TableBatchOptions options = options_.batch;
   options.bounds = BoundsCheck::ignore;
   for (size_t t = 0; t < tables_.size(); ++t) {
-    const Route route = route_of(t);
-    if (route == Route::pooled || features_[t].empty()) continue;
-    const int64_t rows = route == Route::rows ? static_cast<int64_t>(lookup.needed[t].size()) : tables_[t].rows;
-    const TableOfBatch which{0, {tables_[t].columns}, rows};
+    const Route route = route_in(lookup, t);
+    if (route == Route::pooled || features_[t].empty() || ranks() == 1) continue;
+    const int64_t rows = route == Route::rows ? std::ssize(lookup.needed[t]) : tables_[t].rows;
+    const TableOfBatch which{static_cast<int64_t>(t), columns, rows};
     std::vector<RowGradients> sums;
     for (const comm::ShardNode& node : nodes) {
-      const std::span<const TableUse> of_node(uses[t].data() + node.begin, static_cast<size_t>(node.end - node.begin));
+      const std::span<const TableUse> of_node(uses.data() + node.begin, static_cast<size_t>(node.end - node.begin));
       sums.push_back(table_batched_row_gradients(of_node, which, options).trimmed());
       RowGradients& sum = sums.back();
       sum = {to_contiguous(sum.rows), to_contiguous(sum.values), {}};
@@ -128,18 +146,14 @@ std::vector<Tensor> ShardedTables::gradients_by_rank() const {
       int64_t* const row = sum.rows.data<int64_t>();
       for (int64_t i = 0; i < sum.rows.numel(); ++i) row[i] = lookup.needed[t][static_cast<size_t>(row[i])];
     }
-    uses[t].clear();
     for (int r = 0; r < ranks(); ++r) {
       const TablePart* const part = part_on(t, r);
       if (part == nullptr) continue;
       ParcelWriter& parcel = parcels[static_cast<size_t>(r)];
       parcel.put(static_cast<int64_t>(nodes.size()));
       for (size_t n = 0; n < nodes.size(); ++n) {
-        const RowGradients mine = within(sums[n], part->row_begin, part->row_end);
         parcel.put(nodes[n].begin);
-        parcel.put(mine.rows.numel());
-        parcel.put(mine.rows.data<int64_t>(), mine.rows.numel());
-        parcel.put(mine.values.data<float>(), mine.values.numel());
+        write_part(sums[n], *part, parcel);
       }
     }
   }
@@ -173,8 +187,9 @@ ShardedTables::Gradients ShardedTables::received_gradients(std::span<const std::
       received.pooled[t].push_back(std::move(run));
     }
     for (size_t t = 0; t < tables_.size(); ++t) {
-      if (route_of(t) == Route::pooled || features_[t].empty() || part_on(t, rank()) == nullptr) continue;
-      const int64_t width = tables_[t].columns;
+      if (route_in(*of_step_, t) == Route::pooled || features_[t].empty() || ranks() == 1 || !held_[t].has_any())
+        continue;
+      const int64_t width = held_[t].columns();
       for (int64_t nodes = reader.get<int64_t>(); nodes > 0; --nodes) {
         const auto first = reader.get<int64_t>();
         const int64_t n = reader.count(static_cast<int64_t>(sizeof(int64_t)));

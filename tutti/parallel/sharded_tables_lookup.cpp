@@ -1,4 +1,4 @@
-// Lookups of ShardedTables: answers of the ranks that hold tables, and results put together of them.
+// Lookups of ShardedTables: results put together of what other ranks have answered.
 #include <algorithm>
 
 #include "tutti/autograd/function.h"
@@ -9,25 +9,6 @@
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::parallel {
-namespace {
-
-DType result_dtype(const nn::TableBatchedOptions& options) {
-  switch (options.batch.output) {
-    case TableOutput::f32:
-      return DType::f32;
-    case TableOutput::bf16:
-      return DType::bf16;
-    case TableOutput::f16:
-      return DType::f16;
-    case TableOutput::as_tables:
-      break;
-  }
-  return options.dtype;
-}
-
-int64_t row_nbytes(const Tensor& table) { return table.extent(1) * itemsize(table.dtype()); }
-
-}  // namespace
 
 // Calls copy(offset in the result, offset in the block, bytes) for each row.
 template <class Copy>
@@ -53,134 +34,82 @@ void take_block(const char* result, const CheckedBatch::Rows& rows, int64_t begi
            [&](int64_t from, int64_t to, size_t n) { std::memcpy(block + to, result + from, n); });
 }
 
-// The results of all bags, those of one piece after those of another, in one dim.
-Tensor ShardedTables::look_up_bags(const std::vector<Tensor>& tables, const BagList& bags) const {
+TableBatchResult ShardedTables::looked_up(std::vector<Tensor> tables, const TableBatch& batch) const {
   TableBatchOptions options = options_.batch;
   options.bounds = BoundsCheck::ignore;  // who asks has told of them
-  const DType dtype = result_dtype(options_);
-  const auto flat = [](const Tensor& t) { return t.view_as({t.numel()}, {1}, t.offset()); };
-  const auto width = [&](const BagList::Piece& p) { return tables[static_cast<size_t>(p.table)].extent(1); };
   // A call has a table of every number. Those without rows are never looked up.
-  std::vector<Tensor> all = tables;
-  for (Tensor& table : all)
+  for (Tensor& table : tables)
     if (!table.defined()) table = Tensor::empty({0, 0}, options_.dtype);
-  const size_t n = bags.pieces.size();
-  std::vector<Tensor> results;
-  for (size_t begin = 0, end = 0; begin < n; begin = end) {
-    end = n;  // without pooling a call has features of one width
-    if (options.pooling == TablePooling::none)
-      end = static_cast<size_t>(
-          std::find_if(bags.pieces.begin() + static_cast<std::ptrdiff_t>(begin), bags.pieces.end(),
-                       [&](const BagList::Piece& p) { return width(p) != width(bags.pieces[begin]); }) -
-          bags.pieces.begin());
-    results.push_back(flat(table_batched_embedding_bags(all, bags.batch(begin, end), options).values));
-  }
-  if (results.size() == 1) return results[0];
-  int64_t total = 0;
-  for (const Tensor& r : results) total += r.numel();
-  const Tensor joined = Tensor::empty({total}, dtype);
-  char* to = static_cast<char*>(joined.raw_data());
-  for (const Tensor& r : results) {
-    if (r.numel() > 0) std::memcpy(to, r.raw_data(), static_cast<size_t>(r.nbytes()));
-    to += r.nbytes();
-  }
-  return joined;
+  return table_batched_embedding_bags(tables, batch, options);
 }
 
-// Pools the bags that ranks have sent, and copies the rows that they need.
-std::vector<Tensor> ShardedTables::answers(Lookup& lookup, std::span<const std::string_view> parcels) const {
-  std::vector<Tensor> tables;
-  for (size_t t = 0; t < tables_.size(); ++t)
-    tables.push_back(route_of(t) == Route::pooled ? held_[t].weight : Tensor());
-  BagList all;
-  std::vector<ParcelReader> readers;
-  for (const std::string_view parcel : parcels) {
-    ParcelReader& reader = readers.emplace_back("ShardedTables::look_up", parcel);
-    lookup.received.push_back(BagList::read(reader, static_cast<int64_t>(tables_.size())));
-    for (const BagList::Piece& p : lookup.received.back().pieces)
-      TUTTI_CHECK_ENV(tables[static_cast<size_t>(p.table)].defined(),
-                      "ShardedTables::look_up: a rank has sent bags of table {}, which is not here", p.table);
-    all.append(lookup.received.back());
-  }
-  const Tensor values = look_up_bags(tables, all);
-  const char* next = all.pieces.empty() ? nullptr : static_cast<const char*>(values.raw_data());
-  std::vector<Tensor> results;
-  for (size_t r = 0; r < readers.size(); ++r) {
-    ParcelWriter writer;
-    int64_t elements = 0;
-    for (const BagList::Piece& p : lookup.received[r].pieces)
-      elements += BagList::rows_of(p, options_.batch.pooling) * tables[static_cast<size_t>(p.table)].extent(1);
-    const int64_t nbytes = elements * itemsize(result_dtype(options_));
-    writer.put(next, nbytes);
-    next += nbytes;
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      const TablePart* const part = route_of(t) == Route::rows ? part_on(t, rank()) : nullptr;
+// The rows that the batches of a lookup need, of tables by Route::rows, and the tables that are here.
+std::vector<Tensor> ShardedTables::needed_rows(const Lookup& lookup, std::vector<ParcelReader>& readers) const {
+  std::vector<Tensor> tables(tables_.size());
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const Route route = route_in(lookup, t);
+    if (route == Route::here) tables[t] = held_[t].weight;
+    if (route != Route::rows) continue;
+    const std::vector<int64_t>& rows = lookup.needed[t];
+    tables[t] = Tensor::empty({std::ssize(rows), tables_[t].columns}, options_.dtype);
+    for (int r = 0; r < ranks(); ++r) {
+      const TablePart* const part = part_on(t, r);
       if (part == nullptr) continue;
-      const Tensor& table = held_[t].weight;
-      std::vector<int64_t> rows(static_cast<size_t>(readers[r].count(sizeof(int64_t))));
-      readers[r].get(rows.data(), static_cast<int64_t>(rows.size()));
-      char* to = writer.room(static_cast<int64_t>(rows.size()) * row_nbytes(table));
-      for (const int64_t row : rows) {
-        TUTTI_CHECK_ENV(row >= part->row_begin && row < part->row_end,
-                        "ShardedTables::look_up: a rank asks for row {} of table '{}'; here are rows {} to {}", row,
-                        tables_[t].name, part->row_begin, part->row_end - 1);
-        std::memcpy(to, static_cast<const char*>(table.raw_data()) + (row - part->row_begin) * row_nbytes(table),
-                    static_cast<size_t>(row_nbytes(table)));
-        to += row_nbytes(table);
-      }
+      const auto begin = std::lower_bound(rows.begin(), rows.end(), part->row_begin),
+                 end = std::lower_bound(begin, rows.end(), part->row_end);
+      const int64_t columns = part->column_end - part->column_begin, size = itemsize(options_.dtype);
+      const std::string_view bytes = readers[static_cast<size_t>(r)].take((end - begin) * columns, size);
+      if (bytes.empty()) continue;
+      char* const to = static_cast<char*>(tables[t].raw_data()) + (begin - rows.begin()) * row_nbytes(tables[t]);
+      place_block(to, {end - begin, 0, tables_[t].columns, columns}, part->column_begin, part->column_end, size,
+                  bytes.data());
     }
-    results.push_back(writer.take());
   }
-  return results;
+  return tables;
 }
 
 // The results of this rank's batches.
 std::vector<Tensor> ShardedTables::assembled(const Lookup& lookup, std::span<const std::string_view> parcels) const {
-  const int64_t size = itemsize(result_dtype(options_));
+  std::vector<ParcelReader> readers;
+  for (const std::string_view parcel : parcels) readers.emplace_back("ShardedTables::look_up", parcel);
   std::vector<Tensor> results;
-  for (const CheckedBatch& batch : lookup.batches)
-    results.push_back(Tensor::empty(concrete(batch.result), result_dtype(options_)));
-  // Columns [begin, end) of the results of a feature of table t are the next in a block.
-  const auto place = [&](size_t b, size_t f, int64_t begin, int64_t end, const char* block) {
-    const CheckedBatch::Rows& rows = lookup.batches[b].rows[f];
-    place_block(static_cast<char*>(results[b].raw_data()), rows, begin, end, size, block);
-    return rows.count * (end - begin) * size;
-  };
-  std::vector<Tensor> tables(tables_.size());
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    if (route_of(t) == Route::here) tables[t] = held_[t].weight;
-    if (route_of(t) == Route::rows)
-      tables[t] = Tensor::empty({static_cast<int64_t>(lookup.needed[t].size()), tables_[t].columns}, options_.dtype);
-  }
-  std::vector<int64_t> filled(tables_.size(), 0);
-  for (int r = 0; r < ranks(); ++r) {
-    ParcelReader reader("ShardedTables::look_up", parcels[static_cast<size_t>(r)]);
+  const int64_t size = itemsize(result_dtype());
+  if (!lookup.own_is_all) {
+    for (const CheckedBatch& batch : lookup.batches)
+      results.push_back(Tensor::empty(concrete(batch.result), result_dtype()));
     each_feature(
-        lookup.batches.size(), [&](size_t t) { return route_of(t) == Route::pooled && part_on(t, r) != nullptr; },
+        results.size(), [&](size_t t) { return route_in(lookup, t) == Route::pooled; },
         [&](size_t b, size_t t, size_t f) {
-          const TablePart& part = *part_on(t, r);
-          const int64_t count = lookup.batches[b].rows[f].count;
-          place(b, f, part.column_begin, part.column_end,
-                reader.take(count, (part.column_end - part.column_begin) * size).data());
+          const CheckedBatch::Rows& rows = lookup.batches[b].rows[f];
+          for (const TablePart& part : plan_[t].parts)
+            place_block(static_cast<char*>(results[b].raw_data()), rows, part.column_begin, part.column_end, size,
+                        readers[static_cast<size_t>(part.rank)]
+                            .take(rows.count * (part.column_end - part.column_begin), size)
+                            .data());
         });
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      const TablePart* const part = route_of(t) == Route::rows ? part_on(t, r) : nullptr;
-      if (part == nullptr) continue;
-      const std::vector<int64_t>& rows = lookup.needed[t];
-      const int64_t count = std::lower_bound(rows.begin(), rows.end(), part->row_end) -
-                            std::lower_bound(rows.begin(), rows.end(), part->row_begin);
-      const std::string_view bytes = reader.take(count, row_nbytes(tables[t]));
-      if (!bytes.empty())
-        std::memcpy(static_cast<char*>(tables[t].raw_data()) + filled[t] * row_nbytes(tables[t]), bytes.data(),
-                    bytes.size());
-      filled[t] += count;
+  }
+  const std::vector<Tensor> tables = needed_rows(lookup, readers);
+  for (size_t b = 0; b < lookup.own.size(); ++b) {
+    TableBatch own = lookup.own[b];
+    if (lookup.wants_gradients) {
+      const EnableGradScope with_grad;
+      own.per_sample_weights = lookup.weights[b];
+      results.push_back(looked_up(tables, own).values);
+      continue;
+    }
+    const Tensor values = looked_up(tables, own).values;
+    if (lookup.own_is_all) {
+      results.push_back(values);
+      continue;
+    }
+    const char* block = static_cast<const char*>(values.raw_data());
+    for (size_t f = 0; f < options_.features.size(); ++f) {
+      if (route_in(lookup, static_cast<size_t>(options_.features[f])) == Route::pooled) continue;
+      const CheckedBatch::Rows& rows = lookup.batches[b].rows[f];
+      place_block(static_cast<char*>(results[b].raw_data()), rows, 0, rows.width, size, block);
+      block += rows.count * rows.width * size;
     }
   }
-  const Tensor here = look_up_bags(tables, lookup.here);
-  const char* block = lookup.here.pieces.empty() ? nullptr : static_cast<const char*>(here.raw_data());
-  each_feature(
-      lookup.batches.size(), [&](size_t t) { return route_of(t) != Route::pooled; },
-      [&](size_t b, size_t t, size_t f) { block += place(b, f, 0, tables_[t].columns, block); });
   return results;
 }
 

@@ -13,9 +13,14 @@ namespace tutti::parallel {
 
 struct ShardedTables::Lookup {
   bool is_of_step = false;
+  bool wants_gradients = false;  // of per_sample_weights
   std::vector<CheckedBatch> batches;
-  BagList here;                              // of tables that other ranks do not pool
-  std::vector<std::vector<int64_t>> needed;  // of each table by Route::rows: the rows that `here` looks up, ascending
+  // The bags of each batch in tables that other ranks do not pool; none where there are no such tables. An index into a
+  // table by Route::rows is a place among the rows that are needed of it.
+  std::vector<TableBatch> own;
+  bool own_is_all = false;                   // of all features, with the results of the batches
+  std::vector<Tensor> weights;               // of each batch, where they want a gradient
+  std::vector<std::vector<int64_t>> needed;  // of each table by Route::rows: the rows that `own` looks up, ascending
   std::optional<ParcelExchange> requests;
   std::vector<BagList> received;   // of each rank: what this rank pools
   std::vector<uint32_t> versions;  // of the parts held here
@@ -41,12 +46,21 @@ struct ShardedTables::Gradients {
   bool any = false;                         // whether backward() has reached a lookup of any rank
 };
 
+// What a step of one table takes from all shards.
+struct ShardedTables::UsesOfTable {
+  std::vector<TableUse> list;
+  TableOfBatch which;
+  TableBatchOptions batch;
+};
+
 // A step of a table of which this rank has some columns, while the optimizer takes means over whole rows.
 struct ShardedTables::DividedStep {
   size_t table;
   TableUse rows;
   Tensor squares;  // of these columns, and then of all
 };
+
+inline int64_t row_nbytes(const Tensor& table) { return table.extent(1) * itemsize(table.dtype()); }
 
 // One row for each index.
 TableUse use_of_rows(const Tensor& rows, const Tensor& values);

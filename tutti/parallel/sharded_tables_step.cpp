@@ -29,15 +29,24 @@ std::vector<TableUse> ShardedTables::uses_of_pooled(size_t table, const Gradient
   return uses;
 }
 
+ShardedTables::UsesOfTable ShardedTables::uses_of(size_t table, const Gradients& received) const {
+  TableBatchOptions batch = options_.batch;
+  batch.bounds = BoundsCheck::ignore;
+  if (route_in(*of_step_, table) == Route::pooled)
+    return {uses_of_pooled(table, received), held_[table].of_batch(), batch};
+  if (ranks() > 1) return {received.rows[table], held_[table].of_batch(), kRows};
+  TableOfBatch which{static_cast<int64_t>(table), {}, tables_[table].rows};
+  for (const nn::TableConfig& t : tables_) which.columns.push_back(t.columns);
+  return {own_uses(), which, batch};
+}
+
 std::vector<ShardedTables::DividedStep> ShardedTables::divided_steps(const Gradients& received) const {
   std::vector<DividedStep> steps;
   if (!takes_row_means(options_.optimizer->optimizer)) return steps;
-  TableBatchOptions pooled = options_.batch;
-  pooled.bounds = BoundsCheck::ignore;
   for (size_t t = 0; t < tables_.size(); ++t) {
     if (!held_[t].has_any() || features_[t].empty() || held_[t].columns() == tables_[t].columns) continue;
-    const RowGradients sums =
-        table_batched_row_gradients(uses_of_pooled(t, received), held_[t].of_batch(), pooled).trimmed();
+    const auto [uses, which, batch] = uses_of(t, received);
+    const RowGradients sums = table_batched_row_gradients(uses, which, batch).trimmed();
     const Tensor rows = to_contiguous(sums.rows), values = to_contiguous(sums.values);
     steps.push_back({t, use_of_rows(rows, values),
                      facets::table_row_squares(held_[t].weight, {rows, values, {}}, *options_.optimizer)});
@@ -85,20 +94,17 @@ void ShardedTables::add_squares(std::vector<DividedStep>& steps, std::span<const
 void ShardedTables::write_step(Gradients& received, const std::vector<DividedStep>& divided) {
   TableStep options = *options_.optimizer;
   options.step = steps_ + 1;
-  TableBatchOptions pooled = options_.batch;
-  pooled.bounds = BoundsCheck::ignore;
   auto next = divided.begin();
   for (size_t t = 0; t < tables_.size(); ++t) {
     if (!held_[t].has_any() || features_[t].empty()) continue;
     if (next != divided.end() && next->table == t) {
-      held_[t].step({&next->rows, 1}, options, kRows, next->squares);
+      held_[t].step({&next->rows, 1}, held_[t].of_batch(), options, kRows, next->squares);
       ++next;
-    } else if (route_of(t) == Route::pooled) {
-      held_[t].step(uses_of_pooled(t, received), options, pooled);
     } else {
-      held_[t].step(received.rows[t], options, kRows);
-      received.rows[t].clear();
+      const auto [uses, which, batch] = uses_of(t, received);
+      held_[t].step(uses, which, options, batch);
     }
+    received.rows[t].clear();
   }
 }
 

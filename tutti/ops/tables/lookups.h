@@ -49,6 +49,10 @@ struct Lookups {
   Tensor indices, dense_offsets;
   bool equal_bags;  // whether all features have equally many, so that results lie side by side
 
+  int64_t entries(size_t feature) const {
+    const FeatureBags& f = features[feature];
+    return offsets[static_cast<size_t>(f.first_bag + f.bags)] - offsets[static_cast<size_t>(f.first_bag)];
+  }
   // Where what entry p of bag `bag` (of feature f) looks up goes, or its gradient comes from.
   int64_t place(const FeatureBags& f, int64_t bag, int64_t p, TablePooling pooling) const {
     return pooling == TablePooling::none ? p * f.width : f.base + (bag - f.first_bag) * f.stride;
