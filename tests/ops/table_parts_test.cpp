@@ -34,9 +34,21 @@ const TableStep kSteps[] = {
     {.lr = 0.1},
     {.lr = 0.1, .weight_decay = 0.1, .decay = TableDecay::l2},
     {.lr = 0.1, .weight_decay = 0.1, .decay = TableDecay::global, .least_decay = 0.5},
+    {.lr = 0.1, .max_norm = 3},
+    {.lr = 0.1, .weight_decay = 0.1, .decay = TableDecay::global, .least_decay = 0.5, .max_norm = 3},
     {.optimizer = TableOptimizer::adam, .lr = 0.1, .weight_decay = 0.1},
     {.optimizer = TableOptimizer::partial_rowwise_adam, .lr = 0.1},
 };
+
+// The sums of four slices, by halving.
+Tensor added(const std::vector<Tensor>& slices) {
+  const Tensor all = clone(slices[0]);
+  for (int64_t i = 0; i < all.numel(); ++i) {
+    const auto at = [&](size_t s) { return slices[s].data<float>()[i]; };
+    all.data<float>()[i] = (at(0) + at(1)) + (at(2) + at(3));
+  }
+  return all;
+}
 
 TEST(TableParts, RowsAndColumnsAreSteppedAsThoseOfTheWhole) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
@@ -67,25 +79,26 @@ TEST(TableParts, RowsAndColumnsAreSteppedAsThoseOfTheWhole) {
         }
         // The sums of squares of the slices, added by halving.
         std::vector<TableUse> uses;
-        std::vector<Tensor> squares;
+        std::vector<RowGradients> gradients;
+        std::vector<Tensor> squares, new_squares;
         column = 0;
         for (size_t s = 0; s < slices.size(); ++s) {
           uses.push_back(use_of(step, 0, kRows, column, widths[s]));
-          const RowGradients g = table_batched_row_gradients({&uses[s], 1}, {0, {widths[s]}, kRows}).trimmed();
-          squares.push_back(facets::table_row_squares(slices[s], g, options));
+          gradients.push_back(table_batched_row_gradients({&uses[s], 1}, {0, {widths[s]}, kRows}).trimmed());
+          squares.push_back(facets::table_row_squares(slices[s], gradients[s], options));
           column += widths[s];
         }
-        Tensor all = clone(squares[0]);
-        for (int64_t i = 0; i < all.numel(); ++i) {
-          const auto at = [&](size_t s) { return squares[s].data<float>()[i]; };
-          all.data<float>()[i] = (at(0) + at(1)) + (at(2) + at(3));
-        }
+        const Tensor all = added(squares);
+        for (size_t s = 0; s < slices.size() && kind.max_norm > 0; ++s)
+          new_squares.push_back(
+              facets::table_new_row_squares(slices[s], of_slices[s], gradients[s], options, all, kColumns));
         column = 0;
         for (size_t s = 0; s < slices.size(); ++s) {
           table_batched_step_(slices[s], of_slices[s], {&uses[s], 1}, {0, {widths[s]}, kRows}, options, {},
                               {.first_column = column,
                                .all_columns = kColumns,
-                               .squares = takes_row_means(kind.optimizer) ? all : Tensor()});
+                               .squares = takes_row_means(kind.optimizer) ? all : Tensor(),
+                               .new_squares = kind.max_norm > 0 ? added(new_squares) : Tensor()});
           column += widths[s];
         }
       }
@@ -113,7 +126,7 @@ TEST(TableParts, RefuseWhatNeedsWholeRows) {
   EXPECT_NE(refused({.lr = 0.1}, {.all_columns = kColumns}).find("give it the sums of squares of whole rows"),
             std::string::npos);
   EXPECT_NE(refused({.lr = 0.1, .max_norm = 1}, {.all_columns = kColumns, .squares = Tensor::of<float>({1})})
-                .find("max_norm is 1, the norm of whole rows, and the table has 34 of 67 columns"),
+                .find("the table has 34 of 67 columns, and max_norm is the norm of whole rows"),
             std::string::npos);
   EXPECT_NE(refused({.lr = 0.1}, {.all_columns = kColumns, .squares = Tensor::of<float>({1, 2})})
                 .find("sums of squares of 2 rows"),

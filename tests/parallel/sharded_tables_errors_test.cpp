@@ -231,16 +231,6 @@ TEST(ShardedTables, RefusesPlansAndOptionsThatDoNotFit) {
     EXPECT_NE(refused(other).find("parts of table 'item' are not a "), std::string::npos) << refused(other);
   }
   EXPECT_EQ(refused(plan, 6), "ShardedTables: 6 virtual shards; expected a power of two up to 65536");
-  // Norms of rows are no sums over slices of columns.
-  options.optimizer->max_norm = 1;
-  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-    EXPECT_EQ(message_of([&] {
-                const ShardedTables tables(configs(), options, plan_of(configs(), options, 2, {column_wise}), 4,
-                                           &group);
-              }),
-              "ShardedTables: max_norm is 1, the norm of whole rows, and the plan divides the columns of table 'user'; "
-              "plan without column_wise");
-  });
   options.optimizer = std::nullopt;
   EXPECT_NE(refused(plan).find("the options have no optimizer"), std::string::npos);
 }

@@ -38,7 +38,7 @@ struct Scenario {
     for (int i = 0; i < 5; ++i) drawn(2);
     options.optimizer =
         drawn.of<TableStep>({{.optimizer = TableOptimizer::sgd, .lr = 0.1},
-                             {.lr = 0.1, .weight_decay = 0.1, .decay = TableDecay::l2},
+                             {.lr = 0.1, .weight_decay = 0.1, .decay = TableDecay::l2, .max_norm = 3},
                              {.lr = 0.1, .weight_decay = 0.1, .decay = TableDecay::global, .least_decay = 0.5},
                              {.optimizer = TableOptimizer::adam, .lr = 0.1, .weight_decay = 0.1},
                              {.optimizer = TableOptimizer::partial_rowwise_adam, .lr = 0.1},

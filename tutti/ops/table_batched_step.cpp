@@ -34,9 +34,10 @@ void infer_step(const OpCall& call, OutputMetas& out) {
                 describe(call[k]), describe(table));
   }
   TUTTI_CHECK(call[n].dtype() == DType::f32 && call[n].ndim() == 1 && call[n + 1].dtype() == DType::i64 &&
-                  call[n + 1].ndim() == 1 && call[n + 2].dtype() == DType::f32 && call[n + 2].ndim() == 1,
-              "{}: the numbers are {}, {} and {}; expected f32, i64 and f32 of one dim", call.op.name,
-              describe(call[n]), describe(call[n + 1]), describe(call[n + 2]));
+                  call[n + 1].ndim() == 1 && call[n + 2].dtype() == DType::f32 && call[n + 2].ndim() == 1 &&
+                  call[n + 3].dtype() == DType::f32 && call[n + 3].ndim() == 1,
+              "{}: the numbers are {}, {}, {} and {}; expected f32, i64, f32 and f32 of one dim", call.op.name,
+              describe(call[n]), describe(call[n + 1]), describe(call[n + 2]), describe(call[n + 3]));
   check_shards(call, a, shards_at(call));
   for (size_t s = 0; s < static_cast<size_t>(a.shards); ++s)
     TUTTI_CHECK(gradient_of_shard(call, a, shards_at(call), static_cast<int64_t>(s)).dtype() != DType::f64,
@@ -84,8 +85,9 @@ std::vector<Sample> samples(std::initializer_list<StateKind> states, int decay) 
     sample.inputs.push_back(Tensor::of<float>(
         {0.1f, 1e-3f, 0.9f, 0.1f, 0.99f, 0.01f, 0.41f, 0.05f, 0.03f, number(decay), 0.2f, number(max_norm)}));
     sample.inputs.push_back(Tensor::of<int64_t>({5, 77, at_random, is_part ? 38 : 0, is_part ? 9 : s.attrs.columns}));
-    sample.inputs.push_back(is_part ? facets::sample_tensor(24, {rows_stepped(s)}, DType::f32, 0.5, 2.0)
-                                    : Tensor::empty({0}, DType::f32));
+    for (const uint64_t seed : {24, 25})
+      sample.inputs.push_back(is_part ? facets::sample_tensor(seed, {rows_stepped(s)}, DType::f32, 0.5, 2.0)
+                                      : Tensor::empty({0}, DType::f32));
     sample.inputs.insert(sample.inputs.end(), s.shards.begin(), s.shards.end());
     list.push_back(std::move(sample));
   };
@@ -95,6 +97,7 @@ std::vector<Sample> samples(std::initializer_list<StateKind> states, int decay) 
     if (s.name == "weighted_mean_bf16") add(s, "bf16", DType::bf16, false, 0);
     if (s.name == "mean") add(s, "f16_at_random", DType::f16, true, 0);
     if (s.name == "mean") add(s, "part_f16_at_random", DType::f16, true, 0, true);
+    if (s.name == "sum") add(s, "part", DType::f32, false, 1.0, true);
     if (s.name == "sequence") add(s, "sequence_bf16_at_random", DType::bf16, true, 0);
     if (s.name == "no_rows") add(s, "no_rows", DType::f32, false, 0);
   }
@@ -178,9 +181,11 @@ void check_part(const TableStep& o, const PartOfTable& part, int64_t columns, in
               "table_batched_step_: the table has {} of {} columns, and the optimizer takes means over rows; give it "
               "the sums of squares of whole rows",
               columns, all_columns);
-  TUTTI_CHECK(o.max_norm == 0,
-              "table_batched_step_: max_norm is {}, the norm of whole rows, and the table has {} of {} columns",
-              o.max_norm, columns, all_columns);
+  TUTTI_CHECK(
+      part.new_squares.defined() || o.max_norm == 0,
+      "table_batched_step_: the table has {} of {} columns, and max_norm is the norm of whole rows; give it the "
+      "sums of squares of new rows",
+      columns, all_columns);
 }
 
 }  // namespace
@@ -233,26 +238,11 @@ void table_batched_step_(const Tensor& table, const TableState& state, std::span
         "{}: state {} is {}; expected what table_state() makes", kind.op.name, inputs.size(), describe(given));
     inputs.push_back(given);
   }
-  const double n = static_cast<double>(o.step);
-  const double numbers[facets::kRowNumbers] = {o.lr,
-                                               o.eps,
-                                               o.beta1,
-                                               1 - o.beta1,
-                                               o.beta2,
-                                               1 - o.beta2,
-                                               1 - std::pow(o.beta1, n),
-                                               1 - std::pow(o.beta2, n),
-                                               o.weight_decay,
-                                               static_cast<double>(o.decay),
-                                               o.least_decay,
-                                               o.max_norm};
-  const Tensor in_f32 = Tensor::empty({facets::kRowNumbers}, DType::f32);
-  std::transform(std::begin(numbers), std::end(numbers), in_f32.data<float>(),
-                 [](double x) { return static_cast<float>(x); });
-  inputs.push_back(beside(table, in_f32));
+  inputs.push_back(beside(table, Tensor::of<float>(facets::row_numbers(o))));
   inputs.push_back(beside(table, Tensor::of<int64_t>({o.step, static_cast<int64_t>(o.seed), o.stochastic_rounding,
                                                       part.first_row * all_columns + part.first_column, all_columns})));
-  inputs.push_back(part.squares.defined() ? part.squares : beside(table, Tensor::empty({0}, DType::f32)));
+  for (const Tensor& squares : {part.squares, part.new_squares})
+    inputs.push_back(squares.defined() ? squares : beside(table, Tensor::empty({0}, DType::f32)));
   const facets::ShardInputs shards = facets::inputs_of_uses(kind.op.name, uses, which, batch.pooling);
   inputs.insert(inputs.end(), shards.list.begin(), shards.list.end());
   apply(kind.op, inputs,

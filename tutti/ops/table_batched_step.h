@@ -53,6 +53,9 @@ struct PartOfTable {
   // that is stepped, over all columns, f32 in ascending order of the rows; made by facets::table_row_squares() of every
   // part.
   Tensor squares = {};
+  // The same for max_norm: the sum of the squares of the row's new values, before they are scaled, made by
+  // facets::table_new_row_squares().
+  Tensor new_squares = {};
 };
 
 // Zeros, of the sizes that the optimizer wants.
@@ -69,7 +72,7 @@ TableState table_state(const TableStep& options, int64_t rows, int64_t columns);
 //   partial_rowwise_adam: the same with one v for a row, of the mean of g^2.
 // Means and norms over a row are sums by halving with leaves of 16 elements, so that halves of the columns fall on its
 // nodes. Dtypes: table f32, bf16 or f16. UsageError for an optimizer without the decay or norm that is asked for, for
-// states that do not fit, for a part of the columns without `squares` where the optimizer needs them, or with max_norm,
+// states that do not fit, for a part of the columns without `squares` or `new_squares` where the optimizer needs them,
 // and as table_batched_embedding_bags(). Source: spec of FBGEMM's table-batched embeddings.
 void table_batched_step_(const Tensor& table, const TableState& state, std::span<const TableUse> uses,
                          const TableOfBatch& which, const TableStep& options, const TableBatchOptions& batch = {},

@@ -88,14 +88,15 @@ std::vector<TensorBox> HeldTable::boxes() const {
 }
 
 void HeldTable::step(std::span<const TableUse> uses, const TableOfBatch& which, const TableStep& options,
-                     const TableBatchOptions& batch, const Tensor& squares) const {
+                     const TableBatchOptions& batch, const Tensor& squares, const Tensor& new_squares) const {
   TableStep mine = options;
   mine.seed = random_key(config.name + ".weight", 1).key;
   table_batched_step_(weight, state, uses, which, mine, batch,
                       {.first_row = part.row_begin,
                        .first_column = part.column_begin,
                        .all_columns = config.columns,
-                       .squares = squares});
+                       .squares = squares,
+                       .new_squares = new_squares});
 }
 
 }  // namespace tutti::parallel

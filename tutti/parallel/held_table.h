@@ -22,7 +22,7 @@ class HeldTable {
   std::vector<TensorBox> boxes() const;
   // A step on rows of the part, whose numbers count from its first row. `which` of the tables of the uses it is.
   void step(std::span<const TableUse> uses, const TableOfBatch& which, const TableStep& options,
-            const TableBatchOptions& batch, const Tensor& squares = {}) const;
+            const TableBatchOptions& batch, const Tensor& squares = {}, const Tensor& new_squares = {}) const;
 
   int64_t rows() const { return weight.extent(0); }
   int64_t columns() const { return weight.extent(1); }

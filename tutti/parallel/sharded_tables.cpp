@@ -177,11 +177,6 @@ void ShardedTables::check_plan(const EmbeddingPlan& plan) const {
                 "ShardedTables: the plan's {} parts of table '{}' are not a {} of its {} rows and {} columns over {} "
                 "ranks; use plan_embeddings() with the same tables and ranks",
                 parts.size(), table.name, name_of(placement), table.rows, table.columns, ranks());
-    TUTTI_CHECK(
-        !by_columns || slices < 2 || options_.optimizer->max_norm == 0,
-        "ShardedTables: max_norm is {}, the norm of whole rows, and the plan divides the columns of table '{}'; "
-        "plan without column_wise",
-        options_.optimizer->max_norm, table.name);
   }
 }
 

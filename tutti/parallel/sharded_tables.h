@@ -47,8 +47,8 @@ class ShardedTables : public nn::Module {
  public:
   // `plan` is for the ranks of `group` (null: one rank), which must outlive this. A step has `shards` virtual shards,
   // which are divided as `schedule` says. Memory is that of this rank's parts. UsageError on all ranks when they have
-  // other arguments, and when on one of them the plan is of other tables or ranks, or options have no optimizer, or a
-  // max_norm where columns are divided. Collective.
+  // other arguments, and when on one of them the plan is of other tables or ranks, or options have no optimizer.
+  // Collective.
   ShardedTables(std::vector<nn::TableConfig> tables, nn::TableBatchedOptions options, const EmbeddingPlan& plan,
                 int64_t shards, comm::ProcessGroup* group, Schedule schedule = Schedule::once_a_step);
   ~ShardedTables() override;
@@ -153,9 +153,10 @@ class ShardedTables : public nn::Module {
   std::vector<TableUse> uses_of_pooled(size_t table, const Gradients& received) const;
   UsesOfTable uses_of(size_t table, const Gradients& received) const;
   std::vector<DividedStep> divided_steps(const Gradients& received) const;
-  std::vector<Tensor> squares_by_rank(const std::vector<DividedStep>& steps) const;
-  void add_squares(std::vector<DividedStep>& steps, std::span<const std::string_view> parcels) const;
-  void write_step(Gradients& received, const std::vector<DividedStep>& divided);
+  Parcels squares_by_rank(const std::vector<DividedStep>& steps, Tensor DividedStep::* squares) const;
+  void add_squares(std::vector<DividedStep>& steps, Tensor DividedStep::* squares,
+                   std::span<const std::string_view> parcels) const;
+  void write_step(Gradients& received, const std::vector<DividedStep>& divided, const TableStep& options);
 
   const std::vector<nn::TableConfig> tables_;
   nn::TableBatchedOptions options_;

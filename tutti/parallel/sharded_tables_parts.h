@@ -57,7 +57,8 @@ struct ShardedTables::UsesOfTable {
 struct ShardedTables::DividedStep {
   size_t table;
   TableUse rows;
-  Tensor squares;  // of these columns, and then of all
+  Tensor squares;      // of these columns, and then of all
+  Tensor new_squares;  // the same of the new values, with max_norm
 };
 
 inline int64_t row_nbytes(const Tensor& table) { return table.extent(1) * itemsize(table.dtype()); }

@@ -54,26 +54,27 @@ std::vector<ShardedTables::DividedStep> ShardedTables::divided_steps(const Gradi
   return steps;
 }
 
-std::vector<Tensor> ShardedTables::squares_by_rank(const std::vector<DividedStep>& steps) const {
+Parcels ShardedTables::squares_by_rank(const std::vector<DividedStep>& steps, Tensor DividedStep::* squares) const {
   std::vector<ParcelWriter> parcels(static_cast<size_t>(ranks()));
   for (const DividedStep& step : steps) {
     for (const TablePart& part : plan_[step.table].parts) {
       ParcelWriter& parcel = parcels[static_cast<size_t>(part.rank)];
-      parcel.put(step.squares.numel());
-      parcel.put(step.squares.data<float>(), step.squares.numel());
+      parcel.put((step.*squares).numel());
+      parcel.put((step.*squares).data<float>(), (step.*squares).numel());
     }
   }
-  std::vector<Tensor> bytes;
-  for (ParcelWriter& parcel : parcels) bytes.push_back(parcel.take());
+  Parcels bytes;
+  for (ParcelWriter& parcel : parcels) bytes.list.push_back(parcel.take());
   return bytes;
 }
 
 // Adds the sums of squares of slices of rows, by halving, on each rank that has a slice.
-void ShardedTables::add_squares(std::vector<DividedStep>& steps, std::span<const std::string_view> parcels) const {
+void ShardedTables::add_squares(std::vector<DividedStep>& steps, Tensor DividedStep::* squares,
+                                std::span<const std::string_view> parcels) const {
   std::vector<ParcelReader> readers;
   for (const std::string_view parcel : parcels) readers.emplace_back("ShardedTables::step", parcel);
   for (DividedStep& step : steps) {
-    const int64_t n = step.squares.numel();
+    const int64_t n = (step.*squares).numel();
     std::vector<std::vector<float>> slices;
     for (const TablePart& part : plan_[step.table].parts) {
       ParcelReader& reader = readers[static_cast<size_t>(part.rank)];
@@ -86,19 +87,17 @@ void ShardedTables::add_squares(std::vector<DividedStep>& steps, std::span<const
       for (size_t i = 0; i < slices.size() / 2; ++i)
         for (size_t row = 0; row < static_cast<size_t>(n); ++row)
           slices[i][row] = slices[2 * i][row] + slices[2 * i + 1][row];
-    step.squares = Tensor::of<float>(slices[0]);
+    step.*squares = Tensor::of<float>(slices[0]);
   }
 }
 
 // Table by table, so that the gradients of only one are there twice.
-void ShardedTables::write_step(Gradients& received, const std::vector<DividedStep>& divided) {
-  TableStep options = *options_.optimizer;
-  options.step = steps_ + 1;
+void ShardedTables::write_step(Gradients& received, const std::vector<DividedStep>& divided, const TableStep& options) {
   auto next = divided.begin();
   for (size_t t = 0; t < tables_.size(); ++t) {
     if (!held_[t].has_any() || features_[t].empty()) continue;
     if (next != divided.end() && next->table == t) {
-      held_[t].step({&next->rows, 1}, held_[t].of_batch(), options, kRows, next->squares);
+      held_[t].step({&next->rows, 1}, held_[t].of_batch(), options, kRows, next->squares, next->new_squares);
       ++next;
     } else {
       const auto [uses, which, batch] = uses_of(t, received);
@@ -139,11 +138,25 @@ void ShardedTables::step() {
                 "ShardedTables::step: backward() reached no lookup of any rank since the last step; lookups count that "
                 "training mode records");
     divided = divided_steps(received);
-    return {squares_by_rank(divided)};
+    return squares_by_rank(divided, &DividedStep::squares);
   });
-  add_squares(divided, squares.wait());
+  add_squares(divided, &DividedStep::squares, squares.wait());
+  TableStep options = *options_.optimizer;
+  options.step = steps_ + 1;
+  if (options.max_norm > 0) {
+    ParcelExchange norms = exchange("ShardedTables::step", [&] {
+      for (DividedStep& step : divided) {
+        const HeldTable& held = held_[step.table];
+        step.new_squares =
+            facets::table_new_row_squares(held.weight, held.state, {step.rows.batch.indices, step.rows.grad, {}},
+                                          options, step.squares, tables_[step.table].columns);
+      }
+      return squares_by_rank(divided, &DividedStep::new_squares);
+    });
+    add_squares(divided, &DividedStep::new_squares, norms.wait());
+  }
   try {
-    write_step(received, divided);
+    write_step(received, divided, options);
   } catch (...) {
     std::fprintf(stderr,
                  "tutti: ShardedTables::step: rank %d has failed at a table, and other tables and ranks may have taken "

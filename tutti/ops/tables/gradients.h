@@ -34,5 +34,9 @@ void check_uses(const char* op, std::span<const TableUse> uses, std::span<const 
 // those of the whole row when they are added by halving. Shapes: table [V, D], gradients' values
 // [rows, D] f32. UsageError for others.
 Tensor table_row_squares(const Tensor& table, const RowGradients& gradients, const TableStep& options);
+// The same of the values that a step of row-wise Adagrad gives the rows before max_norm scales them. `squares`: the
+// sums of table_row_squares() over whole rows, of `all_columns` columns. Nothing is written.
+Tensor table_new_row_squares(const Tensor& table, const TableState& state, const RowGradients& gradients,
+                             const TableStep& options, const Tensor& squares, int64_t all_columns);
 
 }  // namespace tutti::facets

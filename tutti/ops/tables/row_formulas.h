@@ -5,8 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <type_traits>
+#include <vector>
 
 #include "tutti/ops/engine/tree_sum.h"
+#include "tutti/ops/table_batched_step.h"
 #include "tutti/ops/tables/row_lanes.h"
 
 namespace tutti::facets {
@@ -28,11 +30,15 @@ enum RowNumber : size_t {
   kRowNumbers
 };
 
+// Those of these options.
+std::vector<float> row_numbers(const TableStep& options);
+
 constexpr int64_t kSquaresLeaf = 16;  // halves of the columns fall on nodes of the sums over a row
 
 // w and g have `columns` elements, which may be a part of the row's `all_columns`; `first` and `second` are the row's
 // states. `idle`: the steps since the row was seen, without this one, or -1 when it never was. `squares`: the sum over
-// the whole row of the squares whose mean the optimizer takes; null: w and g are the whole row.
+// the whole row of the squares whose mean the optimizer takes, and `new_squares` that of its new values before max_norm
+// scales them; null: w and g are the whole row.
 template <class Real>
 struct RowOfTable {
   const Real* n;
@@ -41,7 +47,7 @@ struct RowOfTable {
   const Real* g;
   Real *first, *second;
   int64_t idle;
-  const Real* squares;
+  const Real *squares, *new_squares;
 
   template <class Term>
   Real sum(Term term) const {
@@ -59,6 +65,10 @@ struct RowOfTable {
         return sum_of_squares(g, columns) / static_cast<float>(all_columns);
     }
     return mean([&](int64_t d) { return g[d] * g[d]; });
+  }
+  // Of the row's new values.
+  Real norm() const {
+    return std::sqrt(new_squares ? *new_squares : sum([&](int64_t d) { return w[d] * w[d]; }));
   }
   // Where the decay is a part of the gradient.
   Real mean_square_with_decay() const {
@@ -100,6 +110,18 @@ inline double integer_power(double base, int64_t exponent) {
 struct RowwiseAdagrad {
   template <class Real>
   static void step(const RowOfTable<Real>& r) {
+    update(r);
+    if (r.n[kMaxNorm] > 0) {
+      const Real norm = r.norm();
+      if (norm > r.n[kMaxNorm]) {
+        const Real factor = r.n[kMaxNorm] / norm;
+        for (int64_t d = 0; d < r.columns; ++d) r.w[d] = r.w[d] * factor;
+      }
+    }
+  }
+  // The step without max_norm.
+  template <class Real>
+  static void update(const RowOfTable<Real>& r) {
     const Real rate = r.n[kRate], decay = r.n[kWeightDecay];
     const int mode = static_cast<int>(r.n[kDecayMode]);
     const bool l2 = mode == 1, shrinks = mode >= 2;
@@ -113,13 +135,6 @@ struct RowwiseAdagrad {
     const Real mu = rate / (std::sqrt(h) + r.n[kRowEps]);
     const Real keep = l2 ? Real{1} - mu * decay : shrinks ? Real{1} - rate * decay : Real{1};
     for (int64_t d = 0; d < r.columns; ++d) r.w[d] = keep * r.w[d] - mu * r.g[d];
-    if (r.n[kMaxNorm] > 0) {
-      const Real norm = std::sqrt(r.sum([&](int64_t d) { return r.w[d] * r.w[d]; }));
-      if (norm > r.n[kMaxNorm]) {
-        const Real factor = r.n[kMaxNorm] / norm;
-        for (int64_t d = 0; d < r.columns; ++d) r.w[d] = r.w[d] * factor;
-      }
-    }
   }
 };
 

@@ -18,12 +18,13 @@
 namespace tutti::facets {
 
 // Inputs: what is written, the table first; the numbers f32 [kRowNumbers]; the counters i64 [kCounters]; the sums of
-// squares of the rows that are stepped, f32 in their order, or none, [0]; the shards.
+// squares of the rows that are stepped, f32 in their order, or none, [0]; the same of their new values; the shards.
 enum Counter : size_t { kStepNumber, kSeed, kAtRandom, kFirstElement, kAllColumns, kCounters };
 
 inline size_t tables_written(const OpCall& call) { return static_cast<size_t>(call.op.num_outputs); }
-inline size_t shards_at(const OpCall& call) { return tables_written(call) + 3; }
+inline size_t shards_at(const OpCall& call) { return tables_written(call) + 4; }
 inline const Tensor& squares_of(const OpCall& call) { return call[tables_written(call) + 2]; }
+inline const Tensor& new_squares_of(const OpCall& call) { return call[tables_written(call) + 3]; }
 inline const TableAttrs& step_attrs(const OpCall& call) { return call.attrs.as<TableAttrs>(); }
 
 // The counters and numbers of a call, read.
@@ -54,8 +55,7 @@ struct StepNumbers {
 
 // The sums of squares that a call was given, one for each row that it steps. UsageError for another number of them.
 template <class Real>
-std::vector<Real> read_squares(const OpCall& call, int64_t rows) {
-  const Tensor& given = squares_of(call);
+std::vector<Real> read_squares(const OpCall& call, const Tensor& given, int64_t rows) {
   const int64_t n = given.extents()[0];
   TUTTI_CHECK(n == 0 || n == rows, "{}: sums of squares of {} rows; the uses look up {} rows of the table",
               call.op.name, n, rows);
@@ -83,14 +83,24 @@ void reference_step(const OpCall& call, std::span<const Tensor> outputs) {
   const Tensor& table = outputs[0];
   const size_t columns = static_cast<size_t>(a.columns);
   const auto gradients = table_definition(call, a, shards_at(call));
-  const std::vector<double> squares = read_squares<double>(call, static_cast<int64_t>(gradients.size()));
+  const int64_t rows = std::ssize(gradients);
+  const std::vector<double> squares = read_squares<double>(call, squares_of(call), rows),
+                            new_squares = read_squares<double>(call, new_squares_of(call), rows);
   size_t next = 0;
   for (const auto& [row, g] : gradients) {
     std::vector<double> w(columns), states[2];
     for (size_t d = 0; d < columns; ++d) w[d] = read_double(table, offset_at(table, {row, static_cast<int64_t>(d)}));
-    RowOfTable<double> r{n.numbers, a.columns, n.all_columns,
-                         w.data(),  g.data(),  nullptr,
-                         nullptr,   -1,        squares.empty() ? nullptr : &squares[next++]};
+    RowOfTable<double> r{n.numbers,
+                         a.columns,
+                         n.all_columns,
+                         w.data(),
+                         g.data(),
+                         nullptr,
+                         nullptr,
+                         -1,
+                         squares.empty() ? nullptr : &squares[next],
+                         new_squares.empty() ? nullptr : &new_squares[next]};
+    ++next;
     const auto each_state = [&](auto visit) {
       for (size_t k = 1; k < outputs.size(); ++k) {
         const Tensor& state = outputs[k];
@@ -174,12 +184,17 @@ void step_rows(const OpCall& call, std::span<const Tensor> outputs) {
                                 n.all_columns};
   // The sums of squares are numbered by row, and the sums come by the place of a row's first entry.
   std::vector<int64_t> numbers;
-  std::vector<float> squares;
-  if (squares_of(call).extents()[0] > 0) {
+  std::vector<float> squares, new_squares;
+  if (squares_of(call).extents()[0] > 0 || new_squares_of(call).extents()[0] > 0) {
     numbers.resize(static_cast<size_t>(sums.entries()));
     std::vector<int64_t> found(numbers.size());
-    squares = read_squares<float>(call, sums.number_runs(numbers.data(), found.data()));
+    const int64_t stepped = sums.number_runs(numbers.data(), found.data());
+    squares = read_squares<float>(call, squares_of(call), stepped);
+    new_squares = read_squares<float>(call, new_squares_of(call), stepped);
   }
+  const auto of_row = [&](const std::vector<float>& given, int64_t place) {
+    return given.empty() ? nullptr : &given[static_cast<size_t>(numbers[static_cast<size_t>(place)])];
+  };
   float* states[2] = {nullptr, nullptr};
   int64_t strides[2] = {0, 0};
   int64_t* seen = nullptr;
@@ -198,16 +213,16 @@ void step_rows(const OpCall& call, std::span<const Tensor> outputs) {
         float few[kShort];
         std::vector<float> many(a.columns > kShort && !std::is_same_v<Value, float> ? static_cast<size_t>(a.columns)
                                                                                     : 0);
-        RowOfTable<float> r{
-            n.numbers,
-            a.columns,
-            n.all_columns,
-            rows.begin(row, many.empty() ? few : many.data()),
-            g,
-            states[0] ? states[0] + row * strides[0] : nullptr,
-            states[1] ? states[1] + row * strides[1] : nullptr,
-            -1,
-            squares.empty() ? nullptr : &squares[static_cast<size_t>(numbers[static_cast<size_t>(place)])]};
+        RowOfTable<float> r{n.numbers,
+                            a.columns,
+                            n.all_columns,
+                            rows.begin(row, many.empty() ? few : many.data()),
+                            g,
+                            states[0] ? states[0] + row * strides[0] : nullptr,
+                            states[1] ? states[1] + row * strides[1] : nullptr,
+                            -1,
+                            of_row(squares, place),
+                            of_row(new_squares, place)};
         if (seen) {
           int64_t& step = seen[row * seen_stride];
           r.idle = step > 0 ? n.step - step - 1 : -1;
