@@ -76,7 +76,6 @@
 #include "tutti/parallel/loss_parallel.h"
 #include "tutti/parallel/merged_metric.h"
 #include "tutti/parallel/shards.h"
-#include "tutti/parallel/table_gradients.h"
 #include "tutti/parallel/tensor_parallel.h"
 
 // Files: weights, tokenizers, corpora, checkpoints.

@@ -98,17 +98,15 @@ Batch batch_of(const DlrmConfig& c, int64_t examples, int64_t length) {
   }
   return batch;
 }
-std::vector<FeatureBags> bags_of(const Batch& batch) {
-  std::vector<FeatureBags> features;
+TableBatch bags_of(const Batch& batch) {
+  std::vector<int64_t> indices, offsets = {0};
   for (const auto& table : batch.bags) {
-    std::vector<int64_t> indices, offsets;
     for (const std::vector<int64_t>& bag : table) {
-      offsets.push_back(static_cast<int64_t>(indices.size()));
       indices.insert(indices.end(), bag.begin(), bag.end());
+      offsets.push_back(std::ssize(indices));
     }
-    features.push_back({Tensor::of(indices), Tensor::of(offsets)});
   }
-  return features;
+  return {.indices = Tensor::of(indices), .offsets = Tensor::of(offsets)};
 }
 Tensor categories_of(const Batch& batch) {
   const auto tables = static_cast<int64_t>(batch.bags.size()), examples = batch.labels.numel();
@@ -158,7 +156,7 @@ TEST(Dlrm, SmallestModelsWork) {
 TEST(Dlrm, HasTheSlopesOfTheDefinition) {
   seed_all(3);
   DlrmConfig c = kConfig;
-  c.sparse_tables = false;
+  c.table_optimizer = std::nullopt;
   Dlrm model(c);
   nn::initialize(model);
   // With biases of 0, layers whose inputs are all cut off by ReLU stand where the next one has no slope.
@@ -187,11 +185,13 @@ TEST(Dlrm, HasTheSlopesOfTheDefinition) {
 }
 
 // Row-wise Adagrad by its formula, in double precision, over several steps.
-TEST(Dlrm, StepsTheRowsOfSparseTables) {
+TEST(Dlrm, StepsTheRowsThatWereLookedUp) {
   seed_all(4);
-  Dlrm sparse(kConfig);
+  const TableStep options{.lr = 0.1, .eps = 1e-8};
   DlrmConfig c = kConfig;
-  c.sparse_tables = false;
+  c.table_optimizer = options;
+  Dlrm sparse(c);
+  c.table_optimizer = std::nullopt;
   Dlrm dense(c);
   nn::initialize(sparse);
   nn::initialize(dense);
@@ -201,8 +201,7 @@ TEST(Dlrm, StepsTheRowsOfSparseTables) {
     for (Dlrm* model : {&sparse, &dense})
       backward(sum(nn::binary_cross_entropy_with_logits(model->forward(batch.dense, bags_of(batch)), batch.labels, {},
                                                         LossReduction::none)));
-    const AdagradStep options{.lr = 0.1, .eps = 1e-8};
-    sparse.tables().step(sparse.tables().take_row_gradients(), options);
+    sparse.tables().step();
     for (size_t t = 0; t < kConfig.table_rows.size(); ++t) {
       const std::string name = fmt::format("tables.{}.weight", t);
       nn::Parameter table, mirror;
@@ -229,10 +228,9 @@ TEST(Dlrm, StepsTheRowsOfSparseTables) {
     dense.zero_grad();
     sparse.zero_grad();
   }
-  const nn::StateDict state = sparse.state_dict();
-  for (const auto& [name, values] : state) {
-    if (!name.ends_with(".adagrad")) continue;
-    const std::vector<double>& expected = squares.at(name.substr(0, name.size() - 7) + "weight");
+  for (const auto& [name, values] : sparse.tables().optimizer_state()) {
+    if (!name.ends_with(".weight.h")) continue;
+    const std::vector<double>& expected = squares.at(fmt::format("tables.{}.weight", name[std::strlen("state.")]));
     for (size_t r = 0; r < expected.size(); ++r)
       EXPECT_NEAR(values.data<float>()[r], expected[r], 1e-5 * (1 + expected[r])) << name;
   }
@@ -247,26 +245,32 @@ TEST(Dlrm, RefusesWhatDoesNotFit) {
   nn::initialize(model);
   const Tensor dense = normal({4, 3});
   EXPECT_EQ(message_of([&] { model.forward(dense, Tensor::empty({4, 2}, DType::i64)); }),
-            "FeatureTables: categories are [4, 2] i64 cpu; expected [examples, 3]");
+            "dlrm: categories are [4, 2] i64 cpu; expected [examples, 3], a row of each table");
   EXPECT_EQ(message_of([&] { model.forward(normal({4, 2}), randint(0, 2, {4, 3})); }),
             "dlrm: dense features are [4, 2] f32 cpu; expected [examples, 3]");
   EXPECT_EQ(message_of([&] { model.forward(dense, randint(0, 2, {5, 3})); }),
             "dlrm: 4 examples have dense features and 5 categories");
   EXPECT_EQ(
       message_of([&] { model.forward(dense, Tensor::of<int64_t>({0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}, {4, 3})); }),
-      "embedding_bag: index 2 in bag 1, entry 0 (position 1 of the indices), is out of range for 2 rows; legal: 0 to "
-      "1");
-  EXPECT_EQ(message_of([&] { model.tables().step({}, {.lr = 1}); }),
-            "FeatureTables: gradients of 0 tables; expected 3");
-  const std::vector<FeatureBags> two(2);
-  EXPECT_EQ(message_of([&] { model.forward(dense, two); }), "dlrm: bags of 2 features; the model has 3 tables");
+      "table_batched_embedding_bags: 1 of the indices is out of range; the first is 2 of feature 1, bag 1 (position "
+      "5), whose table has 2 rows; legal: 0 to 1");
+  EXPECT_EQ(message_of([&] {
+              model.forward(dense, TableBatch{.indices = Tensor::of<int64_t>({0, 1}),
+                                              .offsets = Tensor::of<int64_t>({0, 1, 1, 2, 2})});
+            }),
+            "table_batched_embedding_bags: 5 offsets for 3 features with B bags each; expected 3 * B + 1, such as 4 or "
+            "7");
+  EXPECT_EQ(message_of([&] { model.forward(dense, TableBatch{.bags = {4, 4, 4}}); }),
+            "dlrm: the batch has numbers of bags for 3 features; every example has one bag of each table");
   Dlrm without({.dense_features = 3, .table_rows = {}});
   nn::initialize(without);
   EXPECT_EQ(without.forward(dense, Tensor()).numel(), 4);
   EXPECT_EQ(without.forward(dense, Tensor::empty({4, 0}, DType::i64)).numel(), 4);
   EXPECT_EQ(message_of([&] { without.forward(dense, randint(0, 2, {4, 1})); }),
             "dlrm: categories are [4, 1] i64 cpu; the model has no tables");
-  EXPECT_EQ(message_of([&] { without.forward(dense, two); }), "dlrm: bags of 2 features; the model has 0 tables");
+  EXPECT_EQ(message_of([&] { without.forward(dense, TableBatch{.indices = Tensor::of<int64_t>({0, 1})}); }),
+            "dlrm: 2 categories; the model has no tables");
+  EXPECT_EQ(message_of([&] { without.tables(); }), "dlrm: the model has no tables");
   const DlrmConfig enormous{.table_rows = std::vector<int64_t>(9, INT64_MAX / 8), .dim = 1};
   EXPECT_EQ(message_of([&] { parameter_count(enormous); }),
             "dlrm: 9 tables and the layers have more than 2^63 - 1 parameters");
@@ -290,36 +294,6 @@ TEST(Dlrm, OneCompiledFamilyTakesBatchesOfAnySize) {
             "dlrm: 4 examples have dense features and 5 categories");
 }
 
-TEST(Dlrm, AStepThatIsRefusedChangesNoTable) {
-  Dlrm model(kConfig);
-  nn::initialize(model);
-  const auto gradient = [](const std::vector<int64_t>& rows, int64_t width) {
-    const auto K = static_cast<int64_t>(rows.size());
-    return RowGradients{Tensor::of(rows), normal({K, width}), Tensor::scalar(K)};
-  };
-  const auto bytes = [&] {
-    std::string all;
-    for (const auto& [name, t] : model.state_dict())
-      all.append(reinterpret_cast<const char*>(t.raw_data()), static_cast<size_t>(t.nbytes()));
-    return all;
-  };
-  const std::string before = bytes();
-  const auto refusal = [&](const RowGradients& last) {
-    const std::vector<RowGradients> gradients{gradient({1, 2}, 5), gradient({0}, 5), last};
-    return message_of([&] { model.tables().step(gradients, {.lr = 1}); });
-  };
-  const std::string rows = "FeatureTables: the gradient of table 2 has row ";
-  EXPECT_EQ(refusal(gradient({11}, 5)), rows + "11 behind row -1; expected ascending rows of its 11");
-  EXPECT_EQ(refusal(gradient({3, 3}, 5)), rows + "3 behind row 3; expected ascending rows of its 11");
-  EXPECT_EQ(refusal(gradient({3, -1, 4}, 5)), rows + "4 behind row -1; expected ascending rows of its 11");
-  EXPECT_EQ(refusal(gradient({3}, 4)),
-            "FeatureTables: the gradient of table 2 is [1, 4] f32 cpu of rows [1] i64 cpu; expected f32 [K, 5] of i64 "
-            "[K]");
-  EXPECT_EQ(bytes(), before);
-  EXPECT_EQ(refusal(gradient({3, -1}, 5)), "no error");
-  EXPECT_NE(bytes(), before);
-}
-
 TEST(Dlrm, TakesRowsThatWereLookedUpElsewhere) {
   seed_all(3);
   DlrmConfig apart = kConfig;
@@ -327,17 +301,8 @@ TEST(Dlrm, TakesRowsThatWereLookedUpElsewhere) {
   Dlrm whole(kConfig), model(apart);
   nn::initialize(whole);
   nn::initialize(model);
-  // Tables of these names, so of these values.
-  std::vector<nn::TableConfig> configs = tables_of(apart);
-  for (nn::TableConfig& t : configs) t.name = t.name.substr(std::string("tables.").size());
-  struct Holder : nn::Module {
-    explicit Holder(const std::vector<nn::TableConfig>& tables) : tables(this, "tables", tables) {}
-    nn::Child<nn::TableBatchedEmbeddingBags> tables;
-  } holder(configs);
-  nn::initialize(holder);
-  nn::TableBatchedEmbeddingBags& tables = *holder.tables;
+  nn::TableBatchedEmbeddingBags& tables = whole.tables();
   EXPECT_EQ(model.named_parameters().size(), whole.other_parameters().size());
-  EXPECT_EQ(holder.named_parameters()[2].name, "tables.2.weight");
   const Tensor dense = facets::sample_tensor(1, {4, kConfig.dense_features}, DType::f32);
   const Tensor categories = facets::sample_tensor(2, {4, 3}, DType::i64, 0, 2);
   for (const Tensor& given :
@@ -364,9 +329,10 @@ TEST(Dlrm, NamesItsParameters) {
   EXPECT_EQ(names, (std::vector<std::string>{"bottom.0.weight", "bottom.0.bias", "bottom.1.weight", "bottom.1.bias",
                                              "bottom.2.weight", "bottom.2.bias", "top.0.weight", "top.0.bias",
                                              "top.1.weight", "top.1.bias", "top.2.weight", "top.2.bias"}));
-  std::vector<std::string> all;
-  for (const nn::NamedBuffer& b : model.named_buffers()) all.push_back(b.name);
-  EXPECT_EQ(all, (std::vector<std::string>{"tables.0.adagrad", "tables.1.adagrad", "tables.2.adagrad"}));
+  names.clear();
+  for (const nn::NamedParameter& p : model.named_parameters())
+    if (p.name.starts_with("tables.")) names.push_back(p.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"tables.0.weight", "tables.1.weight", "tables.2.weight"}));
 }
 
 }  // namespace

@@ -4,9 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "tutti/autograd/tape.h"
 #include "tutti/core/error.h"
-#include "tutti/nn/embedding.h"
 #include "tutti/nn/linear.h"
 #include "tutti/ops/activation.h"
 #include "tutti/ops/cat.h"
@@ -14,7 +12,6 @@
 #include "tutti/ops/pairwise_dots.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reshape.h"
-#include "tutti/ops/slice.h"
 
 namespace tutti::models {
 namespace {
@@ -75,101 +72,13 @@ std::vector<nn::TableConfig> tables_of(const DlrmConfig& c) {
 
 TableBatch table_batch_of(const Tensor& categories) {
   TUTTI_CHECK(categories.ndim() == 2, "dlrm: categories are {}; expected [examples, tables]", describe(categories));
-  const int64_t n = categories.numel();
-  return {.indices = reshape(to_contiguous(permute(categories, {1, 0})), {n}), .offsets = arange(n + 1)};
+  const SymInt n = categories.size(0) * categories.size(1);
+  return {.indices = reshape(permute(categories, {1, 0}), {n}), .offsets = arange(n + 1)};
 }
 
 int64_t parameter_count(const DlrmConfig& c) {
   validate(c);
   return *counted_parameters(c);
-}
-
-namespace {
-
-void check_gradient(size_t t, const RowGradients& g, const Extents& table) {
-  TUTTI_CHECK(g.rows.defined() && g.values.defined() && g.rows.dtype() == DType::i64 && g.rows.ndim() == 1 &&
-                  g.values.dtype() == DType::f32 && g.values.ndim() == 2 && g.values.size(0) == g.rows.size(0) &&
-                  g.values.size(1) == table[1],
-              "FeatureTables: the gradient of table {} is {} of rows {}; expected f32 [K, {}] of i64 [K]", t,
-              describe(g.values), describe(g.rows), table[1]);
-  if (!g.rows.storage()->has_memory()) return;  // a compiled step checks rows as it runs
-  const Tensor rows = to_contiguous(g.rows);
-  int64_t last = -1;
-  bool is_over = false;  // behind the rows stands -1
-  for (int64_t i = 0; i < rows.numel(); ++i) {
-    const int64_t row = rows.data<int64_t>()[i];
-    is_over = is_over || row == -1;
-    TUTTI_CHECK(is_over ? row == -1 : row > last && table[0] > row,
-                "FeatureTables: the gradient of table {} has row {} behind row {}; expected ascending rows of its {}",
-                t, row, last, table[0]);
-    last = row;
-  }
-}
-
-}  // namespace
-
-// A table with the sum of squares of each row, and its name alone: "0.weight", "0.adagrad".
-struct FeatureTables::FeatureTable final : nn::EmbeddingBag {
-  FeatureTable(int64_t rows, int64_t dim, bool sparse)
-      : EmbeddingBag(rows, dim, BagMode::sum, {.sparse = sparse, .init = init_of(rows)}) {
-    if (sparse) adagrad = register_buffer("adagrad", zeros({rows}, DType::f32));
-  }
-  nn::Buffer adagrad;
-};
-
-FeatureTables::FeatureTables(const std::vector<int64_t>& table_rows, int64_t dim, bool sparse)
-    : table_rows_(table_rows) {
-  names_its_children();
-  for (size_t t = 0; t < table_rows.size(); ++t)
-    tables_.push_back(std::make_unique<nn::Child<FeatureTable>>(this, std::to_string(t), table_rows[t], dim, sparse));
-}
-
-FeatureTables::~FeatureTables() = default;
-
-Tensor FeatureTables::forward(const Tensor& categories) const {
-  const auto tables = static_cast<int64_t>(tables_.size());
-  TUTTI_CHECK(categories.ndim() == 2 && categories.extent(1) == tables,
-              "FeatureTables: categories are {}; expected [examples, {}]", describe(categories), tables);
-  std::vector<Tensor> pooled;
-  for (int64_t t = 0; t < tables; ++t)
-    pooled.push_back((*tables_[static_cast<size_t>(t)])(narrow(categories, 1, t, 1)));
-  return stack(pooled, 1);
-}
-
-Tensor FeatureTables::forward(std::span<const FeatureBags> features) const {
-  TUTTI_CHECK(features.size() == tables_.size(), "FeatureTables: bags of {} features; expected {}", features.size(),
-              tables_.size());
-  std::vector<Tensor> pooled;
-  for (size_t t = 0; t < features.size(); ++t)
-    pooled.push_back((*tables_[t])(features[t].indices, features[t].offsets));
-  return stack(pooled, 1);
-}
-
-std::vector<RowGradients> FeatureTables::take_row_gradients() {
-  std::vector<RowGradients> gradients;
-  for (const auto& table : tables_) gradients.push_back((*table)->take_row_gradients());
-  return gradients;
-}
-
-void FeatureTables::abandon_row_gradients() {
-  for (const auto& table : tables_) (*table)->abandon_row_gradients();
-}
-
-void FeatureTables::step(std::span<const RowGradients> gradients, const AdagradStep& options) {
-  const NoGradScope no_grad;
-  TUTTI_CHECK(gradients.size() == tables_.size(), "FeatureTables: gradients of {} tables; expected {}",
-              gradients.size(), tables_.size());
-  // All are checked before the first table is written, so that an error changes nothing.
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    const FeatureTable& table = **tables_[t];
-    TUTTI_CHECK(table.is_sparse(), "FeatureTables: the tables are not sparse; they are the optimizer's");
-    check_gradient(t, gradients[t], table.weight.sizes());
-  }
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    const FeatureTable& table = **tables_[t];
-    adagrad_rows_step_(table.weight.master(), table.adagrad.use(), gradients[t], options);
-    table.weight.will_change();
-  }
 }
 
 struct Dlrm::Layers final : nn::Module {
@@ -196,38 +105,59 @@ struct Dlrm::Layers final : nn::Module {
 
 Dlrm::Dlrm(const DlrmConfig& config) : config_((validate(config), config)) {
   bottom_ = std::make_unique<nn::Child<Layers>>(this, "bottom", sizes_of_bottom(config), true);
-  tables_ = std::make_unique<nn::Child<FeatureTables>>(this, "tables",
-                                                       config.tables_apart ? std::vector<int64_t>() : config.table_rows,
-                                                       config.dim, config.sparse_tables);
+  if (!config.tables_apart && !config.table_rows.empty()) {
+    std::vector<nn::TableConfig> tables = tables_of(config);
+    for (size_t t = 0; t < tables.size(); ++t) tables[t].name = std::to_string(t);  // below "tables"
+    tables_ = std::make_unique<nn::Child<nn::TableBatchedEmbeddingBags>>(
+        this, "tables", std::move(tables), nn::TableBatchedOptions{.optimizer = config.table_optimizer});
+  }
   top_ = std::make_unique<nn::Child<Layers>>(this, "top", sizes_of_top(config), false);
 }
 
 Dlrm::~Dlrm() = default;
 
-FeatureTables& Dlrm::tables() { return **tables_; }
+nn::TableBatchedEmbeddingBags& Dlrm::tables() {
+  TUTTI_CHECK(tables_ != nullptr, "dlrm: the model has no tables{}",
+              config_.tables_apart ? " (tables_apart); they are those of the module that looks them up" : "");
+  return **tables_;
+}
 
 std::vector<nn::NamedParameter> Dlrm::other_parameters() const {
   std::vector<nn::NamedParameter> parameters = named_parameters();
-  if (config_.sparse_tables)
+  if (config_.table_optimizer)
     std::erase_if(parameters, [](const nn::NamedParameter& p) { return p.name.starts_with("tables."); });
   return parameters;
 }
 
-Tensor Dlrm::forward(const Tensor& dense, const Tensor& categories) const {
+Tensor Dlrm::forward(const Tensor& dense, const Tensor& categories, std::optional<int64_t> virtual_shard) const {
   check_tables(false);
   if (config_.table_rows.empty()) {
     TUTTI_CHECK(!categories.defined() || (categories.ndim() == 2 && categories.extent(1) == 0),
                 "dlrm: categories are {}; the model has no tables", describe(categories));
     return logits(dense, {});
   }
-  return logits(dense, (*tables_)(categories));
+  const auto tables = static_cast<int64_t>(config_.table_rows.size());
+  TUTTI_CHECK(categories.ndim() == 2 && categories.size(1) == tables,
+              "dlrm: categories are {}; expected [examples, {}], a row of each table", describe(categories), tables);
+  return forward(dense, table_batch_of(categories), virtual_shard);
 }
-Tensor Dlrm::forward(const Tensor& dense, std::span<const FeatureBags> features) const {
+
+Tensor Dlrm::forward(const Tensor& dense, const TableBatch& bags, std::optional<int64_t> virtual_shard) const {
   check_tables(false);
-  TUTTI_CHECK(features.size() == config_.table_rows.size(), "dlrm: bags of {} features; the model has {} tables",
-              features.size(), config_.table_rows.size());
-  if (config_.table_rows.empty()) return logits(dense, {});
-  return logits(dense, (*tables_)(features));
+  TUTTI_CHECK(bags.bags.empty(),
+              "dlrm: the batch has numbers of bags for {} features; every example has one bag of each table",
+              bags.bags.size());
+  if (config_.table_rows.empty()) {
+    TUTTI_CHECK(!bags.indices.defined() || bags.indices.numel() == 0, "dlrm: {} categories; the model has no tables",
+                bags.indices.numel());
+    return logits(dense, {});
+  }
+  return logits(dense, by_table((*tables_)->forward(bags, virtual_shard)));
+}
+
+// [B, T, D]
+Tensor Dlrm::by_table(const Tensor& looked_up) const {
+  return reshape(looked_up, {looked_up.size(0), static_cast<int64_t>(config_.table_rows.size()), config_.dim});
 }
 
 Tensor Dlrm::forward_looked_up(const Tensor& dense, const Tensor& looked_up) const {
@@ -237,7 +167,7 @@ Tensor Dlrm::forward_looked_up(const Tensor& dense, const Tensor& looked_up) con
               "dlrm: looked-up rows are {}; expected [examples, {}], {} tables of {} columns", describe(looked_up),
               tables * config_.dim, tables, config_.dim);
   if (tables == 0) return logits(dense, {});
-  return logits(dense, reshape(looked_up, {looked_up.size(0), tables, config_.dim}));
+  return logits(dense, by_table(looked_up));
 }
 
 void Dlrm::check_tables(bool apart) const {

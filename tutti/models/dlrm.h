@@ -10,14 +10,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/nn/module.h"
 #include "tutti/nn/table_batched_embedding.h"
-#include "tutti/ops/row_gradients.h"
-#include "tutti/ops/row_step.h"
 
 namespace tutti::models {
 
@@ -27,8 +25,9 @@ struct DlrmConfig {
   int64_t dim = 16;                     // columns of a table, and features of bottom's last layer
   std::vector<int64_t> bottom = {64};   // features of bottom's other layers
   std::vector<int64_t> top = {64, 32};  // features of top's layers but the last, which has one
-  bool sparse_tables = true;            // see FeatureTables
-  bool tables_apart = false;            // the model has no tables: see Dlrm::forward_looked_up()
+  // What Dlrm::tables().step() runs; unset: the tables have dense gradients, as other parameters.
+  std::optional<TableStep> table_optimizer = TableStep{};
+  bool tables_apart = false;  // the model has no tables: see Dlrm::forward_looked_up()
 };
 
 // UsageError, naming the key, for sizes that are not positive, and for more than 2^63 - 1 parameters.
@@ -40,40 +39,6 @@ std::vector<nn::TableConfig> tables_of(const DlrmConfig& config);
 // One row of each table for every example, as a batch of theirs. categories [B, T] i64 or i32.
 TableBatch table_batch_of(const Tensor& categories_BT);
 
-// The bags of a table in a batch: indices [P] and where each bag begins, offsets [B]; both i64 or i32.
-struct FeatureBags {
-  Tensor indices, offsets;
-};
-
-// The tables of a click model, one for each feature, pooled by sums. Sparse tables have no dense gradients: after
-// backward() take_row_gradients() has the rows that the batches used, and step() changes these rows by row-wise
-// Adagrad. The optimizer of the other parameters must not have them: other_parameters().
-//
-// The sums of squares of rows are buffers "I.adagrad", so that a checkpoint has them.
-class FeatureTables final : public nn::Module {
- public:
-  FeatureTables(const std::vector<int64_t>& table_rows, int64_t dim, bool sparse);
-  ~FeatureTables() override;
-
-  // [B, T, D]: of bags of one row each, categories [B, T] i64 or i32; and of any bags, one FeatureBags for each table.
-  // UsageError for another number of tables, and for a category that is no row, naming its bag.
-  Tensor forward(const Tensor& categories_BT) const;
-  Tensor forward(std::span<const FeatureBags> features) const;
-
-  // One for each table, of all lookups since the last call; errors of nn::Table::take_row_gradients().
-  std::vector<RowGradients> take_row_gradients();
-  // Forgets lookups of a step that has thrown; see nn::Table::abandon_row_gradients().
-  void abandon_row_gradients();
-  // UsageError naming the table when a gradient is none of its rows; then no table has changed.
-  void step(std::span<const RowGradients> gradients, const AdagradStep& options);
-  const std::vector<int64_t>& table_rows() const { return table_rows_; }
-
- private:
-  struct FeatureTable;
-  const std::vector<int64_t> table_rows_;
-  std::vector<std::unique_ptr<nn::Child<FeatureTable>>> tables_;
-};
-
 // Parameters bottom.I and top.I.{weight, bias}, tables.I.weight; I counts from 0. Weights are initialized as in the
 // paper's program, those of layers with deviation sqrt(2 / (in + out)) and tables within +-1 / sqrt(rows); biases as 0.
 class Dlrm final : public nn::Module {
@@ -81,26 +46,30 @@ class Dlrm final : public nn::Module {
   explicit Dlrm(const DlrmConfig& config);
   ~Dlrm() override;
 
-  // Logits [B] in f32. Shapes: dense [B, N] f32, categories and features as FeatureTables takes them.
-  Tensor forward(const Tensor& dense_BN, const Tensor& categories_BT) const;
-  Tensor forward(const Tensor& dense_BN, std::span<const FeatureBags> features) const;
+  // Logits [B] in f32. Shapes: dense [B, N] f32; one row of each table, categories [B, T] i64 or i32; or B bags for
+  // each table, pooled by sums. With table_optimizer these are lookups of a step in training mode, of this virtual
+  // shard: see nn::TableBatchedEmbeddingBags::forward(). UsageError for rows that are not there and for other sizes.
+  Tensor forward(const Tensor& dense_BN, const Tensor& categories_BT, std::optional<int64_t> virtual_shard = {}) const;
+  Tensor forward(const Tensor& dense_BN, const TableBatch& bags, std::optional<int64_t> virtual_shard = {}) const;
   // The same with what another module has looked up in tables_of(), [B, T D]. For DlrmConfig::tables_apart. UsageError
   // for models that have tables.
   Tensor forward_looked_up(const Tensor& dense_BN, const Tensor& looked_up) const;
 
-  // With sparse tables: all parameters but theirs; else all.
+  // With table_optimizer: all parameters but those of the tables; else all.
   std::vector<nn::NamedParameter> other_parameters() const;
-  FeatureTables& tables();
+  // UsageError for models without tables.
+  nn::TableBatchedEmbeddingBags& tables();
   const DlrmConfig& config() const { return config_; }
 
  private:
   void check_tables(bool apart) const;
+  Tensor by_table(const Tensor& looked_up) const;
   Tensor logits(const Tensor& dense_BN, const Tensor& embedded_BTD) const;
 
   struct Layers;
   const DlrmConfig config_;
   std::unique_ptr<nn::Child<Layers>> bottom_;
-  std::unique_ptr<nn::Child<FeatureTables>> tables_;
+  std::unique_ptr<nn::Child<nn::TableBatchedEmbeddingBags>> tables_;  // null without tables
   std::unique_ptr<nn::Child<Layers>> top_;
 };
 
