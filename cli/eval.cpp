@@ -12,6 +12,7 @@
 #include "tutti/train/quantize_model.h"
 #include "tutti/train/ready_model.h"
 #include "tutti/train/score_text.h"
+#include "tutti/train/task/click_evaluation.h"
 
 namespace tutti::cli {
 namespace {
@@ -28,7 +29,35 @@ struct EvalFlags {
   bool json = false;
 };
 
+// Prints the scores of a click model.
+int run_click_eval(const EvalFlags& flags) {
+  TUTTI_CHECK(!flags.quantized && !flags.quantize.is_wanted() && !flags.cache_dtype && flags.dtype == "float32",
+              "eval: {} is a run of a click model, which is computed in float32; --dtype, --quantized, --quantize and "
+              "--kv-cache-dtype are for language models",
+              flags.model);
+  const train::ClickEvaluation result = train::evaluate_click_run(flags.model, flags.data);
+  const train::ClickScores& scores = result.scores;
+  if (flags.json) {
+    nlohmann::json line = {{"model", "dlrm"},
+                           {"step", result.step},
+                           {"rows", scores.rows},
+                           {"auc", scores.auc},
+                           {"calibration", scores.calibration},
+                           {"loss", scores.loss}};
+    if (result.best_auc) line["best_auc"] = *result.best_auc;
+    std::printf("%s\n", line.dump().c_str());
+    return 0;
+  }
+  std::printf("dlrm after step %lld: %lld held-out rows\n", static_cast<long long>(result.step),
+              static_cast<long long>(scores.rows));
+  std::printf("AUC %.4f, calibration %.4f, loss %.4f\n", scores.auc, scores.calibration, scores.loss);
+  if (result.best_auc) std::printf("the best possible AUC on these rows is %.4f\n", *result.best_auc);
+  return 0;
+}
+
 int run_eval(const EvalFlags& flags) {
+  if (train::is_click_run(flags.model)) return run_click_eval(flags);
+  TUTTI_CHECK(!flags.data.empty(), "eval: --data is required, the files of the text to score");
   if (flags.quantize.is_wanted()) {
     TUTTI_CHECK(!flags.quantized,
                 "eval: --quantize makes codes of numbers and --quantized keeps the blocks of a file; give one of them");
@@ -68,9 +97,15 @@ int run_eval(const EvalFlags& flags) {
 
 void add_eval(CLI::App& app, Action& action) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* verb = app.add_subcommand("eval", "Measure how likely a published model finds a text");
-  verb->add_option("model", flags->model, "A folder of Hugging Face's, or a GGUF file")->required();
-  verb->add_option("--data", flags->data, "Files, folders, globs, .jsonl, gzip, dictzip")->required();
+  CLI::App* verb = app.add_subcommand(
+      "eval", "Measure how likely a published model finds a text, or how well a click model tells clicks");
+  verb->add_option("model", flags->model,
+                   "A folder of Hugging Face's, or a GGUF file; or the folder of a run of a click model")
+      ->required();
+  verb->add_option(
+      "--data", flags->data,
+      "Files, folders, globs, .jsonl, gzip, dictzip; for a click model files of rows, by default those that "
+      "its run holds out");
   verb->add_option("--text-field", flags->reading.text_field,
                    "The key under which the lines of .jsonl files have their text")
       ->capture_default_str();
@@ -85,7 +120,8 @@ void add_eval(CLI::App& app, Action& action) {
   add_quantize_flags(*verb, flags->quantize);
   add_cache_dtype_flag(*verb, flags->cache_dtype);
   verb->add_flag("--json", flags->json,
-                 "One object: model, documents, tokens, bytes, log_probability, perplexity, bits_per_byte");
+                 "One object: model, documents, tokens, bytes, log_probability, perplexity, bits_per_byte; or model, "
+                 "step, rows, auc, calibration, loss, and best_auc where it is known");
   verb->callback([flags, &action] { action = [flags] { return run_eval(*flags); }; });
 }
 

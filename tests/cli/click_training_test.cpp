@@ -248,6 +248,38 @@ TEST_F(ClickRuns, CommandsForTextRefuseThem) {
   }
 }
 
+TEST_F(ClickRuns, EvalScoresTheNewestCheckpoint) {
+  const auto number = [](const std::string& text, const std::string& key) {
+    const size_t at = text.find("\"" + key + "\":");
+    return at == std::string::npos ? std::nan("") : std::stod(text.substr(at + key.size() + 3));
+  };
+  for (const char* source : {"generated", "files"}) {
+    ASSERT_EQ(train(of(source), "run", "--fresh -n 2").status, 0) << work.read("err.txt");
+    std::string recorded = work.read("runs/run/metrics.jsonl");
+    recorded.erase(0, recorded.rfind("\"val_auc\"") - 1);  // of the last step, which has a checkpoint
+    const Output scored = work.tutti("eval runs/run --json");
+    ASSERT_EQ(scored.status, 0) << scored.err;
+    EXPECT_EQ(number(scored.out, "auc"), number(recorded, "val_auc")) << scored.out << recorded;
+    EXPECT_EQ(number(scored.out, "calibration"), number(recorded, "val_calibration"));
+    EXPECT_EQ(number(scored.out, "step"), 12);
+    EXPECT_EQ(scored.out.find("best_auc") != std::string::npos, std::string(source) == "generated") << scored.out;
+    const Output text = work.tutti("eval runs/run --data held");
+    ASSERT_EQ(text.status, 0) << text.err;
+    EXPECT_EQ(text.out.find("dlrm after step 12: 900 held-out rows\nAUC 0."), 0u) << text.out;
+  }
+  const auto refused = [&](const std::string& words, const char* says) {
+    const Output output = work.tutti("eval " + words);
+    EXPECT_EQ(output.status, 2) << words << output.err;
+    EXPECT_NE(output.err.find(says), std::string::npos) << words << output.err;
+  };
+  refused("runs/run --dtype bfloat16", "is a run of a click model, which is computed in float32");
+  refused("runs/run --data gone*.csv", "no file matches the data pattern 'gone*.csv'");
+  ASSERT_EQ(train("text.toml", "other", "--validation.every=0").status, 0) << work.read("err.txt");
+  refused("runs/other", "runs/other has no held-out rows: its clicks.validation_paths is empty");
+  fs::remove_all(work.folder() / "runs/run/checkpoint");
+  refused("runs/run", "runs/run holds no complete checkpoint");
+}
+
 TEST_F(ClickRuns, PlansTellMemoryAndBytes) {
   const Output plan = work.tutti("plan -n 2 " + of("generated"));
   EXPECT_EQ(plan.status, 0) << plan.err;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/comm/process_group.h"
@@ -71,6 +72,11 @@ ClickScores click_scores(models::Dlrm& model, parallel::ShardedTables& tables, C
           .loss = nats.value() / static_cast<double>(rows),
           .auc = parallel::merged(auc, group).value(),
           .calibration = parallel::merged(calibration, group).value()};
+}
+
+int64_t most_validation_rows(const Config& config) {
+  return config.validation.steps < 0 ? std::numeric_limits<int64_t>::max()
+                                     : config.validation.steps * config.clicks.global_batch_samples;
 }
 
 std::optional<double> best_auc(ClickSource& source, int64_t most) {

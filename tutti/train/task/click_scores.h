@@ -17,6 +17,7 @@ class ShardedTables;
 namespace tutti::train {
 
 class ClickSource;
+struct Config;
 
 struct ClickScores {
   int64_t rows = 0;
@@ -30,6 +31,9 @@ struct ClickScores {
 // EnvironmentError when there is no row. Collective.
 ClickScores click_scores(models::Dlrm& model, parallel::ShardedTables& tables, ClickSource& source, int64_t most,
                          comm::ProcessGroup* group);
+
+// How many held-out rows a validation scores at most.
+int64_t most_validation_rows(const Config& config);
 
 // Returns the AUC of the logits behind the same rows, which no model surpasses but by chance; nothing where nobody
 // knows them.

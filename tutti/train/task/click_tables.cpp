@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tutti/core/error.h"
+#include "tutti/io/safetensors_shards.h"
 #include "tutti/parallel/sharded_tables.h"
 #include "tutti/train/config/data_degrees.h"
 #include "tutti/train/task/click_source.h"
@@ -62,6 +63,15 @@ std::unique_ptr<parallel::ShardedTables> make_click_tables(const Config& config,
   return std::make_unique<parallel::ShardedTables>(
       models::tables_of(click_model(config)), table_options(config), plan.plan, config.numerics.virtual_shards, group,
       parallel::parse_schedule(chosen_schedule(config.parallelism, false)));
+}
+
+void load_click_weights(const std::filesystem::path& file, models::Dlrm& model, parallel::ShardedTables& tables) {
+  const SafetensorsShards values(file);
+  nn::StateDict of_layers, of_tables;
+  for (const io::SafetensorsEntry& entry : values.entries())
+    (entry.name.starts_with("tables.") ? of_tables : of_layers).emplace_back(entry.name, values.tensor(entry.name));
+  tables.load(of_tables);
+  model.load_state_dict(of_layers);
 }
 
 }  // namespace tutti::train

@@ -1,6 +1,7 @@
 // The embedding tables of a click model, as a configuration describes them, and their plan.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "tutti/models/dlrm.h"
@@ -29,5 +30,9 @@ ClickTablesPlan plan_click_tables(const Config& config, int64_t ranks);
 
 // The tables over the ranks of `group`, without values. Collective.
 std::unique_ptr<parallel::ShardedTables> make_click_tables(const Config& config, comm::ProcessGroup* group);
+
+// Copies the values of the model file of a checkpoint into both; the optimizer of the tables begins anew. Not
+// collective, but all ranks must load the same.
+void load_click_weights(const std::filesystem::path& file, models::Dlrm& model, parallel::ShardedTables& tables);
 
 }  // namespace tutti::train

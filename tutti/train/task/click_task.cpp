@@ -1,10 +1,8 @@
 #include "tutti/train/task/click_task.h"
 
-#include <limits>
 #include <numeric>
 
 #include "tutti/autograd/backward.h"
-#include "tutti/io/safetensors_shards.h"
 #include "tutti/nn/loss.h"
 #include "tutti/ops/creation.h"
 #include "tutti/parallel/sharded_tables.h"
@@ -19,33 +17,24 @@ namespace {
 
 class ClickWork final : public ShardWork {
  public:
-  ClickWork(models::Dlrm& model, parallel::ShardedTables& tables, ClickSource& rows, int64_t rows_per_shard,
-            const TablesConfig& config, parallel::Shards& shards, comm::ProcessGroup* group)
-      : model_(model),
-        tables_(tables),
-        source_(rows),
-        rows_per_shard_(rows_per_shard),
-        config_(config),
-        shards_(shards),
-        group_(group) {}
+  ClickWork(models::Dlrm& model, parallel::ShardedTables& tables, ClickReadAhead& rows, const TablesConfig& config,
+            parallel::Shards& shards, comm::ProcessGroup* group)
+      : model_(model), tables_(tables), data_(rows), config_(config), shards_(shards), group_(group) {}
 
   int64_t read(int64_t, std::span<const int64_t> shards) override {
     std::vector<TableBatch> batches;
-    rows_.clear();
     next_ = 0;
+    int64_t count = 0;
     on_all_ranks(group_, [&] {
+      rows_ = data_.next(shards);
       const MemoryCategoryScope category(MemoryCategory::data);
-      int64_t at = 0;  // the shard whose rows come next
-      for (const int64_t s : shards) {
-        source_.skip((s - at) * rows_per_shard_);
-        rows_.push_back(source_.read(rows_per_shard_));
-        batches.push_back(models::table_batch_of(rows_.back().categories));
-        at = s + 1;
+      for (const ClickRows& rows : rows_) {
+        batches.push_back(models::table_batch_of(rows.categories));
+        count += rows.count();
       }
-      source_.skip((shards_.count() - at) * rows_per_shard_);
     });
     looked_up_ = tables_.look_up(batches);
-    return std::ssize(rows_) * rows_per_shard_;
+    return count;
   }
   Tensor run(int64_t, double scale) override {
     const ClickRows rows = std::exchange(rows_[next_], {});
@@ -62,8 +51,7 @@ class ClickWork final : public ShardWork {
  private:
   models::Dlrm& model_;
   parallel::ShardedTables& tables_;
-  ClickSource& source_;
-  const int64_t rows_per_shard_;
+  ClickReadAhead& data_;
   const TablesConfig config_;
   parallel::Shards& shards_;
   comm::ProcessGroup* const group_;
@@ -77,7 +65,7 @@ class ClickWork final : public ShardWork {
 ClickTask::ClickTask(const Config& config)
     : config_(config),
       model_(std::make_unique<models::Dlrm>(click_model(config))),
-      rows_(open_training_clicks(config)) {}
+      rows_(open_training_clicks(config), config.numerics.virtual_shards, ClickTask::rows_per_shard()) {}
 
 ClickTask::~ClickTask() = default;
 
@@ -94,12 +82,8 @@ void ClickTask::initialize() {
 }
 
 std::string ClickTask::load_first_weights(const std::filesystem::path& path) {
-  const SafetensorsShards file(std::filesystem::is_regular_file(path) ? path : resolve_checkpoint(path) / kModelFile);
-  nn::StateDict layers, tables;
-  for (const io::SafetensorsEntry& entry : file.entries())
-    (entry.name.starts_with("tables.") ? tables : layers).emplace_back(entry.name, file.tensor(entry.name));
-  tables_->load(tables);
-  model_->load_state_dict(layers);
+  load_click_weights(std::filesystem::is_regular_file(path) ? path : resolve_checkpoint(path) / kModelFile, *model_,
+                     *tables_);
   return "";
 }
 
@@ -114,28 +98,23 @@ double ClickTask::training_flops_per_item() const {
 }
 
 std::unique_ptr<ShardWork> ClickTask::make_work(const Run& run, parallel::Shards& shards) {
-  return std::make_unique<ClickWork>(*model_, *tables_, *rows_, rows_per_shard(), config_.tables, shards, run.group);
+  return std::make_unique<ClickWork>(*model_, *tables_, rows_, config_.tables, shards, run.group);
 }
 
 void ClickTask::resume(const TrainState& state) {
-  if (state.step > 0) rows_->seek(state.next_row, state.position);
-}
-
-int64_t ClickTask::most_validation_rows() const {
-  return config_.validation.steps < 0 ? std::numeric_limits<int64_t>::max()
-                                      : config_.validation.steps * config_.clicks.global_batch_samples;
+  if (state.step > 0) rows_.seek(state.next_row, state.position);
 }
 
 void ClickTask::validate(const Run& run, StepRecord& record) const {
   const std::unique_ptr<ClickSource> held_out = open_held_out_clicks(config_);
-  const ClickScores scores = click_scores(*model_, *tables_, *held_out, most_validation_rows(), run.group);
+  const ClickScores scores = click_scores(*model_, *tables_, *held_out, most_validation_rows(config_), run.group);
   record.val_loss = scores.loss;
   record.val_auc = scores.auc;
   record.val_calibration = scores.calibration;
 }
 
 std::optional<Baseline> ClickTask::baseline(const Run&) const {
-  const std::optional<double> best = best_auc(*open_held_out_clicks(config_), most_validation_rows());
+  const std::optional<double> best = best_auc(*open_held_out_clicks(config_), most_validation_rows(config_));
   if (!best) return std::nullopt;
   return Baseline{*best, fmt::format("the best possible AUC on the held-out rows is {:.4f}", *best)};
 }

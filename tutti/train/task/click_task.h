@@ -5,7 +5,7 @@
 
 #include "tutti/models/dlrm.h"
 #include "tutti/train/config/config.h"
-#include "tutti/train/task/click_source.h"
+#include "tutti/train/task/click_read_ahead.h"
 #include "tutti/train/task/click_tables.h"
 #include "tutti/train/task/task.h"
 
@@ -30,7 +30,7 @@ class ClickTask final : public Task {
   int64_t items_per_row() const override { return 1; }
   double training_flops_per_item() const override;
   std::unique_ptr<ShardWork> make_work(const Run& run, parallel::Shards& shards) override;
-  std::vector<int64_t> position() const override { return rows_->position(); }
+  std::vector<int64_t> position() const override { return rows_.position(); }
   void resume(const TrainState& state) override;
 
   void validate(const Run& run, StepRecord& record) const override;
@@ -43,12 +43,10 @@ class ClickTask final : public Task {
   std::vector<std::pair<std::string, std::string>> facts() const override;
 
  private:
-  int64_t most_validation_rows() const;
-
   const Config config_;
   const std::unique_ptr<models::Dlrm> model_;
   std::unique_ptr<parallel::ShardedTables> tables_;  // once divide() has made them
-  const std::unique_ptr<ClickSource> rows_;
+  ClickReadAhead rows_;
 };
 
 }  // namespace tutti::train
