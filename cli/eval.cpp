@@ -12,7 +12,7 @@
 #include "tutti/train/quantize_model.h"
 #include "tutti/train/ready_model.h"
 #include "tutti/train/score_text.h"
-#include "tutti/train/task/click_evaluation.h"
+#include "tutti/train/task/click_scores.h"
 
 namespace tutti::cli {
 namespace {

@@ -26,7 +26,7 @@ class HeldTable {
 
   int64_t rows() const { return weight.extent(0); }
   int64_t columns() const { return weight.extent(1); }
-  // Of uses that look up this part alone.
+  // What `which` is where uses look up this part alone.
   TableOfBatch of_batch() const { return {0, {columns()}, rows()}; }
 
   const nn::TableConfig& config;

@@ -30,7 +30,7 @@ enum RowNumber : size_t {
   kRowNumbers
 };
 
-// Those of these options.
+// The numbers of a step with these options.
 std::vector<float> row_numbers(const TableStep& options);
 
 constexpr int64_t kSquaresLeaf = 16;  // halves of the columns fall on nodes of the sums over a row
@@ -66,7 +66,7 @@ struct RowOfTable {
     }
     return mean([&](int64_t d) { return g[d] * g[d]; });
   }
-  // Of the row's new values.
+  // Root of the sum of squares of the row's new values.
   Real norm() const {
     return std::sqrt(new_squares ? *new_squares : sum([&](int64_t d) { return w[d] * w[d]; }));
   }

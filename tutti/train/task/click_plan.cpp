@@ -75,7 +75,7 @@ StepPlan plan_click_step(const Config& config, int64_t ranks, bool is_shared) {
     of(MemoryCategory::optimizer) = moments * dense_blocks + squares;
     of(MemoryCategory::gradients) = 2 * dense_blocks + lookup_bytes(model, mine);
     of(MemoryCategory::activations) = 2 * activation_bytes(model, samples);
-    // Those of a step, and those of the next one, which are read ahead.
+    // The rows of the next step are read ahead.
     of(MemoryCategory::data) = 2 * mine * (kF32 * (columns + 1) + kI64 * std::ssize(model.table_rows));
     if (config.checkpoint.async) of(MemoryCategory::workspace) = weights + moments * dense_blocks + squares;
   }

@@ -1,5 +1,7 @@
 #include "tutti/train/task/click_read_ahead.h"
 
+#include <exception>
+#include <thread>
 #include <utility>
 
 #include "tutti/runtime/allocator.h"
@@ -7,10 +9,25 @@
 
 namespace tutti::train {
 
+struct ClickReadAhead::Step {
+  std::vector<int64_t> shards;
+  std::vector<ClickRows> rows;
+  std::vector<int64_t> position;  // behind it
+};
+
+struct ClickReadAhead::Ahead {
+  ~Ahead() {
+    if (thread.joinable()) thread.join();
+  }
+  Step step;
+  std::exception_ptr error;
+  std::thread thread;
+};
+
 ClickReadAhead::ClickReadAhead(std::unique_ptr<ClickSource> source, int64_t count, int64_t rows_per_shard)
     : source_(std::move(source)), count_(count), rows_per_shard_(rows_per_shard), position_(source_->position()) {}
 
-ClickReadAhead::~ClickReadAhead() { forget(); }
+ClickReadAhead::~ClickReadAhead() = default;
 
 // Every rank passes over the rows of others, so that all stand at the same place behind the step.
 ClickReadAhead::Step ClickReadAhead::read(std::vector<int64_t> shards) {
@@ -28,22 +45,26 @@ ClickReadAhead::Step ClickReadAhead::read(std::vector<int64_t> shards) {
 }
 
 void ClickReadAhead::begin(std::vector<int64_t> shards) {
-  ahead_ = std::async(std::launch::async, [this, shards = std::move(shards), &context = RankContext::current()] {
-    const RankContext::Scope scope(context);
-    return read(shards);
-  });
-}
-
-void ClickReadAhead::forget() {
-  if (!ahead_.valid()) return;
-  ahead_.wait();
-  ahead_ = {};
+  auto ahead = std::make_unique<Ahead>();
+  ahead->thread =
+      std::thread([this, shards = std::move(shards), ahead = ahead.get(), &context = RankContext::current()] {
+        const RankContext::Scope scope(context);
+        try {
+          ahead->step = read(shards);
+        } catch (...) {
+          ahead->error = std::current_exception();
+        }
+      });
+  ahead_ = std::move(ahead);
 }
 
 std::vector<ClickRows> ClickReadAhead::next(std::span<const int64_t> shards) {
   const std::vector<int64_t> wanted(shards.begin(), shards.end());
-  if (!ahead_.valid()) begin(wanted);
-  Step step = ahead_.get();
+  if (ahead_ == nullptr) begin(wanted);
+  const std::unique_ptr<Ahead> ahead = std::move(ahead_);
+  ahead->thread.join();
+  if (ahead->error) std::rethrow_exception(ahead->error);
+  Step step = std::move(ahead->step);
   if (step.shards != wanted) {  // the ranks divide the shards in another way than they did
     source_->seek(row_, position_);
     step = read(wanted);
@@ -55,7 +76,7 @@ std::vector<ClickRows> ClickReadAhead::next(std::span<const int64_t> shards) {
 }
 
 void ClickReadAhead::seek(int64_t row, const std::vector<int64_t>& position) {
-  forget();
+  ahead_.reset();
   source_->seek(row, position);
   row_ = row;
   position_ = position;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <future>
 #include <memory>
 #include <span>
 #include <vector>
@@ -27,20 +26,16 @@ class ClickReadAhead {
   void seek(int64_t row, const std::vector<int64_t>& position);
 
  private:
-  struct Step {
-    std::vector<int64_t> shards;
-    std::vector<ClickRows> rows;
-    std::vector<int64_t> position;  // behind it
-  };
+  struct Step;
+  struct Ahead;  // the step that a thread reads
   Step read(std::vector<int64_t> shards);
   void begin(std::vector<int64_t> shards);
-  void forget();
 
   const std::unique_ptr<ClickSource> source_;  // the thread's, while it reads
   const int64_t count_, rows_per_shard_;
   int64_t row_ = 0;  // of the run, behind what next() has returned
   std::vector<int64_t> position_;
-  std::future<Step> ahead_;
+  std::unique_ptr<Ahead> ahead_;
 };
 
 }  // namespace tutti::train

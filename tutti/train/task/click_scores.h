@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace tutti::comm {
 class ProcessGroup;
@@ -38,5 +41,19 @@ int64_t most_validation_rows(const Config& config);
 // Returns the AUC of the logits behind the same rows, which no model surpasses but by chance; nothing where nobody
 // knows them.
 std::optional<double> best_auc(ClickSource& source, int64_t most);
+
+struct ClickEvaluation {
+  int64_t step = 0;  // of the checkpoint
+  ClickScores scores;
+  std::optional<double> best_auc;  // see train::best_auc()
+};
+
+// Whether the folder is that of a run of a click model.
+bool is_click_run(const std::filesystem::path& folder);
+
+// Scores the newest checkpoint of a run on one rank: on the rows of `data`, files as clicks.validation_paths names
+// them, or without any on the run's own held-out rows, as its validation does. UsageError when the run has no complete
+// checkpoint, and when no rows are held out.
+ClickEvaluation evaluate_click_run(const std::filesystem::path& run, const std::vector<std::string>& data);
 
 }  // namespace tutti::train
