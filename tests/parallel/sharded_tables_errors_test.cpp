@@ -150,6 +150,24 @@ TEST(ShardedTables, WeightsOfSomeRanksAloneAreRefusedByAll) {
   }
 }
 
+TEST(ShardedTables, WeightsThatWantGradientsOnSomeRanksAloneAreRefusedByAll) {
+  const nn::TableBatchedOptions options = options_of({.lr = 0.1}, DType::f32, TablePooling::sum);
+  const Trained one = on_one_rank(options, true);
+  for (const TablePlacement placement : {table_wise, column_wise, row_wise, data_parallel}) {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      seed_all(4);
+      ShardedTables tables(configs(), options, plan_of(configs(), options, 2, {placement}), kCount, &group);
+      tables.initialize();
+      std::vector<TableBatch> batches = batches_of(tables, 1, true);
+      for (TableBatch& batch : batches)
+        if (group.rank() == 1) requires_grad_(batch.per_sample_weights);
+      EXPECT_NE(message_of([&] { tables.look_up(batches); }).find("which want gradients (2), is"), std::string::npos);
+      train(tables, true, 1, kSteps);
+      expect_same_state(tables.gathered(), one.state);
+    });
+  }
+}
+
 TEST(ShardedTables, IndicesThatWereSentAreTakenOrAbandoned) {
   const nn::TableBatchedOptions options = options_of({.lr = 0.1}, DType::f32, TablePooling::sum);
   const Trained one = on_one_rank(options, false);
