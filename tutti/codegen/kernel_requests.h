@@ -6,6 +6,7 @@
 
 #include "tutti/codegen/kernel.h"
 #include "tutti/codegen/target.h"
+#include "tutti/runtime/inherited_flags.h"
 
 namespace tutti::codegen {
 
@@ -30,20 +31,15 @@ class KernelRequests {
   KernelRequests* const previous_;
 };
 
-// While it lives, a kernel that this thread asks for and that is not in memory is an InternalError: the thread runs
-// what has been proved to need no other kernels.
+// While it lives, a kernel that this thread or a worker of its parallel loops asks for and that is not in memory is an
+// InternalError: they run what has been proved to need no other kernels.
 class NoNewKernels {
  public:
-  NoNewKernels() : previous_(is_on) { is_on = true; }
-  ~NoNewKernels() { is_on = previous_; }
-  NoNewKernels(const NoNewKernels&) = delete;
-  NoNewKernels& operator=(const NoNewKernels&) = delete;
   // Called before a kernel is read from disk or compiled.
   static void refuse(const std::string& name, Target target);
 
  private:
-  static inline constinit thread_local bool is_on = false;
-  const bool previous_;
+  const InheritedFlags::Scope is_on_{InheritedFlag::no_new_kernels};
 };
 
 }  // namespace tutti::codegen

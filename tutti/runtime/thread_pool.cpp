@@ -11,6 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/runtime/boundary.h"
 #include "tutti/runtime/fp_environment.h"
+#include "tutti/runtime/inherited_flags.h"
 #include "tutti/runtime/launch_size.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/runtime/trace/trace_recorder.h"
@@ -65,6 +66,7 @@ struct ThreadPool::Job {
   FunctionRef<void(int64_t, int64_t)> body;
   RankContext* context;
   TraceContext trace;
+  uint32_t flags;  // InheritedFlags of the caller
   int64_t n;
   int64_t chunk, chunks;  // of so many elements, but for the last
   std::atomic<int64_t> next{0};
@@ -137,6 +139,7 @@ void ThreadPool::worker_loop() {
     {
       const RankContext::Scope scope(*job->context);
       const TraceContextScope trace(job->trace);
+      const InheritedFlags::Scope flags(job->flags);
       run_chunks(*job, false);
     }
     std::lock_guard lock(mutex_);
@@ -157,7 +160,13 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t
   const GridLimits limits{.processors = threads(), .blocks_per_processor = 4};
   const int64_t most = launch_blocks(n / grain, 1, limits, GridCap::always);
   const int64_t chunk = n / most + (n % most != 0), chunks = n / chunk + (n % chunk != 0);
-  Job job{body, &RankContext::current(), context_for_workers(), n, chunk, chunks, {}, {}, nullptr};
+  Job job{.body = body,
+          .context = &RankContext::current(),
+          .trace = context_for_workers(),
+          .flags = InheritedFlags::current(),
+          .n = n,
+          .chunk = chunk,
+          .chunks = chunks};
   {
     std::lock_guard lock(mutex_);
     job_ = &job;
