@@ -10,13 +10,14 @@
 
 using namespace tutti;
 
-int main() {
+int main(int argc, char** argv) {
   const Tensor up = uniform({64, 32}, random_key("up"), -1.0, 1.0),
                down = uniform({8, 64}, random_key("down"), -1.0, 1.0);
   const auto model = [&](const Tensor& x) { return linear(gelu(linear(x, up)), down); };
   const Tensor example = uniform({4, 32}, random_key("x"), -1.0, 1.0);
 
-  const std::string path = (std::filesystem::temp_directory_path() / "tutti_lesson_17.tutti").string();
+  const auto temporary = std::filesystem::temp_directory_path() / "tutti_lesson_17.tutti";
+  const std::string path = argc > 1 ? argv[1] : temporary.string();
   const PackageReport report = package(
       path, model, {.name = "mlp", .dynamic = {{.name = "batch", .dims = {{0, 0}}, .least = 1, .most = 32}}}, example);
   std::printf("%lld bytes, %lld kernels for 4 instruction sets, %lld bytes of constants\n",
@@ -30,6 +31,6 @@ int main() {
     const Tensor packaged = opened->run({{x}})[0];
     same = same && std::memcmp(packaged.raw_data(), live.raw_data(), static_cast<size_t>(live.nbytes())) == 0;
   }
-  std::filesystem::remove(path);
+  if (argc == 1) std::filesystem::remove(path);  // examples/run_package runs the file from C, C++ and Python
   std::printf("%s\n", same ? "same bits for batches of 1 to 32" : "different bits");
 }

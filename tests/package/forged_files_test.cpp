@@ -129,8 +129,8 @@ TEST(ForgedPackages, OtherVersionsOfNumericsGeneratorsAndOpsAreRefused) {
   EXPECT_TRUE(has(refusal([](deploy::Manifest& m) { ++m.generator; }), "code of the generator"));
   EXPECT_TRUE(has(refusal([](deploy::Manifest& m) { ++m.ops[0].schema; }), "other versions of these ops"));
   const std::string missing = refusal([](deploy::Manifest& m) {
-    m.ops.push_back({"fold_space", 1});
-    m.ops.push_back({"fold_time", 1});
+    m.ops.push_back({"fold_space", "", 1});
+    m.ops.push_back({"fold_time", "", 1});
   });
   EXPECT_TRUE(has(missing, "does not have: fold_space, fold_time")) << missing;
   const std::string incomplete = refusal([](deploy::Manifest& m) { m.library_dtypes.push_back(DType::bf16); });

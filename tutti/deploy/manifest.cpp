@@ -31,7 +31,7 @@ std::string Manifest::to_bytes() const {
     list(a.dims, [&](const PackageDim& d) { out.put(d.symbol), out.put(d.size); });
   });
   list(outputs, [&](DType d) { out.put(d); });
-  list(ops, [&](const PackageOp& op) { out.put_text(op.name), out.put(op.schema); });
+  list(ops, [&](const PackageOp& op) { out.put_text(op.name), out.put_text(op.attrs), out.put(op.schema); });
   list(levels, [&](codegen::CpuTarget level) { out.put(level); });
   list(library_dtypes, [&](DType d) { out.put(d); });
   list(constants, [&](const PackageConstant& c) { out.put(c.first), out.put(c.nbytes); });
@@ -67,9 +67,10 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
     m.inputs.push_back(std::move(a));
   });
   list(1, [&] { m.outputs.push_back(dtype()); });
-  list(16, [&] {
-    std::string name(in.get_text());
-    m.ops.push_back({std::move(name), in.get<uint64_t>()});
+  list(24, [&] {
+    PackageOp op;
+    op.name = in.get_text(), op.attrs = in.get_text(), op.schema = in.get<uint64_t>();
+    m.ops.push_back(std::move(op));
   });
   list(1, [&] { m.levels.push_back(in.get_up_to(codegen::CpuTarget::avx512bf16)); });
   list(1, [&] { m.library_dtypes.push_back(dtype()); });

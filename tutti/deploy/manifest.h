@@ -31,6 +31,7 @@ struct PackageArgument {
 
 struct PackageOp {
   std::string name;
+  std::string attrs;    // the type of the options of its calls; "": they have none
   uint64_t schema = 0;  // see op_schema.h
 };
 
@@ -43,7 +44,7 @@ struct Manifest {
   std::string function;
   std::string made_by;  // the version of Tutti
   int32_t numerics_version = 0;
-  uint64_t generator = 0;  // codegen::generator_fingerprint()
+  uint64_t generator = 0;  // codegen::generator_sources()
   std::vector<PackageSize> sizes;
   std::vector<PackageArgument> inputs;
   std::vector<DType> outputs;

@@ -1,8 +1,5 @@
 #include "tutti/deploy/op_schema.h"
 
-#include <map>
-#include <mutex>
-
 #include "tutti/core/hash.h"
 
 namespace tutti::deploy {
@@ -19,25 +16,21 @@ void describe(const AttrsType& type, std::string& text) {
 
 }  // namespace
 
-const AttrsType* attrs_type_of(const OpDef& op) {
-  static std::mutex mutex;
-  static std::map<const OpDef*, const AttrsType*> known;
-  const std::lock_guard lock(mutex);
-  const auto [it, is_new] = known.emplace(&op, nullptr);
-  if (is_new && op.samples != nullptr) {
-    for (const Sample& sample : op.samples()) {
-      if (it->second == nullptr) it->second = sample.attrs.type();
-    }
-  }
-  return it->second;
-}
-
-uint64_t schema_of(const OpDef& op) {
+uint64_t schema_of(const OpDef& op, const AttrsType* attrs) {
   std::string text = fmt::format("{} {} {}", op.name, op.num_inputs, op.num_outputs);
   for (const int8_t w : op.writes) text += fmt::format(" {}", w);
   for (const int8_t b : op.becomes) text += fmt::format(" {}", b);
-  if (const AttrsType* type = attrs_type_of(op)) describe(*type, text);
+  if (attrs != nullptr) describe(*attrs, text);
   return hash64(text);
+}
+
+std::string text_of(const Attrs& attrs) { return std::string(attrs.type_name()) + attrs.to_string(); }
+
+Attrs attrs_of(const OpDef& op, std::string_view text) {
+  const std::string_view name = text.substr(0, text.find('{'));
+  const AttrsType* type = attrs_type_of(op, name);
+  TUTTI_CHECK(type != nullptr, "{}: its calls have no options of the type {}", op.name, name);
+  return Attrs::from_text(*type, text.substr(name.size()), op.name);
 }
 
 }  // namespace tutti::deploy

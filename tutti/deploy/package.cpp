@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tutti/codegen/generator_fingerprint.h"
+#include "tutti/codegen/generator_sources.h"
 #include "tutti/codegen/kernel_requests.h"
 #include "tutti/codegen/library_kernels.h"
 #include "tutti/core/numerics_version.h"
@@ -95,15 +95,16 @@ void Package::check_manifest(const std::string& path) const {
   };
   if (manifest_.numerics_version != kNumericsVersion)
     refuse(fmt::format("has numerics.version {}, and this runtime {}", manifest_.numerics_version, kNumericsVersion));
-  if (manifest_.generator != codegen::generator_fingerprint())
+  if (manifest_.generator != codegen::generator_sources())
     refuse(fmt::format("has code of the generator {:016x}, and this runtime knows {:016x}", manifest_.generator,
-                       codegen::generator_fingerprint()));
+                       codegen::generator_sources()));
   std::string missing, others;
   for (const PackageOp& op : manifest_.ops) {
     const auto table = op_table();
     const auto it = std::find_if(table.begin(), table.end(), [&](const OpDef* o) { return o->name == op.name; });
     if (it == table.end()) missing += (missing.empty() ? "" : ", ") + op.name;
-    else if (schema_of(**it) != op.schema) others += (others.empty() ? "" : ", ") + op.name;
+    else if (schema_of(**it, op.attrs.empty() ? nullptr : attrs_type_of(**it, op.attrs)) != op.schema)
+      others += (others.empty() ? "" : ", ") + op.name;
   }
   if (!missing.empty()) refuse("calls ops that this runtime does not have: " + missing);
   if (!others.empty()) refuse("calls other versions of these ops than this runtime has: " + others);
@@ -142,6 +143,21 @@ std::string_view Package::provenance() const {
   return section ? section->bytes : std::string_view();
 }
 
+// Each op that is called is one of the manifest's, whose schemas are those of this runtime, with options of its type.
+void Package::check_ops(const Plan& plan) const {
+  for (const graph::Step& step : plan.steps) {
+    const auto* call = std::get_if<graph::CallStep>(&step);
+    if (call == nullptr) continue;
+    const auto it = std::find_if(manifest_.ops.begin(), manifest_.ops.end(),
+                                 [&](const PackageOp& op) { return op.name == call->op->name; });
+    TUTTI_CHECK_PACKAGE(it != manifest_.ops.end(), "a plan of the package calls {}, which its manifest does not list",
+                        call->op->name);
+    TUTTI_CHECK_PACKAGE(call->attrs.empty() || call->attrs.type_name() == it->attrs,
+                        "a plan of the package calls {} with options of the type {}, which are of {}", call->op->name,
+                        call->attrs.type_name(), it->attrs.empty() ? "none" : it->attrs);
+  }
+}
+
 Plan Package::plan_at(int64_t point) const {
   const std::vector<int64_t> sizes = manifest_.sizes_of(point);
   Plan plan = plan_of_words(formulas_->at(static_cast<size_t>(point), sizes), plans_.texts);
@@ -149,6 +165,7 @@ Plan Package::plan_at(int64_t point) const {
   for (const PackageConstant& c : manifest_.constants) memory.constants.push_back(static_cast<int64_t>(c.nbytes));
   for (const PackageArgument& input : manifest_.inputs)
     memory.arguments.push_back(numel_of(manifest_.extents_of(input, sizes)) * itemsize(input.dtype));
+  check_ops(plan);
   check_plan(plan, memory);
   bool fits = plan.results.size() == manifest_.outputs.size();
   for (size_t k = 0; fits && k < plan.results.size(); ++k) fits = plan.results[k].dtype == manifest_.outputs[k];

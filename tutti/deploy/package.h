@@ -59,6 +59,7 @@ class Package {
   Package() = default;
   void check_manifest(const std::string& path) const;
   void check_complete(const std::string& path, codegen::CpuTarget level) const;
+  void check_ops(const Plan& plan) const;
   void bind_constants();
   std::shared_ptr<const PlanRunner> runner_at(int64_t point) const;
 

@@ -233,13 +233,9 @@ void pass_attrs(Io& io, const OpDef& op, Attrs& attrs) {
   bool has = !attrs.empty();
   io.number(has);
   if (!has) return;
-  std::string text = attrs.to_string();
+  std::string text = text_of(attrs);
   io.text_of_sizes(text);
-  if constexpr (Io::kReads) {
-    const AttrsType* type = attrs_type_of(op);
-    TUTTI_CHECK_PACKAGE(type != nullptr, "{} has no attrs, and the package holds some", op.name);
-    attrs = Attrs::from_text(*type, text, op.name);
-  }
+  if constexpr (Io::kReads) attrs = attrs_of(op, text);
 }
 
 template <class Io>

@@ -72,15 +72,15 @@ namespace {
 
 using facets::CodeRowLayout;
 
-struct RowAttrs {
+struct RowCodeAttrs {
   int64_t columns;
   RowQuantization format;
 
   static constexpr auto fields() {
-    return field_list(field::number<&RowAttrs::columns>("columns"), field::rule<&RowAttrs::format>("format"));
+    return field_list(field::number<&RowCodeAttrs::columns>("columns"), field::rule<&RowCodeAttrs::format>("format"));
   }
 };
-const RowAttrs& row_attrs(const OpCall& call) { return call.attrs.as<RowAttrs>(); }
+const RowCodeAttrs& row_attrs(const OpCall& call) { return call.attrs.as<RowCodeAttrs>(); }
 CodeRowLayout layout_of(const OpCall& call) { return {row_attrs(call).format, row_attrs(call).columns}; }
 
 [[noreturn]] void refuse_row(const OpCall& call, int64_t row, const float* numbers) {
@@ -201,7 +201,8 @@ std::vector<Sample> samples(bool quantized) {
     const auto add = [&](const char* name, int64_t rows, int64_t columns, DType dtype) {
       Tensor table = facets::sample_tensor(k + 1, {rows, columns}, dtype);
       if (quantized) table = quantize_rows(table, kFormats[k]);
-      list.push_back({fmt::format("{} {}", kFormatNames[k], name), {table}, Attrs::of(RowAttrs{columns, kFormats[k]})});
+      list.push_back(
+          {fmt::format("{} {}", kFormatNames[k], name), {table}, Attrs::of(RowCodeAttrs{columns, kFormats[k]})});
     };
     add("odd", 7, 21, DType::f32);
     add("lanes", 5, 32, DType::bf16);
@@ -238,12 +239,12 @@ int64_t quantized_row_nbytes(RowQuantization format, int64_t columns) {
 Tensor quantize_rows(const Tensor& weight, RowQuantization format) {
   TUTTI_CHECK(weight.defined() && weight.ndim() == 2, "quantize_rows: the weight is {}; expected a matrix",
               describe(weight));
-  return call_op(kQuantize, Attrs::of(RowAttrs{weight.size(1).guard_int(), format}), weight);
+  return call_op(kQuantize, Attrs::of(RowCodeAttrs{weight.size(1).guard_int(), format}), weight);
 }
 
 Tensor dequantize_rows(const Tensor& rows, RowQuantization format, int64_t columns) {
   TUTTI_CHECK(columns >= 0, "dequantize_rows: {} columns; expected 0 or more", columns);
-  return call_op(kDequantize, Attrs::of(RowAttrs{columns, format}), rows);
+  return call_op(kDequantize, Attrs::of(RowCodeAttrs{columns, format}), rows);
 }
 
 }  // namespace tutti

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tutti/autograd/tape.h"
-#include "tutti/codegen/generator_fingerprint.h"
+#include "tutti/codegen/generator_sources.h"
 #include "tutti/codegen/kernel_cache.h"
 #include "tutti/codegen/kernel_requests.h"
 #include "tutti/codegen/library_kernels.h"
@@ -213,8 +213,12 @@ class Packager {
   void write(const std::string& path) {
     manifest_.made_by = TUTTI_VERSION;
     manifest_.numerics_version = kNumericsVersion;
-    manifest_.generator = codegen::generator_fingerprint();
-    for (const OpDef* op : ops_) manifest_.ops.push_back({op->name, deploy::schema_of(*op)});
+    manifest_.generator = codegen::generator_sources();
+    for (const OpDef* op : ops_) {
+      const AttrsType* attrs = deploy::attrs_type_of(*op);
+      manifest_.ops.push_back(
+          {op->name, std::string(attrs == nullptr ? "" : attrs->name()), deploy::schema_of(*op, attrs)});
+    }
     std::sort(manifest_.ops.begin(), manifest_.ops.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     manifest_.library_dtypes.assign(library_dtypes_.begin(), library_dtypes_.end());
     manifest_.constants = constants_.constants();

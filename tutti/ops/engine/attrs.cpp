@@ -1,5 +1,7 @@
 #include "tutti/ops/engine/attrs.h"
 
+#include <map>
+
 #include "tutti/core/hash.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/ops/scalar.h"
@@ -156,6 +158,27 @@ std::string_view AttrsType::name() const {
   text = text.substr(0, text.find_first_of(";]"));
   return text.substr(text.rfind(':') + 1);
 }
+
+// ---- types by name --------------------------------------------------------------------------------------------------
+
+#ifdef TUTTI_RUNTIME_ONLY
+namespace {
+
+std::map<std::string_view, const AttrsType*>& known_types() {
+  static std::map<std::string_view, const AttrsType*> types;
+  return types;
+}
+
+}  // namespace
+
+// Called while the library is loaded, by one thread.
+bool attrs_detail::enter(const AttrsType& type) { return known_types().emplace(type.name(), &type).second; }
+
+const AttrsType* attrs_type_named(std::string_view name) {
+  const auto it = known_types().find(name);
+  return it == known_types().end() ? nullptr : it->second;
+}
+#endif
 
 // ---- attrs ----------------------------------------------------------------------------------------------------------
 

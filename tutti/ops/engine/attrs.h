@@ -14,6 +14,17 @@ namespace tutti {
 
 struct RandomKey;
 
+#ifdef TUTTI_RUNTIME_ONLY
+// The runtime of packages has no samples, which say what attrs the calls of an op have: it finds their types by name.
+// Null when no call in this program has attrs of that name.
+const AttrsType* attrs_type_named(std::string_view name);
+namespace attrs_detail {
+bool enter(const AttrsType& type);
+template <class T>
+inline const bool is_entered = enter(attrs_type<T>);
+}  // namespace attrs_detail
+#endif
+
 class Attrs {
  public:
   static constexpr size_t kCapacity = 256;
@@ -23,6 +34,9 @@ class Attrs {
   static Attrs of(const T& value) {
     static_assert(HasFields<T>, "attrs are a struct that lists its fields, see attr_fields.h");
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kCapacity && alignof(T) <= 8);
+#ifdef TUTTI_RUNTIME_ONLY
+    static_cast<void>(&attrs_detail::is_entered<T>);
+#endif
     Attrs a;
     std::memcpy(a.bytes_, &value, sizeof(T));
     a.type_ = &attrs_type<T>;

@@ -201,6 +201,7 @@ void run_eager(const OpCall& call, std::span<Tensor> outputs) {
   Boundary::pass();
 }
 
+#ifndef TUTTI_RUNTIME_ONLY  // which has no references
 void run_reference(const OpCall& call, std::span<Tensor> outputs) {
   OutputMetas metas;
   call.op.infer(call, metas);
@@ -209,5 +210,6 @@ void run_reference(const OpCall& call, std::span<Tensor> outputs) {
   allocate_outputs(call, metas, outputs);
   call.op.reference(call, outputs);
 }
+#endif
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 // meshes.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -19,6 +20,20 @@
 namespace tutti {
 
 struct OpDef;
+
+// A function of an op that only autograd, distributed tensors and tests read. The runtime of packages takes it from a
+// row of the table and drops it, so that it is no part of that library.
+#ifdef TUTTI_RUNTIME_ONLY
+template <class Function>
+struct BuildFacet {
+  constexpr BuildFacet(Function) {}
+  template <std::convertible_to<Function> F>
+  constexpr BuildFacet(F&&) {}
+};
+#else
+template <class Function>
+using BuildFacet = Function;
+#endif
 
 // One call of an op, which is passed to every facet.
 struct OpCall {
@@ -169,7 +184,7 @@ struct VjpCall {
 
 struct Gradient {
   // Writes the cotangent of each needed input; an undefined one means zero.
-  void (*vjp)(const VjpCall&, std::span<Tensor> input_grads) = nullptr;
+  BuildFacet<void (*)(const VjpCall&, std::span<Tensor> input_grads)> vjp = nullptr;
   uint32_t saves_inputs = 0;  // bit masks
   uint32_t saves_outputs = 0;
   uint32_t constant_inputs = 0;  // bit mask of float inputs that never get a cotangent (tables, statistics)
@@ -259,7 +274,7 @@ struct OpDef {
 
   void (*infer)(const OpCall&, OutputMetas&);
   // Plain loops with double accumulation, which define the correct result. Outputs are allocated and dense.
-  void (*reference)(const OpCall&, std::span<const Tensor> outputs) = nullptr;
+  BuildFacet<void (*)(const OpCall&, std::span<const Tensor> outputs)> reference = nullptr;
   Gradient gradient = {};
   // Releases or reallocates the memory of the written inputs, whose elements are undefined until they are written.
   bool resizes = false;
@@ -282,16 +297,16 @@ struct OpDef {
   // What a compiled function may run in place of several calls that share inputs.
   const SiblingOps* siblings = nullptr;
   // The sharding rule of this call in the notation of docs/sharding_rules.md.
-  std::string (*sharding)(const OpCall&) = nullptr;
+  BuildFacet<std::string (*)(const OpCall&)> sharding = nullptr;
   // Whether the rule depends on floating numbers among the attrs, such as the value that a pad writes.
   bool sharding_reads_numbers = false;
   // The attrs with which a rank computes its `part` of output 0 of the whole call; null: the same attrs.
-  Attrs (*local_attrs)(const OpCall& whole, const LocalBox& part) = nullptr;
+  BuildFacet<Attrs (*)(const OpCall& whole, const LocalBox& part)> local_attrs = nullptr;
   Recompute recompute = Recompute::by_kind;
   // The bytes that the kernel takes while it runs on so many threads, besides its outputs; null: few.
   int64_t (*room)(const OpCall&, int64_t threads) = nullptr;
   Cost (*cost)(const OpCall&) = nullptr;  // null: one flop per output element, each operand read or written once
-  std::vector<Sample> (*samples)() = nullptr;
+  BuildFacet<std::vector<Sample> (*)()> samples = nullptr;
   Tolerance tolerance = {};
 };
 
