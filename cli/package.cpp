@@ -47,6 +47,10 @@ nlohmann::ordered_json to_json(const Package& package) {
     line["levels"].push_back({{"name", name_of(level)}, {"features", deploy::features_of(level)}});
   for (const deploy::PackageOp& op : m.ops)
     line["ops"].push_back({{"name", op.name}, {"schema", fmt::format("{:016x}", op.schema)}});
+  for (const deploy::PackageNamedConstant& c : m.named_constants)
+    line["named_constants"].push_back({{"name", c.name},
+                                       {"dtype", name_of(c.dtype)},
+                                       {"sizes", std::vector<int64_t>(c.sizes.begin(), c.sizes.end())}});
   for (const deploy::Section& s : package.file().sections())
     line["sections"].push_back({{"name", name_of(s.kind)}, {"level", name_of(s.level)}, {"bytes", s.bytes.size()}});
   return line;
@@ -76,6 +80,8 @@ int run_inspect(const PackageFlags& flags) {
               static_cast<long long>(counts.polynomial), static_cast<long long>(counts.table));
   std::printf("  %zu kernels; %zu constants, %llu bytes before equal ones were put together\n",
               package->kernels().size(), m.constants.size(), static_cast<unsigned long long>(m.constant_nbytes));
+  for (const deploy::PackageNamedConstant& c : m.named_constants)
+    std::printf("  constant %s\n", fmt::format("{}: {} {}", c.name, name_of(c.dtype), c.sizes).c_str());
   for (const deploy::Section& s : package->file().sections()) {
     const bool is_code = s.kind == deploy::SectionKind::code;
     std::printf("  section %s%s%s: %zu bytes\n", name_of(s.kind), is_code ? " " : "",

@@ -1,11 +1,27 @@
 #include "tutti/deploy/manifest.h"
 
+#include <algorithm>
+
 #include "tutti/deploy/byte_stream.h"
 
 namespace tutti::deploy {
 namespace {
 
 constexpr int64_t kMostPoints = 1 << 16;
+
+// Whether the tensor lies within its constant.
+bool is_inside(const PackageNamedConstant& c, std::span<const PackageConstant> constants) {
+  if (c.constant < 0 || static_cast<size_t>(c.constant) >= constants.size()) return false;
+  const uint64_t most = constants[static_cast<size_t>(c.constant)].nbytes;
+  if (c.first > most || c.first % static_cast<uint64_t>(itemsize(c.dtype)) != 0) return false;
+  uint64_t nbytes = static_cast<uint64_t>(itemsize(c.dtype)), bound = nbytes;  // the latter with zeros as ones
+  for (const int64_t size : c.sizes) {
+    if (size < 0 || __builtin_mul_overflow(bound, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bound))
+      return false;
+    nbytes *= static_cast<uint64_t>(size);
+  }
+  return nbytes <= most - c.first;
+}
 
 }  // namespace
 
@@ -35,6 +51,11 @@ std::string Manifest::to_bytes() const {
   list(levels, [&](codegen::CpuTarget level) { out.put(level); });
   list(library_dtypes, [&](DType d) { out.put(d); });
   list(constants, [&](const PackageConstant& c) { out.put(c.first), out.put(c.nbytes); });
+  list(named_constants, [&](const PackageNamedConstant& c) {
+    out.put_text(c.name), out.put(c.dtype);
+    list(c.sizes, [&](int64_t size) { out.put(size); });
+    out.put(c.constant), out.put(c.first);
+  });
   out.put(constant_nbytes);
   return out.take();
 }
@@ -77,6 +98,17 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
   list(16, [&] {
     const auto first = in.get<uint64_t>();
     m.constants.push_back({first, in.get<uint64_t>()});
+  });
+  list(29, [&] {
+    PackageNamedConstant c{.name = std::string(in.get_text()), .dtype = dtype(), .sizes = {}};
+    list(8, [&] {
+      c.sizes.push_back(in.get<int64_t>());
+      TUTTI_CHECK_PACKAGE(c.sizes.size() < kMaxDims + 1, "a constant of the package has {} dims", c.sizes.size());
+    });
+    c.constant = in.get<int32_t>(), c.first = in.get<uint64_t>();
+    TUTTI_CHECK_PACKAGE(is_inside(c, m.constants), "the constant {} of the package is in none of its constants",
+                        c.name);
+    m.named_constants.push_back(std::move(c));
   });
   m.constant_nbytes = in.get<uint64_t>();
   in.at_end();

@@ -40,6 +40,16 @@ struct PackageConstant {
   uint64_t first = 0, nbytes = 0;
 };
 
+// A constant that programs may replace: a dense tensor within one of the constants.
+struct PackageNamedConstant {
+  std::string name;
+  DType dtype = DType::f32;
+  Extents sizes;
+  int32_t constant = 0;  // of Manifest::constants
+  uint64_t first = 0;    // bytes from its start
+  int64_t nbytes() const { return numel_of(sizes) * itemsize(dtype); }
+};
+
 struct Manifest {
   std::string function;
   std::string made_by;  // the version of Tutti
@@ -52,6 +62,7 @@ struct Manifest {
   std::vector<codegen::CpuTarget> levels;  // processors that there is code for
   std::vector<DType> library_dtypes;       // of the operands of calls with kernels that are chosen while they run
   std::vector<PackageConstant> constants;
+  std::vector<PackageNamedConstant> named_constants;
   uint64_t constant_nbytes = 0;  // of all constants, before equal ones were put together
 
   std::string to_bytes() const;

@@ -1,6 +1,7 @@
 #include "tutti/deploy/package.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tutti/codegen/generator_sources.h"
 #include "tutti/codegen/kernel_requests.h"
@@ -8,14 +9,18 @@
 #include "tutti/core/numerics_version.h"
 #include "tutti/deploy/byte_stream.h"
 #include "tutti/deploy/op_schema.h"
+#include "tutti/deploy/package_constants.h"
 #include "tutti/deploy/plan_words.h"
+#include "tutti/deploy/step_profile.h"
 #include "tutti/runtime/numerics.h"
+#include "tutti/runtime/rank_context.h"
 #include "tutti/tensor/host_read.h"
 
 namespace tutti::deploy {
 namespace {
 
 constexpr size_t kMostReady = 64;  // plans that are kept
+constexpr int kMostThreads = 1024;
 
 // The levels in words, with what their code needs.
 std::string describe(std::span<const codegen::CpuTarget> levels) {
@@ -62,9 +67,15 @@ PackagedPlans PackagedPlans::of_bytes(std::string_view bytes) {
   return plans;
 }
 
-std::shared_ptr<const Package> Package::open(const std::string& path, Purpose purpose) {
+Package::Package() = default;
+Package::~Package() = default;
+
+std::shared_ptr<Package> Package::open(const std::string& path, Purpose purpose, int threads) {
+  TUTTI_CHECK(threads >= 0 && threads <= kMostThreads, "a package is to use {} threads; it may be from 1 to {}, or 0",
+              threads, kMostThreads);
   std::shared_ptr<Package> package(new Package);
   package->purpose_ = purpose;
+  if (threads > 0) package->context_ = std::make_unique<RankContext>(RankContext::Options{.threads = threads});
   package->file_ = SectionFile::open(path);
   package->manifest_ = Manifest::of_bytes(package->file_->get(SectionKind::manifest).bytes);
   package->check_manifest(path);
@@ -129,13 +140,15 @@ void Package::check_complete(const std::string& path, codegen::CpuTarget level) 
 void Package::bind_constants() {
   const Section* section = file_->find(SectionKind::constants);
   const std::string_view bytes = section ? section->bytes : std::string_view();
+  PackageConstants::Set constants;
   for (const PackageConstant& c : manifest_.constants) {
     TUTTI_CHECK_PACKAGE(c.first <= bytes.size() && c.nbytes <= bytes.size() - c.first && c.first % 64 == 0,
                         "a constant of the package is {} bytes at {} of {}", c.nbytes, c.first, bytes.size());
     char* data = const_cast<char*>(bytes.data() + c.first);  // mapped read-only, and no plan writes it
-    constants_.push_back(Tensor::from_memory(data, {static_cast<int64_t>(c.nbytes)}, DType::u8, [file = file_] {}));
-    constants_.back().storage()->set_read_only();
+    constants.push_back(Tensor::from_memory(data, {static_cast<int64_t>(c.nbytes)}, DType::u8, [file = file_] {}));
+    constants.back().storage()->set_read_only();
   }
+  constants_ = std::make_unique<PackageConstants>(manifest_, std::move(constants));
 }
 
 std::string_view Package::provenance() const {
@@ -220,6 +233,18 @@ std::vector<Extents> Package::output_extents(std::span<const Extents> inputs) co
   return extents;
 }
 
+std::shared_ptr<const StepObserver> Package::observer() const {
+  const std::lock_guard lock(mutex_);
+  return observer_;
+}
+
+void Package::set_constants(std::span<const NewConstant> values) { constants_->set(values); }
+
+void Package::set_observer(std::shared_ptr<const StepObserver> observer) {
+  const std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+}
+
 std::vector<Tensor> Package::run(std::span<const Tensor> inputs, std::span<const Tensor> into) const {
   TUTTI_CHECK(purpose_ == Purpose::run, "{}: the package was opened to be looked at, not to be run",
               manifest_.function);
@@ -236,14 +261,20 @@ std::vector<Tensor> Package::run(std::span<const Tensor> inputs, std::span<const
         "{}: the memory for result {} is {} {}, the result is {} {}", manifest_.function, k, name_of(into[k].dtype()),
         into[k].extents(), name_of(v.dtype), v.sizes);
   }
+  const auto constants = constants_->current();
   std::vector<Tensor> sources;
   for (const PlanSource& s : plan.sources) {
     const auto i = static_cast<size_t>(s.index);
-    sources.push_back(s.is_constant ? constants_[i] : as_source(inputs[i]));
+    sources.push_back(s.is_constant ? (*constants)[i] : as_source(inputs[i]));
   }
+  std::optional<RankContext::Scope> own_threads;
+  if (context_ != nullptr) own_threads.emplace(*context_);
   const StrictScope strict;
   const codegen::NoNewKernels packaged;
-  return runner->run(sources, into);
+  StepProfile profile(observer());
+  std::vector<Tensor> results = runner->run(sources, into);
+  profile.report();
+  return results;
 }
 
 }  // namespace tutti::deploy

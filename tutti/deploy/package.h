@@ -14,9 +14,17 @@
 #include "tutti/deploy/manifest.h"
 #include "tutti/deploy/packaged_code.h"
 #include "tutti/deploy/plan_runner.h"
+#include "tutti/deploy/step_time.h"
 #include "tutti/deploy/word_formulas.h"
 
+namespace tutti {
+class RankContext;
+}
+
 namespace tutti::deploy {
+
+struct NewConstant;
+class PackageConstants;
 
 // The section of plans.
 struct PackagedPlans {
@@ -35,8 +43,10 @@ class Package {
     run,
     look,  // no code is mapped, and the processor may lack what the code needs; run() is an error
   };
-  // Checks the file and maps its code. PackageError.
-  static std::shared_ptr<const Package> open(const std::string& path, Purpose purpose = Purpose::run);
+  // Checks the file and maps its code. threads: that calls use, the caller's among them; 0: those of the caller's rank.
+  // PackageError.
+  static std::shared_ptr<Package> open(const std::string& path, Purpose purpose = Purpose::run, int threads = 0);
+  ~Package();
 
   const Manifest& manifest() const { return manifest_; }
   const SectionFile& file() const { return *file_; }
@@ -50,26 +60,34 @@ class Package {
   // arguments are not as declared, and what ops throw.
   std::vector<Tensor> run(std::span<const Tensor> inputs, std::span<const Tensor> into = {}) const;
 
+  // Replaces constants that the package names, while others may run: see PackageConstants::set.
+  void set_constants(std::span<const NewConstant> values);
+  // Calls that begin from now on pass the times of their steps to `observer`, on their own thread, when they have ended
+  // without an error; null: they do not.
+  void set_observer(std::shared_ptr<const StepObserver> observer);
+
   // The plan for one combination of sizes, checked.
   Plan plan_at(int64_t point) const;
   // Reads and checks the plans of all combinations; runs nothing.
   void check_all_plans() const;
 
  private:
-  Package() = default;
+  Package();
   void check_manifest(const std::string& path) const;
   void check_complete(const std::string& path, codegen::CpuTarget level) const;
   void check_ops(const Plan& plan) const;
   void bind_constants();
   std::shared_ptr<const PlanRunner> runner_at(int64_t point) const;
+  std::shared_ptr<const StepObserver> observer() const;
 
+  std::unique_ptr<RankContext> context_;  // null: that of the caller
   std::shared_ptr<const SectionFile> file_;
   Manifest manifest_;
   std::vector<PackagedKernel> kernels_;
   std::map<std::string, codegen::Kernel> code_;  // of this processor, by key
   PackagedPlans plans_;
   std::unique_ptr<const WordFormulas> formulas_;
-  std::vector<Tensor> constants_;  // on the mapped file
+  std::unique_ptr<PackageConstants> constants_;
   Purpose purpose_ = Purpose::run;
 
   struct Ready {
@@ -78,6 +96,7 @@ class Package {
   };
   mutable std::mutex mutex_;
   mutable std::list<Ready> ready_;  // the last used first
+  std::shared_ptr<const StepObserver> observer_;
 };
 
 }  // namespace tutti::deploy

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "tutti/deploy/c_interface.h"
 #include "tutti/deploy/package.h"
 #include "tutti/deploy/package_error.h"
 
@@ -13,6 +14,7 @@ using tutti::Extents;
 using tutti::Tensor;
 using tutti::deploy::Package;
 using tutti::deploy::PackageError;
+using tutti::deploy::c_interface::hand_out;
 
 static_assert(TUTTI_MOST_DIMS == tutti::kMaxDims);
 static_assert(TUTTI_F32 == static_cast<int>(DType::f32) && TUTTI_BF16 == static_cast<int>(DType::bf16) &&
@@ -20,7 +22,7 @@ static_assert(TUTTI_F32 == static_cast<int>(DType::f32) && TUTTI_BF16 == static_
               TUTTI_BOOL == static_cast<int>(DType::boolean));
 
 struct tutti_package {
-  std::shared_ptr<const Package> opened;
+  std::shared_ptr<Package> opened;
 };
 
 namespace {
@@ -73,15 +75,6 @@ tutti_code guarded(Fn fn) noexcept {
 
 void refuse_null(const void* pointer, const char* what) { TUTTI_CHECK(pointer != nullptr, "{} is NULL", what); }
 
-// Fills in what the caller's struct has of `info`.
-template <class Info>
-void hand_out(Info info, Info* to) {
-  refuse_null(to, "info");
-  TUTTI_CHECK(to->struct_size >= sizeof(size_t), "info->struct_size is {}; set it to sizeof *info", to->struct_size);
-  info.struct_size = to->struct_size;
-  std::memcpy(to, &info, std::min(to->struct_size, sizeof(Info)));
-}
-
 Extents extents_of(const tutti_tensor& t, const char* what, int32_t i) {
   TUTTI_CHECK(t.ndim >= 0 && t.ndim <= TUTTI_MOST_DIMS, "{} {} has {} dims; tensors have up to {}", what, i, t.ndim,
               TUTTI_MOST_DIMS);
@@ -126,13 +119,19 @@ int32_t tutti_runtime_version(void) { return TUTTI_RUNTIME_VERSION; }
 
 const tutti_error* tutti_last_error(void) { return &last_error().error; }
 
-tutti_code tutti_package_open(const char* path, const tutti_open_options*, tutti_package** package) {
+tutti_code tutti_package_open(const char* path, const tutti_open_options* options, tutti_package** package) {
   return guarded([&] {
     refuse_null(path, "path");
     refuse_null(package, "package");
     *package = nullptr;
+    tutti_open_options known{};  // what this library knows of the caller's struct
+    if (options != nullptr) {
+      TUTTI_CHECK(options->struct_size >= sizeof(size_t), "options->struct_size is {}; set it to sizeof *options",
+                  options->struct_size);
+      std::memcpy(&known, options, std::min(options->struct_size, sizeof known));
+    }
     auto opened = std::make_unique<tutti_package>();
-    opened->opened = Package::open(path);
+    opened->opened = Package::open(path, Package::Purpose::run, known.threads);
     *package = opened.release();
   });
 }
@@ -142,14 +141,14 @@ void tutti_package_close(tutti_package* package) { delete package; }
 tutti_code tutti_package_describe(const tutti_package* package, tutti_package_info* info) {
   return guarded([&] {
     const auto& manifest = package_of(package).manifest();
-    hand_out({.struct_size = 0,
-              .function = manifest.function.c_str(),
-              .made_by = manifest.made_by.c_str(),
-              .inputs = static_cast<int32_t>(manifest.inputs.size()),
-              .outputs = static_cast<int32_t>(manifest.outputs.size()),
-              .combinations = manifest.points(),
-              .file_bytes = static_cast<int64_t>(package->opened->file().nbytes()),
-              .constant_bytes = static_cast<int64_t>(manifest.constant_nbytes)},
+    hand_out(tutti_package_info{.struct_size = 0,
+                                .function = manifest.function.c_str(),
+                                .made_by = manifest.made_by.c_str(),
+                                .inputs = static_cast<int32_t>(manifest.inputs.size()),
+                                .outputs = static_cast<int32_t>(manifest.outputs.size()),
+                                .combinations = manifest.points(),
+                                .file_bytes = static_cast<int64_t>(package->opened->file().nbytes()),
+                                .constant_bytes = static_cast<int64_t>(manifest.constant_nbytes)},
              info);
   });
 }
@@ -205,3 +204,18 @@ tutti_code tutti_package_run(const tutti_package* package, const tutti_tensor* i
     opened.run(tensors_of(inputs, num_inputs, "input"), tensors_of(outputs, num_outputs, "output"));
   });
 }
+
+namespace tutti::deploy::c_interface {
+
+tutti_code guarded(FunctionRef<void()> fn) noexcept { return ::guarded(fn); }
+const Package& package_of(const tutti_package* package) { return ::package_of(package); }
+Package& package_to_change(tutti_package* package) {
+  ::refuse_null(package, "the package");
+  return *package->opened;
+}
+void refuse_null(const void* pointer, const char* what) { ::refuse_null(pointer, what); }
+std::vector<Tensor> tensors_of(const tutti_tensor* list, int32_t count, const char* what) {
+  return ::tensors_of(list, count, what);
+}
+
+}  // namespace tutti::deploy::c_interface

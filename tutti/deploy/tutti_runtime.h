@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define TUTTI_RUNTIME_VERSION 1
+#define TUTTI_RUNTIME_VERSION 2
 #define TUTTI_MOST_DIMS 8
 
 #if defined(__GNUC__)
@@ -65,6 +65,7 @@ typedef struct tutti_tensor {
 
 typedef struct tutti_open_options {
   size_t struct_size;
+  int32_t threads; /* that calls of the package use, the caller's among them; 0: TUTTI_THREADS, else the processors */
 } tutti_open_options;
 
 typedef struct tutti_package_info {

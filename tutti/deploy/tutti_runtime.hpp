@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <stdexcept>
@@ -16,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/deploy/tutti_constants.h"
+#include "tutti/deploy/tutti_profile.h"
 #include "tutti/deploy/tutti_runtime.h"
 
 namespace tutti::runtime {
@@ -150,6 +153,31 @@ class Package {
   void run(const std::vector<tutti_tensor>& inputs, const std::vector<tutti_tensor>& outputs) const {
     check(tutti_package_run(get(), inputs.data(), size_of(inputs), outputs.data(), size_of(outputs)));
   }
+
+  // Replaces constants that were named when the package was made, all or none: see tutti_constants.h.
+  void set_constants(const std::vector<std::pair<std::string, tutti_tensor>>& constants) {
+    std::vector<const char*> names;
+    std::vector<tutti_tensor> values;
+    for (const auto& [name, value] : constants) names.push_back(name.c_str()), values.push_back(value);
+    check(tutti_package_set_constants(get(), names.data(), values.data(), size_of(values)));
+  }
+
+  // Calls `observer` for each step of the calls that begin while the result lives: see tutti_profile.h. One at a time.
+  class Profile {
+   public:
+    Profile(Package& package, std::function<void(const tutti_step&)> observer)
+        : package_(package), observer_(std::move(observer)) {
+      check(tutti_package_set_profile(package.get(), &Profile::call, this));
+    }
+    ~Profile() { tutti_package_set_profile(package_.get(), nullptr, nullptr); }
+    Profile(const Profile&) = delete;
+    Profile& operator=(const Profile&) = delete;
+
+   private:
+    static void call(const tutti_step* step, void* self) { static_cast<Profile*>(self)->observer_(*step); }
+    Package& package_;
+    std::function<void(const tutti_step&)> observer_;
+  };
 
   // For the functions of C that have no counterpart here.
   tutti_package* get() const noexcept { return package_.get(); }

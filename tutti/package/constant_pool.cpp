@@ -27,4 +27,9 @@ int32_t ConstantPool::number_of(const Tensor& t) {
   return it->second;
 }
 
+int32_t ConstantPool::find(const Tensor& t) const {
+  const auto it = of_storages_.find(t.storage().get());
+  return it == of_storages_.end() ? -1 : it->second;
+}
+
 }  // namespace tutti::package_detail

@@ -31,6 +31,12 @@ struct PackagedSize {
   int64_t least = 1, most = 1, step = 1;
 };
 
+// A tensor that the function holds and does not write: a dense one.
+struct PackagedConstant {
+  std::string name;
+  Tensor tensor;
+};
+
 struct PackageOptions {
   std::string name = "function";           // in errors, traces and the manifest
   std::vector<PackagedSize> dynamic = {};  // all other sizes are those of the example
@@ -38,6 +44,8 @@ struct PackageOptions {
   std::vector<codegen::CpuTarget> levels = {codegen::CpuTarget::avx2, codegen::CpuTarget::avx512,
                                             codegen::CpuTarget::avx512vnni, codegen::CpuTarget::avx512bf16};
   int64_t most_combinations = 4096;  // of sizes
+  // Those that programs may replace while they run the package (deploy::Package::set_constants).
+  std::vector<PackagedConstant> constants = {};
 };
 
 struct PackageReport {

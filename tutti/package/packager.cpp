@@ -222,6 +222,7 @@ class Packager {
     std::sort(manifest_.ops.begin(), manifest_.ops.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     manifest_.library_dtypes.assign(library_dtypes_.begin(), library_dtypes_.end());
     manifest_.constants = constants_.constants();
+    name_constants();
     manifest_.constant_nbytes = static_cast<uint64_t>(constants_.nbytes_before());
     const deploy::CodeWriter code = compile();
     deploy::PackagedPlans plans{.texts = texts_.texts(), .kernel_keys = {}, .formulas = {}};
@@ -248,6 +249,22 @@ class Packager {
     report_.combinations = manifest_.points();
     report_.constant_nbytes_before = constants_.nbytes_before();
     report_.constant_nbytes = static_cast<int64_t>(constants_.bytes().size());
+  }
+
+  void name_constants() {
+    for (const PackagedConstant& c : options_.constants) {
+      const Tensor held = inside_of(c.tensor);
+      const int32_t constant = constants_.find(held);
+      TUTTI_CHECK(constant >= 0, "package: '{}': '{}' of the constants is no tensor that the function holds",
+                  options_.name, c.name);
+      TUTTI_CHECK(held.is_contiguous(), "package: '{}': the constant '{}' is not contiguous; name a tensor that is",
+                  options_.name, c.name);
+      const auto is_same = [&](const deploy::PackageNamedConstant& other) { return other.name == c.name; };
+      TUTTI_CHECK(std::none_of(manifest_.named_constants.begin(), manifest_.named_constants.end(), is_same),
+                  "package: '{}': two constants are named '{}'", options_.name, c.name);
+      manifest_.named_constants.push_back({c.name, held.dtype(), held.extents(), constant,
+                                           static_cast<uint64_t>(held.offset() * itemsize(held.dtype()))});
+    }
   }
 
   deploy::CodeWriter compile() const {
