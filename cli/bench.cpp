@@ -90,6 +90,7 @@ void add_bench_choice(CLI::App& bench, Action& action);                         
 void add_bench_generate(CLI::App& bench, Action& action);                         // bench_generate.cpp
 void add_bench_comm(CLI::App& bench, Action& action, int argc, char** argv);      // bench_comm.cpp
 void add_bench_compile(CLI::App& bench, Action& action);                          // bench_compile.cpp
+void add_bench_package(CLI::App& bench, Action& action);                          // bench_package.cpp
 void add_bench_layouts(CLI::App& bench, Action& action);                          // bench_layouts.cpp
 void add_bench_loss(CLI::App& bench, Action& action);                             // bench_loss.cpp
 void add_bench_math(CLI::App& bench, Action& action);                             // bench_math.cpp
@@ -168,6 +169,7 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   add_bench_generate(*verb, action);
   add_bench_comm(*verb, action, argc, argv);
   add_bench_compile(*verb, action);
+  add_bench_package(*verb, action);
   add_bench_layouts(*verb, action);
   add_bench_loss(*verb, action);
   add_bench_math(*verb, action);

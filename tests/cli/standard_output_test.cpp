@@ -41,6 +41,7 @@ const std::map<std::string, std::string> kCalls = {
     {"bench attention", "--length 8 --heads 1 --dim 8"},
     {"bench choice", ""},
     {"bench comm", "--op barrier"},
+    {"bench package", "--only mlp --total-ms 1"},
     {"bench compile", "--model tiny --rows 1 --sequence-length 32"},
     {"demo bits", ""},
     {"bench generate", "llama/tiny -p 4 -n 2 -r 1"},
