@@ -105,7 +105,8 @@ std::vector<PackageRow> run_package_bench(const std::string& folder, const std::
                                           double total_ms) {
   RankContext::current().set_threads(threads);
   std::vector<PackageRow> rows;
-  for (const auto& [name, make] : {std::pair{"mlp", mlp}, {"block", block}, {"wide", wide}}) {
+  using Make = PackageRow (*)(const std::string& folder, double total_ms);
+  for (const auto& [name, make] : {std::pair<const char*, Make>{"mlp", mlp}, {"block", block}, {"wide", wide}}) {
     if (only.empty() || only == name) rows.push_back(make(folder, total_ms));
   }
   return rows;

@@ -1,6 +1,7 @@
 #include "tutti/deploy/step_profile.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "tutti/core/error.h"
