@@ -27,8 +27,9 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-Tensor random(const Extents& sizes, double scale) {
-  return uniform(to_shape(sizes), random_key("package"), -scale, scale);
+// name: other values for each, or equal weights would be stored once.
+Tensor random(const std::string& name, const Extents& sizes, double scale) {
+  return uniform(to_shape(sizes), random_key(name), -scale, scale);
 }
 
 // The pages of the file in this process.
@@ -63,17 +64,19 @@ PackageRow measure(const std::string& folder, const char* name, const std::strin
 }
 
 PackageRow mlp(const std::string& folder, double total_ms) {
-  const Tensor up = random({256, 64}, 0.1), bias = random({256}, 0.1), down = random({16, 256}, 0.1);
+  const Tensor up = random("up", {256, 64}, 0.1), bias = random("bias", {256}, 0.1),
+               down = random("down", {16, 256}, 0.1);
   const auto fn = [&](const Tensor& x) { return linear(gelu(add(linear(x, up), bias)), down); };
-  return measure(folder, "mlp", "8 x 64, 256, 16", fn, random({8, 64}, 1), total_ms);
+  return measure(folder, "mlp", "8 x 64, 256, 16", fn, random("x", {8, 64}, 1), total_ms);
 }
 
 PackageRow block(const std::string& folder, double total_ms) {
   constexpr int64_t kRows = 4, kLength = 256, kDim = 512, kHeads = 8, kHidden = 1536;
-  const auto weight = [](int64_t out, int64_t in) { return random({out, in}, 0.05); };
-  const Tensor norm1 = random({kDim}, 1), norm2 = random({kDim}, 1), wq = weight(kDim, kDim), wk = weight(kDim, kDim),
-               wv = weight(kDim, kDim), wo = weight(kDim, kDim), gate = weight(kHidden, kDim),
-               up = weight(kHidden, kDim), down = weight(kDim, kHidden);
+  const auto weight = [](const char* name, int64_t out, int64_t in) { return random(name, {out, in}, 0.05); };
+  const Tensor norm1 = random("norm1", {kDim}, 1), norm2 = random("norm2", {kDim}, 1), wq = weight("wq", kDim, kDim),
+               wk = weight("wk", kDim, kDim), wv = weight("wv", kDim, kDim), wo = weight("wo", kDim, kDim),
+               gate = weight("gate", kHidden, kDim), up = weight("up", kHidden, kDim),
+               down = weight("down", kDim, kHidden);
   const auto fn = [&](const Tensor& x) {
     const Tensor n = rms_norm(x, norm1);
     const auto heads = [&](const Tensor& w) { return reshape(linear(n, w), {kRows, kLength, kHeads, kDim / kHeads}); };
@@ -83,20 +86,21 @@ PackageRow block(const std::string& folder, double total_ms) {
     return add(h, linear(swiglu(linear(m, gate), linear(m, up)), down));
   };
   return measure(folder, "block", fmt::format("{} x {}, {}, {}", kRows, kLength, kDim, kHidden), fn,
-                 random({kRows * kLength, kDim}, 1), total_ms);
+                 random("x", {kRows * kLength, kDim}, 1), total_ms);
 }
 
 // 200 MB of weights, read once by a call.
 PackageRow wide(const std::string& folder, double total_ms) {
   constexpr int64_t kDim = 2048, kLayers = 12;
   std::vector<Tensor> weights;
-  for (int64_t i = 0; i < kLayers; ++i) weights.push_back(random({kDim, kDim}, 0.04));
+  for (int64_t i = 0; i < kLayers; ++i) weights.push_back(random(fmt::format("w{}", i), {kDim, kDim}, 0.04));
   const auto fn = [&](const Tensor& x) {
     Tensor y = x;
     for (const Tensor& w : weights) y = gelu(linear(y, w));
     return y;
   };
-  return measure(folder, "wide", fmt::format("4 x {}, {} layers", kDim, kLayers), fn, random({4, kDim}, 1), total_ms);
+  return measure(folder, "wide", fmt::format("4 x {}, {} layers", kDim, kLayers), fn, random("x", {4, kDim}, 1),
+                 total_ms);
 }
 
 }  // namespace
