@@ -26,7 +26,7 @@ std::string text_of(const deploy::Manifest& manifest, const deploy::PackageArgum
     dims += dims.empty() ? "" : ", ";
     dims += d.symbol < 0 ? std::to_string(d.size) : manifest.sizes[static_cast<size_t>(d.symbol)].name;
   }
-  return fmt::format("{} [{}]", name_of(input.dtype), dims);
+  return fmt::format("{} [{}]{}", name_of(input.dtype), dims, input.is_written ? ", written" : "");
 }
 
 nlohmann::ordered_json to_json(const Package& package) {
@@ -41,6 +41,10 @@ nlohmann::ordered_json to_json(const Package& package) {
                                  {"file_bytes", package.file().nbytes()}};
   for (const deploy::PackageArgument& input : m.inputs) line["inputs"].push_back(text_of(m, input));
   for (const DType dtype : m.outputs) line["outputs"].push_back(name_of(dtype));
+  for (const deploy::PackageStateTensor& t : m.state)
+    line["state"].push_back({{"name", t.name},
+                             {"dtype", name_of(t.dtype)},
+                             {"sizes", std::vector<int64_t>(t.sizes.begin(), t.sizes.end())}});
   for (const deploy::PackageSize& s : m.sizes)
     line["sizes"].push_back({{"name", s.name}, {"least", s.least}, {"most", s.most}, {"step", s.step}});
   for (const codegen::CpuTarget level : m.levels)
@@ -66,6 +70,9 @@ int run_inspect(const PackageFlags& flags) {
                 static_cast<long long>(s.most), static_cast<long long>(s.step));
   for (size_t k = 0; k < m.outputs.size(); ++k)
     std::printf("  result %zu: %s\n", k, std::string(name_of(m.outputs[k])).c_str());
+  for (const deploy::PackageStateTensor& t : m.state)
+    std::printf("  state %s: %s %s\n", t.name.c_str(), std::string(name_of(t.dtype)).c_str(),
+                to_string(t.sizes).c_str());
   for (const deploy::PackageOp& op : m.ops)
     std::printf("  calls %s, schema %016llx\n", op.name.c_str(), static_cast<unsigned long long>(op.schema));
   for (const codegen::CpuTarget level : m.levels)
@@ -139,13 +146,15 @@ int run_run(const PackageFlags& flags) {
   std::vector<Tensor> arguments, results;
   for (const deploy::PackageArgument& input : manifest.inputs)
     arguments.push_back(pattern(manifest.extents_of(input, sizes), input.dtype));
-  results = package->run(arguments);
+  const std::shared_ptr<deploy::PackageState> state = manifest.state.empty() ? nullptr : package->new_state();
+  const auto call = [&] { return state ? package->run(*state, arguments) : package->run(arguments); };
+  results = call();
   const double first_ms = ms_since(start);
   double best_ms = first_ms;
   for (int64_t i = 0; i < flags.repeats; ++i) {
-    const Clock::time_point call = Clock::now();
-    results = package->run(arguments);
-    best_ms = std::min(best_ms, ms_since(call));
+    const Clock::time_point begin = Clock::now();
+    results = call();
+    best_ms = std::min(best_ms, ms_since(begin));
   }
   nlohmann::ordered_json line = {{"first_result_ms", first_ms}, {"call_ms", best_ms}};
   for (const Tensor& result : results) {

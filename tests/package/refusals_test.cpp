@@ -46,16 +46,6 @@ TEST(PackageRefusals, ControlFlow) {
   EXPECT_HAS(text, "control flow");
 }
 
-TEST(PackageRefusals, WritesToWhatTheFunctionIsGivenOrHolds) {
-  const auto on_argument = [](const Tensor& x) { return add_(x, x); };
-  EXPECT_HAS(refusal_of(on_argument, values(1, {4})), "add_");
-  const Tensor cache = values(2, {4});
-  const auto on_held = [&](const Tensor& x) { return add_(cache, x); };
-  const std::string text = refusal_of(on_held, values(1, {4}));
-  EXPECT_HAS(text, "add_");
-  EXPECT_HAS(text, "training steps and caches are not packaged yet");
-}
-
 TEST(PackageRefusals, RandomNumbers) {
   const auto fn = [](const Tensor& x) { return dropout(x, 0.5); };
   EXPECT_HAS(refusal_of(fn, values(1, {4})), "it draws random numbers");

@@ -59,17 +59,27 @@ class Checker {
     if (fits && b.kind == Buffer::Kind::given) {
       fits = b.source >= 0 && static_cast<size_t>(b.source) < plan_.sources.size();
       const PlanSource source = fits ? plan_.sources[static_cast<size_t>(b.source)] : PlanSource{};
-      const std::vector<int64_t>& sizes = source.is_constant ? memory_.constants : memory_.arguments;
+      const std::vector<int64_t>& sizes = source.kind == PlanSource::Kind::argument   ? memory_.arguments
+                                          : source.kind == PlanSource::Kind::constant ? memory_.constants
+                                                                                      : memory_.state;
       fits = fits && source.index >= 0 && static_cast<size_t>(source.index) < sizes.size() &&
              b.nbytes <= sizes[static_cast<size_t>(source.index)];
     }
     TUTTI_CHECK_PACKAGE(fits, "a plan of the package is wrong: a buffer of {} bytes has no such memory", b.nbytes);
   }
 
+  // Whether steps may write the buffer, which check(b) has accepted.
+  bool may_be_written(const Buffer& b) const {
+    if (b.kind != Buffer::Kind::given) return true;
+    const PlanSource& source = plan_.sources[static_cast<size_t>(b.source)];
+    return source.kind == PlanSource::Kind::state ||
+           (source.kind == PlanSource::Kind::argument && memory_.written[static_cast<size_t>(source.index)]);
+  }
+
   void check(const Value& v, const std::string& who, bool is_written) const {
     const Buffer& b = buffer(v.buffer, who);
-    bool fits = is_bounded(v.sizes, v.strides) && v.offset >= 0 && v.offset <= kMostBytes &&
-                !(is_written && b.kind == Buffer::Kind::given);
+    bool fits =
+        is_bounded(v.sizes, v.strides) && v.offset >= 0 && v.offset <= kMostBytes && (!is_written || may_be_written(b));
     if (fits) {
       const auto [first, last] = reach(v);
       fits = first >= 0 && last <= b.nbytes;
@@ -102,8 +112,7 @@ class Checker {
       fits = spec.index < 0 && o.itemsize == itemsize(spec.dtype) && is_bounded(p.nest.sizes, o.strides) &&
              at >= -kMostBytes && at <= kMostBytes && p.operand(i, spec.dtype).inner == spec.inner &&
              p.operand(i, spec.dtype).along_reduced == spec.along_reduced;
-      const bool is_given = buffer(k.operands[i].buffer, who).kind == Buffer::Kind::given;
-      fits = fits && !(is_given && i >= inputs);
+      fits = fits && (i < inputs || may_be_written(buffer(k.operands[i].buffer, who)));
     }
     for (const ExprNode& node : k.spec.nodes)
       fits = fits &&
@@ -139,7 +148,8 @@ class Checker {
     const bool is_called = (op.num_inputs < 0 || static_cast<size_t>(op.num_inputs) == call.inputs.size()) &&
                            (call.copy_first.empty() || call.copy_first.size() == call.inputs.size()) &&
                            static_cast<size_t>(op.num_outputs) == call.outputs.size() &&
-                           (op.kernel != nullptr || op.recipe.build != nullptr);
+                           (op.kernel != nullptr || op.recipe.build != nullptr) && !op.ordered && !op.resizes &&
+                           !op.keeps_inputs && op.becomes[0] < 0;
     TUTTI_CHECK_PACKAGE(is_called, "a plan of the package is wrong: {} is called with {} operands and {} results",
                         op.name, call.inputs.size(), call.outputs.size());
     const graph::Graph buffers{.buffers = plan_.buffers, .nodes = {}, .results = {}};

@@ -159,6 +159,10 @@ std::vector<Tensor> PlanRunner::run(std::span<const Tensor> sources, std::span<c
     const bool lies_there = !into.empty() && only_result_[static_cast<size_t>(v.buffer)] == static_cast<int32_t>(k);
     if (!into.empty() && !lies_there && into[k].nbytes() > 0)
       std::memcpy(into[k].raw_data(), to_contiguous(result).raw_data(), static_cast<size_t>(into[k].nbytes()));
+    const Buffer& buffer = plan_.buffers[static_cast<size_t>(v.buffer)];
+    const bool is_state = buffer.kind == Buffer::Kind::given &&
+                          plan_.sources[static_cast<size_t>(buffer.source)].kind == PlanSource::Kind::state;
+    if (into.empty() && is_state) result = clone_to(result, kCpu);  // the next call changes the state
     results.push_back(into.empty() ? std::move(result) : into[k]);
   }
   for (size_t b = 0; b < plan_.buffers.size(); ++b) {

@@ -1,5 +1,4 @@
-// Runs a plan: what an Executable does, for plans that write no memory of the caller, communicate with nobody and draw
-// no random numbers.
+// Runs a plan: what an Executable does, for plans that communicate with nobody and draw no random numbers.
 #pragma once
 
 #include <memory>
@@ -19,8 +18,9 @@ class PlanRunner {
   explicit PlanRunner(Plan plan);
   ~PlanRunner();
 
-  // Runs the plan on the memory of its sources; returns its results. into: empty, or per result a dense tensor, which
-  // then holds it. Throws what the ops throw.
+  // Runs the plan on the memory of its sources, of which it may write what is no constant; returns its results. into:
+  // empty, or per result a dense tensor, which then holds it. Throws what the ops throw; the ops before have then
+  // written, and none after.
   std::vector<Tensor> run(std::span<const Tensor> sources, std::span<const Tensor> into = {}) const;
   const Plan& plan() const { return plan_; }
   int64_t arena_bytes() const { return arena_bytes_; }

@@ -285,7 +285,7 @@ void pass(Io& io, Plan& plan) {
     choice(io, b.kind, graph::Buffer::Kind::made);
     io.number(b.source), io.number(b.nbytes), io.number(b.versions);
   });
-  list(io, plan.sources, [&](PlanSource& s) { io.number(s.is_constant), io.number(s.index); });
+  list(io, plan.sources, [&](PlanSource& s) { choice(io, s.kind, PlanSource::Kind::state), io.number(s.index); });
   list(io, plan.steps, [&](graph::Step& step) { pass(io, step); });
   list(io, plan.results, [&](Value& v) { pass(io, v); });
   list(io, plan.reporters, [&](std::string& text) { io.text(text); });

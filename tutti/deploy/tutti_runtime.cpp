@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "tutti/deploy/c_interface.h"
 #include "tutti/deploy/package.h"
 #include "tutti/deploy/package_error.h"
 
@@ -205,3 +206,14 @@ tutti_code tutti_package_run(const tutti_package* package, const tutti_tensor* i
     opened.run(tensors_of(inputs, num_inputs, "input"), tensors_of(outputs, num_outputs, "output"));
   });
 }
+
+namespace tutti::deploy::c_interface {
+
+tutti_code guarded(FunctionRef<void()> fn) noexcept { return ::guarded(fn); }
+const Package& package_of(const tutti_package* package) { return ::package_of(package); }
+void refuse_null(const void* pointer, const char* what) { ::refuse_null(pointer, what); }
+std::vector<Tensor> tensors_of(const tutti_tensor* list, int32_t count, const char* what) {
+  return ::tensors_of(list, count, what);
+}
+
+}  // namespace tutti::deploy::c_interface

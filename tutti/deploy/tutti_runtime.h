@@ -107,7 +107,8 @@ TUTTI_RUNTIME_API tutti_code tutti_package_outputs(const tutti_package* package,
                                                    int32_t num_inputs, tutti_tensor* outputs, int32_t num_outputs);
 
 /* Runs the function. The data of `outputs` receive the results; their dtypes and sizes must be those of the results,
- * and they must not overlap the inputs or each other. */
+ * and they must not overlap the inputs or each other. Inputs that the function writes are written in place; they must
+ * not overlap other ones. A function with state is run by tutti_state_run(), see tutti_state.h. */
 TUTTI_RUNTIME_API tutti_code tutti_package_run(const tutti_package* package, const tutti_tensor* inputs,
                                                int32_t num_inputs, const tutti_tensor* outputs, int32_t num_outputs);
 

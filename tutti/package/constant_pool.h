@@ -14,6 +14,8 @@ class ConstantPool {
  public:
   // The number of the constant that the storage of `t` is.
   int32_t number_of(const Tensor& t);
+  // Where the bytes of the storage of `t` are in the section, for what is no constant.
+  deploy::PackageConstant place_of(const Tensor& t);
   const std::vector<deploy::PackageConstant>& constants() const { return constants_; }
   const std::string& bytes() const { return bytes_; }  // of the section
   int64_t nbytes_before() const { return nbytes_before_; }

@@ -31,7 +31,7 @@ bool can_be_written(const graph::Node& node) {
 }
 
 // Why packages do not hold the node; "" when they do.
-std::string reason_for(const graph::Node& node, const graph::Graph& graph) {
+std::string reason_for(const graph::Node& node, const graph::Graph& graph, const std::vector<bool>& may_write) {
   const OpDef& op = *node.op;
   if (node.control) return "control flow (cond, while_loop, scan, checks) is not packaged yet";
   if (op.ordered) return "it communicates with other ranks or the program around, which is not packaged yet";
@@ -39,9 +39,12 @@ std::string reason_for(const graph::Node& node, const graph::Graph& graph) {
   if (!node.keys.empty()) return "it draws random numbers, which is not packaged yet; package the model in eval mode";
   if (op.resizes || op.becomes[0] >= 0) return "it gives tensors other memory";
   if (op.keeps_inputs) return "it keeps its operands beyond the call";
-  if (writes_given(node, graph))
-    return "it writes an argument or a tensor that the function holds; training steps and caches are not packaged yet: "
-           "return the new value instead";
+  for (const graph::Value& v : node.outputs) {
+    const graph::Buffer& buffer = graph.buffers[static_cast<size_t>(v.buffer)];
+    if (buffer.kind == graph::Buffer::Kind::given && !may_write[static_cast<size_t>(buffer.source)])
+      return "it writes a tensor that the function holds; name the tensor in PackageOptions::state, or return the new "
+             "value instead";
+  }
   for (const auto* values : {&node.inputs, &node.outputs}) {
     for (const graph::Value& v : *values) {
       if (!is_held(v.dtype))
@@ -54,9 +57,10 @@ std::string reason_for(const graph::Node& node, const graph::Graph& graph) {
 
 }  // namespace
 
-void refuse_what_does_not_fit(const graph::Graph& graph, const std::string& function) {
+void refuse_what_does_not_fit(const graph::Graph& graph, const std::vector<bool>& may_write,
+                              const std::string& function) {
   for (const graph::Node& node : graph.nodes) {
-    const std::string reason = reason_for(node, graph);
+    const std::string reason = reason_for(node, graph, may_write);
     if (reason.empty()) continue;
     const bool has_text = node.control && node.control->kind != graph::ControlBody::Kind::check;
     const char* name = has_text ? node.control->text.c_str() : node.op->name;
