@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -120,16 +121,19 @@ std::vector<int64_t> sizes_of(const deploy::Manifest& manifest, const PackageFla
   return values;
 }
 
-// Element i is (i % 7 - 3) / 4; of integers and truth values i % 2.
+// Element i is (i % 7 - 3) / 4; of integers and truth values i % 2; narrower floats than f32 are 0, but for bf16.
 Tensor pattern(const Extents& extents, DType dtype) {
   Tensor t = Tensor::empty(extents, dtype);
+  if (t.nbytes() > 0) std::memset(t.raw_data(), 0, static_cast<size_t>(t.nbytes()));
   for (int64_t i = 0; i < t.numel(); ++i) {
     const float value = (static_cast<float>(i % 7) - 3) / 4;
     if (dtype == DType::f32) static_cast<float*>(t.raw_data())[i] = value;
     else if (dtype == DType::bf16) static_cast<bfloat16*>(t.raw_data())[i] = to_bfloat16(value);
+    else if (dtype == DType::f64) static_cast<double*>(t.raw_data())[i] = value;
     else if (dtype == DType::i64) static_cast<int64_t*>(t.raw_data())[i] = i % 2;
     else if (dtype == DType::i32) static_cast<int32_t*>(t.raw_data())[i] = static_cast<int32_t>(i % 2);
-    else static_cast<uint8_t*>(t.raw_data())[i] = static_cast<uint8_t>(i % 2);
+    else if (itemsize(dtype) == 1 && !is_floating(dtype))
+      static_cast<uint8_t*>(t.raw_data())[i] = static_cast<uint8_t>(i % 2);
   }
   return t;
 }

@@ -3,7 +3,7 @@
  *   run_package FILE [NAME=SIZE]...
  *
  * NAME=SIZE chooses a declared size; the others have their least value. Element i of an argument is (i % 7 - 3) / 4,
- * of integers i % 2. Of each result the sizes, the FNV-1a hash of its bytes and the first element are printed. A
+ * of integers i % 2; narrower floats than f32 are 0, but for bf16. Of each result the sizes, the FNV-1a hash of its bytes and the first element are printed. A
  * function with state is called three times, and the results are those of the last call. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,14 +21,18 @@ static int fail(const char* what) {
 
 static size_t item_bytes(tutti_dtype dtype) {
   switch (dtype) {
+    case TUTTI_F64:
     case TUTTI_I64:
       return 8;
-    case TUTTI_BF16:
-      return 2;
-    case TUTTI_BOOL:
-      return 1;
-    default:
+    case TUTTI_F32:
+    case TUTTI_I32:
       return 4;
+    case TUTTI_BF16:
+    case TUTTI_F16:
+    case TUTTI_I16:
+      return 2;
+    default:
+      return 1;
   }
 }
 
@@ -47,7 +51,9 @@ static void fill(tutti_tensor* t) {
     if (t->dtype == TUTTI_BF16) ((uint16_t*)t->data)[i] = (uint16_t)(bits >> 16); /* exact for these values */
     if (t->dtype == TUTTI_I64) ((int64_t*)t->data)[i] = (int64_t)(i % 2);
     if (t->dtype == TUTTI_I32) ((int32_t*)t->data)[i] = (int32_t)(i % 2);
-    if (t->dtype == TUTTI_BOOL) ((uint8_t*)t->data)[i] = (uint8_t)(i % 2);
+    if (t->dtype == TUTTI_BOOL || t->dtype == TUTTI_U8) ((uint8_t*)t->data)[i] = (uint8_t)(i % 2);
+    if (t->dtype == TUTTI_I8) ((int8_t*)t->data)[i] = (int8_t)(i % 2);
+    if (t->dtype == TUTTI_F64) ((double*)t->data)[i] = value;
   }
 }
 

@@ -1,55 +1,27 @@
 // The C interface: codes and texts of errors, structs of other sizes, and a program in C that links the runtime alone.
 #include <gtest/gtest.h>
 
-#include <cstdio>
-
+#include "tests/package/support/c_program.h"
 #include "tests/package/support/packaged_cases.h"
 #include "tutti/deploy/tutti_state.h"
 #include "tutti/ops/binary.h"
-#include "tutti/ops/cast.h"
 #include "tutti/ops/inplace.h"
 
 namespace tutti {
 namespace {
 
 using package_test::Block;
+using package_test::fnv;
 using package_test::for_this_processor;
+using package_test::kProgram;
 using package_test::Mlp;
+using package_test::Outcome;
+using package_test::pattern;
+using package_test::run_command;
 using package_test::values;
-
-struct Outcome {
-  int status;
-  std::string text;  // both outputs
-};
-Outcome run_command(const std::string& command) {
-  Outcome outcome{-1, ""};
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  while (const size_t n = fread(buffer, 1, sizeof buffer, pipe)) outcome.text.append(buffer, n);
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
-}
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 #define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << (text)
-
-const std::string kProgram = TUTTI_BINARY_DIR "/run_package";
-
-// The argument that examples/run_package makes.
-Tensor pattern(const Extents& sizes, DType dtype) {
-  Tensor t = Tensor::empty(sizes);
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = (static_cast<float>(i % 7) - 3) / 4;
-  return cast(t, dtype);
-}
-
-std::string fnv(const Tensor& result) {
-  const Tensor t = to_contiguous(result);
-  uint64_t hash = 14695981039346656037u;
-  for (int64_t i = 0; i < t.nbytes(); ++i)
-    hash = (hash ^ static_cast<const unsigned char*>(t.raw_data())[i]) * 1099511628211u;
-  return fmt::format("hash {:016x}", hash);
-}
 
 TEST(PackageInC, AProgramThatLinksTheRuntimeAloneGivesTheSameBits) {
   const testing::TemporaryFolder folder;
@@ -59,9 +31,8 @@ TEST(PackageInC, AProgramThatLinksTheRuntimeAloneGivesTheSameBits) {
             {.name = "block", .dynamic = {{.name = "tokens", .dims = {{0, 1}}, .least = 1, .most = 12}}},
             values(1, {2, 4, 16}, dtype));
     for (const int64_t tokens : {1, 7, 12}) {
-      // Neither the cache nor the code generator is within its reach.
-      const Outcome outcome = run_command(fmt::format(
-          "env TUTTI_CACHE_LIMIT_MB=0 TUTTI_LLVM_PLUGIN=/nowhere {} {} tokens={}", kProgram, folder / "block", tokens));
+      const Outcome outcome =
+          run_command(fmt::format("{}{} {} tokens={}", package_test::kAlone, kProgram, folder / "block", tokens));
       EXPECT_EQ(outcome.status, 0) << outcome.text;
       EXPECT_HAS(outcome.text, "block, made by Tutti");
       EXPECT_HAS(outcome.text, fnv(block(pattern({2, tokens, 16}, dtype))));

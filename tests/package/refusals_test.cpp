@@ -51,12 +51,6 @@ TEST(PackageRefusals, RandomNumbers) {
   EXPECT_HAS(refusal_of(fn, values(1, {4})), "it draws random numbers");
 }
 
-TEST(PackageRefusals, DtypesThatAreNotHeldYet) {
-  const auto fn = [](const Tensor& x) { return cast(exp(cast(x, DType::f64)), DType::f32); };
-  EXPECT_HAS(refusal_of(fn, values(1, {4})), "it takes or gives f64");
-  EXPECT_HAS(refusal_of([](const Tensor& x) { return exp(x); }, cast(values(1, {4}), DType::f16)), "argument 0 is f16");
-}
-
 TEST(PackageRefusals, OpsOfTheUser) {
   static const OpDef kMine{.name = "mine",
                            .num_inputs = 1,

@@ -41,10 +41,17 @@ typedef enum tutti_code {
 } tutti_code;
 
 typedef enum tutti_dtype {
+  TUTTI_F64 = 0,
   TUTTI_F32 = 1,
   TUTTI_BF16 = 2,
+  TUTTI_F16 = 3,
+  TUTTI_F8E4M3FN = 4,
+  TUTTI_F8E5M2 = 5,
   TUTTI_I64 = 6,
   TUTTI_I32 = 7,
+  TUTTI_I16 = 8,
+  TUTTI_I8 = 9,
+  TUTTI_U8 = 10,
   TUTTI_BOOL = 11 /* one byte, 0 or 1 */
 } tutti_dtype;
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <set>
 
-#include "tutti/package/refusals.h"
 #include "tutti/tensor/device_copy.h"
 #include "tutti/tensor/host_read.h"
 #include "tutti/tensor/lent_memory.h"
@@ -26,7 +25,6 @@ HeldState::HeldState(std::span<const PackagedState> named, const std::string& fu
         s.tensor.storage()->is_read_only())
       refuse("has memory that is lent, read-only or on another device");
     if (!s.tensor.is_contiguous()) refuse(fmt::format("is a view with gaps, {}", describe(s.tensor)));
-    refuse_dtype(s.tensor.dtype(), function, fmt::format("the state '{}'", s.name));
     if (number_of(s.tensor) < 0) storages_.push_back(s.tensor.storage());
   }
   for (const StorageRef& storage : storages_) {

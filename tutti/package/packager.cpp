@@ -69,7 +69,6 @@ class Packager {
       const std::string what = fmt::format("argument {}", i);
       TUTTI_CHECK(wrapper_of(t) == nullptr, "package: '{}' cannot be packaged: {} is {}, which is no plain tensor",
                   options_.name, what, describe(t));
-      refuse_dtype(t.dtype(), options_.name, what);
       deploy::PackageArgument input{t.dtype(), {}};
       for (const int64_t size : t.extents()) input.dims.push_back({-1, size});
       manifest_.inputs.push_back(std::move(input));

@@ -9,10 +9,6 @@
 namespace tutti::package_detail {
 namespace {
 
-constexpr DType kHeld[] = {DType::f32, DType::bf16, DType::i64, DType::i32, DType::boolean};
-
-bool is_held(DType dtype) { return std::find(std::begin(kHeld), std::end(kHeld), dtype) != std::end(kHeld); }
-
 bool is_in_table(const OpDef& op) {
   const auto table = op_table();
   return std::find(table.begin(), table.end(), &op) != table.end();
@@ -45,12 +41,6 @@ std::string reason_for(const graph::Node& node, const graph::Graph& graph, const
       return "it writes a tensor that the function holds; name the tensor in PackageOptions::state, or return the new "
              "value instead";
   }
-  for (const auto* values : {&node.inputs, &node.outputs}) {
-    for (const graph::Value& v : *values) {
-      if (!is_held(v.dtype))
-        return fmt::format("it takes or gives {}; packages hold f32, bf16, i64, i32 and boolean", name_of(v.dtype));
-    }
-  }
   if (!can_be_written(node)) return "its options cannot be written to a file";
   return "";
 }
@@ -67,12 +57,6 @@ void refuse_what_does_not_fit(const graph::Graph& graph, const std::vector<bool>
     throw UsageError(
         fmt::format("package: '{}' cannot be packaged: {}: {}", function, with_place(name, node.origin), reason));
   }
-}
-
-void refuse_dtype(DType dtype, const std::string& function, const std::string& what) {
-  TUTTI_CHECK(is_held(dtype),
-              "package: '{}' cannot be packaged: {} is {}; packages hold f32, bf16, i64, i32 and boolean", function,
-              what, name_of(dtype));
 }
 
 }  // namespace tutti::package_detail

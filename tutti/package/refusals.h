@@ -13,7 +13,4 @@ namespace tutti::package_detail {
 void refuse_what_does_not_fit(const graph::Graph& graph, const std::vector<bool>& may_write,
                               const std::string& function);
 
-// Throws UsageError unless packages hold elements of this type.
-void refuse_dtype(DType dtype, const std::string& function, const std::string& what);
-
 }  // namespace tutti::package_detail

@@ -91,7 +91,6 @@ graph::Graph traced(Trace& trace, std::span<const Tensor> arguments, graph::Trac
   for (const Tensor& t : results) {
     TUTTI_CHECK(wrapper_of(t) == nullptr, "package: '{}' cannot be packaged: it returns {}, which is no plain tensor",
                 function, describe(t));
-    refuse_dtype(t.dtype(), function, "a result");
     trace.graph().results.push_back(trace.value_of(t));
   }
   restorer.refuse_gradients_that_stay(function);
@@ -130,7 +129,6 @@ void add_sources(const Trace& trace, const std::string& function, const HeldStat
       made.plan.sources.push_back({Kind::state, number});
       continue;
     }
-    refuse_dtype(held.dtype(), function, "a tensor that it holds");
     TUTTI_CHECK(lender_of(held) == nullptr && held.device() == kCpu,
                 "package: '{}' cannot be packaged: it holds {}, whose memory is lent or on another device", function,
                 describe(held));
