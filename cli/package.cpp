@@ -7,7 +7,10 @@
 
 #include "cli/command.h"
 #include "tutti/core/blake2b.h"
+#include "tutti/core/error.h"
 #include "tutti/deploy/package.h"
+#include "tutti/package/package.h"
+#include "tutti/train/package_text.h"
 
 namespace tutti::cli {
 namespace {
@@ -15,6 +18,8 @@ namespace {
 using deploy::Package;
 
 struct PackageFlags {
+  std::string model, target, dtype = "f32";
+  train::PackageTextOptions text;
   std::string file;
   std::vector<std::string> sizes;
   int64_t repeats = 1;
@@ -55,6 +60,18 @@ nlohmann::ordered_json to_json(const Package& package) {
   for (const deploy::Section& s : package.file().sections())
     line["sections"].push_back({{"name", name_of(s.kind)}, {"level", name_of(s.level)}, {"bytes", s.bytes.size()}});
   return line;
+}
+
+int run_make(const PackageFlags& flags) {
+  TUTTI_CHECK(!flags.target.empty(),
+              "package: give a model and a new folder for its package, or inspect, verify or run and a package");
+  train::PackageTextOptions options = flags.text;
+  options.dtype = dtype_from_name(flags.dtype);
+  const PackageReport report = train::write_packaged_text(flags.model, flags.target, options);
+  std::printf("%s/%s: %lld bytes, %lld kernels, %lld combinations of sizes proved in %.1f s\n", flags.target.c_str(),
+              train::kPackageFile, static_cast<long long>(report.file_nbytes), static_cast<long long>(report.kernels),
+              static_cast<long long>(report.combinations), report.ms / 1000);
+  return 0;
 }
 
 int run_inspect(const PackageFlags& flags) {
@@ -182,9 +199,22 @@ int run_run(const PackageFlags& flags) {
 }  // namespace
 
 void add_package(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("package", "Look into packages of compiled functions, and run them");
-  verb->require_subcommand(1);
+  CLI::App* verb = app.add_subcommand(
+      "package", "Package a published model for texts without a compiler; look into packages, and run them");
+  verb->require_subcommand(0, 1);
   auto flags = std::make_shared<PackageFlags>();
+  verb->add_option("model", flags->model, "Published model: a folder with config.json");
+  verb->add_option("target", flags->target, "New folder for the package, which `tutti generate` takes as a model");
+  verb->add_option("--context", flags->text.context, "Tokens of a text")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
+  verb->add_option("--dtype", flags->dtype, "In which the model computes: f32 or bf16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  verb->callback([flags, verb, &action] {
+    if (!verb->get_subcommands().empty()) return;
+    action = [flags] { return run_make(*flags); };
+  });
   const auto add = [&](const char* name, const char* text, int (*run)(const PackageFlags&)) {
     CLI::App* sub = verb->add_subcommand(name, text);
     sub->add_option("file", flags->file, "Package, as tutti::package() writes it")->required();

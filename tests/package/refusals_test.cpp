@@ -59,7 +59,7 @@ TEST(PackageRefusals, OpsOfTheUser) {
   const auto fn = [](const Tensor& x) { return apply1(kMine, {&x, 1}); };
   const std::string text = refusal_of(fn, values(1, {4}));
   EXPECT_HAS(text, "mine");
-  EXPECT_HAS(text, "op of the user");
+  EXPECT_HAS(text, "op of the user that is not in the op table; add it with join_op_table()");
 }
 
 TEST(PackageRefusals, ArgumentsThatAreNoTensors) {

@@ -31,7 +31,10 @@ std::string reason_for(const graph::Node& node, const graph::Graph& graph, const
   const OpDef& op = *node.op;
   if (node.control) return "control flow (cond, while_loop, scan, checks) is not packaged yet";
   if (op.ordered) return "it communicates with other ranks or the program around, which is not packaged yet";
-  if (!is_in_table(op)) return "it is an op of the user, which the runtime does not have";
+  if (!is_in_table(op))
+    return "it is an op of the user that is not in the op table; add it with join_op_table(), in the programs that "
+           "open "
+           "the package as well";
   if (!node.keys.empty()) return "it draws random numbers, which is not packaged yet; package the model in eval mode";
   if (op.resizes || op.becomes[0] >= 0) return "it gives tensors other memory";
   if (op.keeps_inputs) return "it keeps its operands beyond the call";

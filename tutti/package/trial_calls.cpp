@@ -7,6 +7,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/codegen/kernel_requests.h"
 #include "tutti/core/blake2b.h"
+#include "tutti/runtime/rank_context.h"
 #include "tutti/tensor/host_read.h"
 
 namespace tutti::package_detail {
@@ -65,33 +66,45 @@ TrialCalls::Outcome TrialCalls::of_function(int64_t point) const {
   return outcome;
 }
 
-// A thread that has run nothing asks the cache for every kernel of the ops that it calls.
+// A thread that has run nothing asks the cache for every kernel of the ops that it calls. The workers of a pool have
+// run before, and what they ask for is not noted: so the calls run once without workers, and once with those that calls
+// have.
 std::string TrialCalls::of_plan(int64_t point, const deploy::PlanRunner& runner, std::span<const Tensor> constants,
                                 deploy::KernelSpecs& requested) const {
-  const std::vector<Tensor> state = state_.copies();
-  std::string digest;
+  const auto run = [&] {
+    std::string digest;
+    const std::vector<Tensor> state = state_.copies();
+    for (int call = 0; call < count(); ++call) {
+      const std::vector<Tensor> arguments = arguments_at(point);
+      std::vector<Tensor> sources;
+      for (const deploy::PlanSource& s : runner.plan().sources) {
+        using Kind = deploy::PlanSource::Kind;
+        const auto i = static_cast<size_t>(s.index);
+        sources.push_back(s.kind == Kind::argument ? arguments[i] : s.kind == Kind::state ? state[i] : constants[i]);
+      }
+      const std::vector<Tensor> results = runner.run(sources);
+      digest += digest_of(results) + digest_of(arguments) + digest_of(state_.tensors_in(state));
+    }
+    return digest;
+  };
+  std::string alone, together;
   std::exception_ptr problem;
   std::thread([&] {
     try {
       const codegen::KernelRequests requests;
-      for (int call = 0; call < count(); ++call) {
-        const std::vector<Tensor> arguments = arguments_at(point);
-        std::vector<Tensor> sources;
-        for (const deploy::PlanSource& s : runner.plan().sources) {
-          using Kind = deploy::PlanSource::Kind;
-          const auto i = static_cast<size_t>(s.index);
-          sources.push_back(s.kind == Kind::argument ? arguments[i] : s.kind == Kind::state ? state[i] : constants[i]);
-        }
-        const std::vector<Tensor> results = runner.run(sources);
-        digest += digest_of(results) + digest_of(arguments) + digest_of(state_.tensors_in(state));
+      {
+        RankContext context({.threads = 1});
+        const RankContext::Scope scope(context);
+        alone = run();
       }
+      together = run();
       requested.insert(requests.specs().begin(), requests.specs().end());
     } catch (...) {
       problem = std::current_exception();
     }
   }).join();
   if (problem) std::rethrow_exception(problem);
-  return digest;
+  return alone == together ? together : "";
 }
 
 std::string TrialCalls::of_package(int64_t point, const deploy::Package& package) const {
