@@ -203,7 +203,7 @@ void add_package(CLI::App& app, Action& action) {
       "package", "Package a published model for texts without a compiler; look into packages, and run them");
   verb->require_subcommand(0, 1);
   auto flags = std::make_shared<PackageFlags>();
-  verb->add_option("model", flags->model, "Published model: a folder with config.json");
+  verb->add_option("model", flags->model, "Published model: a folder with config.json, a GGUF file");
   verb->add_option("target", flags->target, "New folder for the package, which `tutti generate` takes as a model");
   verb->add_option("--context", flags->text.context, "Tokens of a text")
       ->capture_default_str()
@@ -211,6 +211,7 @@ void add_package(CLI::App& app, Action& action) {
   verb->add_option("--dtype", flags->dtype, "In which the model computes: f32 or bf16")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
+  verb->add_flag("--quantized", flags->text.keep_blocks, "Compute with the quantized weights of a GGUF file as they are");
   verb->callback([flags, verb, &action] {
     if (!verb->get_subcommands().empty()) return;
     action = [flags] { return run_make(*flags); };

@@ -85,7 +85,7 @@ TEST(PackagedModel, WritesTheTextsOfTheModelWithoutItsWeights) {
   };
   EXPECT_NE(refusal("generate small --prompt a --compile").find("small is a packaged model"), std::string::npos);
   EXPECT_NE(refusal("package published small").find("small exists already"), std::string::npos);
-  EXPECT_NE(refusal("package nowhere other").find("nowhere is no folder of a published model"), std::string::npos);
+  EXPECT_NE(refusal("package nowhere other").find("nowhere is no published model"), std::string::npos);
   EXPECT_NE(refusal("package").find("give a model and a new folder"), std::string::npos);
 }
 
