@@ -211,7 +211,8 @@ void add_package(CLI::App& app, Action& action) {
   verb->add_option("--dtype", flags->dtype, "In which the model computes: f32 or bf16")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
-  verb->add_flag("--quantized", flags->text.keep_blocks, "Compute with the quantized weights of a GGUF file as they are");
+  verb->add_flag("--quantized", flags->text.keep_blocks,
+                 "Compute with the quantized weights of a GGUF file as they are");
   verb->callback([flags, verb, &action] {
     if (!verb->get_subcommands().empty()) return;
     action = [flags] { return run_make(*flags); };

@@ -29,9 +29,8 @@ PackageReport write_packaged_text(const fs::path& model, const fs::path& folder,
     }
     write_safetensors((unfinished / "model.safetensors").string(), {});  // a published model without weights
     const ReadyModel ready = open_published(model, options.context, options.dtype, options.keep_blocks);
-    PackageReport report =
-        generate::package_forward(*ready.model, (unfinished / kPackageFile).string(),
-                                  {.context = options.context, .cache_dtype = options.cache_dtype});
+    PackageReport report = generate::package_forward(*ready.model, (unfinished / kPackageFile).string(),
+                                                     {.context = options.context, .cache_dtype = options.cache_dtype});
     fs::rename(unfinished, folder);
     return report;
   } catch (...) {
