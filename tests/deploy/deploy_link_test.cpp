@@ -32,6 +32,9 @@ TEST(DeployLink, APlanThatWasReadRunsWithoutAutogradAndCapture) {
             .steps = state.steps,
             .results = state.graph.results,
             .reporters = {}};
+  for (graph::Step& step : plan.steps) {
+    if (auto* call = std::get_if<graph::CallStep>(&step)) call->node = -1;
+  }
   for_each_kernel(plan, [](graph::KernelStep& kernel) {
     if (kernel.trace == nullptr) kernel.trace = &intern_kernel({.kernel_id = kernel.spec.name});
   });

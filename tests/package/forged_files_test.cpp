@@ -9,9 +9,13 @@
 #include "tests/package/support/packaged_cases.h"
 #include "tests/support/fuzz_rounds.h"
 #include "tutti/deploy/package_error.h"
+#include "tutti/graph/control.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cat.h"
+#include "tutti/ops/comparison.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/reduction.h"
+#include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/softmax.h"
 
@@ -174,6 +178,28 @@ TEST(ForgedPackages, WhatIsWrittenIsDeclaredAndHasMemory) {
     EXPECT_NE(refusal([&](deploy::Manifest& m) { m.state[0].memory = memory; }), "opened") << memory;
 }
 
+// A choice within a loop, and a loop over rows.
+Tensor control_flow(const Tensor& x) {
+  using Span = std::span<const Tensor>;
+  using Many = std::vector<Tensor>;
+  const auto body = [](Span c) {
+    return Many{cond(
+                    gt(c[1], 2), [](Span in) { return Many{mul(in[0], 2.0)}; },
+                    [](Span in) { return Many{softmax(in[0], -1)}; }, {c[0]})[0],
+                add(c[1], 1)};
+  };
+  const Many looped = while_loop([](Span c) { return lt(c[1], 5); }, body, {x, Tensor::scalar(int64_t{0})});
+  const Tensor rows = reshape(looped[0], {looped[0].size(0) * looped[0].size(1), looped[0].size(2)});
+  const Tensor many = cat({rows, rows, rows}, 0);
+  return scan(
+             [](Span c, Span e) {
+               const Tensor next = add(c[0], e[0]);
+               return ScanStep{{next}, {sum(next)}};
+             },
+             {rows[0]}, {many})
+      .outputs[0];
+}
+
 void change_sections(const Forged& f, std::mt19937& random) {
   for (const SectionKind kind : {SectionKind::manifest, SectionKind::plans, SectionKind::kernels}) {
     const std::string good = f.section(kind);
@@ -206,9 +232,9 @@ void change_sections(const Forged& f, std::mt19937& random) {
 // with plans that stay within their memory; nothing of them runs.
 TEST(ForgedPackages, WhatPassesTheHashesIsReadWithCare) {
   const Writing writing;
-  const Forged block{Block()}, writes(writing, {{"total", writing.total}});
+  const Forged block{Block()}, writes(writing, {{"total", writing.total}}), flow(&control_flow);
   std::mt19937 random(1);
-  for (const Forged* forged : {&block, &writes}) change_sections(*forged, random);
+  for (const Forged* forged : {&block, &writes, &flow}) change_sections(*forged, random);
 }
 
 }  // namespace

@@ -35,17 +35,6 @@ std::string refusal_of(const Fn& fn, const Args&... args) {
 
 #define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << (text)
 
-TEST(PackageRefusals, ControlFlow) {
-  const auto fn = [](const Tensor& x) {
-    const auto rises = [](const auto& in) { return std::vector<Tensor>{exp(in[0])}; };
-    const auto falls = [](const auto& in) { return std::vector<Tensor>{neg(in[0])}; };
-    return cond(gt(sum(x), 0.0), rises, falls, {x});
-  };
-  const std::string text = refusal_of(fn, values(1, {4}));
-  EXPECT_HAS(text, "'f' cannot be packaged: cond");
-  EXPECT_HAS(text, "control flow");
-}
-
 TEST(PackageRefusals, RandomNumbers) {
   const auto fn = [](const Tensor& x) { return dropout(x, 0.5); };
   EXPECT_HAS(refusal_of(fn, values(1, {4})), "it draws random numbers");

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/plan/graph.h"
+#include "tutti/plan/control_body.h"
 #include "tutti/plan/step.h"
 
 namespace tutti::deploy {
@@ -20,6 +20,22 @@ struct PlanSource {
   int32_t index = 0;
 };
 
+struct Plan;
+
+// Control flow of a plan: parts that run by themselves. See graph::ControlBody, whose graphs are plans here.
+struct PlanControl {
+  struct Part {
+    std::string name;
+    std::vector<graph::ControlBody::Feed> feeds;  // the arguments of its plan
+  };
+  graph::ControlBody::Kind kind = graph::ControlBody::Kind::check;
+  std::string text;
+  int32_t carried = 0, walked = 0;
+  int64_t steps = 0;
+  std::vector<Part> parts;
+  std::vector<Plan> plans;  // of the parts
+};
+
 struct Plan {
   std::vector<graph::Buffer> buffers;  // `source` of a given one counts the sources
   std::vector<PlanSource> sources;
@@ -27,6 +43,7 @@ struct Plan {
   std::vector<graph::Value> results;
   // What KernelStep::reporter counts: the op that fails when the kernel reports an error, with its place.
   std::vector<std::string> reporters;
+  std::vector<PlanControl> controls = {};  // what CallStep::node counts; -1: a call of an op
 };
 
 // Bytes of the memory that plans are given.

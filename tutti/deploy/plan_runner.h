@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tutti/deploy/plan.h"
+#include "tutti/plan/control_step.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti::deploy {
@@ -33,14 +34,16 @@ class PlanRunner {
   void run_step(const graph::Step& step, Frame& frame) const;
   void run_kernel(const graph::KernelStep& step, const Frame& frame) const;
   void run_call(const graph::CallStep& step, const Frame& frame) const;
+  void run_control(const graph::CallStep& step, std::span<const Tensor> inputs, const Frame& frame) const;
   void run_with_blocks(const graph::CallStep& step, const OpCall& call, std::span<const Tensor> outputs,
                        const Frame& frame) const;
   [[noreturn]] void refuse_zero(const graph::KernelStep& kernel) const;
 
   Plan plan_;
-  std::vector<int64_t> arena_offsets_;  // per buffer; -1: not in the arena
-  std::vector<bool> is_result_;         // made buffers that the caller gets
-  std::vector<int32_t> only_result_;    // per buffer: the one result that is all of it; -1: none, or several
+  std::vector<int64_t> arena_offsets_;                               // per buffer; -1: not in the arena
+  std::vector<bool> is_result_;                                      // made buffers that the caller gets
+  std::vector<std::unique_ptr<const graph::ControlStep>> controls_;  // of the plan
+  std::vector<int32_t> only_result_;  // per buffer: the one result that is all of it; -1: none, or several
   int64_t arena_bytes_ = 0;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Frame>> frames_;  // of calls that have ended

@@ -152,6 +152,9 @@ class Packager {
         for (const graph::Value& v : *values) library_dtypes_.insert(v.dtype);
       }
     }
+    for (const deploy::PlanControl& control : plan.controls) {
+      for (const deploy::Plan& part : control.plans) note_dtypes(part);
+    }
   }
 
   void check_bits(int64_t point, const std::string& digest) const {

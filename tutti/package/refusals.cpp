@@ -29,7 +29,6 @@ bool can_be_written(const graph::Node& node) {
 // Why packages do not hold the node; "" when they do.
 std::string reason_for(const graph::Node& node, const graph::Graph& graph, const std::vector<bool>& may_write) {
   const OpDef& op = *node.op;
-  if (node.control) return "control flow (cond, while_loop, scan, checks) is not packaged yet";
   if (op.ordered) return "it communicates with other ranks or the program around, which is not packaged yet";
   if (!is_in_table(op))
     return "it is an op of the user that is not in the op table; add it with join_op_table(), in the programs that "
@@ -53,12 +52,15 @@ std::string reason_for(const graph::Node& node, const graph::Graph& graph, const
 void refuse_what_does_not_fit(const graph::Graph& graph, const std::vector<bool>& may_write,
                               const std::string& function) {
   for (const graph::Node& node : graph.nodes) {
+    if (node.control) {
+      for (const graph::ControlBody::Part& part : node.control->parts)
+        refuse_what_does_not_fit(part.graph, std::vector<bool>(part.feeds.size(), false), function);
+      continue;
+    }
     const std::string reason = reason_for(node, graph, may_write);
     if (reason.empty()) continue;
-    const bool has_text = node.control && node.control->kind != graph::ControlBody::Kind::check;
-    const char* name = has_text ? node.control->text.c_str() : node.op->name;
-    throw UsageError(
-        fmt::format("package: '{}' cannot be packaged: {}: {}", function, with_place(name, node.origin), reason));
+    throw UsageError(fmt::format("package: '{}' cannot be packaged: {}: {}", function,
+                                 with_place(node.op->name, node.origin), reason));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "tutti/graph/trace.h"
 #include "tutti/ops/cast.h"
 #include "tutti/package/refusals.h"
+#include "tutti/plan/control_body.h"
 #include "tutti/plan/failure.h"
 #include "tutti/plan/passes/pipeline.h"
 #include "tutti/tensor/lent_memory.h"
@@ -140,6 +141,61 @@ void add_sources(const Trace& trace, const std::string& function, const HeldStat
   }
 }
 
+deploy::Plan plan_of(graph::PassState& state, std::vector<const OpDef*>& ops);
+
+deploy::PlanControl control_of(const graph::ControlBody& body, const graph::BuildOptions& options,
+                               std::vector<const OpDef*>& ops) {
+  deploy::PlanControl made{.kind = body.kind,
+                           .text = body.text,
+                           .carried = body.carried,
+                           .walked = body.walked,
+                           .steps = body.steps,
+                           .parts = {},
+                           .plans = {}};
+  for (const graph::ControlBody::Part& part : body.parts) {
+    const graph::BuildOptions own{.name = fmt::format("{}: {} of {}", options.name, part.name, body.text)};
+    graph::PassState state{.graph = part.graph, .options = own};
+    run_passes(state);
+    made.parts.push_back({part.name, part.feeds});
+    made.plans.push_back(plan_of(state, ops));
+    for (size_t f = 0; f < part.feeds.size(); ++f)
+      made.plans.back().sources.push_back({deploy::PlanSource::Kind::argument, static_cast<int32_t>(f)});
+  }
+  return made;
+}
+
+// The steps as a plan, with kernels, without sources. Adds the ops that they call to `ops`.
+deploy::Plan plan_of(graph::PassState& state, std::vector<const OpDef*>& ops) {
+  deploy::Plan plan;
+  plan.buffers = state.graph.buffers;
+  plan.results = state.graph.results;
+  plan.steps = std::move(state.steps);
+  for_each_kernel(plan, [&](graph::KernelStep& kernel) {
+    TUTTI_ASSERT(kernel.keyed.empty(), "{} draws random numbers", kernel.ops);
+    kernel.kernel = &codegen::kernel_for(kernel.spec);
+    if (kernel.trace == nullptr)
+      kernel.trace = &intern_kernel({.kernel_id = kernel.spec.name, .graph_key = state.graph_key});
+    if (kernel.reporter < 0) return;
+    const graph::Node& node = state.graph.nodes[static_cast<size_t>(kernel.reporter)];
+    kernel.reporter = static_cast<int32_t>(plan.reporters.size());
+    plan.reporters.push_back(with_place(node.op->name, node.origin));
+  });
+  for (graph::Step& step : plan.steps) {
+    auto* call = std::get_if<graph::CallStep>(&step);
+    if (call == nullptr) continue;
+    if (call->control == nullptr) {
+      ops.push_back(call->op);
+      call->node = -1;
+      continue;
+    }
+    const graph::ControlBody& body = *state.graph.nodes[static_cast<size_t>(call->node)].control;
+    call->node = static_cast<int32_t>(plan.controls.size());
+    call->control = nullptr;
+    plan.controls.push_back(control_of(body, state.options, ops));
+  }
+  return plan;
+}
+
 }  // namespace
 
 TracedPlan trace_plan(const std::string& function, std::span<const Tensor> arguments, graph::TraceFn fn, bool gradients,
@@ -151,23 +207,8 @@ TracedPlan trace_plan(const std::string& function, std::span<const Tensor> argum
   run_passes(state);
   TracedPlan made;
   made.steps = to_string(state.steps);
-  made.plan.buffers = state.graph.buffers;
+  made.plan = plan_of(state, made.ops);
   add_sources(trace, function, held, made);
-  made.plan.results = state.graph.results;
-  made.plan.steps = std::move(state.steps);
-  for_each_kernel(made.plan, [&](graph::KernelStep& kernel) {
-    TUTTI_ASSERT(kernel.keyed.empty(), "{} draws random numbers", kernel.ops);
-    kernel.kernel = &codegen::kernel_for(kernel.spec);
-    if (kernel.trace == nullptr)
-      kernel.trace = &intern_kernel({.kernel_id = kernel.spec.name, .graph_key = state.graph_key});
-    if (kernel.reporter < 0) return;
-    const graph::Node& node = state.graph.nodes[static_cast<size_t>(kernel.reporter)];
-    kernel.reporter = static_cast<int32_t>(made.plan.reporters.size());
-    made.plan.reporters.push_back(with_place(node.op->name, node.origin));
-  });
-  for (const graph::Step& step : made.plan.steps) {
-    if (const auto* call = std::get_if<graph::CallStep>(&step)) made.ops.push_back(call->op);
-  }
   return made;
 }
 
