@@ -1,12 +1,16 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "tutti/core/blake2b.h"
+#include "tutti/core/error.h"
 #include "tutti/deploy/package.h"
+#include "tutti/package/package.h"
+#include "tutti/train/package_text.h"
 
 namespace tutti::cli {
 namespace {
@@ -14,6 +18,8 @@ namespace {
 using deploy::Package;
 
 struct PackageFlags {
+  std::string model, target, dtype = "f32";
+  train::PackageTextOptions text;
   std::string file;
   std::vector<std::string> sizes;
   int64_t repeats = 1;
@@ -26,7 +32,7 @@ std::string text_of(const deploy::Manifest& manifest, const deploy::PackageArgum
     dims += dims.empty() ? "" : ", ";
     dims += d.symbol < 0 ? std::to_string(d.size) : manifest.sizes[static_cast<size_t>(d.symbol)].name;
   }
-  return fmt::format("{} [{}]", name_of(input.dtype), dims);
+  return fmt::format("{} [{}]{}", name_of(input.dtype), dims, input.is_written ? ", written" : "");
 }
 
 nlohmann::ordered_json to_json(const Package& package) {
@@ -41,6 +47,10 @@ nlohmann::ordered_json to_json(const Package& package) {
                                  {"file_bytes", package.file().nbytes()}};
   for (const deploy::PackageArgument& input : m.inputs) line["inputs"].push_back(text_of(m, input));
   for (const DType dtype : m.outputs) line["outputs"].push_back(name_of(dtype));
+  for (const deploy::PackageStateTensor& t : m.state)
+    line["state"].push_back({{"name", t.name},
+                             {"dtype", name_of(t.dtype)},
+                             {"sizes", std::vector<int64_t>(t.sizes.begin(), t.sizes.end())}});
   for (const deploy::PackageSize& s : m.sizes)
     line["sizes"].push_back({{"name", s.name}, {"least", s.least}, {"most", s.most}, {"step", s.step}});
   for (const codegen::CpuTarget level : m.levels)
@@ -54,6 +64,18 @@ nlohmann::ordered_json to_json(const Package& package) {
   for (const deploy::Section& s : package.file().sections())
     line["sections"].push_back({{"name", name_of(s.kind)}, {"level", name_of(s.level)}, {"bytes", s.bytes.size()}});
   return line;
+}
+
+int run_make(const PackageFlags& flags) {
+  TUTTI_CHECK(!flags.target.empty(),
+              "package: give a model and a new folder for its package, or inspect, verify or run and a package");
+  train::PackageTextOptions options = flags.text;
+  options.dtype = dtype_from_name(flags.dtype);
+  const PackageReport report = train::write_packaged_text(flags.model, flags.target, options);
+  std::printf("%s/%s: %lld bytes, %lld kernels, %lld combinations of sizes proved in %.1f s\n", flags.target.c_str(),
+              train::kPackageFile, static_cast<long long>(report.file_nbytes), static_cast<long long>(report.kernels),
+              static_cast<long long>(report.combinations), report.ms / 1000);
+  return 0;
 }
 
 int run_inspect(const PackageFlags& flags) {
@@ -70,6 +92,9 @@ int run_inspect(const PackageFlags& flags) {
                 static_cast<long long>(s.most), static_cast<long long>(s.step));
   for (size_t k = 0; k < m.outputs.size(); ++k)
     std::printf("  result %zu: %s\n", k, std::string(name_of(m.outputs[k])).c_str());
+  for (const deploy::PackageStateTensor& t : m.state)
+    std::printf("  state %s: %s %s\n", t.name.c_str(), std::string(name_of(t.dtype)).c_str(),
+                to_string(t.sizes).c_str());
   for (const deploy::PackageOp& op : m.ops)
     std::printf("  calls %s, schema %016llx\n", op.name.c_str(), static_cast<unsigned long long>(op.schema));
   for (const codegen::CpuTarget level : m.levels)
@@ -119,16 +144,19 @@ std::vector<int64_t> sizes_of(const deploy::Manifest& manifest, const PackageFla
   return values;
 }
 
-// Element i is (i % 7 - 3) / 4; of integers and truth values i % 2.
+// Element i is (i % 7 - 3) / 4; of integers and truth values i % 2; narrower floats than f32 are 0, but for bf16.
 Tensor pattern(const Extents& extents, DType dtype) {
   Tensor t = Tensor::empty(extents, dtype);
+  if (t.nbytes() > 0) std::memset(t.raw_data(), 0, static_cast<size_t>(t.nbytes()));
   for (int64_t i = 0; i < t.numel(); ++i) {
     const float value = (static_cast<float>(i % 7) - 3) / 4;
     if (dtype == DType::f32) static_cast<float*>(t.raw_data())[i] = value;
     else if (dtype == DType::bf16) static_cast<bfloat16*>(t.raw_data())[i] = to_bfloat16(value);
+    else if (dtype == DType::f64) static_cast<double*>(t.raw_data())[i] = value;
     else if (dtype == DType::i64) static_cast<int64_t*>(t.raw_data())[i] = i % 2;
     else if (dtype == DType::i32) static_cast<int32_t*>(t.raw_data())[i] = static_cast<int32_t>(i % 2);
-    else static_cast<uint8_t*>(t.raw_data())[i] = static_cast<uint8_t>(i % 2);
+    else if (itemsize(dtype) == 1 && !is_floating(dtype))
+      static_cast<uint8_t*>(t.raw_data())[i] = static_cast<uint8_t>(i % 2);
   }
   return t;
 }
@@ -145,13 +173,15 @@ int run_run(const PackageFlags& flags) {
   std::vector<Tensor> arguments, results;
   for (const deploy::PackageArgument& input : manifest.inputs)
     arguments.push_back(pattern(manifest.extents_of(input, sizes), input.dtype));
-  results = package->run(arguments);
+  const std::shared_ptr<deploy::PackageState> state = manifest.state.empty() ? nullptr : package->new_state();
+  const auto call = [&] { return state ? package->run(*state, arguments) : package->run(arguments); };
+  results = call();
   const double first_ms = ms_since(start);
   double best_ms = first_ms;
   for (int64_t i = 0; i < flags.repeats; ++i) {
-    const Clock::time_point call = Clock::now();
-    results = package->run(arguments);
-    best_ms = std::min(best_ms, ms_since(call));
+    const Clock::time_point begin = Clock::now();
+    results = call();
+    best_ms = std::min(best_ms, ms_since(begin));
   }
   nlohmann::ordered_json line = {{"first_result_ms", first_ms}, {"call_ms", best_ms}};
   for (const Tensor& result : results) {
@@ -175,9 +205,24 @@ int run_run(const PackageFlags& flags) {
 }  // namespace
 
 void add_package(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("package", "Look into packages of compiled functions, and run them");
-  verb->require_subcommand(1);
+  CLI::App* verb = app.add_subcommand(
+      "package", "Package a published model for texts without a compiler; look into packages, and run them");
+  verb->require_subcommand(0, 1);
   auto flags = std::make_shared<PackageFlags>();
+  verb->add_option("model", flags->model, "Published model: a folder with config.json, a GGUF file");
+  verb->add_option("target", flags->target, "New folder for the package, which `tutti generate` takes as a model");
+  verb->add_option("--context", flags->text.context, "Tokens of a text")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
+  verb->add_option("--dtype", flags->dtype, "In which the model computes: f32 or bf16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  verb->add_flag("--quantized", flags->text.keep_blocks,
+                 "Compute with the quantized weights of a GGUF file as they are");
+  verb->callback([flags, verb, &action] {
+    if (!verb->get_subcommands().empty()) return;
+    action = [flags] { return run_make(*flags); };
+  });
   const auto add = [&](const char* name, const char* text, int (*run)(const PackageFlags&)) {
     CLI::App* sub = verb->add_subcommand(name, text);
     sub->add_option("file", flags->file, "Package, as tutti::package() writes it")->required();

@@ -27,8 +27,8 @@ BELOW = {
     "optim": {"core", "runtime", "tensor", "codegen", "ops", "plan", "autograd", "graph", "dist", "nn"},
     "parallel": {"core", "runtime", "tensor", "codegen", "ops", "plan", "autograd", "graph", "symm", "comm", "dist", "nn", "optim"},
     "models": {"core", "runtime", "tensor", "codegen", "ops", "io", "plan", "autograd", "graph", "dist", "nn", "parallel"},
-    "generate": {"core", "runtime", "tensor", "codegen", "ops", "io", "plan", "autograd", "graph", "comm", "dist", "nn", "parallel", "models"},
-    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "plan", "autograd", "graph", "job", "diagnose", "comm", "dist", "nn", "optim", "parallel", "models", "generate"},
+    "generate": {"core", "runtime", "tensor", "codegen", "ops", "io", "plan", "deploy", "package", "autograd", "graph", "comm", "dist", "nn", "parallel", "models"},
+    "train": {"core", "runtime", "tensor", "codegen", "ops", "io", "plan", "package", "autograd", "graph", "job", "diagnose", "comm", "dist", "nn", "optim", "parallel", "models", "generate"},
 }
 # Floors inside rooms, lowest first. A floor is a list of sub-folders and of files of the room's own folder, these without their endings;
 # "." are the files that no floor lists. What is on one floor may include what is below it; its files also include each other, its

@@ -3,13 +3,15 @@
  *   run_package FILE [NAME=SIZE]...
  *
  * NAME=SIZE chooses a declared size; the others have their least value. Element i of an argument is (i % 7 - 3) / 4,
- * of integers i % 2. Of each result the sizes, the FNV-1a hash of its bytes and the first element are printed. */
+ * of integers i % 2; narrower floats than f32 are 0, but for bf16. Of each result the sizes, the FNV-1a hash of its bytes and the first element are printed. A
+ * function with state is called three times, and the results are those of the last call. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tutti/deploy/tutti_runtime.h"
+#include "tutti/deploy/tutti_state.h"
 
 static int fail(const char* what) {
   const tutti_error* error = tutti_last_error();
@@ -19,14 +21,18 @@ static int fail(const char* what) {
 
 static size_t item_bytes(tutti_dtype dtype) {
   switch (dtype) {
+    case TUTTI_F64:
     case TUTTI_I64:
       return 8;
-    case TUTTI_BF16:
-      return 2;
-    case TUTTI_BOOL:
-      return 1;
-    default:
+    case TUTTI_F32:
+    case TUTTI_I32:
       return 4;
+    case TUTTI_BF16:
+    case TUTTI_F16:
+    case TUTTI_I16:
+      return 2;
+    default:
+      return 1;
   }
 }
 
@@ -45,7 +51,9 @@ static void fill(tutti_tensor* t) {
     if (t->dtype == TUTTI_BF16) ((uint16_t*)t->data)[i] = (uint16_t)(bits >> 16); /* exact for these values */
     if (t->dtype == TUTTI_I64) ((int64_t*)t->data)[i] = (int64_t)(i % 2);
     if (t->dtype == TUTTI_I32) ((int32_t*)t->data)[i] = (int32_t)(i % 2);
-    if (t->dtype == TUTTI_BOOL) ((uint8_t*)t->data)[i] = (uint8_t)(i % 2);
+    if (t->dtype == TUTTI_BOOL || t->dtype == TUTTI_U8) ((uint8_t*)t->data)[i] = (uint8_t)(i % 2);
+    if (t->dtype == TUTTI_I8) ((int8_t*)t->data)[i] = (int8_t)(i % 2);
+    if (t->dtype == TUTTI_F64) ((double*)t->data)[i] = value;
   }
 }
 
@@ -56,6 +64,19 @@ static int64_t chosen(const char* name, int64_t least, int argc, char** argv) {
     if (strncmp(argv[i], name, length) == 0 && argv[i][length] == '=') return strtoll(argv[i] + length + 1, NULL, 10);
   }
   return least;
+}
+
+static int call(const tutti_package* package, const tutti_tensor* inputs, int32_t num_inputs,
+                const tutti_tensor* outputs, int32_t num_outputs) {
+  int32_t num_state = 0;
+  tutti_state* state = NULL;
+  tutti_code code = tutti_package_num_state(package, &num_state);
+  if (code == TUTTI_OK && num_state == 0) code = tutti_package_run(package, inputs, num_inputs, outputs, num_outputs);
+  if (code == TUTTI_OK && num_state > 0) code = tutti_state_new(package, &state);
+  for (int i = 0; i < 3 && state != NULL && code == TUTTI_OK; ++i)
+    code = tutti_state_run(package, state, inputs, num_inputs, outputs, num_outputs);
+  tutti_state_free(state);
+  return code == TUTTI_OK ? 0 : fail("run");
 }
 
 static int run(const tutti_package* package, int argc, char** argv) {
@@ -80,8 +101,7 @@ static int run(const tutti_package* package, int argc, char** argv) {
     status = fail("outputs");
   for (int32_t k = 0; !status && k < about.outputs; ++k)
     outputs[k].data = calloc(elements(&outputs[k]) + 1, item_bytes(outputs[k].dtype));
-  if (!status && tutti_package_run(package, inputs, about.inputs, outputs, about.outputs) != TUTTI_OK)
-    status = fail("run");
+  if (!status) status = call(package, inputs, about.inputs, outputs, about.outputs);
   for (int32_t k = 0; !status && k < about.outputs; ++k) {
     uint64_t hash = UINT64_C(14695981039346656037);
     const unsigned char* bytes = outputs[k].data;

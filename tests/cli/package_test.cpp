@@ -1,7 +1,10 @@
 // `tutti package` as a user runs it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/cli/support/program.h"
+#include "tests/cli/support/published.h"
+#include "tests/cli/support/tiny_run.h"
 #include "tests/package/support/packaged_cases.h"
 
 namespace tutti::test {
@@ -57,6 +60,33 @@ TEST_F(PackageCommand, RunCallsTheFunction) {
   expect_error("run block --size tokens=6", 2, "argument 0, dim 1 is 6, and 'tokens' is from 2 to 5");
   expect_error("run block --size length=2", 2, "--size length=2: expected NAME=NUMBER");
   expect_error("run block --size tokens=two", 2, "--size tokens=two: expected NAME=NUMBER");
+}
+
+TEST(PackagedModel, WritesTheTextsOfTheModelWithoutItsWeights) {
+  const Workplace work;
+  write_tiny_run(work);
+  write_published_decoder(work);
+  const Output made = work.tutti("package published small --context 100");
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_NE(made.out.find("combinations of sizes proved"), std::string::npos) << made.out;
+  EXPECT_FALSE(std::filesystem::exists(work.folder() / "small.unfinished"));
+  for (const char* flags : {"--temperature 0", "--temperature 1.2 --seed 4", "--temperature 0.8 --top-k 5 --seed 9"}) {
+    for (const char* prompt : {"a", "the old river runs to the sea, and the sea is old, and the sea runs"}) {
+      const std::string rest = fmt::format(" --prompt '{}' --max-tokens 12 {}", prompt, flags);
+      const Output live = work.tutti("generate published" + rest), packaged = work.tutti("generate small" + rest);
+      EXPECT_EQ(packaged.status, 0) << packaged.err;
+      EXPECT_EQ(packaged.out, live.out) << rest;
+    }
+  }
+  const auto refusal = [&](const std::string& arguments) {
+    const Output output = work.tutti(arguments);
+    EXPECT_EQ(output.status, 2) << output.out;
+    return output.err;
+  };
+  EXPECT_NE(refusal("generate small --prompt a --compile").find("small is a packaged model"), std::string::npos);
+  EXPECT_NE(refusal("package published small").find("small exists already"), std::string::npos);
+  EXPECT_NE(refusal("package nowhere other").find("nowhere is no published model"), std::string::npos);
+  EXPECT_NE(refusal("package").find("give a model and a new folder"), std::string::npos);
 }
 
 }  // namespace

@@ -28,10 +28,13 @@ TEST(DeployLink, APlanThatWasReadRunsWithoutAutogradAndCapture) {
   graph::PassState state{.graph = g.with_results({result, g.call("mul", {result, scaled}, sizes)}), .options = options};
   run_passes(state);
   Plan plan{.buffers = state.graph.buffers,
-            .sources = {{false, 0}, {false, 1}},
+            .sources = {{deploy::PlanSource::Kind::argument, 0}, {deploy::PlanSource::Kind::argument, 1}},
             .steps = state.steps,
             .results = state.graph.results,
             .reporters = {}};
+  for (graph::Step& step : plan.steps) {
+    if (auto* call = std::get_if<graph::CallStep>(&step)) call->node = -1;
+  }
   for_each_kernel(plan, [](graph::KernelStep& kernel) {
     if (kernel.trace == nullptr) kernel.trace = &intern_kernel({.kernel_id = kernel.spec.name});
   });
@@ -40,7 +43,8 @@ TEST(DeployLink, APlanThatWasReadRunsWithoutAutogradAndCapture) {
   const deploy::Words words = to_words(plan, texts, specs);
   Plan read = deploy::plan_of_words(words, texts.texts());
   EXPECT_EQ(to_words(read, texts, specs), words);
-  deploy::check_plan(read, {.constants = {}, .arguments = {48 * 48 * 4, 48 * 48 * 4}});
+  deploy::check_plan(
+      read, {.arguments = {48 * 48 * 4, 48 * 48 * 4}, .constants = {}, .state = {}, .written = {false, false}});
   for_each_kernel(read, [](graph::KernelStep& kernel) { kernel.kernel = &codegen::kernel_for(kernel.spec); });
 
   const Tensor x = facets::sample_tensor(1, sizes), y = facets::sample_tensor(2, sizes);

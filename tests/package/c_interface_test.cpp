@@ -1,54 +1,27 @@
 // The C interface: codes and texts of errors, structs of other sizes, and a program in C that links the runtime alone.
 #include <gtest/gtest.h>
 
-#include <cstdio>
-
+#include "tests/package/support/c_program.h"
 #include "tests/package/support/packaged_cases.h"
-#include "tutti/deploy/tutti_runtime.h"
+#include "tutti/deploy/tutti_state.h"
 #include "tutti/ops/binary.h"
-#include "tutti/ops/cast.h"
+#include "tutti/ops/inplace.h"
 
 namespace tutti {
 namespace {
 
 using package_test::Block;
+using package_test::fnv;
 using package_test::for_this_processor;
+using package_test::kProgram;
 using package_test::Mlp;
+using package_test::Outcome;
+using package_test::pattern;
+using package_test::run_command;
 using package_test::values;
-
-struct Outcome {
-  int status;
-  std::string text;  // both outputs
-};
-Outcome run_command(const std::string& command) {
-  Outcome outcome{-1, ""};
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  while (const size_t n = fread(buffer, 1, sizeof buffer, pipe)) outcome.text.append(buffer, n);
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
-}
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 #define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << (text)
-
-const std::string kProgram = TUTTI_BINARY_DIR "/run_package";
-
-// The argument that examples/run_package makes.
-Tensor pattern(const Extents& sizes, DType dtype) {
-  Tensor t = Tensor::empty(sizes);
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = (static_cast<float>(i % 7) - 3) / 4;
-  return cast(t, dtype);
-}
-
-std::string fnv(const Tensor& result) {
-  const Tensor t = to_contiguous(result);
-  uint64_t hash = 14695981039346656037u;
-  for (int64_t i = 0; i < t.nbytes(); ++i)
-    hash = (hash ^ static_cast<const unsigned char*>(t.raw_data())[i]) * 1099511628211u;
-  return fmt::format("hash {:016x}", hash);
-}
 
 TEST(PackageInC, AProgramThatLinksTheRuntimeAloneGivesTheSameBits) {
   const testing::TemporaryFolder folder;
@@ -58,9 +31,8 @@ TEST(PackageInC, AProgramThatLinksTheRuntimeAloneGivesTheSameBits) {
             {.name = "block", .dynamic = {{.name = "tokens", .dims = {{0, 1}}, .least = 1, .most = 12}}},
             values(1, {2, 4, 16}, dtype));
     for (const int64_t tokens : {1, 7, 12}) {
-      // Neither the cache nor the code generator is within its reach.
-      const Outcome outcome = run_command(fmt::format(
-          "env TUTTI_CACHE_LIMIT_MB=0 TUTTI_LLVM_PLUGIN=/nowhere {} {} tokens={}", kProgram, folder / "block", tokens));
+      const Outcome outcome =
+          run_command(fmt::format("{}{} {} tokens={}", package_test::kAlone, kProgram, folder / "block", tokens));
       EXPECT_EQ(outcome.status, 0) << outcome.text;
       EXPECT_HAS(outcome.text, "block, made by Tutti");
       EXPECT_HAS(outcome.text, fnv(block(pattern({2, tokens, 16}, dtype))));
@@ -176,6 +148,72 @@ TEST(PackageInC, DescriptionsFillInWhatTheStructOfTheCallerHas) {
   EXPECT_EQ(out.ndim, 2);
   EXPECT_EQ(out.sizes[0], 3);
   EXPECT_EQ(tutti_runtime_version(), TUTTI_RUNTIME_VERSION);
+}
+
+// total += x; returns 2 total.
+struct Counting {
+  Tensor operator()(const Tensor& x) const { return mul(add_(total, x), 2.0); }
+  PackageOptions options() const {
+    PackageOptions options = for_this_processor("count");
+    options.state = {{"total", total}};
+    return options;
+  }
+  Tensor total = values(3, {2, 3});
+};
+
+TEST(PackageInC, AProgramRunsAFunctionWithState) {
+  const testing::TemporaryFolder folder;
+  const Counting count;
+  package(folder / "count", count, count.options(), values(1, {2, 3}));
+  Tensor last;
+  for (int i = 0; i < 3; ++i) last = count(pattern({2, 3}, DType::f32));
+  const Outcome outcome = run_command(fmt::format("{} {}", kProgram, folder / "count"));
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_HAS(outcome.text, fnv(last));
+}
+
+TEST(PackageInC, StateIsReadWrittenAndChecked) {
+  const testing::TemporaryFolder folder;
+  const Counting count;
+  package(folder / "count", count, count.options(), values(1, {2, 3}));
+  tutti_package* opened = nullptr;
+  ASSERT_EQ(tutti_package_open((folder / "count").c_str(), nullptr, &opened), TUTTI_OK);
+  int32_t number = 0;
+  ASSERT_EQ(tutti_package_num_state(opened, &number), TUTTI_OK);
+  EXPECT_EQ(number, 1);
+  tutti_state_info info{};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(tutti_package_state(opened, 0, &info), TUTTI_OK);
+  EXPECT_STREQ(info.name, "total");
+  EXPECT_TRUE(info.dtype == TUTTI_F32 && info.ndim == 2 && info.sizes[0] == 2 && info.sizes[1] == 3);
+  EXPECT_EQ(tutti_package_state(opened, 1, &info), TUTTI_USAGE);
+  tutti_state *one = nullptr, *other = nullptr, *none = nullptr;
+  ASSERT_EQ(tutti_state_new(opened, &one), TUTTI_OK);
+  ASSERT_EQ(tutti_state_new(opened, &other), TUTTI_OK);
+  std::vector<float> x(6, 1.0f), y(6), z(6, 5.0f);
+  tutti_tensor in = {x.data(), TUTTI_F32, 2, {2, 3}}, out = {y.data(), TUTTI_F32, 2, {2, 3}},
+               tensor = {z.data(), TUTTI_F32, 2, {2, 3}};
+  EXPECT_EQ(tutti_package_run(opened, &in, 1, &out, 1), TUTTI_USAGE);
+  EXPECT_HAS(std::string(tutti_last_error()->text), "the function changes state, such as 'total'");
+  ASSERT_EQ(tutti_state_write(one, "total", &tensor), TUTTI_OK);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(tutti_state_run(opened, one, &in, 1, &out, 1), TUTTI_OK);
+  EXPECT_EQ(y, std::vector<float>(6, 14.0f));
+  ASSERT_EQ(tutti_state_read(one, "total", &tensor), TUTTI_OK);
+  EXPECT_EQ(z, std::vector<float>(6, 7.0f));
+  ASSERT_EQ(tutti_state_read(other, "total", &tensor), TUTTI_OK);
+  EXPECT_EQ(z, std::vector<float>(count.total.data<float>(), count.total.data<float>() + 6));
+  EXPECT_EQ(tutti_state_read(one, "sum", &tensor), TUTTI_USAGE);
+  EXPECT_HAS(std::string(tutti_last_error()->text), "no tensor 'sum'; it has total");
+  tensor.sizes[1] = 2;
+  EXPECT_EQ(tutti_state_read(one, "total", &tensor), TUTTI_USAGE);
+  EXPECT_EQ(tutti_state_write(one, "total", &tensor), TUTTI_USAGE);
+  EXPECT_EQ(tutti_state_run(opened, nullptr, &in, 1, &out, 1), TUTTI_USAGE);
+  EXPECT_EQ(tutti_state_new(nullptr, &none), TUTTI_USAGE);
+  EXPECT_EQ(none, nullptr);
+  tutti_state_free(one);
+  tutti_state_free(other);
+  tutti_state_free(nullptr);
+  tutti_package_close(opened);
 }
 
 }  // namespace

@@ -3,12 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
 #include <random>
 
 #include "tests/package/support/packaged_cases.h"
 #include "tests/support/fuzz_rounds.h"
 #include "tutti/deploy/package_error.h"
+#include "tutti/graph/control.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/cat.h"
+#include "tutti/ops/comparison.h"
+#include "tutti/ops/inplace.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
 #include "tutti/ops/softmax.h"
 
@@ -30,9 +37,10 @@ Tensor softmax_of_sum(const Tensor& x) { return softmax(add(x, x[0]), -1); }
 // A package with several sizes, in a folder of its own.
 struct Forged {
   template <class Fn = Tensor (*)(const Tensor&)>
-  explicit Forged(const Fn& fn = &softmax_of_sum) : path(folder / "f") {
-    package(path, fn, for_this_processor("f", {{.name = "tokens", .dims = {{0, 1}}, .least = 3, .most = 6}}),
-            values(1, {2, 4, 16}));
+  explicit Forged(const Fn& fn = &softmax_of_sum, std::vector<PackagedState> state = {}) : path(folder / "f") {
+    PackageOptions options = for_this_processor("f", {{.name = "tokens", .dims = {{0, 1}}, .least = 3, .most = 6}});
+    options.state = std::move(state);
+    package(path, fn, options, values(1, {2, 4, 16}));
     contents = read_file(path);
   }
   // How opening the file with these contents, and checking its plans, ends.
@@ -102,7 +110,7 @@ TEST(ForgedPackages, ErrorsSayOfWhichKindTheyAre) {
     return PackageError::Kind::file;
   };
   std::string other = f.contents;
-  other[8] = 2;
+  other[8] = 99;
   EXPECT_EQ(kind_of(other), PackageError::Kind::version);
   EXPECT_EQ(kind_of("TUTTIPKG" + std::string(8192, '\1')), PackageError::Kind::version);
   EXPECT_EQ(kind_of(std::string(8192, '\1')), PackageError::Kind::damaged);
@@ -137,11 +145,62 @@ TEST(ForgedPackages, OtherVersionsOfNumericsGeneratorsAndOpsAreRefused) {
   EXPECT_TRUE(has(incomplete, "lacks the kernel gemm_")) << incomplete;
 }
 
-// Bytes that the hashes cover are changed together with them. Whatever they say, reading them ends with an error or
-// with plans that stay within their memory; nothing of them runs.
-TEST(ForgedPackages, WhatPassesTheHashesIsReadWithCare) {
-  const Forged f{Block()};
-  std::mt19937 random(1);
+// Functions of an argument that they write, and of a tensor that is state.
+struct Writing {
+  Tensor operator()(const Tensor& x) const {
+    mul_(x, 2.0);
+    return add_(total, sum(x, {.dims = {0, 1}}));
+  }
+  Tensor total = values(3, {4, 16});
+};
+
+TEST(ForgedPackages, WhatIsWrittenIsDeclaredAndHasMemory) {
+  const Writing fn;
+  const Forged f(fn, {{"total", slice(fn.total, 0, 1, 3)}});
+  const deploy::Manifest manifest = deploy::Manifest::of_bytes(f.section(SectionKind::manifest));
+  const auto refusal = [&](auto change) {
+    deploy::Manifest changed = manifest;
+    change(changed);
+    f.rewrite(SectionKind::manifest, changed.to_bytes());
+    return f.outcome();
+  };
+  EXPECT_EQ(refusal([](deploy::Manifest&) {}), "opened");
+  EXPECT_NE(refusal([](deploy::Manifest& m) { m.inputs[0].is_written = false; }), "opened");
+  EXPECT_NE(refusal([](deploy::Manifest& m) { m.state_memory[0].nbytes -= 4; }), "opened");
+  EXPECT_NE(refusal([](deploy::Manifest& m) { m.state_memory[0].first = uint64_t{1} << 40; }), "opened");
+  EXPECT_NE(refusal([](deploy::Manifest& m) { m.state_memory.clear(), m.state.clear(); }), "opened");
+  for (const int64_t first : {int64_t{-4}, int64_t{2}, int64_t{256}, std::numeric_limits<int64_t>::max() - 3})
+    EXPECT_NE(refusal([&](deploy::Manifest& m) { m.state[0].first = first; }), "opened") << first;
+  for (const int64_t size : {int64_t{-1}, int64_t{4}, int64_t{1} << 61})
+    EXPECT_NE(refusal([&](deploy::Manifest& m) { m.state[0].sizes[0] = size; }), "opened") << size;
+  EXPECT_NE(refusal([](deploy::Manifest& m) { m.state[0].sizes = {0, 1 << 30, 1 << 30, 1 << 30}; }), "opened");
+  for (const int32_t memory : {-1, 1})
+    EXPECT_NE(refusal([&](deploy::Manifest& m) { m.state[0].memory = memory; }), "opened") << memory;
+}
+
+// A choice within a loop, and a loop over rows.
+Tensor control_flow(const Tensor& x) {
+  using Span = std::span<const Tensor>;
+  using Many = std::vector<Tensor>;
+  const auto body = [](Span c) {
+    return Many{cond(
+                    gt(c[1], 2), [](Span in) { return Many{mul(in[0], 2.0)}; },
+                    [](Span in) { return Many{softmax(in[0], -1)}; }, {c[0]})[0],
+                add(c[1], 1)};
+  };
+  const Many looped = while_loop([](Span c) { return lt(c[1], 5); }, body, {x, Tensor::scalar(int64_t{0})});
+  const Tensor rows = reshape(looped[0], {looped[0].size(0) * looped[0].size(1), looped[0].size(2)});
+  const Tensor many = cat({rows, rows, rows}, 0);
+  return scan(
+             [](Span c, Span e) {
+               const Tensor next = add(c[0], e[0]);
+               return ScanStep{{next}, {sum(next)}};
+             },
+             {rows[0]}, {many})
+      .outputs[0];
+}
+
+void change_sections(const Forged& f, std::mt19937& random) {
   for (const SectionKind kind : {SectionKind::manifest, SectionKind::plans, SectionKind::kernels}) {
     const std::string good = f.section(kind);
     for (testing::FuzzRounds rounds(150); rounds.go_on();) {
@@ -167,6 +226,15 @@ TEST(ForgedPackages, WhatPassesTheHashesIsReadWithCare) {
       f.outcome();
     }
   }
+}
+
+// Bytes that the hashes cover are changed together with them. Whatever they say, reading them ends with an error or
+// with plans that stay within their memory; nothing of them runs.
+TEST(ForgedPackages, WhatPassesTheHashesIsReadWithCare) {
+  const Writing writing;
+  const Forged block{Block()}, writes(writing, {{"total", writing.total}}), flow(&control_flow);
+  std::mt19937 random(1);
+  for (const Forged* forged : {&block, &writes, &flow}) change_sections(*forged, random);
 }
 
 }  // namespace

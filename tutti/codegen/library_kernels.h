@@ -21,8 +21,8 @@ struct LibraryKernelSpec {
   std::string name() const;
 };
 
-// Every kernel that gemm(), tile products and attention can ask for on a processor with `level`, where all operands
-// have one of `dtypes`, of which bf16 and f32 count: each tile that a cut may choose, each step of attention forward.
+// Every kernel that gemm(), int8_gemm(), tile products and attention can ask for on a processor with `level`, where all
+// operands have one of `dtypes`: each tile that a cut may choose, each step of attention and of its gradient.
 std::vector<LibraryKernelSpec> library_kernels(std::span<const DType> dtypes, CpuTarget level);
 
 // The code of such a kernel: from the disk cache, else compiled.

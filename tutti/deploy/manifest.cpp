@@ -23,6 +23,19 @@ bool is_inside(const PackageNamedConstant& c, std::span<const PackageConstant> c
   return nbytes <= most - c.first;
 }
 
+// Whether the tensor lies within memory of these sizes.
+bool is_inside(const PackageStateTensor& t, std::span<const PackageConstant> memory) {
+  if (t.memory < 0 || static_cast<size_t>(t.memory) >= memory.size() || t.first < 0 || t.first % itemsize(t.dtype) != 0)
+    return false;
+  const auto room = static_cast<__int128>(memory[static_cast<size_t>(t.memory)].nbytes) - t.first;
+  __int128 nbytes = itemsize(t.dtype), bound = nbytes;  // the second without zeros, so that strides do not overflow
+  for (const int64_t size : t.sizes) {
+    nbytes *= size, bound *= std::max<int64_t>(size, 1);
+    if (bound > __int128{1} << 62) return false;
+  }
+  return nbytes <= room;
+}
+
 }  // namespace
 
 const char* features_of(codegen::CpuTarget level) {
@@ -45,6 +58,7 @@ std::string Manifest::to_bytes() const {
   list(inputs, [&](const PackageArgument& a) {
     out.put(a.dtype);
     list(a.dims, [&](const PackageDim& d) { out.put(d.symbol), out.put(d.size); });
+    out.put(a.is_written);
   });
   list(outputs, [&](DType d) { out.put(d); });
   list(ops, [&](const PackageOp& op) { out.put_text(op.name), out.put_text(op.attrs), out.put(op.schema); });
@@ -57,6 +71,12 @@ std::string Manifest::to_bytes() const {
     out.put(c.constant), out.put(c.first);
   });
   out.put(constant_nbytes);
+  list(state_memory, [&](const PackageConstant& c) { out.put(c.first), out.put(c.nbytes); });
+  list(state, [&](const PackageStateTensor& t) {
+    out.put_text(t.name), out.put(t.dtype);
+    list(t.sizes, [&](int64_t size) { out.put(size); });
+    out.put(t.memory), out.put(t.first);
+  });
   return out.take();
 }
 
@@ -76,8 +96,8 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
                         "the manifest of the package has a size from {} to {}", s.least, s.most);
     m.sizes.push_back(std::move(s));
   });
-  list(9, [&] {
-    PackageArgument a{dtype(), {}};
+  list(10, [&] {
+    PackageArgument a{.dtype = dtype(), .dims = {}};
     list(12, [&] {
       const PackageDim d{in.get<int32_t>(), in.get<int64_t>()};
       TUTTI_CHECK_PACKAGE(d.symbol >= -1 && d.symbol < static_cast<int32_t>(m.sizes.size()) && d.size >= 0 &&
@@ -85,6 +105,7 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
                           "the manifest of the package has a dim of size {}", d.size);
       a.dims.push_back(d);
     });
+    a.is_written = in.get_up_to(uint8_t{1}) == 1;
     m.inputs.push_back(std::move(a));
   });
   list(1, [&] { m.outputs.push_back(dtype()); });
@@ -95,10 +116,13 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
   });
   list(1, [&] { m.levels.push_back(in.get_up_to(codegen::CpuTarget::avx512bf16)); });
   list(1, [&] { m.library_dtypes.push_back(dtype()); });
-  list(16, [&] {
-    const auto first = in.get<uint64_t>();
-    m.constants.push_back({first, in.get<uint64_t>()});
-  });
+  const auto memory = [&](std::vector<PackageConstant>& to) {
+    list(16, [&] {
+      const auto first = in.get<uint64_t>();
+      to.push_back({first, in.get<uint64_t>()});
+    });
+  };
+  memory(m.constants);
   list(29, [&] {
     PackageNamedConstant c{.name = std::string(in.get_text()), .dtype = dtype(), .sizes = {}};
     list(8, [&] {
@@ -111,6 +135,19 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
     m.named_constants.push_back(std::move(c));
   });
   m.constant_nbytes = in.get<uint64_t>();
+  memory(m.state_memory);
+  list(29, [&] {
+    PackageStateTensor t{.name = std::string(in.get_text()), .dtype = dtype(), .sizes = {}};
+    list(8, [&] {
+      TUTTI_CHECK_PACKAGE(t.sizes.size() < kMaxDims, "the manifest of the package has a state tensor of {} dims",
+                          t.sizes.size() + 1);
+      t.sizes.push_back(in.get<int64_t>());
+      TUTTI_CHECK_PACKAGE(t.sizes.back() >= 0, "the manifest of the package has a size {}", t.sizes.back());
+    });
+    t.memory = in.get<int32_t>(), t.first = in.get<int64_t>();
+    TUTTI_CHECK_PACKAGE(is_inside(t, m.state_memory), "the manifest of the package has a state tensor without memory");
+    m.state.push_back(std::move(t));
+  });
   in.at_end();
   TUTTI_CHECK_PACKAGE(m.points() <= kMostPoints, "the manifest of the package has more than {} combinations of sizes",
                       kMostPoints);

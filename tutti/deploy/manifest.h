@@ -27,6 +27,7 @@ struct PackageDim {
 struct PackageArgument {
   DType dtype = DType::f32;
   std::vector<PackageDim> dims;
+  bool is_written = false;  // calls write it in place
 };
 
 struct PackageOp {
@@ -50,6 +51,15 @@ struct PackageNamedConstant {
   int64_t nbytes() const { return numel_of(sizes) * itemsize(dtype); }
 };
 
+// A tensor of the state, dense in memory that others of the state may share.
+struct PackageStateTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Extents sizes;
+  int32_t memory = 0;  // of Manifest::state_memory
+  int64_t first = 0;   // bytes from its start
+};
+
 struct Manifest {
   std::string function;
   std::string made_by;  // the version of Tutti
@@ -63,7 +73,9 @@ struct Manifest {
   std::vector<DType> library_dtypes;       // of the operands of calls with kernels that are chosen while they run
   std::vector<PackageConstant> constants;
   std::vector<PackageNamedConstant> named_constants;
-  uint64_t constant_nbytes = 0;  // of all constants, before equal ones were put together
+  uint64_t constant_nbytes = 0;               // of all constants, before equal ones were put together
+  std::vector<PackageConstant> state_memory;  // its first contents
+  std::vector<PackageStateTensor> state;
 
   std::string to_bytes() const;
   // PackageError when the bytes are none of a manifest.

@@ -30,7 +30,7 @@ std::string describe(std::span<const codegen::CpuTarget> levels) {
   return text;
 }
 
-// The elements of `t`, dense, at the start of a storage.
+// The elements of `t`, dense, at the start of a storage: `t` itself where it is that.
 Tensor as_source(const Tensor& t) {
   before_host_read(t);
   if (t.is_contiguous() && t.offset() == 0) return t;
@@ -43,6 +43,47 @@ std::vector<Extents> extents_of(std::span<const Tensor> tensors) {
   for (const Tensor& t : tensors) extents.push_back(t.extents());
   return extents;
 }
+
+// Arguments that are written have memory of their own: the function was proved with such ones.
+void refuse_overlaps(const Manifest& manifest, std::span<const Tensor> inputs, std::span<const Tensor> into) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!manifest.inputs[i].is_written) continue;
+    TUTTI_CHECK(!inputs[i].storage()->is_read_only(), "{}: argument {} is written, and its memory is read-only",
+                manifest.function, i);
+    const auto begin_of = [](const Tensor& t) { return static_cast<const char*>(t.storage()->data()); };
+    const auto is_shared = [&](const Tensor& t) {
+      return begin_of(t) < begin_of(inputs[i]) + inputs[i].storage()->nbytes() &&
+             begin_of(inputs[i]) < begin_of(t) + t.storage()->nbytes();
+    };
+    for (size_t k = 0; k < inputs.size(); ++k)
+      TUTTI_CHECK(k == i || !is_shared(inputs[k]),
+                  "{}: argument {} is written, and argument {} is in the same memory; pass a copy of one of them",
+                  manifest.function, i, k);
+    for (size_t k = 0; k < into.size(); ++k)
+      TUTTI_CHECK(!is_shared(into[k]), "{}: argument {} is written, and result {} is to be stored in its memory",
+                  manifest.function, i, k);
+  }
+}
+
+// Arguments that are written and are not dense: what the call did to their dense copies, also one that failed.
+class WriteBack {
+ public:
+  WriteBack(const Manifest& manifest, std::span<const Tensor> inputs, std::span<const Tensor> dense)
+      : manifest_(manifest), inputs_(inputs), dense_(dense) {}
+  ~WriteBack() {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!manifest_.inputs[i].is_written) continue;
+      if (!dense_[i].is_same(inputs_[i])) copy_elements(inputs_[i], dense_[i]);
+      inputs_[i].storage()->bump_version();
+    }
+  }
+  WriteBack(const WriteBack&) = delete;
+  WriteBack& operator=(const WriteBack&) = delete;
+
+ private:
+  const Manifest& manifest_;
+  const std::span<const Tensor> inputs_, dense_;
+};
 
 }  // namespace
 
@@ -148,6 +189,9 @@ void Package::bind_constants() {
     constants.push_back(Tensor::from_memory(data, {static_cast<int64_t>(c.nbytes)}, DType::u8, [file = file_] {}));
     constants.back().storage()->set_read_only();
   }
+  for (const PackageConstant& c : manifest_.state_memory)
+    TUTTI_CHECK_PACKAGE(c.first <= bytes.size() && c.nbytes <= bytes.size() - c.first,
+                        "state of the package is {} bytes at {} of {}", c.nbytes, c.first, bytes.size());
   constants_ = std::make_unique<PackageConstants>(manifest_, std::move(constants));
 }
 
@@ -160,7 +204,7 @@ std::string_view Package::provenance() const {
 void Package::check_ops(const Plan& plan) const {
   for (const graph::Step& step : plan.steps) {
     const auto* call = std::get_if<graph::CallStep>(&step);
-    if (call == nullptr) continue;
+    if (call == nullptr || call->node >= 0) continue;  // the latter: control flow, whose parts follow
     const auto it = std::find_if(manifest_.ops.begin(), manifest_.ops.end(),
                                  [&](const PackageOp& op) { return op.name == call->op->name; });
     TUTTI_CHECK_PACKAGE(it != manifest_.ops.end(), "a plan of the package calls {}, which its manifest does not list",
@@ -169,6 +213,9 @@ void Package::check_ops(const Plan& plan) const {
                         "a plan of the package calls {} with options of the type {}, which are of {}", call->op->name,
                         call->attrs.type_name(), it->attrs.empty() ? "none" : it->attrs);
   }
+  for (const PlanControl& control : plan.controls) {
+    for (const Plan& part : control.plans) check_ops(part);
+  }
 }
 
 Plan Package::plan_at(int64_t point) const {
@@ -176,8 +223,11 @@ Plan Package::plan_at(int64_t point) const {
   Plan plan = plan_of_words(formulas_->at(static_cast<size_t>(point), sizes), plans_.texts);
   PlanMemory memory;
   for (const PackageConstant& c : manifest_.constants) memory.constants.push_back(static_cast<int64_t>(c.nbytes));
-  for (const PackageArgument& input : manifest_.inputs)
+  for (const PackageConstant& c : manifest_.state_memory) memory.state.push_back(static_cast<int64_t>(c.nbytes));
+  for (const PackageArgument& input : manifest_.inputs) {
     memory.arguments.push_back(numel_of(manifest_.extents_of(input, sizes)) * itemsize(input.dtype));
+    memory.written.push_back(input.is_written);
+  }
   check_ops(plan);
   check_plan(plan, memory);
   bool fits = plan.results.size() == manifest_.outputs.size();
@@ -245,7 +295,29 @@ void Package::set_observer(std::shared_ptr<const StepObserver> observer) {
   observer_ = std::move(observer);
 }
 
+std::shared_ptr<PackageState> Package::new_state() const {
+  return std::shared_ptr<PackageState>(new PackageState(manifest_.function, file_, manifest_));
+}
+
 std::vector<Tensor> Package::run(std::span<const Tensor> inputs, std::span<const Tensor> into) const {
+  TUTTI_CHECK(manifest_.state_memory.empty(),
+              "{}: the function changes state, such as '{}'; make one with new_state() and pass it to run()",
+              manifest_.function, manifest_.state.empty() ? "" : manifest_.state[0].name);
+  return run_on({}, inputs, into);
+}
+
+std::vector<Tensor> Package::run(PackageState& state, std::span<const Tensor> inputs,
+                                 std::span<const Tensor> into) const {
+  TUTTI_CHECK(state.file_ == file_,
+              "{}: the state is of another package, of '{}'; states belong to the package that "
+              "made them",
+              manifest_.function, state.function_);
+  const std::unique_lock lock = state.claim();
+  return run_on(state.memory_, inputs, into);
+}
+
+std::vector<Tensor> Package::run_on(std::span<const Tensor> state, std::span<const Tensor> inputs,
+                                    std::span<const Tensor> into) const {
   TUTTI_CHECK(purpose_ == Purpose::run, "{}: the package was opened to be looked at, not to be run",
               manifest_.function);
   std::vector<DType> dtypes;
@@ -261,12 +333,17 @@ std::vector<Tensor> Package::run(std::span<const Tensor> inputs, std::span<const
         "{}: the memory for result {} is {} {}, the result is {} {}", manifest_.function, k, name_of(into[k].dtype()),
         into[k].extents(), name_of(v.dtype), v.sizes);
   }
+  refuse_overlaps(manifest_, inputs, into);
+  std::vector<Tensor> dense;  // arguments
+  for (const Tensor& t : inputs) dense.push_back(as_source(t));
   const auto constants = constants_->current();
   std::vector<Tensor> sources;
   for (const PlanSource& s : plan.sources) {
     const auto i = static_cast<size_t>(s.index);
-    sources.push_back(s.is_constant ? (*constants)[i] : as_source(inputs[i]));
+    using Kind = PlanSource::Kind;
+    sources.push_back(s.kind == Kind::constant ? (*constants)[i] : s.kind == Kind::state ? state[i] : dense[i]);
   }
+  const WriteBack written(manifest_, inputs, dense);
   std::optional<RankContext::Scope> own_threads;
   if (context_ != nullptr) own_threads.emplace(*context_);
   const StrictScope strict;

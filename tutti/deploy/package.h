@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tutti/deploy/manifest.h"
+#include "tutti/deploy/package_state.h"
 #include "tutti/deploy/packaged_code.h"
 #include "tutti/deploy/plan_runner.h"
 #include "tutti/deploy/step_time.h"
@@ -56,9 +57,16 @@ class Package {
 
   // The sizes of the results for arguments of these sizes. UsageError where they are not as declared.
   std::vector<Extents> output_extents(std::span<const Extents> inputs) const;
-  // into: empty, or per result a dense tensor at the start of its storage, which then holds it. UsageError where
-  // arguments are not as declared, and what ops throw.
+  // into: empty, or per result a dense tensor at the start of its storage, which then holds it. Arguments that the
+  // function writes are written in place, and must not overlap other ones. UsageError where arguments are not as
+  // declared or the function has state, and what ops throw.
   std::vector<Tensor> run(std::span<const Tensor> inputs, std::span<const Tensor> into = {}) const;
+  // A state with the values of the file.
+  std::shared_ptr<PackageState> new_state() const;
+  // The same with the state of a function that has one: its tensors are read and changed. When an op fails they are
+  // left as a call of the function would leave them: what precedes the op is done, and nothing that follows it. When
+  // arguments are refused nothing is changed.
+  std::vector<Tensor> run(PackageState& state, std::span<const Tensor> inputs, std::span<const Tensor> into = {}) const;
 
   // Replaces constants that the package names, while others may run: see PackageConstants::set.
   void set_constants(std::span<const NewConstant> values);
@@ -77,6 +85,8 @@ class Package {
   void check_complete(const std::string& path, codegen::CpuTarget level) const;
   void check_ops(const Plan& plan) const;
   void bind_constants();
+  std::vector<Tensor> run_on(std::span<const Tensor> state, std::span<const Tensor> inputs,
+                             std::span<const Tensor> into) const;
   std::shared_ptr<const PlanRunner> runner_at(int64_t point) const;
   std::shared_ptr<const StepObserver> observer() const;
 

@@ -59,17 +59,27 @@ class Checker {
     if (fits && b.kind == Buffer::Kind::given) {
       fits = b.source >= 0 && static_cast<size_t>(b.source) < plan_.sources.size();
       const PlanSource source = fits ? plan_.sources[static_cast<size_t>(b.source)] : PlanSource{};
-      const std::vector<int64_t>& sizes = source.is_constant ? memory_.constants : memory_.arguments;
+      const std::vector<int64_t>& sizes = source.kind == PlanSource::Kind::argument   ? memory_.arguments
+                                          : source.kind == PlanSource::Kind::constant ? memory_.constants
+                                                                                      : memory_.state;
       fits = fits && source.index >= 0 && static_cast<size_t>(source.index) < sizes.size() &&
              b.nbytes <= sizes[static_cast<size_t>(source.index)];
     }
     TUTTI_CHECK_PACKAGE(fits, "a plan of the package is wrong: a buffer of {} bytes has no such memory", b.nbytes);
   }
 
+  // Whether steps may write the buffer, which check(b) has accepted.
+  bool may_be_written(const Buffer& b) const {
+    if (b.kind != Buffer::Kind::given) return true;
+    const PlanSource& source = plan_.sources[static_cast<size_t>(b.source)];
+    return source.kind == PlanSource::Kind::state ||
+           (source.kind == PlanSource::Kind::argument && memory_.written[static_cast<size_t>(source.index)]);
+  }
+
   void check(const Value& v, const std::string& who, bool is_written) const {
     const Buffer& b = buffer(v.buffer, who);
-    bool fits = is_bounded(v.sizes, v.strides) && v.offset >= 0 && v.offset <= kMostBytes &&
-                !(is_written && b.kind == Buffer::Kind::given);
+    bool fits =
+        is_bounded(v.sizes, v.strides) && v.offset >= 0 && v.offset <= kMostBytes && (!is_written || may_be_written(b));
     if (fits) {
       const auto [first, last] = reach(v);
       fits = first >= 0 && last <= b.nbytes;
@@ -102,8 +112,7 @@ class Checker {
       fits = spec.index < 0 && o.itemsize == itemsize(spec.dtype) && is_bounded(p.nest.sizes, o.strides) &&
              at >= -kMostBytes && at <= kMostBytes && p.operand(i, spec.dtype).inner == spec.inner &&
              p.operand(i, spec.dtype).along_reduced == spec.along_reduced;
-      const bool is_given = buffer(k.operands[i].buffer, who).kind == Buffer::Kind::given;
-      fits = fits && !(is_given && i >= inputs);
+      fits = fits && (i < inputs || may_be_written(buffer(k.operands[i].buffer, who)));
     }
     for (const ExprNode& node : k.spec.nodes)
       fits = fits &&
@@ -131,7 +140,98 @@ class Checker {
                         points, of.sizes);
   }
 
+  // Bytes that a part may read from where a given buffer of it begins.
+  int64_t room_of(const PlanControl& control, const graph::ControlBody::Feed& feed, const CallStep& call) const {
+    using Kind = graph::ControlBody::Kind;
+    const std::string& who = control.text;
+    TUTTI_CHECK_PACKAGE(feed.input >= 0 && static_cast<size_t>(feed.input) < call.inputs.size() &&
+                            feed.first_byte >= -kMostBytes && feed.first_byte <= kMostBytes,
+                        "a plan of the package is wrong: {} has no input {}", who, feed.input);
+    const Value& v = call.inputs[static_cast<size_t>(feed.input)];
+    const int64_t item = itemsize(v.dtype);
+    const bool goes_round = control.kind == Kind::repeat || control.kind == Kind::walk;
+    int64_t first = v.offset * item + feed.first_byte, last = first, end = buffer(v.buffer, who).nbytes;
+    if (goes_round && feed.input < control.carried) {  // dense memory of its own from the second round on
+      first = last = feed.first_byte, end = numel_of(v.sizes) * item;
+    } else if (control.kind == Kind::walk && feed.input < control.carried + control.walked) {
+      const int64_t way = std::max<int64_t>(control.steps - 1, 0) * v.strides[0] * item;
+      (way < 0 ? first : last) += way;
+    }
+    TUTTI_CHECK_PACKAGE(first >= 0 && last <= end, "a plan of the package is wrong: {} reads beyond input {}", who,
+                        feed.input);
+    return end - last;
+  }
+
+  static bool is_alike(const Value& a, const Value& b) { return a.dtype == b.dtype && a.sizes == b.sizes; }
+  static bool is_number(const Value& v) {
+    return numel_of(v.sizes) == 1 && (v.dtype == DType::boolean || is_integral(v.dtype));
+  }
+  static bool go_round(const std::vector<Value>& next, const CallStep& call, size_t carried) {
+    bool fits = carried <= call.inputs.size() && carried <= call.outputs.size() && carried <= next.size();
+    for (size_t i = 0; fits && i < carried; ++i)
+      fits = is_alike(next[i], call.inputs[i]) && is_alike(call.outputs[i], call.inputs[i]);
+    return fits;
+  }
+
+  // Whether operands, results and parts are what the kind of control flow expects.
+  static bool has_form(const PlanControl& c, const CallStep& call) {
+    using Kind = graph::ControlBody::Kind;
+    const std::vector<Value>&in = call.inputs, &out = call.outputs;
+    if (c.parts.size() != c.plans.size() || c.carried < 0 || c.walked < 0 || c.steps < 0 || c.steps > kMostBytes)
+      return false;
+    const auto carried = static_cast<size_t>(c.carried), walked = static_cast<size_t>(c.walked);
+    if (c.kind == Kind::check) return in.size() == 1 && in[0].dtype == DType::boolean && out.empty() && c.parts.empty();
+    if (c.kind == Kind::choose) {
+      bool fits =
+          !in.empty() && is_number(in[0]) && !c.parts.empty() && (in[0].dtype != DType::boolean || c.parts.size() == 2);
+      for (const Plan& part : c.plans) {
+        fits = fits && part.results.size() == out.size();
+        for (size_t k = 0; fits && k < out.size(); ++k) fits = is_alike(part.results[k], out[k]);
+      }
+      return fits;
+    }
+    if (c.kind == Kind::repeat) {
+      return c.parts.size() == 2 && out.size() == carried && !c.plans[0].results.empty() &&
+             is_number(c.plans[0].results[0]) && c.plans[1].results.size() == carried &&
+             go_round(c.plans[1].results, call, carried);
+    }
+    bool fits = c.parts.size() == 1 && carried + walked <= in.size() && c.plans[0].results.size() == out.size() &&
+                go_round(c.plans[0].results, call, carried);
+    for (size_t i = carried; fits && i < carried + walked; ++i)
+      fits = !in[i].sizes.empty() && in[i].sizes[0] >= c.steps;
+    for (size_t k = carried; fits && k < out.size(); ++k) {
+      const Value& each = c.plans[0].results[k];
+      Extents row;
+      for (size_t d = 1; d < out[k].sizes.size(); ++d) row.push_back(out[k].sizes[d]);
+      fits = !out[k].sizes.empty() && out[k].sizes[0] >= c.steps && each.dtype == out[k].dtype && each.sizes == row;
+    }
+    return fits;
+  }
+
+  void check_control(const CallStep& call) const {
+    TUTTI_CHECK_PACKAGE(static_cast<size_t>(call.node) < plan_.controls.size() && !call.prologue && !call.epilogue &&
+                            !call.check_only && call.copy_first.empty(),
+                        "a plan of the package is wrong: it has no control flow {}", call.node);
+    const PlanControl& control = plan_.controls[static_cast<size_t>(call.node)];
+    for (const Value& v : call.inputs) check(v, control.text, false);
+    bool fits = true;
+    for (const Value& v : call.outputs) {
+      check(v, control.text, true);
+      fits = fits && v.strides == contiguous_strides(v.sizes);
+    }
+    TUTTI_CHECK_PACKAGE(fits && has_form(control, call),
+                        "a plan of the package is wrong: {} is not called as its parts expect", control.text);
+    for (size_t p = 0; p < control.parts.size(); ++p) {
+      PlanMemory memory;
+      for (const graph::ControlBody::Feed& feed : control.parts[p].feeds)
+        memory.arguments.push_back(room_of(control, feed, call));
+      memory.written.assign(memory.arguments.size(), false);
+      Checker(control.plans[p], memory).run();
+    }
+  }
+
   void check(const CallStep& call) const {
+    if (call.node >= 0) return check_control(call);
     const OpDef& op = *call.op;
     const std::string who = op.name;
     for (const Value& v : call.inputs) check(v, who, false);
@@ -139,7 +239,8 @@ class Checker {
     const bool is_called = (op.num_inputs < 0 || static_cast<size_t>(op.num_inputs) == call.inputs.size()) &&
                            (call.copy_first.empty() || call.copy_first.size() == call.inputs.size()) &&
                            static_cast<size_t>(op.num_outputs) == call.outputs.size() &&
-                           (op.kernel != nullptr || op.recipe.build != nullptr);
+                           (op.kernel != nullptr || op.recipe.build != nullptr) && !op.ordered && !op.resizes &&
+                           !op.keeps_inputs && op.becomes[0] < 0;
     TUTTI_CHECK_PACKAGE(is_called, "a plan of the package is wrong: {} is called with {} operands and {} results",
                         op.name, call.inputs.size(), call.outputs.size());
     const graph::Graph buffers{.buffers = plan_.buffers, .nodes = {}, .results = {}};

@@ -45,10 +45,43 @@ void for_each_buffer(const graph::Step& step, Visit visit) {
   }
 }
 
+// A part of control flow on the memory of its feeds.
+graph::ControlStep::Part part_of(const PlanControl::Part& part, Plan plan) {
+  std::vector<int64_t> nbytes(part.feeds.size(), 0);
+  for (const Buffer& b : plan.buffers) {
+    if (b.kind != Buffer::Kind::given) continue;
+    int64_t& most = nbytes[static_cast<size_t>(plan.sources[static_cast<size_t>(b.source)].index)];
+    most = std::max(most, b.nbytes);
+  }
+  const auto runner = std::make_shared<const PlanRunner>(std::move(plan));
+  const auto run = [runner, nbytes](std::span<const graph::GivenMemory> given, std::span<const Tensor>) {
+    std::vector<Tensor> sources;
+    for (const PlanSource& source : runner->plan().sources) {
+      const auto i = static_cast<size_t>(source.index);
+      char* const data = static_cast<char*>(given[i].storage->data()) + given[i].first_byte;
+      sources.push_back(Tensor::from_memory(data, {nbytes[i]}, DType::u8, [keep = given[i].storage] {}));
+    }
+    return runner->run(sources);
+  };
+  return {part.name, part.feeds, nullptr, run};
+}
+
+std::unique_ptr<const graph::ControlStep> make_control(PlanControl& control) {
+  std::vector<graph::ControlStep::Part> parts;
+  for (size_t p = 0; p < control.parts.size(); ++p)
+    parts.push_back(part_of(control.parts[p], std::move(control.plans[p])));
+  const graph::ControlBody body{.kind = control.kind,
+                                .text = control.text,
+                                .carried = control.carried,
+                                .walked = control.walked,
+                                .steps = control.steps};
+  return std::make_unique<const graph::ControlStep>(body, std::move(parts));
+}
+
 // Throws the error that is being handled again, with the line of the user that the op stands for.
-[[noreturn]] void rethrow_with_line(const CallStep& step) {
+[[noreturn]] void rethrow_with_line(const CallStep& step, const char* name) {
   if (step.origin.place == nullptr || step.origin.place->stack.empty()) throw;
-  const std::string place = fmt::format("{} at {}", step.op->name, step.origin.place->stack.front());
+  const std::string place = fmt::format("{} at {}", name, step.origin.place->stack.front());
   try {
     throw;
   } catch (const Error& error) {
@@ -73,6 +106,7 @@ PlanRunner::PlanRunner(Plan plan) : plan_(std::move(plan)) {
     const char* graph_key = intern_trace_name(batch->kernels[0].trace->info.graph_key);
     *batch = graph::make_batch(std::move(batch->kernels), graph_key);
   }
+  for (PlanControl& control : plan_.controls) controls_.push_back(make_control(control));
   plan_memory();
 }
 
@@ -159,6 +193,10 @@ std::vector<Tensor> PlanRunner::run(std::span<const Tensor> sources, std::span<c
     const bool lies_there = !into.empty() && only_result_[static_cast<size_t>(v.buffer)] == static_cast<int32_t>(k);
     if (!into.empty() && !lies_there && into[k].nbytes() > 0)
       std::memcpy(into[k].raw_data(), to_contiguous(result).raw_data(), static_cast<size_t>(into[k].nbytes()));
+    const Buffer& buffer = plan_.buffers[static_cast<size_t>(v.buffer)];
+    const bool is_state = buffer.kind == Buffer::Kind::given &&
+                          plan_.sources[static_cast<size_t>(buffer.source)].kind == PlanSource::Kind::state;
+    if (into.empty() && is_state) result = clone_to(result, kCpu);  // the next call changes the state
     results.push_back(into.empty() ? std::move(result) : into[k]);
   }
   for (size_t b = 0; b < plan_.buffers.size(); ++b) {
@@ -201,6 +239,7 @@ void PlanRunner::run_call(const CallStep& step, const Frame& frame) const {
     inputs.push_back(in_blocks ? stand_ins({&step.inputs[0], 1}, buffers)[0] : tensor_of(step.inputs[i], frame));
     if (!step.copy_first.empty() && step.copy_first[i]) inputs.back() = clone_to(inputs.back(), kCpu);
   }
+  if (step.node >= 0) return run_control(step, inputs, frame);
   const OpCall call{*step.op, inputs, step.attrs};
   try {
     if (step.op->check) step.op->check(call);
@@ -218,8 +257,20 @@ void PlanRunner::run_call(const CallStep& step, const Frame& frame) const {
       launch_call(call, step.trace, [&] { run_with_blocks(step, call, outputs, frame); });
     else launch_call(call, outputs, step.trace);
   } catch (const Error&) {
-    rethrow_with_line(step);
+    rethrow_with_line(step, step.op->name);
   }
+}
+
+void PlanRunner::run_control(const CallStep& step, std::span<const Tensor> inputs, const Frame& frame) const {
+  const graph::ControlStep& control = *controls_[static_cast<size_t>(step.node)];
+  try {
+    control.check(inputs);
+  } catch (const Error&) {
+    rethrow_with_line(step, control.name());
+  }
+  std::vector<Tensor> outputs;
+  for (const Value& v : step.outputs) outputs.push_back(tensor_of(v, frame));
+  control.run(inputs, outputs);
 }
 
 void PlanRunner::run_with_blocks(const CallStep& step, const OpCall& call, std::span<const Tensor> outputs,

@@ -1,5 +1,4 @@
-// Runs a plan: what an Executable does, for plans that write no memory of the caller, communicate with nobody and draw
-// no random numbers.
+// Runs a plan: what an Executable does, for plans that communicate with nobody and draw no random numbers.
 #pragma once
 
 #include <memory>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "tutti/deploy/plan.h"
+#include "tutti/plan/control_step.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti::deploy {
@@ -19,8 +19,9 @@ class PlanRunner {
   explicit PlanRunner(Plan plan);
   ~PlanRunner();
 
-  // Runs the plan on the memory of its sources; returns its results. into: empty, or per result a dense tensor, which
-  // then holds it. Throws what the ops throw.
+  // Runs the plan on the memory of its sources, of which it may write what is no constant; returns its results. into:
+  // empty, or per result a dense tensor, which then holds it. Throws what the ops throw; the ops before have then
+  // written, and none after.
   std::vector<Tensor> run(std::span<const Tensor> sources, std::span<const Tensor> into = {}) const;
   const Plan& plan() const { return plan_; }
   int64_t arena_bytes() const { return arena_bytes_; }
@@ -33,14 +34,16 @@ class PlanRunner {
   void run_step(const graph::Step& step, Frame& frame) const;
   void run_kernel(const graph::KernelStep& step, const Frame& frame) const;
   void run_call(const graph::CallStep& step, const Frame& frame) const;
+  void run_control(const graph::CallStep& step, std::span<const Tensor> inputs, const Frame& frame) const;
   void run_with_blocks(const graph::CallStep& step, const OpCall& call, std::span<const Tensor> outputs,
                        const Frame& frame) const;
   [[noreturn]] void refuse_zero(const graph::KernelStep& kernel) const;
 
   Plan plan_;
-  std::vector<int64_t> arena_offsets_;  // per buffer; -1: not in the arena
-  std::vector<bool> is_result_;         // made buffers that the caller gets
-  std::vector<int32_t> only_result_;    // per buffer: the one result that is all of it; -1: none, or several
+  std::vector<int64_t> arena_offsets_;                               // per buffer; -1: not in the arena
+  std::vector<bool> is_result_;                                      // made buffers that the caller gets
+  std::vector<std::unique_ptr<const graph::ControlStep>> controls_;  // of the plan
+  std::vector<int32_t> only_result_;  // per buffer: the one result that is all of it; -1: none, or several
   int64_t arena_bytes_ = 0;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Frame>> frames_;  // of calls that have ended

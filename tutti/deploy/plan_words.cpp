@@ -8,6 +8,7 @@
 #include "tutti/codegen/kernel_key.h"
 #include "tutti/deploy/op_schema.h"
 #include "tutti/deploy/package_error.h"
+#include "tutti/plan/control_step.h"
 #include "tutti/runtime/trace/trace_event.h"
 
 namespace tutti::deploy {
@@ -21,10 +22,12 @@ using graph::Value;
 
 constexpr char kNumberHere = '\1';  // in a text: a number of its own stands there
 constexpr int64_t kMostItems = 1 << 20;
+constexpr int kMostNested = 16;  // plans in plans
 
 // One list of fields serves both directions: `io` appends what it is given, or puts what it reads in its place.
 class WordWriter {
  public:
+  int depth = 0;  // of plans in plans
   static constexpr bool kReads = false;
   WordWriter(Words& words, TextTable& texts, KernelSpecs& specs) : words_(words), texts_(texts), specs_(specs) {}
 
@@ -66,6 +69,7 @@ class WordWriter {
 
 class WordReader {
  public:
+  int depth = 0;
   static constexpr bool kReads = true;
   WordReader(const Words& words, std::span<const std::string> texts) : words_(words), texts_(texts) {}
 
@@ -240,12 +244,15 @@ void pass_attrs(Io& io, const OpDef& op, Attrs& attrs) {
 
 template <class Io>
 void pass(Io& io, CallStep& call) {
-  std::string name = call.op ? call.op->name : "";
-  io.text(name);
-  if constexpr (Io::kReads) call.op = &find_op(name);
-  pass_attrs(io, *call.op, call.attrs);
+  io.number(call.node);
+  if (call.node < 0) {  // else its op follows from the control flow
+    std::string name = call.op ? call.op->name : "";
+    io.text(name);
+    if constexpr (Io::kReads) call.op = &find_op(name);
+    pass_attrs(io, *call.op, call.attrs);
+  }
   list(io, call.inputs, [&](Value& v) { pass(io, v); });
-  list(io, call.outputs, [&](Value& v) { pass(io, v); }, kMaxOutputs);
+  list(io, call.outputs, [&](Value& v) { pass(io, v); }, call.node < 0 ? int64_t{kMaxOutputs} : kMostItems);
   const size_t copies = count(io, call.copy_first.size());
   if constexpr (Io::kReads) call.copy_first.resize(copies);
   for (size_t i = 0; i < copies; ++i) {
@@ -276,15 +283,44 @@ void pass(Io& io, graph::Step& step) {
 }
 
 template <class Io>
+void pass(Io& io, Plan& plan);
+
+template <class Io>
+void pass(Io& io, PlanControl& control) {
+  choice(io, control.kind, graph::ControlBody::Kind::walk);
+  io.text(control.text);
+  io.number(control.carried), io.number(control.walked), io.number(control.steps);
+  list(io, control.parts, [&](PlanControl::Part& part) {
+    io.text(part.name);
+    list(io, part.feeds, [&](graph::ControlBody::Feed& feed) { io.number(feed.input), io.number(feed.first_byte); });
+  });
+  if constexpr (Io::kReads) control.plans.resize(control.parts.size());
+  for (Plan& plan : control.plans) pass(io, plan);
+}
+
+template <class Io>
 void pass(Io& io, Plan& plan) {
+  TUTTI_CHECK_PACKAGE(++io.depth <= kMostNested, "control flow of the package is nested {} times", io.depth);
   list(io, plan.buffers, [&](graph::Buffer& b) {
     choice(io, b.kind, graph::Buffer::Kind::made);
     io.number(b.source), io.number(b.nbytes), io.number(b.versions);
   });
-  list(io, plan.sources, [&](PlanSource& s) { io.number(s.is_constant), io.number(s.index); });
+  list(io, plan.sources, [&](PlanSource& s) { choice(io, s.kind, PlanSource::Kind::state), io.number(s.index); });
   list(io, plan.steps, [&](graph::Step& step) { pass(io, step); });
   list(io, plan.results, [&](Value& v) { pass(io, v); });
   list(io, plan.reporters, [&](std::string& text) { io.text(text); });
+  list(io, plan.controls, [&](PlanControl& control) { pass(io, control); });
+  if constexpr (Io::kReads) {
+    for (graph::Step& step : plan.steps) {
+      auto* call = std::get_if<CallStep>(&step);
+      if (call == nullptr || call->node < 0) continue;
+      TUTTI_CHECK_PACKAGE(static_cast<size_t>(call->node) < plan.controls.size(),
+                          "a plan of the package has {} control flows, and calls number {}", plan.controls.size(),
+                          call->node);
+      call->op = &control_op(plan.controls[static_cast<size_t>(call->node)].kind);
+    }
+  }
+  --io.depth;
 }
 
 }  // namespace

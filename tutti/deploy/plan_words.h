@@ -48,6 +48,9 @@ void for_each_kernel(Plan& plan, Visit visit) {
       if (call->epilogue) visit(call->epilogue->kernel);
     }
   }
+  for (PlanControl& control : plan.controls) {
+    for (Plan& part : control.plans) for_each_kernel(part, visit);
+  }
 }
 
 }  // namespace tutti::deploy

@@ -17,9 +17,13 @@ using tutti::deploy::PackageError;
 using tutti::deploy::c_interface::hand_out;
 
 static_assert(TUTTI_MOST_DIMS == tutti::kMaxDims);
-static_assert(TUTTI_F32 == static_cast<int>(DType::f32) && TUTTI_BF16 == static_cast<int>(DType::bf16) &&
+static_assert(TUTTI_F64 == static_cast<int>(DType::f64) && TUTTI_F32 == static_cast<int>(DType::f32) &&
+              TUTTI_BF16 == static_cast<int>(DType::bf16) && TUTTI_F16 == static_cast<int>(DType::f16) &&
+              TUTTI_F8E4M3FN == static_cast<int>(DType::f8e4m3fn) && TUTTI_F8E5M2 == static_cast<int>(DType::f8e5m2) &&
               TUTTI_I64 == static_cast<int>(DType::i64) && TUTTI_I32 == static_cast<int>(DType::i32) &&
-              TUTTI_BOOL == static_cast<int>(DType::boolean));
+              TUTTI_I16 == static_cast<int>(DType::i16) && TUTTI_I8 == static_cast<int>(DType::i8) &&
+              TUTTI_U8 == static_cast<int>(DType::u8) && TUTTI_BOOL == static_cast<int>(DType::boolean) &&
+              TUTTI_BOOL + 1 == tutti::kNumDTypes);
 
 struct tutti_package {
   std::shared_ptr<Package> opened;
@@ -87,8 +91,7 @@ Extents extents_of(const tutti_tensor& t, const char* what, int32_t i) {
 }
 
 DType dtype_of(const tutti_tensor& t, const char* what, int32_t i) {
-  const bool is_known = t.dtype == TUTTI_F32 || t.dtype == TUTTI_BF16 || t.dtype == TUTTI_I64 || t.dtype == TUTTI_I32 ||
-                        t.dtype == TUTTI_BOOL;
+  const bool is_known = t.dtype >= TUTTI_F64 && t.dtype <= TUTTI_BOOL;
   TUTTI_CHECK(is_known, "{} {} has dtype {}, which is none of tutti_dtype", what, i, static_cast<int>(t.dtype));
   return static_cast<DType>(t.dtype);
 }

@@ -41,10 +41,17 @@ typedef enum tutti_code {
 } tutti_code;
 
 typedef enum tutti_dtype {
+  TUTTI_F64 = 0,
   TUTTI_F32 = 1,
   TUTTI_BF16 = 2,
+  TUTTI_F16 = 3,
+  TUTTI_F8E4M3FN = 4,
+  TUTTI_F8E5M2 = 5,
   TUTTI_I64 = 6,
   TUTTI_I32 = 7,
+  TUTTI_I16 = 8,
+  TUTTI_I8 = 9,
+  TUTTI_U8 = 10,
   TUTTI_BOOL = 11 /* one byte, 0 or 1 */
 } tutti_dtype;
 
@@ -108,7 +115,8 @@ TUTTI_RUNTIME_API tutti_code tutti_package_outputs(const tutti_package* package,
                                                    int32_t num_inputs, tutti_tensor* outputs, int32_t num_outputs);
 
 /* Runs the function. The data of `outputs` receive the results; their dtypes and sizes must be those of the results,
- * and they must not overlap the inputs or each other. */
+ * and they must not overlap the inputs or each other. Inputs that the function writes are written in place; they must
+ * not overlap other ones. A function with state is run by tutti_state_run(), see tutti_state.h. */
 TUTTI_RUNTIME_API tutti_code tutti_package_run(const tutti_package* package, const tutti_tensor* inputs,
                                                int32_t num_inputs, const tutti_tensor* outputs, int32_t num_outputs);
 

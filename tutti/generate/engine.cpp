@@ -7,6 +7,7 @@
 #include "tutti/core/error.h"
 #include "tutti/dist/dtensor.h"
 #include "tutti/generate/batch_forward.h"
+#include "tutti/generate/packaged_forward.h"
 #include "tutti/models/decoder_config.h"
 #include "tutti/ops/cross_entropy.h"
 #include "tutti/ops/expand.h"
@@ -34,7 +35,10 @@ EngineOptions checked(const EngineOptions& options) {
       !options.cache_dtype || options.cache_dtype == DType::i8 || options.cache_dtype == DType::f8e4m3fn,
       "an engine with a cache of {}; expected i8 or f8e4m3fn, or none for the dtype in which the model computes",
       name_of(*options.cache_dtype));
-  return options;
+  EngineOptions fitting = options;
+  if (options.packaged != nullptr)
+    fitting.batch_tokens = std::min(options.batch_tokens, options.packaged->cache_options().batch_tokens);
+  return fitting;
 }
 
 Tensor on_mesh(const Tensor& t, const dist::Mesh& mesh) {
@@ -113,14 +117,22 @@ Engine::Engine(models::LanguageModel& model, std::vector<int32_t> ids, const Eng
               "an engine with a cache of {} for a model in f64; codes stand for numbers in f32, so that the model must "
               "compute in f32, bf16 or f16",
               name_of(*options.cache_dtype));
-  cache_ = std::make_unique<PagedCache>(model.config(),
-                                        PagedCacheOptions{.dtype = options.cache_dtype.value_or(computes),
-                                                          .bytes = options.cache_bytes,
-                                                          .context = options.context,
-                                                          .sequences = options.max_requests,
-                                                          .batch_tokens = options.batch_tokens,
-                                                          .ranks = options.mesh == nullptr ? 1 : options.mesh->size()});
-  context_ = std::min(options.context, cache_->longest());
+  PagedCacheOptions cache{.dtype = options.cache_dtype.value_or(computes),
+                          .bytes = options.cache_bytes,
+                          .context = options.context,
+                          .sequences = options.max_requests,
+                          .batch_tokens = options.batch_tokens,
+                          .ranks = options.mesh == nullptr ? 1 : options.mesh->size()};
+  if (options.packaged != nullptr) {
+    cache = options.packaged->cache_options();
+    TUTTI_CHECK(options.mesh == nullptr && options.max_requests == 1 && !options.compile &&
+                    (!options.cache_dtype || options.cache_dtype == cache.dtype),
+                "an engine of a packaged model runs one request at once, on one rank, uncompiled, with the package's "
+                "cache of {}",
+                name_of(cache.dtype));
+  }
+  cache_ = std::make_unique<PagedCache>(model.config(), cache);
+  context_ = std::min({options.context, cache_->longest(), cache.context});
   forward_ = std::make_unique<BatchForward>(model_, *cache_, options.forward, options.compile);
 }
 
@@ -144,6 +156,8 @@ RequestId Engine::submit(Request request) {
               request.min_tokens, request.max_tokens);
   TUTTI_CHECK(request.top_log_probabilities >= 0 && request.top_log_probabilities <= vocab,
               "log-probabilities of {} tokens; the model has {}", request.top_log_probabilities, vocab);
+  TUTTI_CHECK(options_.packaged == nullptr || !request.prompt_log_probabilities,
+              "a packaged model gives no log-probabilities of prompts");
   validate(request.sampling, vocab);
   const std::lock_guard lock(mutex_);
   submitted_.emplace_back(++last_, std::move(request));
@@ -353,7 +367,7 @@ void Engine::run() {
   give(b.inputs.rows, b.rows);
   give(b.inputs.labelled, b.labelled);
   give(b.inputs.labels, b.labels);
-  const auto [logits, losses] = (*forward_)(b.inputs);
+  const auto [logits, losses] = options_.packaged != nullptr ? (*options_.packaged)(b.inputs) : (*forward_)(b.inputs);
 
   size_t next_label = 0;
   int64_t of_prompts = 0;

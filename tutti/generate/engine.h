@@ -48,6 +48,7 @@ using Mesh = std::shared_ptr<const DeviceMesh>;
 namespace tutti::generate {
 
 class BatchForward;
+class PackagedForward;
 
 struct EngineOptions {
   int64_t context = 2048;      // tokens of a text; at most the positions that the model was made for
@@ -63,6 +64,9 @@ struct EngineOptions {
   bool shares_prefixes = true;  // requests use the pages of others that begin alike
   models::ForwardOptions forward = {};
   bool compile = false;  // forwards, on all ranks or none; the bits are the same
+  // What runs in the place of the model's forwards (packaged_forward.h): the model may then be without weights. The
+  // cache is the package's; one request runs at once, and none asks for log-probabilities of its prompt.
+  std::shared_ptr<PackagedForward> packaged = {};
   dist::Mesh mesh = {};  // of the ranks that divide the model; null: one
   // Ranks of which the first takes the requests; it must outlive the engine. Null: all make the same calls, and
   // requests have no deadlines and are not cancelled.

@@ -262,6 +262,19 @@ void PagedCache::make_memory(Layer& layer, const Tensor& keys) const {
     *scales = Tensor::empty({pages, heads, kPageKeys}, DType::f32);
 }
 
+std::vector<PagedCache::NamedMemory> PagedCache::memory() const {
+  std::vector<NamedMemory> memory;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    const auto add = [&](const char* what, const Tensor& tensor) {
+      if (tensor.defined()) memory.push_back({fmt::format("layer.{}.{}", i, what), tensor});
+    };
+    add("keys", layer.keys), add("values", layer.values);
+    add("keys.scales", layer.key_scales), add("values.scales", layer.value_scales);
+  }
+  return memory;
+}
+
 void PagedCache::poison(double value) {
   for (Layer& layer : layers_) {
     const PagePool& pool = groups_[layer.group].pool;

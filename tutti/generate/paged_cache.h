@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tutti/generate/page_pool.h"
@@ -84,6 +85,15 @@ class PagedCache {
 
   // Describes the tokens of the next forward, whose positions must have been reserved, to PagedAttention.
   void describe(std::span<const BatchPart> parts, PagedBatch& batch);
+
+  // Groups of layers that see equally many keys.
+  size_t groups() const { return groups_.size(); }
+  // The memory that layers have after a first forward: "layer.0.keys", "layer.0.values", of codes also ".scales".
+  struct NamedMemory {
+    std::string name;
+    Tensor tensor;
+  };
+  std::vector<NamedMemory> memory() const;
 
   int64_t bytes() const { return bytes_; }
   // Pages of all groups, and those of them that no sequence holds.

@@ -141,6 +141,26 @@ void Optimizer::begin_step(int64_t steps_taken, double lr, double grad_scale) {
   for (size_t g = 0; g < lrs.size(); ++g) set_numbers(g, lrs[g], grad_scale, steps_);
 }
 
+void Optimizer::update() {
+  NoGradScope no_grad;
+  const PhaseScope phase(TracePhase::optimizer);
+  std::vector<Tensor> grads;
+  for (const nn::NamedParameter& p : parameters_)
+    grads.push_back(p.parameter.requires_grad() ? p.parameter.grad() : Tensor());
+  const std::vector<Tensor> stored = checked(grads, group_lrs_, 1.0);
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (grads[i].defined()) parameters_[i].parameter.will_change();
+  }
+  step_all(stored);
+}
+
+std::vector<StateTensor> Optimizer::update_tensors() const {
+  std::vector<StateTensor> all;
+  for (const nn::NamedParameter& p : parameters_) all.push_back({p.name, p.parameter.master()});
+  for (const std::vector<StateTensor>& more : {state_, numbers()}) all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 void Optimizer::step_piece(size_t i, const Tensor& master, const Tensor& grad, std::span<const Tensor> state) {
   NoGradScope no_grad;
   const PhaseScope phase(TracePhase::optimizer);
@@ -209,6 +229,10 @@ void check_option(const char* optimizer, const char* option, double value,
   throw UsageError(fmt::format("{}: {} is {}; expected a finite number in [0, {})", optimizer, option, value, below));
 }
 
+void add_numbers(std::vector<StateTensor>& list, size_t group, std::initializer_list<StateTensor> numbers) {
+  for (const StateTensor& n : numbers) list.push_back({fmt::format("number.{}.{}", group, n.name), n.tensor});
+}
+
 class AdamW final : public Optimizer {
  public:
   explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups, StateMemory memory = {})
@@ -250,6 +274,18 @@ class AdamW final : public Optimizer {
     const Group& g = groups_[group];
     adamw_step_(master, grad, state[0], state[1], g.numbers, g.now);
   }
+  std::vector<StateTensor> numbers() const override {
+    std::vector<StateTensor> numbers;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const AdamWNumbers& n = groups_[g].numbers;
+      add_numbers(numbers, g,
+                  {{"grad_scale", n.grad_scale},
+                   {"decay", n.decay},
+                   {"step_size", n.step_size},
+                   {"inv_correction2", n.inv_correction2}});
+    }
+    return numbers;
+  }
 
   std::vector<Group> groups_;
 };
@@ -283,6 +319,12 @@ class Sgd final : public Optimizer {
   void step_one(size_t group, const Tensor& master, const Tensor& grad, std::span<const Tensor> state) override {
     const Group& g = groups_[group];
     sgd_step_(master, grad, state[0], g.numbers, g.now);
+  }
+  std::vector<StateTensor> numbers() const override {
+    std::vector<StateTensor> numbers;
+    for (size_t g = 0; g < groups_.size(); ++g)
+      add_numbers(numbers, g, {{"grad_scale", groups_[g].numbers.grad_scale}, {"lr", groups_[g].numbers.lr}});
+    return numbers;
   }
 
   std::vector<Group> groups_;

@@ -77,6 +77,18 @@ class Optimizer {
   // How many state tensors each parameter has.
   size_t states_per_parameter() const { return parameters_.empty() ? 0 : state_.size() / parameters_.size(); }
 
+  // ---- A step in two halves, for a function that is compiled or packaged as a whole: forward, backward, update(),
+  // zero_grad(). begin_step() belongs to the program around it.
+  // Updates each parameter that has an accumulated gradient, with the numbers of the last begin_step().
+  void update();
+  // The masters of the parameters by their names, state() and numbers(): all that update() reads and writes besides
+  // gradients.
+  std::vector<StateTensor> update_tensors() const;
+  // The 0-dim f32 tensors that begin_step() fills in, "number.<group>.<name>": grad_scale of all optimizers, lr of sgd,
+  // and of adamw decay = 1 - lr * weight_decay, step_size = lr / (1 - beta1^step) and
+  // inv_correction2 = 1 / (1 - beta2^step), computed in double precision and rounded.
+  virtual std::vector<StateTensor> numbers() const = 0;
+
   // From now on each step runs as one compiled function, with the bits of an eager step. Changes of lr, grad_scale and
   // the step count do not cause recompilation.
   void compile(CompileOptions options = {.name = "optimizer step"});

@@ -8,8 +8,13 @@ namespace tutti::package_detail {
 int32_t ConstantPool::number_of(const Tensor& t) {
   const auto [it, is_new] = of_storages_.emplace(t.storage().get(), static_cast<int32_t>(constants_.size()));
   if (!is_new) return it->second;
-  before_host_read(t);
   kept_.push_back(t.storage());
+  constants_.push_back(place_of(t));
+  return it->second;
+}
+
+deploy::PackageConstant ConstantPool::place_of(const Tensor& t) {
+  before_host_read(t);
   const std::string_view contents(static_cast<const char*>(t.storage()->data()),
                                   static_cast<size_t>(t.storage()->nbytes()));
   nbytes_before_ += t.storage()->nbytes();
@@ -23,8 +28,7 @@ int32_t ConstantPool::number_of(const Tensor& t) {
     place->second = bytes_.size();
     bytes_ += contents;
   }
-  constants_.push_back({place->second, contents.size()});
-  return it->second;
+  return {place->second, contents.size()};
 }
 
 int32_t ConstantPool::find(const Tensor& t) const {

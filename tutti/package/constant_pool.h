@@ -16,6 +16,8 @@ class ConstantPool {
   int32_t number_of(const Tensor& t);
   // The same of one that has a number; -1: it has none.
   int32_t find(const Tensor& t) const;
+  // Where the bytes of the storage of `t` are in the section, for what is no constant.
+  deploy::PackageConstant place_of(const Tensor& t);
   const std::vector<deploy::PackageConstant>& constants() const { return constants_; }
   const std::string& bytes() const { return bytes_; }  // of the section
   int64_t nbytes_before() const { return nbytes_before_; }

@@ -1,4 +1,4 @@
-// package(): puts a compiled inference function into a file that runs without the compiler.
+// package(): puts a compiled function into a file that runs without the compiler.
 //
 //   package("mlp.tutti", [&](const Tensor& x) { return model(x); },
 //           {.name = "mlp", .dynamic = {{.name = "batch", .dims = {{0, 0}}, .least = 1, .most = 64}}}, example);
@@ -37,6 +37,13 @@ struct PackagedConstant {
   Tensor tensor;
 };
 
+// A tensor that the function holds and may change: a dense one of the program's memory. Each call of the package finds
+// it as the call before has left it.
+struct PackagedState {
+  std::string name;
+  Tensor tensor;
+};
+
 struct PackageOptions {
   std::string name = "function";           // in errors, traces and the manifest
   std::vector<PackagedSize> dynamic = {};  // all other sizes are those of the example
@@ -46,6 +53,11 @@ struct PackageOptions {
   int64_t most_combinations = 4096;  // of sizes
   // Those that programs may replace while they run the package (deploy::Package::set_constants).
   std::vector<PackagedConstant> constants = {};
+  // What the function writes of the tensors that it holds, such as the parameters and moments of a training step, and
+  // what the program that runs the package is to set between calls, such as a learning rate. The values at the time of
+  // package() are those with which the package begins, and the tensors have them again when package() returns.
+  std::vector<PackagedState> state = {};
+  bool gradients = false;  // the function calls backward() or grad(); false: it runs without gradients
 };
 
 struct PackageReport {

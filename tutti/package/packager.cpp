@@ -4,24 +4,22 @@
 #include <chrono>
 #include <filesystem>
 #include <set>
-#include <thread>
 
 #include "tutti/autograd/tape.h"
 #include "tutti/codegen/generator_sources.h"
 #include "tutti/codegen/kernel_cache.h"
-#include "tutti/codegen/kernel_requests.h"
 #include "tutti/codegen/library_kernels.h"
-#include "tutti/core/blake2b.h"
 #include "tutti/core/numerics_version.h"
 #include "tutti/deploy/op_schema.h"
 #include "tutti/deploy/package.h"
 #include "tutti/deploy/plan_words.h"
 #include "tutti/package/constant_pool.h"
+#include "tutti/package/held_state.h"
 #include "tutti/package/package.h"
 #include "tutti/package/refusals.h"
 #include "tutti/package/traced_plan.h"
+#include "tutti/package/trial_calls.h"
 #include "tutti/runtime/numerics.h"
-#include "tutti/tensor/host_read.h"
 #include "tutti/tensor/wrapper.h"
 
 namespace tutti::package_detail {
@@ -31,36 +29,10 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostCombinations = 1 << 16;  // that a manifest may have
 
-// Dtypes, sizes and elements in one number.
-std::string digest_of(std::span<const Tensor> results) {
-  Blake2b hash(32);
-  for (const Tensor& t : results) {
-    before_host_read(t);
-    const Tensor dense = to_contiguous(t);
-    hash.add(fmt::format("{}{}", name_of(t.dtype()), t.extents()));
-    hash.add({static_cast<const char*>(dense.raw_data()), static_cast<size_t>(dense.nbytes())});
-  }
-  return hash.finish();
-}
-
-// A tensor of these sizes whose elements are those of the example, again and again: what is a legal index stays one.
-Tensor resized(const Tensor& example, const Extents& extents, const std::string& function) {
-  const Tensor dense = to_contiguous(example);
-  Tensor made = Tensor::empty(extents, example.dtype());
-  TUTTI_CHECK(dense.numel() > 0 || made.numel() == 0,
-              "package: '{}': an example argument is empty; give one with elements", function);
-  const auto item = static_cast<size_t>(itemsize(example.dtype()));
-  const auto* from = static_cast<const char*>(dense.raw_data());
-  auto* to = static_cast<char*>(made.raw_data());
-  for (int64_t i = 0; i < made.numel(); ++i)
-    std::copy_n(from + static_cast<size_t>(i % dense.numel()) * item, item, to + static_cast<size_t>(i) * item);
-  return made;
-}
-
 class Packager {
  public:
   Packager(const graph::Leaves& arguments, graph::TraceFn fn, const PackageOptions& options)
-      : options_(options), examples_(arguments.tensors), fn_(fn) {
+      : options_(options), examples_(arguments.tensors), fn_(fn), state_(options.state, options.name) {
     TUTTI_CHECK(numerics_mode() == NumericsMode::strict,
                 "package: '{}': packages are strict; call it where the numerics mode is strict", options_.name);
     TUTTI_CHECK(arguments.sizes.empty() && arguments.keys.empty(),
@@ -98,7 +70,6 @@ class Packager {
       const std::string what = fmt::format("argument {}", i);
       TUTTI_CHECK(wrapper_of(t) == nullptr, "package: '{}' cannot be packaged: {} is {}, which is no plain tensor",
                   options_.name, what, describe(t));
-      refuse_dtype(t.dtype(), options_.name, what);
       deploy::PackageArgument input{t.dtype(), {}};
       for (const int64_t size : t.extents()) input.dims.push_back({-1, size});
       manifest_.inputs.push_back(std::move(input));
@@ -133,14 +104,6 @@ class Packager {
                 options_.name, manifest_.points(), options_.most_combinations);
   }
 
-  std::vector<Tensor> arguments_at(int64_t point) const {
-    const std::vector<int64_t> sizes = manifest_.sizes_of(point);
-    std::vector<Tensor> arguments;
-    for (size_t i = 0; i < examples_.size(); ++i)
-      arguments.push_back(resized(examples_[i], manifest_.extents_of(manifest_.inputs[i], sizes), options_.name));
-    return arguments;
-  }
-
   std::string place_of(int64_t point) const {
     const std::vector<int64_t> sizes = manifest_.sizes_of(point);
     std::string text = options_.name;
@@ -149,31 +112,36 @@ class Packager {
   }
 
   void add_point(int64_t point) {
-    const std::vector<Tensor> arguments = arguments_at(point);
-    std::vector<Tensor> live;
-    {
-      const NoGradScope inference;
-      fn_({.tensors = arguments}, live);
-    }
-    TracedPlan traced = trace_plan(options_.name, arguments, fn_);
+    TrialCalls::Outcome live = trials_.of_function(point);
+    TUTTI_CHECK(manifest_.outputs.empty() || manifest_.outputs == live.outputs,
+                "package: '{}': results have other dtypes for other sizes", place_of(point));
+    manifest_.outputs = std::move(live.outputs);
+    live_.push_back(std::move(live.digest));
+    state_.restore();
+    TracedPlan traced = trace_plan(options_.name, trials_.arguments_at(point), fn_, options_.gradients, state_);
+    state_.restore();
     if (steps_.empty()) steps_ = traced.steps;
-    std::vector<Tensor> sources;
+    std::vector<Tensor> constants(traced.held.size());
     for (deploy::PlanSource& s : traced.plan.sources) {
-      const auto i = static_cast<size_t>(s.index);
-      sources.push_back(s.is_constant ? traced.held[i] : arguments[i]);
-      if (s.is_constant) s.index = constants_.number_of(traced.held[i]);
+      if (s.kind != deploy::PlanSource::Kind::constant) continue;
+      const Tensor& constant = traced.held[static_cast<size_t>(s.index)];
+      s.index = constants_.number_of(constant);
+      constants.resize(std::max(constants.size(), static_cast<size_t>(s.index) + 1));
+      constants[static_cast<size_t>(s.index)] = constant;
     }
     for (const OpDef* op : traced.ops) ops_.insert(op);
+    note_written(traced.plan);
     note_dtypes(traced.plan);
     words_.push_back(to_words(traced.plan, texts_, specs_));
-    live_.push_back(digest_of(live));
-    std::vector<DType> outputs;
-    for (const Tensor& t : live) outputs.push_back(t.dtype());
-    TUTTI_CHECK(manifest_.outputs.empty() || manifest_.outputs == outputs,
-                "package: '{}': results have other dtypes for other sizes", place_of(point));
-    manifest_.outputs = std::move(outputs);
-    run_recorded(deploy::PlanRunner(std::move(traced.plan)), sources);
-    check_bits(point, recorded_);
+    const deploy::PlanRunner runner(std::move(traced.plan));
+    check_bits(point, trials_.of_plan(point, runner, constants, requested_));
+  }
+
+  void note_written(const deploy::Plan& plan) {
+    for_each_written_source(plan, [&](const deploy::PlanSource& source) {
+      if (source.kind == deploy::PlanSource::Kind::argument)
+        manifest_.inputs[static_cast<size_t>(source.index)].is_written = true;
+    });
   }
 
   // Which kernels calls choose while they run depends on the dtypes of their operands.
@@ -185,28 +153,17 @@ class Packager {
         for (const graph::Value& v : *values) library_dtypes_.insert(v.dtype);
       }
     }
-  }
-
-  // A thread that has run nothing asks the cache for every kernel of the ops that it calls.
-  void run_recorded(const deploy::PlanRunner& runner, const std::vector<Tensor>& sources) {
-    std::exception_ptr problem;
-    std::thread([&] {
-      try {
-        const codegen::KernelRequests requests;
-        recorded_ = digest_of(runner.run(sources));
-        requested_.insert(requests.specs().begin(), requests.specs().end());
-      } catch (...) {
-        problem = std::current_exception();
-      }
-    }).join();
-    if (problem) std::rethrow_exception(problem);
+    for (const deploy::PlanControl& control : plan.controls) {
+      for (const deploy::Plan& part : control.plans) note_dtypes(part);
+    }
   }
 
   void check_bits(int64_t point, const std::string& digest) const {
     if (digest == live_[static_cast<size_t>(point)]) return;
     throw InternalError(fmt::format(
-        "package: {}: the plan gives other bits than the function; it must give the same bits at each call, "
-        "or please report this",
+        "package: {}: the plan gives other bits than the function. It must be a function of its arguments and of "
+        "PackageOptions::state; what the program itself changes from call to call, such as the number of a step, must "
+        "be among them and stay as it is during the call. If it does, please report this",
         place_of(point)));
   }
 
@@ -221,6 +178,7 @@ class Packager {
     }
     std::sort(manifest_.ops.begin(), manifest_.ops.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     manifest_.library_dtypes.assign(library_dtypes_.begin(), library_dtypes_.end());
+    state_.declare(manifest_, constants_);
     manifest_.constants = constants_.constants();
     name_constants();
     manifest_.constant_nbytes = static_cast<uint64_t>(constants_.nbytes_before());
@@ -286,7 +244,7 @@ class Packager {
         deploy::Package::open(path, runs_here() ? deploy::Package::Purpose::run : deploy::Package::Purpose::look);
     package->check_all_plans();
     for (int64_t point = 0; runs_here() && point < manifest_.points(); ++point)
-      check_bits(point, digest_of(package->run(arguments_at(point))));
+      check_bits(point, trials_.of_package(point, *package));
     const deploy::WordFormulas::Counts counts = package->formula_counts();
     report_.constant_words = counts.constant;
     report_.polynomial_words = counts.polynomial;
@@ -301,13 +259,14 @@ class Packager {
   const PackageOptions& options_;
   const std::vector<Tensor> examples_;
   const graph::TraceFn fn_;
+  const HeldState state_;
   deploy::Manifest manifest_;
+  const TrialCalls trials_{examples_, fn_, options_, manifest_, state_};
   ConstantPool constants_;
   deploy::TextTable texts_;
   deploy::KernelSpecs specs_, requested_;
   std::vector<deploy::Words> words_;  // per point
-  std::vector<std::string> live_;     // per point: the digest of the results of the function
-  std::string recorded_;              // of the last recorded run
+  std::vector<std::string> live_;     // per point: the digest of the calls of the function
   std::set<const OpDef*> ops_;
   std::set<DType> library_dtypes_;
   std::string steps_;

@@ -9,10 +9,6 @@
 namespace tutti::package_detail {
 namespace {
 
-constexpr DType kHeld[] = {DType::f32, DType::bf16, DType::i64, DType::i32, DType::boolean};
-
-bool is_held(DType dtype) { return std::find(std::begin(kHeld), std::end(kHeld), dtype) != std::end(kHeld); }
-
 bool is_in_table(const OpDef& op) {
   const auto table = op_table();
   return std::find(table.begin(), table.end(), &op) != table.end();
@@ -31,22 +27,21 @@ bool can_be_written(const graph::Node& node) {
 }
 
 // Why packages do not hold the node; "" when they do.
-std::string reason_for(const graph::Node& node, const graph::Graph& graph) {
+std::string reason_for(const graph::Node& node, const graph::Graph& graph, const std::vector<bool>& may_write) {
   const OpDef& op = *node.op;
-  if (node.control) return "control flow (cond, while_loop, scan, checks) is not packaged yet";
   if (op.ordered) return "it communicates with other ranks or the program around, which is not packaged yet";
-  if (!is_in_table(op)) return "it is an op of the user, which the runtime does not have";
+  if (!is_in_table(op))
+    return "it is an op of the user that is not in the op table; add it with join_op_table(), in the programs that "
+           "open "
+           "the package as well";
   if (!node.keys.empty()) return "it draws random numbers, which is not packaged yet; package the model in eval mode";
   if (op.resizes || op.becomes[0] >= 0) return "it gives tensors other memory";
   if (op.keeps_inputs) return "it keeps its operands beyond the call";
-  if (writes_given(node, graph))
-    return "it writes an argument or a tensor that the function holds; training steps and caches are not packaged yet: "
-           "return the new value instead";
-  for (const auto* values : {&node.inputs, &node.outputs}) {
-    for (const graph::Value& v : *values) {
-      if (!is_held(v.dtype))
-        return fmt::format("it takes or gives {}; packages hold f32, bf16, i64, i32 and boolean", name_of(v.dtype));
-    }
+  for (const graph::Value& v : node.outputs) {
+    const graph::Buffer& buffer = graph.buffers[static_cast<size_t>(v.buffer)];
+    if (buffer.kind == graph::Buffer::Kind::given && !may_write[static_cast<size_t>(buffer.source)])
+      return "it writes a tensor that the function holds; name the tensor in PackageOptions::state, or return the new "
+             "value instead";
   }
   if (!can_be_written(node)) return "its options cannot be written to a file";
   return "";
@@ -54,21 +49,19 @@ std::string reason_for(const graph::Node& node, const graph::Graph& graph) {
 
 }  // namespace
 
-void refuse_what_does_not_fit(const graph::Graph& graph, const std::string& function) {
+void refuse_what_does_not_fit(const graph::Graph& graph, const std::vector<bool>& may_write,
+                              const std::string& function) {
   for (const graph::Node& node : graph.nodes) {
-    const std::string reason = reason_for(node, graph);
+    if (node.control) {
+      for (const graph::ControlBody::Part& part : node.control->parts)
+        refuse_what_does_not_fit(part.graph, std::vector<bool>(part.feeds.size(), false), function);
+      continue;
+    }
+    const std::string reason = reason_for(node, graph, may_write);
     if (reason.empty()) continue;
-    const bool has_text = node.control && node.control->kind != graph::ControlBody::Kind::check;
-    const char* name = has_text ? node.control->text.c_str() : node.op->name;
-    throw UsageError(
-        fmt::format("package: '{}' cannot be packaged: {}: {}", function, with_place(name, node.origin), reason));
+    throw UsageError(fmt::format("package: '{}' cannot be packaged: {}: {}", function,
+                                 with_place(node.op->name, node.origin), reason));
   }
-}
-
-void refuse_dtype(DType dtype, const std::string& function, const std::string& what) {
-  TUTTI_CHECK(is_held(dtype),
-              "package: '{}' cannot be packaged: {} is {}; packages hold f32, bf16, i64, i32 and boolean", function,
-              what, name_of(dtype));
 }
 
 }  // namespace tutti::package_detail

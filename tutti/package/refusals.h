@@ -2,15 +2,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tutti/plan/graph.h"
 
 namespace tutti::package_detail {
 
-// Throws UsageError, naming the op, its line and why, unless the graph does only what packages hold.
-void refuse_what_does_not_fit(const graph::Graph& graph, const std::string& function);
-
-// Throws UsageError unless packages hold elements of this type.
-void refuse_dtype(DType dtype, const std::string& function, const std::string& what);
+// Throws UsageError, naming the op, its line and why, unless the graph does only what packages hold. may_write: per
+// source of given buffers.
+void refuse_what_does_not_fit(const graph::Graph& graph, const std::vector<bool>& may_write,
+                              const std::string& function);
 
 }  // namespace tutti::package_detail

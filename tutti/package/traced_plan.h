@@ -6,6 +6,7 @@
 
 #include "tutti/deploy/plan.h"
 #include "tutti/graph/tree.h"
+#include "tutti/package/held_state.h"
 
 namespace tutti::package_detail {
 
@@ -16,8 +17,9 @@ struct TracedPlan {
   std::string steps;              // for people
 };
 
-// Traces the function on these arguments and compiles its kernels for this processor. Throws what the function throws,
-// CaptureError, and UsageError when packages do not hold what it does.
-TracedPlan trace_plan(const std::string& function, std::span<const Tensor> arguments, graph::TraceFn fn);
+// Traces the function on these arguments and compiles its kernels for this processor. gradients: with those that the
+// caller records. Throws what the function throws, CaptureError, and UsageError when packages do not hold what it does.
+TracedPlan trace_plan(const std::string& function, std::span<const Tensor> arguments, graph::TraceFn fn, bool gradients,
+                      const HeldState& state);
 
 }  // namespace tutti::package_detail

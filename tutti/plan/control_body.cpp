@@ -1,5 +1,7 @@
 #include "tutti/plan/control_body.h"
 
+#include "tutti/plan/control_step.h"
+
 namespace tutti::graph {
 namespace {
 
@@ -10,9 +12,13 @@ constexpr OpDef kWalk{.name = "walk", .num_inputs = -1, .infer = nullptr};
 
 }  // namespace
 
-Node control_node(std::shared_ptr<const ControlBody> body) {
+const OpDef& control_op(ControlBody::Kind kind) {
   static const OpDef* const ops[] = {&kCheck, &kChoose, &kRepeat, &kWalk};
-  Node node{.op = ops[static_cast<size_t>(body->kind)]};
+  return *ops[static_cast<size_t>(kind)];
+}
+
+Node control_node(std::shared_ptr<const ControlBody> body) {
+  Node node{.op = &control_op(body->kind)};
   node.control = std::move(body);
   return node;
 }

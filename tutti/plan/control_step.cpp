@@ -31,9 +31,21 @@ ControlStep::ControlStep(const ControlBody& body, const BuildOptions& options)
     BuildOptions own = options;
     own.name = fmt::format("{}: {} of {}", options.name, part.name, body.text);
     own.partition = {};  // a part lives too shortly for a budget
-    parts_.push_back({part.name, part.feeds, std::make_unique<const Executable>(part.graph, own)});
+    const auto executable = std::make_shared<const Executable>(part.graph, own);
+    parts_.push_back({part.name, part.feeds, executable,
+                      [executable](std::span<const GivenMemory> given, std::span<const Tensor> into) {
+                        return executable->run(given, into);
+                      }});
   }
 }
+
+ControlStep::ControlStep(const ControlBody& body, std::vector<Part> parts)
+    : kind_(body.kind),
+      text_(body.text),
+      carried_(body.carried),
+      walked_(body.walked),
+      steps_(body.steps),
+      parts_(std::move(parts)) {}
 
 void ControlStep::check(std::span<const Tensor> inputs) const {
   if (kind_ == ControlBody::Kind::check) require_all(inputs[0], text_);
@@ -69,11 +81,27 @@ std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> c
     const Tensor& t = current[static_cast<size_t>(feed.input)];
     given.push_back({t.storage(), t.offset() * itemsize(t.dtype()) + feed.first_byte});
   }
-  return parts_[part].executable->run(given, into);
+  return parts_[part].run(given, into);
+}
+
+// For EveryPartScope; what the parts give is written over afterwards.
+void ControlStep::run_others(size_t chosen, std::span<const Tensor> current, std::span<const Tensor> outputs) const {
+  if (!EveryPartScope::is_on) [[likely]]
+    return;
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    if (part == chosen) continue;
+    try {
+      const std::vector<Tensor> results = run_part(part, current);
+      for (size_t k = 0; k < std::min(results.size(), outputs.size()); ++k) copy_into(outputs[k], results[k]);
+    } catch (const Error&) {
+    }
+  }
 }
 
 void ControlStep::run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
-  const std::vector<Tensor> results = run_part(static_cast<size_t>(chosen_part(inputs[0])), inputs, outputs);
+  const auto chosen = static_cast<size_t>(chosen_part(inputs[0]));
+  run_others(chosen, inputs, outputs);
+  const std::vector<Tensor> results = run_part(chosen, inputs, outputs);
   for (size_t k = 0; k < results.size(); ++k) copy_into(outputs[k], results[k]);
 }
 
@@ -81,6 +109,7 @@ void ControlStep::run_repeat(std::span<const Tensor> inputs, std::span<const Ten
   std::vector<Tensor> current(inputs.begin(), inputs.end());
   const auto carried = static_cast<size_t>(carried_);
   for (size_t i = 0; i < carried; ++i) current[i] = contiguous(current[i]);
+  run_others(0, current, outputs);
   while (is_true(run_part(0, current)[0])) {
     const std::vector<Tensor> next = run_part(1, current);
     for (size_t i = 0; i < carried; ++i) current[i] = contiguous(next[i]);
@@ -114,7 +143,7 @@ std::string ControlStep::to_string() const {
   std::string text;
   for (const Part& part : parts_) {
     text += fmt::format("  {} of {}:\n", part.name, text_);
-    text += indented(part.executable->to_string(), "    ");
+    if (part.executable != nullptr) text += indented(part.executable->to_string(), "    ");
   }
   return text;
 }

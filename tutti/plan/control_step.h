@@ -3,6 +3,7 @@
 // Immutable like the executable it belongs to, and called by any number of threads at once.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,12 +13,39 @@
 
 namespace tutti::graph {
 
+// The op of a control node, which is a name and nothing else.
+const OpDef& control_op(ControlBody::Kind kind);
+
 // Throws UsageError with `text` unless every element of `condition` is true.
 void require_all(const Tensor& condition, const std::string& text);
 
+// While it lives, control steps that this thread runs also run the parts that the data do not choose, and ignore their
+// errors: for those who must know all kernels that the parts ask for.
+class EveryPartScope {
+ public:
+  EveryPartScope() : previous_(is_on) { is_on = true; }
+  ~EveryPartScope() { is_on = previous_; }
+  EveryPartScope(const EveryPartScope&) = delete;
+  EveryPartScope& operator=(const EveryPartScope&) = delete;
+
+ private:
+  friend class ControlStep;
+  static inline constinit thread_local bool is_on = false;
+  const bool previous_;
+};
+
 class ControlStep {
  public:
+  struct Part {
+    std::string name;
+    std::vector<ControlBody::Feed> feeds;
+    std::shared_ptr<const Executable> executable;
+    // Runs the part on memory where its given buffers begin; see Executable::run().
+    std::function<std::vector<Tensor>(std::span<const GivenMemory> given, std::span<const Tensor> into)> run;
+  };
   ControlStep(const ControlBody& body, const BuildOptions& options);
+  // With parts that have been compiled elsewhere, without executables.
+  ControlStep(const ControlBody& body, std::vector<Part> parts);
 
   // UsageError when what must be true is not, or there is no part of the number that input 0 says.
   void check(std::span<const Tensor> inputs) const;
@@ -40,11 +68,7 @@ class ControlStep {
   std::string text_;
   int32_t carried_, walked_;
   int64_t steps_;
-  struct Part {
-    std::string name;
-    std::vector<ControlBody::Feed> feeds;
-    std::unique_ptr<const Executable> executable;
-  };
+  void run_others(size_t chosen, std::span<const Tensor> current, std::span<const Tensor> outputs) const;
   std::vector<Part> parts_;
 };
 

@@ -53,14 +53,12 @@ bool has_codes(const ModelFile& file) {
                      [](const ModelTensor& entry) { return nn::code_name_in(entry.name).has_value(); });
 }
 
-ReadyModel without_weights(const models::PublishedModel& published, const fs::path& path, int64_t positions,
-                           DType compute) {
-  ReadyModel ready{std::make_unique<models::Decoder>(published.config(), positions),
-                   tokenizer_of(published.file(), path)};
-  TUTTI_CHECK(ready.tokenizer->vocab_size() <= published.config().vocab,
-              "{}: the tokenizer has {} tokens, and the model {}", path.string(), ready.tokenizer->vocab_size(),
-              published.config().vocab);
-  ready.ends = models::generation_defaults(published.file(), *ready.tokenizer).eos_token_ids;
+ReadyModel without_weights(const models::DecoderConfig& config, const ModelFile& file, const fs::path& path,
+                           int64_t positions, DType compute) {
+  ReadyModel ready{std::make_unique<models::Decoder>(config, positions), tokenizer_of(file, path)};
+  TUTTI_CHECK(ready.tokenizer->vocab_size() <= config.vocab, "{}: the tokenizer has {} tokens, and the model {}",
+              path.string(), ready.tokenizer->vocab_size(), config.vocab);
+  ready.ends = models::generation_defaults(file, *ready.tokenizer).eos_token_ids;
   ready.model->to(compute);
   ready.model->eval();
   return ready;
@@ -70,7 +68,7 @@ ReadyModel without_weights(const models::PublishedModel& published, const fs::pa
 ReadyModel in_pages(const models::PublishedModel& published, const fs::path& path, int64_t positions, DType compute,
                     bool keep_blocks) {
   if (keep_blocks) check_has_blocks(published.file());
-  ReadyModel ready = without_weights(published, path, positions, compute);
+  ReadyModel ready = without_weights(published.config(), published.file(), path, positions, compute);
   published.load(*ready.model, {.freeze = true, .keep_blocks = keep_blocks});
   return ready;
 }
@@ -84,6 +82,10 @@ ReadyModel open_published(const fs::path& path, int64_t positions, DType compute
   return ready;
 }
 
+ReadyModel open_without_weights(const fs::path& path, int64_t positions) {
+  return without_weights(models::published_description(path), ModelFile(path), path, positions, DType::f32);
+}
+
 ReadyModel open_divided(const fs::path& path, int64_t positions, DType compute, bool keep_blocks,
                         FunctionRef<void(models::LanguageModel& model)> divide) {
   const models::PublishedModel published(path);
@@ -93,7 +95,7 @@ ReadyModel open_divided(const fs::path& path, int64_t positions, DType compute, 
     convert_weights(*ready.model, published.file());
     return ready;
   }
-  ReadyModel ready = without_weights(published, path, positions, compute);
+  ReadyModel ready = without_weights(published.config(), published.file(), path, positions, compute);
   divide(*ready.model);
   published.load(*ready.model);
   for (const nn::NamedParameter& p : ready.model->named_parameters()) p.parameter.requires_grad_(false);

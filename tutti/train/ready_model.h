@@ -28,6 +28,9 @@ struct ReadyModel {
 ReadyModel open_published(const std::filesystem::path& path, int64_t positions, DType compute = DType::f32,
                           bool keep_blocks = false);
 
+// The same without weights, for a model whose forward is a package (generate/packaged_forward.h).
+ReadyModel open_without_weights(const std::filesystem::path& path, int64_t positions);
+
 // The same for a model that `divide` divides over ranks. Each rank holds its parts in memory of its own, in f32, and in
 // `compute` where that is another dtype; with `keep_blocks`, and of a model that holds codes, it reads its parts of
 // these, and of other weights whose dtype is `compute`, in the pages of the file.

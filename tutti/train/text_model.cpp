@@ -5,6 +5,7 @@
 
 #include "tutti/comm/process_group.h"
 #include "tutti/core/error.h"
+#include "tutti/generate/packaged_forward.h"
 #include "tutti/io/model_file.h"
 #include "tutti/io/token_stream.h"
 #include "tutti/models/decoder.h"
@@ -18,6 +19,7 @@
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/data/run_tokenizer.h"
+#include "tutti/train/package_text.h"
 #include "tutti/train/quantize_model.h"
 #include "tutti/train/ready_model.h"
 #include "tutti/train/sample.h"
@@ -105,10 +107,22 @@ TextModel open_published_text(const std::filesystem::path& path, const TextModel
   TextModel text;
   text.context = options.context == 0 ? kUsualContext : options.context;
   const bool is_quantized = options.quantize.is_wanted();
+  const bool is_packaged = std::filesystem::exists(path / kPackageFile);
+  if (is_packaged) {
+    TUTTI_CHECK(
+        !is_quantized && !options.keep_blocks && !options.compile && !options.is_divided() &&
+            options.dtype == DType::f32 && !options.cache_dtype,
+        "generate: {} is a packaged model, whose dtypes and kernels were chosen when it was packaged; leave out "
+        "flags of the model, and run it on one rank",
+        path.string());
+    text.packaged = generate::PackagedForward::open((path / kPackageFile).string());
+    text.context = std::min(text.context, text.packaged->context());
+  }
   const auto divide_it = [&](models::LanguageModel& model) {
     text.mesh = divide(model, Config(), options, is_quantized || options.keep_blocks || holds_codes(path));
   };
-  ReadyModel ready = options.is_divided() && !is_quantized
+  ReadyModel ready = is_packaged ? open_without_weights(path, text.context)
+                     : options.is_divided() && !is_quantized
                          ? open_divided(path, text.context, options.dtype, options.keep_blocks, divide_it)
                          : open_published(path, text.context, options.dtype, options.keep_blocks);
   text.model = std::move(ready.model);
@@ -144,7 +158,12 @@ std::string TextModel::decode(std::span<const int32_t> ids) const {
 }
 
 generate::EngineOptions TextModel::engine_options() const {
-  return {.context = context, .cache_dtype = cache_dtype, .forward = forward, .compile = compile, .mesh = mesh};
+  return {.context = context,
+          .cache_dtype = cache_dtype,
+          .forward = forward,
+          .compile = compile,
+          .packaged = packaged,
+          .mesh = mesh};
 }
 
 TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options) {

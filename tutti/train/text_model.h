@@ -33,6 +33,7 @@ struct TextModel {
   bool compile = false;
   std::optional<DType> cache_dtype;  // as EngineOptions::cache_dtype
   dist::Mesh mesh;
+  std::shared_ptr<generate::PackagedForward> packaged;  // null: the model's own forward
   std::shared_ptr<void> numerics;  // the settings under which a run computes, for as long as the model is used
 
   // The ids of a text that is continued. Names of special tokens in it are meant: it is the whole text.
@@ -46,7 +47,8 @@ struct TextModel {
   bool frames_documents_ = false;  // a run: a text begins as a document of its corpus
 };
 
-// Opens a run folder, with its newest checkpoint, a folder of Hugging Face's or a GGUF file. UsageError where there is
+// Opens a run folder, with its newest checkpoint, a folder of Hugging Face's, a GGUF file, or a packaged model
+// (package_text.h), whose context is at most the package's. UsageError where there is
 // no model, no checkpoint or no tokenizer, and for ranks that cannot divide the model; EnvironmentError when the
 // tokenizer of a run is not the one that the checkpoint was trained with.
 TextModel open_text_model(const std::filesystem::path& path, const TextModelOptions& options);

@@ -1,0 +1,33 @@
+// Packages of published models: what `tutti package MODEL TARGET` writes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "tutti/core/dtype.h"
+
+namespace tutti {
+struct PackageReport;
+}
+
+namespace tutti::train {
+
+struct PackageTextOptions {
+  int64_t context = 1024;                 // tokens of a text
+  DType dtype = DType::f32;               // in which the model computes: f32 or bf16
+  bool keep_blocks = false;               // compute with quantized weights as they are (ready_model.h)
+  std::optional<DType> cache_dtype = {};  // of cached keys and values, as EngineOptions::cache_dtype
+};
+
+// The package in a folder that write_packaged_text() has written.
+inline constexpr const char* kPackageFile = "decode.tutti";
+
+// Writes a folder with the package of the model's forward and its cache, and with what a published folder of the model
+// holds besides weights: description, tokenizer and chat template. open_text_model() opens it. UsageError unless
+// `model` is a published model and `folder` does not exist yet; errors of open_published(), package_forward() and
+// write_published_folder().
+PackageReport write_packaged_text(const std::filesystem::path& model, const std::filesystem::path& folder,
+                                  const PackageTextOptions& options);
+
+}  // namespace tutti::train
