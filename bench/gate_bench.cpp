@@ -78,10 +78,12 @@ GateRow row_of(const GateProgram& program, double limit) {
 
 std::vector<GateRow> run_gate_bench(int threads, const std::string& filter, double limit) {
   RankContext::current().set_threads(threads);
+  const std::vector<GateProgram> programs = gate_programs();
   std::vector<GateRow> rows;
-  for (const GateProgram& program : gate_programs()) {
+  for (const GateProgram& program : programs) {
     if (program.name.find(filter) != std::string::npos) rows.push_back(row_of(program, limit));
   }
+  TUTTI_CHECK(!rows.empty(), "no program's name contains '{}'; without --only all {} run", filter, programs.size());
   return rows;
 }
 

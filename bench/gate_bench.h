@@ -16,7 +16,8 @@ struct GateRow {
 };
 
 // Runs the programs whose name contains `filter`. A program that is above `limit` is measured again, up to three times,
-// and the smallest ratio counts: a disturbance does not come three times. InternalError when a bit differs.
+// and the smallest ratio counts: a disturbance does not come three times. InternalError when a bit differs, UsageError
+// when no name does.
 std::vector<GateRow> run_gate_bench(int threads, const std::string& filter, double limit);
 
 // The geometric mean of the ratios.

@@ -1,6 +1,24 @@
 // Layers as the code of published models writes them, forward.
 #include "bench/gate_programs.h"
-#include "tutti/ops.h"
+#include "tutti/ops/activation.h"
+#include "tutti/ops/attention.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cat.h"
+#include "tutti/ops/convolution.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/embedding.h"
+#include "tutti/ops/layer_norm.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/reshape.h"
+#include "tutti/ops/rms_norm.h"
+#include "tutti/ops/slice.h"
+#include "tutti/ops/softmax.h"
+#include "tutti/ops/statistics.h"
+#include "tutti/ops/topk.h"
+#include "tutti/ops/unary.h"
+#include "tutti/ops/where.h"
 
 namespace tutti::bench {
 namespace {

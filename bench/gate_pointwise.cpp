@@ -1,6 +1,23 @@
 // Arithmetic, rows and moves of elements, small and large.
 #include "bench/gate_programs.h"
-#include "tutti/ops.h"
+#include "tutti/ops/activation.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cat.h"
+#include "tutti/ops/comparison.h"
+#include "tutti/ops/copy.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/gather.h"
+#include "tutti/ops/layer_norm.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/rms_norm.h"
+#include "tutti/ops/scan.h"
+#include "tutti/ops/scatter_add.h"
+#include "tutti/ops/slice.h"
+#include "tutti/ops/softmax.h"
+#include "tutti/ops/statistics.h"
+#include "tutti/ops/unary.h"
+#include "tutti/ops/where.h"
 
 namespace tutti::bench {
 namespace {

@@ -1,6 +1,23 @@
 // Losses, layers with their gradients, and optimizer steps.
 #include "bench/gate_programs.h"
-#include "tutti/ops.h"
+#include "tutti/ops/activation.h"
+#include "tutti/ops/attention.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/comparison.h"
+#include "tutti/ops/convolution.h"
+#include "tutti/ops/diagonal.h"
+#include "tutti/ops/embedding.h"
+#include "tutti/ops/gather.h"
+#include "tutti/ops/inplace.h"
+#include "tutti/ops/layer_norm.h"
+#include "tutti/ops/matmul.h"
+#include "tutti/ops/optimizer_step.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/softmax.h"
+#include "tutti/ops/statistics.h"
+#include "tutti/ops/unary.h"
+#include "tutti/ops/where.h"
 
 namespace tutti::bench {
 namespace {

@@ -5,7 +5,12 @@
 #include "tests/graph/support/same.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
-#include "tutti/ops.h"
+#include "tutti/ops/activation.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/layer_norm.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/softmax.h"
+#include "tutti/ops/unary.h"
 
 namespace tutti {
 namespace {

@@ -3,7 +3,13 @@
 
 #include "tests/graph/support/same.h"
 #include "tutti/graph/compile.h"
-#include "tutti/ops.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/cast.h"
+#include "tutti/ops/creation.h"
+#include "tutti/ops/inplace.h"
+#include "tutti/ops/permute.h"
+#include "tutti/ops/slice.h"
+#include "tutti/ops/softmax.h"
 #include "tutti/runtime/allocator.h"
 #include "tutti/runtime/rank_context.h"
 

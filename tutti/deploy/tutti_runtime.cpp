@@ -91,9 +91,12 @@ Extents extents_of(const tutti_tensor& t, const char* what, int32_t i) {
 }
 
 DType dtype_of(const tutti_tensor& t, const char* what, int32_t i) {
-  const bool is_known = t.dtype >= TUTTI_F64 && t.dtype <= TUTTI_BOOL;
-  TUTTI_CHECK(is_known, "{} {} has dtype {}, which is none of tutti_dtype", what, i, static_cast<int>(t.dtype));
-  return static_cast<DType>(t.dtype);
+  int number = 0;  // what C gives may be no value of the enum, which C++ must not read as one
+  static_assert(sizeof number == sizeof t.dtype);
+  std::memcpy(&number, &t.dtype, sizeof number);
+  TUTTI_CHECK(number >= TUTTI_F64 && number <= TUTTI_BOOL, "{} {} has dtype {}, which is none of tutti_dtype", what, i,
+              number);
+  return static_cast<DType>(number);
 }
 
 std::vector<Tensor> tensors_of(const tutti_tensor* list, int32_t count, const char* what) {

@@ -38,7 +38,7 @@ class FirstOnStorage {
     uint32_t turn = 0;  // slots of other turns are empty
   };
 
-  // That of the storage, or an empty one.
+  // Returns the slot of the storage, or an empty one.
   Slot& slot_of(const Tensor& inside) const {
     const Storage* storage = inside.storage().get();
     const size_t mask = slots_.size() - 1;
