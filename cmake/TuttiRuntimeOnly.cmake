@@ -43,7 +43,7 @@ tutti_runtime_objects(tutti_runtime_kernels FOLDERS codegen codegen/choice codeg
 # What makes steps, and runs those that were made in the process.
 tutti_runtime_objects(tutti_runtime_plans FOLDERS plan deploy deploy/runtime_only
   MORE ${CMAKE_CURRENT_SOURCE_DIR}/plan/passes/plan_memory.cpp
-  LEFT_OUT "/executable[a-z_]*[.]cpp$|/(dump|kernel_step|kernel_writer|recipe_facts|control_body|control_step|key_slots|dependencies|sampled_attrs)[.]cpp$")
+  LEFT_OUT "/executable[a-z_]*[.]cpp$|/(dump|kernel_step|kernel_writer|recipe_cost|recipe_facts|key_slots|dependencies|sampled_attrs)[.]cpp$")
 tutti_compile_together(tutti_runtime_base tutti_runtime_plans)
 
 include(TuttiGeneratorFingerprint)
