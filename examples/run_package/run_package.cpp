@@ -2,7 +2,8 @@
 //
 //   run_package_cpp FILE [NAME=SIZE]...
 //
-// The arguments and what is printed are those of run_package.c.
+// For functions without state, whose arguments are floats or whole numbers of 32 and 64 bits; the arguments and what is
+// printed are those of run_package.c then.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

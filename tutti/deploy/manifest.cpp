@@ -108,6 +108,14 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
     a.is_written = in.get_up_to(uint8_t{1}) == 1;
     m.inputs.push_back(std::move(a));
   });
+  for (size_t i = 0; i < m.sizes.size(); ++i) {
+    const auto has_it = [&](const PackageArgument& a) {
+      return std::any_of(a.dims.begin(), a.dims.end(),
+                         [&](const PackageDim& d) { return d.symbol == static_cast<int32_t>(i); });
+    };
+    TUTTI_CHECK_PACKAGE(std::any_of(m.inputs.begin(), m.inputs.end(), has_it),
+                        "the manifest of the package has a size '{}' that is the size of no dim", m.sizes[i].name);
+  }
   list(1, [&] { m.outputs.push_back(dtype()); });
   list(24, [&] {
     PackageOp op;
@@ -126,8 +134,8 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
   list(29, [&] {
     PackageNamedConstant c{.name = std::string(in.get_text()), .dtype = dtype(), .sizes = {}};
     list(8, [&] {
+      TUTTI_CHECK_PACKAGE(c.sizes.size() < kMaxDims, "a constant of the package has {} dims", c.sizes.size() + 1);
       c.sizes.push_back(in.get<int64_t>());
-      TUTTI_CHECK_PACKAGE(c.sizes.size() < kMaxDims + 1, "a constant of the package has {} dims", c.sizes.size());
     });
     c.constant = in.get<int32_t>(), c.first = in.get<uint64_t>();
     TUTTI_CHECK_PACKAGE(is_inside(c, m.constants), "the constant {} of the package is in none of its constants",

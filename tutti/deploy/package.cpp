@@ -1,7 +1,9 @@
 #include "tutti/deploy/package.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 
 #include "tutti/codegen/generator_sources.h"
 #include "tutti/codegen/kernel_requests.h"
@@ -15,6 +17,7 @@
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/tensor/host_read.h"
+#include "tutti/tensor/overlap.h"
 
 namespace tutti::deploy {
 namespace {
@@ -50,6 +53,9 @@ void refuse_overlaps(const Manifest& manifest, std::span<const Tensor> inputs, s
     if (!manifest.inputs[i].is_written) continue;
     TUTTI_CHECK(!inputs[i].storage()->is_read_only(), "{}: argument {} is written, and its memory is read-only",
                 manifest.function, i);
+    TUTTI_CHECK(!overlaps_itself(inputs[i].extents(), inputs[i].strides()),
+                "{}: argument {} is written, and some of its elements are the same memory (strides {}); pass a copy",
+                manifest.function, i, inputs[i].strides());
     const auto begin_of = [](const Tensor& t) { return static_cast<const char*>(t.storage()->data()); };
     const auto is_shared = [&](const Tensor& t) {
       return begin_of(t) < begin_of(inputs[i]) + inputs[i].storage()->nbytes() &&
@@ -291,8 +297,11 @@ std::shared_ptr<const StepObserver> Package::observer() const {
 void Package::set_constants(std::span<const NewConstant> values) { constants_->set(values); }
 
 void Package::set_observer(std::shared_ptr<const StepObserver> observer) {
-  const std::lock_guard lock(mutex_);
-  observer_ = std::move(observer);
+  std::unique_lock lock(mutex_);
+  std::swap(observer_, observer);
+  lock.unlock();
+  // A call that has begun still passes its steps to the one before, which may end when this returns.
+  while (observer != nullptr && observer.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
 std::shared_ptr<PackageState> Package::new_state() const {
@@ -303,7 +312,10 @@ std::vector<Tensor> Package::run(std::span<const Tensor> inputs, std::span<const
   TUTTI_CHECK(manifest_.state_memory.empty(),
               "{}: the function changes state, such as '{}'; make one with new_state() and pass it to run()",
               manifest_.function, manifest_.state.empty() ? "" : manifest_.state[0].name);
-  return run_on({}, inputs, into);
+  StepProfile profile(observer());
+  std::vector<Tensor> results = run_on({}, inputs, into);
+  profile.report();
+  return results;
 }
 
 std::vector<Tensor> Package::run(PackageState& state, std::span<const Tensor> inputs,
@@ -312,8 +324,14 @@ std::vector<Tensor> Package::run(PackageState& state, std::span<const Tensor> in
               "{}: the state is of another package, of '{}'; states belong to the package that "
               "made them",
               manifest_.function, state.function_);
-  const std::unique_lock lock = state.claim();
-  return run_on(state.memory_, inputs, into);
+  StepProfile profile(observer());
+  std::vector<Tensor> results;
+  {
+    const std::unique_lock lock = state.claim();
+    results = run_on(state.memory_, inputs, into);
+  }
+  profile.report();
+  return results;
 }
 
 std::vector<Tensor> Package::run_on(std::span<const Tensor> state, std::span<const Tensor> inputs,
@@ -348,10 +366,7 @@ std::vector<Tensor> Package::run_on(std::span<const Tensor> state, std::span<con
   if (context_ != nullptr) own_threads.emplace(*context_);
   const StrictScope strict;
   const codegen::NoNewKernels packaged;
-  StepProfile profile(observer());
-  std::vector<Tensor> results = runner->run(sources, into);
-  profile.report();
-  return results;
+  return runner->run(sources, into);
 }
 
 }  // namespace tutti::deploy

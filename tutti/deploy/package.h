@@ -71,7 +71,8 @@ class Package {
   // Replaces constants that the package names, while others may run: see PackageConstants::set.
   void set_constants(std::span<const NewConstant> values);
   // Calls that begin from now on pass the times of their steps to `observer`, on their own thread, when they have ended
-  // without an error; null: they do not.
+  // without an error; null: they do not. Waits for calls that have begun with the observer before, so that no observer
+  // may call it.
   void set_observer(std::shared_ptr<const StepObserver> observer);
 
   // The plan for one combination of sizes, checked.

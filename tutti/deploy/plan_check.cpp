@@ -36,14 +36,23 @@ class Checker {
   Checker(const Plan& plan, const PlanMemory& memory) : plan_(plan), memory_(memory) {}
 
   void run() {
+    for (const PlanSource& source : plan_.sources) check(source);
     for (const Buffer& b : plan_.buffers) check(b);
+    std::vector<bool> is_called(plan_.controls.size(), false);
     for (const graph::Step& step : plan_.steps) {
       if (const auto* kernel = std::get_if<KernelStep>(&step)) check(*kernel, nullptr);
       if (const auto* batch = std::get_if<graph::BatchStep>(&step)) {
+        TUTTI_CHECK_PACKAGE(!batch->kernels.empty(), "a plan of the package is wrong: a launch has no kernels");
         for (const KernelStep& kernel : batch->kernels) check(kernel, nullptr);
       }
-      if (const auto* call = std::get_if<CallStep>(&step)) check(*call);
+      if (const auto* call = std::get_if<CallStep>(&step)) {
+        check(*call);
+        if (call->node >= 0) is_called[static_cast<size_t>(call->node)] = true;
+      }
     }
+    // Parts are checked where they are called.
+    TUTTI_CHECK_PACKAGE(std::find(is_called.begin(), is_called.end(), false) == is_called.end(),
+                        "a plan of the package is wrong: it has control flow that no step is");
     for (const Value& v : plan_.results) check(v, "a result", false);
   }
 
@@ -54,16 +63,26 @@ class Checker {
     return plan_.buffers[static_cast<size_t>(b)];
   }
 
+  const std::vector<int64_t>& sizes_of(PlanSource::Kind kind) const {
+    return kind == PlanSource::Kind::argument   ? memory_.arguments
+           : kind == PlanSource::Kind::constant ? memory_.constants
+                                                : memory_.state;
+  }
+
+  void check(const PlanSource& source) const {
+    TUTTI_CHECK_PACKAGE(source.index >= 0 && static_cast<size_t>(source.index) < sizes_of(source.kind).size(),
+                        "a plan of the package is wrong: it reads memory {} of {}", source.index,
+                        sizes_of(source.kind).size());
+  }
+
   void check(const Buffer& b) const {
     bool fits = b.nbytes >= 0 && b.nbytes <= kMostBytes;
     if (fits && b.kind == Buffer::Kind::given) {
       fits = b.source >= 0 && static_cast<size_t>(b.source) < plan_.sources.size();
-      const PlanSource source = fits ? plan_.sources[static_cast<size_t>(b.source)] : PlanSource{};
-      const std::vector<int64_t>& sizes = source.kind == PlanSource::Kind::argument   ? memory_.arguments
-                                          : source.kind == PlanSource::Kind::constant ? memory_.constants
-                                                                                      : memory_.state;
-      fits = fits && source.index >= 0 && static_cast<size_t>(source.index) < sizes.size() &&
-             b.nbytes <= sizes[static_cast<size_t>(source.index)];
+      if (fits) {
+        const PlanSource& source = plan_.sources[static_cast<size_t>(b.source)];
+        fits = b.nbytes <= sizes_of(source.kind)[static_cast<size_t>(source.index)];
+      }
     }
     TUTTI_CHECK_PACKAGE(fits, "a plan of the package is wrong: a buffer of {} bytes has no such memory", b.nbytes);
   }

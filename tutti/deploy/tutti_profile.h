@@ -22,7 +22,8 @@ typedef void (*tutti_step_callback)(const tutti_step* step, void* context);
 /* Calls that begin from now on report their steps: when a call has ended without an error, `callback` is called for one
  * step after another, on the thread of the call. NULL: calls report nothing, which costs nothing. The callback must not
  * throw, and it may be called by several threads at once when several run the package. At most 16 calls of a process
- * may be profiled at a time; another one returns TUTTI_USAGE. */
+ * may be profiled at a time; another one returns TUTTI_USAGE. When the function returns, no call uses the callback and
+ * the context before it any more: it waits for calls that have begun, and must not be called by a callback. */
 TUTTI_RUNTIME_API tutti_code tutti_package_set_profile(tutti_package* package, tutti_step_callback callback,
                                                        void* context);
 

@@ -37,12 +37,17 @@ inline void check(tutti_code code) {
   if (code != TUTTI_OK) throw Error(code, tutti_last_error()->text);
 }
 
-// The tutti_dtype of elements of type T. bf16 and booleans have no type of their own here: see the other tensor().
+// The tutti_dtype of elements of type T. Floats of 8 and 16 bits and booleans have no type of their own here: see the
+// other tensor().
 template <class T>
 struct DTypeOf;
 template <>
 struct DTypeOf<float> {
   static constexpr tutti_dtype value = TUTTI_F32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr tutti_dtype value = TUTTI_F64;
 };
 template <>
 struct DTypeOf<int64_t> {
@@ -52,18 +57,39 @@ template <>
 struct DTypeOf<int32_t> {
   static constexpr tutti_dtype value = TUTTI_I32;
 };
+template <>
+struct DTypeOf<int16_t> {
+  static constexpr tutti_dtype value = TUTTI_I16;
+};
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr tutti_dtype value = TUTTI_I8;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr tutti_dtype value = TUTTI_U8;
+};
 
 inline int64_t item_bytes(tutti_dtype dtype) {
   switch (dtype) {
+    case TUTTI_F64:
     case TUTTI_I64:
       return 8;
+    case TUTTI_F32:
+    case TUTTI_I32:
+      return 4;
     case TUTTI_BF16:
+    case TUTTI_F16:
+    case TUTTI_I16:
       return 2;
+    case TUTTI_F8E4M3FN:
+    case TUTTI_F8E5M2:
+    case TUTTI_I8:
+    case TUTTI_U8:
     case TUTTI_BOOL:
       return 1;
-    default:
-      return 4;
   }
+  throw Error(TUTTI_USAGE, "a dtype that this header does not know");
 }
 
 inline int64_t num_elements(const tutti_tensor& t) {
@@ -98,7 +124,7 @@ class Result {
   tutti_dtype dtype() const noexcept { return tensor_.dtype; }
   std::vector<int64_t> sizes() const { return {tensor_.sizes, tensor_.sizes + tensor_.ndim}; }
   int64_t numel() const noexcept { return num_elements(tensor_); }
-  int64_t nbytes() const noexcept { return numel() * item_bytes(tensor_.dtype); }
+  int64_t nbytes() const { return numel() * item_bytes(tensor_.dtype); }
   const void* data() const noexcept { return tensor_.data; }
   // TUTTI_USAGE when the elements are of another type.
   template <class T>

@@ -60,16 +60,19 @@ std::vector<Tensor> example(size_t groups, int64_t vocab, int64_t tokens, int64_
 
 }  // namespace
 
+constexpr int64_t kTableKeys = 8 * kPageKeys;
+
+int64_t packaged_context(int64_t context) { return (context + kTableKeys - 1) / kTableKeys * kTableKeys; }
+
 PackageReport package_forward(models::LanguageModel& model, const std::string& path,
                               const PackagedForwardOptions& options) {
-  constexpr int64_t kTableKeys = 8 * kPageKeys;
   TUTTI_CHECK(options.context > 0 && options.most_tokens > 0 && options.step > 0 && options.most_tokens <= kTableKeys,
               "package: a context of {} tokens and parts of up to {} in steps of {}; expected positive numbers, and "
               "parts of at most {}",
               options.context, options.most_tokens, options.step, kTableKeys);
   const NoGradScope no_grad;
   const nn::EvalScope evaluating(model);
-  const int64_t tables = (options.context + kTableKeys - 1) / kTableKeys, context = tables * kTableKeys;
+  const int64_t context = packaged_context(options.context), tables = context / kTableKeys;
   const DType dtype = options.cache_dtype.value_or(model.named_parameters().front().parameter.use_dtype());
   PagedCache cache(model.config(), options_of_cache(dtype, context));
   BatchForward forward(model, cache, options.forward, false);
@@ -107,6 +110,10 @@ std::shared_ptr<PackagedForward> PackagedForward::open(const std::string& path) 
   forward->most_tokens_ = manifest.sizes[0].most, forward->step_ = manifest.sizes[0].step;
   forward->context_ = manifest.sizes[1].most * kPageKeys;
   forward->cache_dtype_ = manifest.state[0].dtype;
+  std::vector<Extents> sizes;
+  for (const deploy::PackageArgument& input : manifest.inputs)
+    sizes.push_back(manifest.extents_of(input, manifest.sizes_of(0)));
+  forward->vocab_ = forward->package_->output_extents(sizes).at(0).back();
   return forward;
 }
 

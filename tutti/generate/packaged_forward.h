@@ -32,6 +32,9 @@ struct PackagedForwardOptions {
   std::vector<codegen::CpuTarget> levels = {};  // empty: all
 };
 
+// The positions of a package for this context: whole tables of 8 pages. The model must have as many.
+int64_t packaged_context(int64_t context);
+
 // Writes the package; its state are the pages of the cache. The model must have its weights, in memory of this process.
 // Every combination of parts and lengths of tables is proved (package/package.h).
 PackageReport package_forward(models::LanguageModel& model, const std::string& path,
@@ -44,6 +47,7 @@ class PackagedForward {
   static std::shared_ptr<PackagedForward> open(const std::string& path);
 
   int64_t context() const { return context_; }
+  int64_t vocab_size() const { return vocab_; }
   DType cache_dtype() const { return cache_dtype_; }
   // What the cache must be made with whose pages the inputs name.
   PagedCacheOptions cache_options() const;
@@ -57,7 +61,7 @@ class PackagedForward {
 
   std::shared_ptr<const deploy::Package> package_;
   std::shared_ptr<deploy::PackageState> state_;
-  int64_t context_ = 0, most_tokens_ = 1, step_ = 1;
+  int64_t context_ = 0, most_tokens_ = 1, step_ = 1, vocab_ = 0;
   DType cache_dtype_ = DType::f32;
 };
 

@@ -84,17 +84,33 @@ std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> c
   return parts_[part].run(given, into);
 }
 
+namespace {
+
+// How many parts run around this one that the function itself would not run.
+thread_local int parts_around = 0;
+// Rounds of a loop in such a part: the function may rely on never being there, and never end.
+constexpr int kRoundsOfOthers = 2;
+
+}  // namespace
+
 // For EveryPartScope; what the parts give is written over afterwards.
 void ControlStep::run_others(size_t chosen, std::span<const Tensor> current, std::span<const Tensor> outputs) const {
   if (!EveryPartScope::is_on) [[likely]]
     return;
   for (size_t part = 0; part < parts_.size(); ++part) {
     if (part == chosen) continue;
+    ++parts_around;
     try {
       const std::vector<Tensor> results = run_part(part, current);
       for (size_t k = 0; k < std::min(results.size(), outputs.size()); ++k) copy_into(outputs[k], results[k]);
-    } catch (const Error&) {
+    } catch (const UsageError& error) {
+      --parts_around;
+      throw UsageError(fmt::format(
+          "part {} of {}, which is not chosen here, cannot run on these tensors: {}. Each part runs once while a "
+          "package is made, so that its kernels are known: give an example on which every part can run",
+          parts_[part].name, name(), error.what()));
     }
+    --parts_around;
   }
 }
 
@@ -110,7 +126,8 @@ void ControlStep::run_repeat(std::span<const Tensor> inputs, std::span<const Ten
   const auto carried = static_cast<size_t>(carried_);
   for (size_t i = 0; i < carried; ++i) current[i] = contiguous(current[i]);
   run_others(0, current, outputs);
-  while (is_true(run_part(0, current)[0])) {
+  for (int round = 0; is_true(run_part(0, current)[0]); ++round) {
+    if (parts_around > 0 && round == kRoundsOfOthers) break;
     const std::vector<Tensor> next = run_part(1, current);
     for (size_t i = 0; i < carried; ++i) current[i] = contiguous(next[i]);
   }

@@ -126,6 +126,10 @@ TextModel open_published_text(const std::filesystem::path& path, const TextModel
                          ? open_divided(path, text.context, options.dtype, options.keep_blocks, divide_it)
                          : open_published(path, text.context, options.dtype, options.keep_blocks);
   text.model = std::move(ready.model);
+  TUTTI_CHECK(!is_packaged || text.packaged->vocab_size() == text.model->vocab_size(),
+              "generate: the package in {} gives logits of {} tokens, and config.json beside it describes {}; they are "
+              "of two models",
+              path.string(), text.packaged->vocab_size(), text.model->vocab_size());
   text.tokenizer = std::move(ready.tokenizer);
   if (is_quantized) quantize(text, options), divide_it(*text.model);
   text.chat = read_published_chat(path.string());
