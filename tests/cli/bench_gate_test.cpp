@@ -31,7 +31,7 @@ TEST(CompileGate, ChainsOverRowsStayBelowAWideLimit) {
 
 TEST(CompileGate, FailsWhereAProgramIsAboveTheLimit) {
   Workplace work;
-  const Output output = work.tutti("bench compile --gate --only 'add [64' --limit 0.01");
+  const Output output = work.tutti("bench compile --gate --only 'sums of both dims [64' --limit 0.01");
   EXPECT_EQ(output.status, 1) << output.err;
   EXPECT_NE(output.out.find("1 programs, geometric mean"), std::string::npos) << output.out;
   EXPECT_NE(output.out.find("1 above 0.01, 0 with more memory"), std::string::npos) << output.out;

@@ -9,10 +9,8 @@ namespace {
 // A call of a compiled function costs half a microsecond more than one of an op, which the smallest products show.
 TEST(CompileGate, AllProgramsStayBelowTheLimit) {
   Workplace work;
-  for (const char* threads : {"1", "2"}) {
-    const Output output = work.tutti(std::string("bench compile --gate --limit 1.8 --threads ") + threads);
-    EXPECT_EQ(output.status, 0) << output.err << output.out;
-  }
+  const Output output = work.tutti("bench compile --gate --limit 1.8");
+  EXPECT_EQ(output.status, 0) << output.err << output.out;
 }
 
 }  // namespace
