@@ -199,14 +199,15 @@ TEST(ShardedTables, ARankThatEndsIsNamed) {
       std::atomic<int> told = 0;
       EXPECT_THROW(comm::run_ranks(3,
                                    [&](comm::ProcessGroup& group) {
-                                     ShardedTables tables(configs(), options,
-                                                          plan_of(configs(), options, 3, {row_wise}), kCount, &group);
-                                     tables.initialize();
-                                     std::vector<TableBatch> batches = batches_of(tables, 1);
                                      const auto maybe_end = [&](int place) {
                                        if (group.rank() == 1 && place == at) throw std::runtime_error("this rank ends");
                                      };
+                                     // A rank that is late hears of the end while it makes its tables.
                                      try {
+                                       ShardedTables tables(configs(), options,
+                                                            plan_of(configs(), options, 3, {row_wise}), kCount, &group);
+                                       tables.initialize();
+                                       std::vector<TableBatch> batches = batches_of(tables, 1);
                                        maybe_end(0);
                                        tables.send_indices(batches);
                                        maybe_end(1);
