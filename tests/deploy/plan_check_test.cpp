@@ -63,6 +63,23 @@ TEST(PlanCheck, OnlyStateAndDeclaredArgumentsAreWritten) {
   }
 }
 
+// What no buffer and no step names is read as well when a plan is made ready.
+TEST(PlanCheck, NothingThatIsNotUsedIsThere) {
+  const deploy::PlanMemory memory{
+      .arguments = {kBytes, kBytes}, .constants = {}, .state = {kBytes}, .written = {true, false}};
+  const Plan good = adding({PlanSource::Kind::state, 0}, true);
+  ASSERT_EQ(outcome(good, memory), "accepted");
+  Plan source = good;
+  source.sources.push_back({PlanSource::Kind::argument, 1 << 28});
+  EXPECT_NE(outcome(source, memory).find("it reads memory 268435456 of 2"), std::string::npos);
+  Plan control = good;
+  control.controls.emplace_back();
+  EXPECT_NE(outcome(control, memory).find("it has control flow that no step is"), std::string::npos);
+  Plan launch = good;
+  launch.steps.push_back(graph::BatchStep{});
+  EXPECT_NE(outcome(launch, memory).find("a launch has no kernels"), std::string::npos);
+}
+
 TEST(PlanCheck, StateIsNotLargerThanItsMemory) {
   using Kind = PlanSource::Kind;
   for (const bool is_kernel : {true, false}) {

@@ -7,6 +7,7 @@
 #include "tutti/ops/binary.h"
 #include "tutti/ops/comparison.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/gather.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/permute.h"
@@ -143,6 +144,40 @@ TEST(PackagedControl, ChecksThrowTheirText) {
   expect_same_bits(opened->run({{full({3}, 5.0)}})[0], fn(full({3}, 5.0)));
   const std::string text = usage_error_of([&] { opened->run({{full({3}, -1.0)}}); });
   EXPECT_NE(text.find("x must be positive"), std::string::npos) << text;
+}
+
+// A branch that the example does not choose runs once, for its kernels; where it cannot, they would be missing later.
+TEST(PackagedControl, BranchesThatTheExampleCannotRunAreRefused) {
+  const testing::TemporaryFolder folder;
+  const auto fn = [](const Tensor& x, const Tensor& index) {
+    return cond(
+        gt(sum(x), 0.0), [](Span in) { return Many{neg(in[0])}; },
+        [](Span in) { return Many{softmax(index_select(in[0], 0, in[1]), -1)}; }, {x, index})[0];
+  };
+  const Tensor good = Tensor::of<int64_t>({2, 0, 1}), bad = Tensor::of<int64_t>({2, 0, 7});
+  const std::string text =
+      usage_error_of([&] { package(folder / "f", fn, for_this_processor("f"), full({3, 4}, 1.0), bad); });
+  EXPECT_NE(text.find("which is not chosen here, cannot run on these tensors: "), std::string::npos) << text;
+  EXPECT_NE(text.find("index 7"), std::string::npos) << text;
+  package(folder / "f", fn, for_this_processor("f"), full({3, 4}, 1.0), good);
+  const auto opened = Package::open(folder / "f");
+  const Tensor x = full({3, 4}, -1.0);
+  expect_same_bits(opened->run({{x, good}})[0], fn(x, good));
+}
+
+// The function may rely on never being there.
+TEST(PackagedControl, LoopsOfBranchesThatAreNotChosenEnd) {
+  const testing::TemporaryFolder folder;
+  const auto down = [](Span in) {
+    return while_loop([](Span c) { return ne(sum(c[0]), 0.0); }, [](Span c) { return Many{sub(c[0], 1.0)}; }, {in[0]});
+  };
+  const auto fn = [&](const Tensor& x) {
+    return cond(gt(sum(x), 0.0), down, [](Span in) { return Many{neg(in[0])}; }, {x})[0];
+  };
+  package(folder / "f", fn, for_this_processor("f"), full({2}, -0.25));
+  const auto opened = Package::open(folder / "f");
+  for (const double value : {-0.25, 3.0, 5.0})
+    expect_same_bits(opened->run({{full({2}, value)}})[0], fn(full({2}, value)));
 }
 
 // A step that is skipped when the loss is not finite.

@@ -1,11 +1,16 @@
 // Steps that packaged calls report, and the threads that they use.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tests/package/support/packaged_cases.h"
+#include "tutti/deploy/package_state.h"
 #include "tutti/deploy/tutti_profile.h"
 #include "tutti/graph/compile.h"
+#include "tutti/ops/inplace.h"
+#include "tutti/ops/reduction.h"
+#include "tutti/ops/unary.h"
 #include "tutti/runtime/trace/trace_recorder.h"
 
 namespace tutti {
@@ -97,6 +102,45 @@ TEST(PackageProfile, IsOverWhenItIsTakenAway) {
   ASSERT_EQ(f.run(), TUTTI_OK);
   EXPECT_EQ(steps.kernels.size(), 2 * once);
   EXPECT_FALSE(TraceRecorder::is_on());
+}
+
+// When the profile is taken away, no call uses its memory any more.
+TEST(PackageProfile, IsTakenAwayWhileCallsRun) {
+  OpenedBlock f;
+  std::atomic<bool> stops = false;
+  std::thread caller([&] {
+    while (!stops) EXPECT_EQ(f.run(), TUTTI_OK);
+  });
+  const auto count = [](const tutti_step*, void* seen) { ++*static_cast<int64_t*>(seen); };
+  for (int i = 0; i < 300; ++i) {
+    auto seen = std::make_unique<int64_t>(0);
+    EXPECT_EQ(tutti_package_set_profile(f.opened, count, seen.get()), TUTTI_OK);
+    if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    EXPECT_EQ(tutti_package_set_profile(f.opened, nullptr, nullptr), TUTTI_OK);
+    const int64_t at_end = *seen;
+    std::this_thread::yield();
+    EXPECT_EQ(*seen, at_end);
+  }
+  stops = true;
+  caller.join();
+}
+
+// Observers are called when the call is over: they may run ops, and read the state.
+TEST(PackageProfile, ObserversMayWorkWithTheState) {
+  const testing::TemporaryFolder folder;
+  const Tensor w = values(1, {8});
+  PackageOptions options = for_this_processor("f");
+  options.state = {{"w", w}};
+  package(folder / "f", [&](const Tensor& x) { return sum(add_(w, x)); }, options, values(2, {8}));
+  const auto opened = deploy::Package::open(folder / "f");
+  const auto state = opened->new_state();
+  int seen = 0;
+  opened->set_observer(std::make_shared<const deploy::StepObserver>([&](const deploy::StepTime&) {
+    EXPECT_EQ(erfinv(state->read("w")).extents(), (Extents{8}));
+    ++seen;
+  }));
+  opened->run(*state, {{values(2, {8})}});
+  EXPECT_GT(seen, 0);
 }
 
 // The steps of a call are those of its thread alone.

@@ -9,6 +9,7 @@
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/expand.h"
 #include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/optimizer_step.h"
@@ -312,6 +313,9 @@ TEST(PackageWrites, ArgumentsAreWrittenInPlaceHoweverTheyLie) {
       expect_same_bits(packaged, eager, fmt::format("kind {}, call {}", kind, call));
     }
   }
+  const Tensor expanded = expand(values(1, {1, 3}), {4, 3});
+  EXPECT_HAS(usage_error_of([&] { opened->run({{expanded, values(2, {1, 3}), values(3, {3})}}); }),
+             "argument 0 is written, and some of its elements are the same memory");
   const Tensor shared = values(1, {6, 3});
   EXPECT_HAS(usage_error_of([&] { opened->run({{slice(shared, 0, 0, 4), slice(shared, 0, 3, 4), values(3, {3})}}); }),
              "argument 0 is written, and argument 1 is in the same memory");
