@@ -3,6 +3,7 @@
 #include <mutex>
 #include <set>
 
+#include "tutti/codegen/gemm/code_target.h"
 #include "tutti/codegen/kernel_cache.h"
 #include "tutti/deploy/byte_stream.h"
 
@@ -67,8 +68,7 @@ std::map<std::string, codegen::Kernel> map_kernels(const SectionFile& file, std:
                                                    codegen::CpuTarget level) {
   std::map<std::string, codegen::Kernel> mapped_kernels;
   for (const PackagedKernel& k : kernels) {
-    // The code of a level is that of its registers, and what its dot units add.
-    if (k.target != level && k.target != without_dots(level)) continue;
+    if (!codegen::is_code_of(level, k.target)) continue;
     const char* image = mapped(*file.find(SectionKind::code, k.target));
     const auto entry = reinterpret_cast<codegen::KernelEntry>(const_cast<char*>(image + k.first + k.entry));
     codegen::process_kernel_cache().provide(k.key, k.name, k.target, entry);

@@ -43,6 +43,8 @@ CASES = [
     product(2048, 2048, 2048, "f32", "kn", "2048³ f32"), product(2048, 2048, 2048, "f32", "nk"), product(2048, 2048, 2048, "f32", "packed"),
     *(product(m, 2048, 2048, "f32", layout, f"{m} row{'s' * (m > 1)} f32" if layout == "nk" else "") for m in (1, 4, 16, 32) for layout in ("kn", "nk", "packed")),
     product(1024, 1024, 1024, "bf16", "kn"), product(1024, 1024, 1024, "bf16", "nk", "1024³ bf16"),
+    product(2048, 2048, 2048, "bf16", "kn"), product(2048, 2048, 2048, "bf16", "nk"),
+    *(product(m, 4096, 4096, "bf16", layout) for m in (1, 4, 16) for layout in ("kn", "nk", "packed")),
     product(1024, 1024, 1024, "i8", "kn"), product(1024, 1024, 1024, "i8", "nk", "1024³ i8"), product(1024, 1024, 1024, "i8", "packed"),
     compiled("softmax, 16384 rows of 1024", "softmax 16384 1024 f32", M16, 4, 2, "softmax", "[16384, 1024]", "softmax"),
     compiled("layer_norm, 16384 rows of 1024", "layer_norm 16384 1024 f32", M16, 7, 2, "layer_norm", "[16384, 1024]", "layer_norm"),

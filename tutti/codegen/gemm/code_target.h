@@ -13,4 +13,10 @@ constexpr CpuTarget code_target_of(TileKind kind, CpuTarget target) {
   return is_integer(kind) ? std::min(target, CpuTarget::avx512vnni) : without_dots(target);
 }
 
+// Whether kernels on a processor of `level` may be code that was compiled for `target`: that of its registers, and what
+// its dot units add, first of integers and then of bf16.
+constexpr bool is_code_of(CpuTarget level, CpuTarget target) {
+  return target <= level && without_dots(target) == without_dots(level);
+}
+
 }  // namespace tutti::codegen
