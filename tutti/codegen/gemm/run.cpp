@@ -12,7 +12,9 @@ namespace {
 
 // Packed rows of A are read once per panel, from the last-level cache: all of A when it fits there, else blocks of
 // rows, or of rows and k.
-constexpr int64_t kWholeABytes = int64_t{8} << 20, kBlockABytes = int64_t{4} << 20;
+constexpr int64_t kWholeABytes = int64_t{10} << 20, kBlockABytes = int64_t{8} << 20;
+// Rows of a block beside which packing a panel of B is a small part of the work.
+constexpr int64_t kEnoughRows = 512;
 // The sums of all tiles of a block of rows wait while k goes on, so that more rows share each packed panel of B.
 constexpr int64_t kWaitingBytes = int64_t{64} << 20;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
@@ -176,6 +178,8 @@ GemmRun::Blocks GemmRun::choose_blocks() const {
                 whole = a_.strip_bytes(plan_.items, static_cast<int64_t>(plan_.chunks.size()));
   if (all * whole <= kWholeABytes) return {all, false};
   const int64_t near = std::max<int64_t>(kBlockABytes / whole, 1);
+  const int64_t blocks = (all + near - 1) / near;
+  if (near * plan_.strips.largest() >= kEnoughRows) return {(all + blocks - 1) / blocks, false};
   const int64_t waiting = std::min(kWaitingBytes / (plan_.panels.parts * stack_bytes()), all);
   // Cutting k pays when many more rows share what is packed of B.
   return plan_.chunks.size() > 1 && waiting >= 2 * near ? Blocks{waiting, true} : Blocks{near, false};
