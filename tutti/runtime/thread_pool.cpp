@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/core/even_split.h"
 #include "tutti/runtime/boundary.h"
 #include "tutti/runtime/fp_environment.h"
 #include "tutti/runtime/inherited_flags.h"
@@ -67,8 +68,7 @@ struct ThreadPool::Job {
   RankContext* context;
   TraceContext trace;
   uint32_t flags;  // InheritedFlags of the caller
-  int64_t n;
-  int64_t chunk, chunks;  // of so many elements, but for the last
+  int64_t n, chunks;
   std::atomic<int64_t> next{0};
   std::mutex error_mutex;
   std::exception_ptr error;
@@ -106,12 +106,12 @@ bool ThreadPool::is_inside_loop() { return inside_loop; }
 // The caller attends to the rest of its rank between chunks; workers belong to the loop alone.
 void ThreadPool::run_chunks(Job& job, bool passes_boundaries) {
   const bool was_inside = std::exchange(inside_loop, true);
+  const EvenSplit split = EvenSplit::into(job.n, job.chunks);
   for (;;) {
     const int64_t chunk = job.next.fetch_add(1, std::memory_order_relaxed);
     if (chunk >= job.chunks) break;
-    const int64_t begin = chunk * job.chunk;
     try {
-      job.body(begin, begin + std::min(job.chunk, job.n - begin));
+      job.body(split.begin(chunk), split.begin(chunk + 1));
     } catch (...) {
       std::lock_guard lock(job.error_mutex);
       if (!job.error) job.error = std::current_exception();
@@ -156,17 +156,14 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t
     return;
   }
   std::lock_guard call(call_mutex_);
-  // A few chunks per thread even out threads that were preempted.
+  // A few chunks per thread even out threads that were preempted; chunks of one size let threads end together.
   const GridLimits limits{.processors = threads(), .blocks_per_processor = 4};
-  const int64_t most = launch_blocks(n / grain, 1, limits, GridCap::always);
-  const int64_t chunk = n / most + (n % most != 0), chunks = n / chunk + (n % chunk != 0);
   Job job{.body = body,
           .context = &RankContext::current(),
           .trace = context_for_workers(),
           .flags = InheritedFlags::current(),
           .n = n,
-          .chunk = chunk,
-          .chunks = chunks};
+          .chunks = launch_blocks(n / grain, 1, limits, GridCap::always)};
   {
     std::lock_guard lock(mutex_);
     job_ = &job;

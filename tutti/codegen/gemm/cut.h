@@ -6,21 +6,9 @@
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/gemm.h"
 #include "tutti/codegen/gemm/tile_kind.h"
+#include "tutti/core/even_split.h"
 
 namespace tutti::codegen {
-
-// n items in `parts` neighbouring groups whose sizes differ by one at most, larger ones first.
-struct EvenSplit {
-  int64_t parts, smaller, larger_count;
-
-  static EvenSplit at_most(int64_t n, int64_t largest) {
-    const int64_t parts = (n + largest - 1) / largest;
-    return {parts, n / parts, n % parts};
-  }
-  int64_t begin(int64_t part) const { return part * smaller + (part < larger_count ? part : larger_count); }
-  int64_t size(int64_t part) const { return smaller + (part < larger_count ? 1 : 0); }
-  int64_t largest() const { return smaller + (larger_count > 0 ? 1 : 0); }
-};
 
 // A GEMM with C of any strides, so that it can be solved as its transpose.
 struct GemmProblem {

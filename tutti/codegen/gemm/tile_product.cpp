@@ -32,7 +32,7 @@ void TileProduct::pack(const PackSource& a, int64_t k, void* packed) const {
 }
 
 void TileProduct::pack(const PackSource& a, std::span<const int32_t> leaf_lengths, void* packed) const {
-  const EvenSplit strips{strips_, rows_ / strips_, rows_ % strips_};
+  const EvenSplit strips = EvenSplit::into(rows_, strips_);
   int64_t items = 0;
   for (const int32_t length : leaf_lengths) items += items_of(kind_, length);
   // In order: what is written behind a strip is overwritten by the next.
@@ -45,7 +45,7 @@ void TileProduct::pack(const PackSource& a, std::span<const int32_t> leaf_length
 }
 
 void TileProduct::run(const TileProductCall& p, DType storage) const {
-  const EvenSplit strips{strips_, rows_ / strips_, rows_ % strips_};
+  const EvenSplit strips = EvenSplit::into(rows_, strips_);
   const EvenSplit panels = EvenSplit::at_most(p.columns / lanes_, most_vectors_);
   const int64_t size = item_bytes(kind_);
   int64_t k = 0, items = 0;
