@@ -19,6 +19,8 @@
 namespace tutti {
 namespace {
 
+// Rows up to which a tile takes all columns at once, and asks for the next rows of the weight itself.
+constexpr int64_t kFewRows = 4;
 // Rows of x that are packed at a time: with k = 2048 of f32 a strip of them stays in the second-level cache.
 constexpr int64_t kRowsAtOnce = 96;
 // Multiply-adds below which handing a task to another thread costs more than it saves.
@@ -89,10 +91,6 @@ class RowBlock {
     for (size_t leaf = 0; leaf < tree_.leaf_lengths.size(); ++leaf) {
       call.a = static_cast<const char*>(a) + items * rows_ * item_;
       call.b = b + k * kPackedColumns * itemsize(packed_.dtype());
-      // Several rows take the columns in several passes, of which none reads in one run.
-      const int64_t nbytes = tree_.leaf_lengths[leaf] * kPackedColumns * itemsize(packed_.dtype());
-      for (int64_t line = 0; rows_ > 1 && line < nbytes; line += 64)
-        __builtin_prefetch(static_cast<const char*>(call.b) + line);
       call.leaf_lengths = &tree_.leaf_lengths[leaf];
       call.merges = &tree_.merges[leaf];
       call.is_last = leaf + 1 == tree_.leaf_lengths.size();

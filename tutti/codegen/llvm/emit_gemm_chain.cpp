@@ -6,6 +6,8 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include <algorithm>
+
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/convert.h"
 #include "tutti/codegen/llvm/types.h"
@@ -16,7 +18,9 @@ namespace {
 // Enough items per turn that loop overhead vanishes beside rows * vectors multiply-adds.
 unsigned unroll_of(const GemmKernelSpec& spec) { return spec.rows * spec.vectors >= 16 ? 4 : 8; }
 
-constexpr int64_t kPrefetchRows = 8;
+// Rows of B that are asked for ahead. Few rows of A take each row of B once, from memory: as much as arrives while one
+// line of it is on its way.
+constexpr int64_t kPrefetchRows = 8, kPrefetchBytes = 8192;
 
 }  // namespace
 
@@ -39,7 +43,9 @@ GemmChainEmitter::GemmChainEmitter(llvm::IRBuilder<>& b, llvm::Function* functio
   b_.CreateStore(b_rows, b_slot_);
   b_stride_bytes_ =
       b_.CreateMul(b_stride, b_.getInt64(static_cast<uint64_t>(itemsize(spec_.b_storage))), "", true, true);
-  prefetch_bytes_ = b_.CreateMul(b_stride_bytes_, b_.getInt64(kPrefetchRows), "", true, true);
+  const int64_t row = int64_t{vectors_} * lanes_ * itemsize(spec_.b_storage);
+  const int64_t ahead = std::max(kPrefetchRows, kPrefetchBytes / row);
+  prefetch_bytes_ = b_.CreateMul(b_stride_bytes_, b_.getInt64(static_cast<uint64_t>(ahead)), "", true, true);
 }
 
 llvm::Value* GemmChainEmitter::get(llvm::Value* slot) {
