@@ -13,15 +13,13 @@ namespace {
 using package_test::Block;
 using package_test::fnv;
 using package_test::for_this_processor;
+using package_test::has;
 using package_test::kProgram;
 using package_test::Mlp;
 using package_test::Outcome;
 using package_test::pattern;
 using package_test::run_command;
 using package_test::values;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-#define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << (text)
 
 TEST(PackageInC, AProgramThatLinksTheRuntimeAloneGivesTheSameBits) {
   const testing::TemporaryFolder folder;

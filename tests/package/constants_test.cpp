@@ -8,6 +8,7 @@
 #include "tutti/deploy/package_constants.h"
 #include "tutti/deploy/tutti_constants.h"
 #include "tutti/ops/binary.h"
+#include "tutti/ops/creation.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/slice.h"
 
@@ -19,9 +20,6 @@ using deploy::Package;
 using package_test::for_this_processor;
 using package_test::usage_error_of;
 using package_test::values;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-#define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << (text)
 
 // x a + b, where b is a row of a larger tensor.
 struct Affine {
@@ -100,12 +98,7 @@ TEST(PackageConstants, NamesAreOfTensorsThatTheFunctionHolds) {
 // Readers see one set or another, never a mixture: each set has the same number in all elements.
 TEST(PackageConstants, AreReplacedWhileOthersRun) {
   const testing::TemporaryFolder folder;
-  const auto filled = [](float value) {
-    const Tensor t = Tensor::empty({64});
-    std::fill_n(t.data<float>(), 64, value);
-    return t;
-  };
-  const Tensor a = filled(1), b = filled(1), x = filled(1);
+  const Tensor a = full({64}, 1.0), b = full({64}, 1.0), x = full({64}, 1.0);
   PackageOptions options = for_this_processor("f");
   options.constants = {{"a", a}, {"b", b}};
   package(folder / "f", [&](const Tensor& t) { return sub(mul(t, a), b); }, options, x);
@@ -122,7 +115,7 @@ TEST(PackageConstants, AreReplacedWhileOthersRun) {
     });
   }
   for (int i = 2; i < 200; ++i) {
-    const Tensor next = filled(static_cast<float>(i));
+    const Tensor next = full({64}, i);
     opened->set_constants({{NewConstant{"a", next}, NewConstant{"b", next}}});
   }
   done = true;

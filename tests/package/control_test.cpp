@@ -92,7 +92,7 @@ TEST(PackagedControl, BranchesByNumberAndNumbersThatAreNone) {
     }
   }
   const std::string text = usage_error_of([&] { opened->run({{values(1, {3, 4}), Tensor::scalar(int64_t{3})}}); });
-  EXPECT_NE(text.find("switch_: the index is 3; expected 0 to 2"), std::string::npos) << text;
+  EXPECT_HAS(text, "switch_: the index is 3; expected 0 to 2");
 }
 
 TEST(PackagedControl, LoopsOfAnyNumberOfRounds) {
@@ -143,7 +143,7 @@ TEST(PackagedControl, ChecksThrowTheirText) {
   const auto opened = Package::open(folder / "f");
   expect_same_bits(opened->run({{full({3}, 5.0)}})[0], fn(full({3}, 5.0)));
   const std::string text = usage_error_of([&] { opened->run({{full({3}, -1.0)}}); });
-  EXPECT_NE(text.find("x must be positive"), std::string::npos) << text;
+  EXPECT_HAS(text, "x must be positive");
 }
 
 // A branch that the example does not choose runs once, for its kernels; where it cannot, they would be missing later.
@@ -157,8 +157,8 @@ TEST(PackagedControl, BranchesThatTheExampleCannotRunAreRefused) {
   const Tensor good = Tensor::of<int64_t>({2, 0, 1}), bad = Tensor::of<int64_t>({2, 0, 7});
   const std::string text =
       usage_error_of([&] { package(folder / "f", fn, for_this_processor("f"), full({3, 4}, 1.0), bad); });
-  EXPECT_NE(text.find("which is not chosen here, cannot run on these tensors: "), std::string::npos) << text;
-  EXPECT_NE(text.find("index 7"), std::string::npos) << text;
+  EXPECT_HAS(text, "which is not chosen here, cannot run on these tensors: ");
+  EXPECT_HAS(text, "index 7");
   package(folder / "f", fn, for_this_processor("f"), full({3, 4}, 1.0), good);
   const auto opened = Package::open(folder / "f");
   const Tensor x = full({3, 4}, -1.0);

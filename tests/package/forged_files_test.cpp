@@ -70,6 +70,14 @@ struct Forged {
     write_file(path, contents);
     return std::string(deploy::SectionFile::open(path)->get(kind).bytes);
   }
+  // The outcome where `change` has changed the manifest, with hashes that fit.
+  template <class Change>
+  std::string outcome_with(Change change) const {
+    deploy::Manifest manifest = deploy::Manifest::of_bytes(section(SectionKind::manifest));
+    change(manifest);
+    rewrite(SectionKind::manifest, manifest.to_bytes());
+    return outcome();
+  }
   testing::TemporaryFolder folder;
   std::string path, contents;
 };
@@ -95,7 +103,7 @@ TEST(ForgedPackages, CutFilesAndOnesThatGoOn) {
   for (size_t n = 0; n < f.contents.size(); n += 251) ASSERT_NE(f.outcome(f.contents.substr(0, n)), "opened") << n;
   EXPECT_NE(f.outcome(f.contents + std::string(deploy::kPage, '\0')), "opened");
   EXPECT_NE(f.outcome(f.contents + "x"), "opened");
-  EXPECT_NE(f.outcome("").find("is no package"), std::string::npos);
+  EXPECT_HAS(f.outcome(""), "is no package");
 }
 
 TEST(ForgedPackages, ErrorsSayOfWhichKindTheyAre) {
@@ -124,25 +132,17 @@ TEST(ForgedPackages, ErrorsSayOfWhichKindTheyAre) {
 
 TEST(ForgedPackages, OtherVersionsOfNumericsGeneratorsAndOpsAreRefused) {
   const Forged f{Block()};
-  const deploy::Manifest manifest = deploy::Manifest::of_bytes(f.section(SectionKind::manifest));
-  const auto refusal = [&](auto change) {
-    deploy::Manifest changed = manifest;
-    change(changed);
-    f.rewrite(SectionKind::manifest, changed.to_bytes());
-    return f.outcome();
-  };
-  EXPECT_EQ(refusal([](deploy::Manifest&) {}), "opened");
-  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  EXPECT_TRUE(has(refusal([](deploy::Manifest& m) { ++m.numerics_version; }), "numerics.version"));
-  EXPECT_TRUE(has(refusal([](deploy::Manifest& m) { ++m.generator; }), "code of the generator"));
-  EXPECT_TRUE(has(refusal([](deploy::Manifest& m) { ++m.ops[0].schema; }), "other versions of these ops"));
-  const std::string missing = refusal([](deploy::Manifest& m) {
+  EXPECT_EQ(f.outcome_with([](deploy::Manifest&) {}), "opened");
+  EXPECT_HAS(f.outcome_with([](deploy::Manifest& m) { ++m.numerics_version; }), "numerics.version");
+  EXPECT_HAS(f.outcome_with([](deploy::Manifest& m) { ++m.generator; }), "code of the generator");
+  EXPECT_HAS(f.outcome_with([](deploy::Manifest& m) { ++m.ops[0].schema; }), "other versions of these ops");
+  const std::string missing = f.outcome_with([](deploy::Manifest& m) {
     m.ops.push_back({"fold_space", "", 1});
     m.ops.push_back({"fold_time", "", 1});
   });
-  EXPECT_TRUE(has(missing, "does not have: fold_space, fold_time")) << missing;
-  const std::string incomplete = refusal([](deploy::Manifest& m) { m.library_dtypes.push_back(DType::bf16); });
-  EXPECT_TRUE(has(incomplete, "lacks the kernel gemm_")) << incomplete;
+  EXPECT_HAS(missing, "does not have: fold_space, fold_time");
+  const std::string incomplete = f.outcome_with([](deploy::Manifest& m) { m.library_dtypes.push_back(DType::bf16); });
+  EXPECT_HAS(incomplete, "lacks the kernel gemm_");
 }
 
 // Functions of an argument that they write, and of a tensor that is state.
@@ -157,25 +157,18 @@ struct Writing {
 TEST(ForgedPackages, WhatIsWrittenIsDeclaredAndHasMemory) {
   const Writing fn;
   const Forged f(fn, {{"total", slice(fn.total, 0, 1, 3)}});
-  const deploy::Manifest manifest = deploy::Manifest::of_bytes(f.section(SectionKind::manifest));
-  const auto refusal = [&](auto change) {
-    deploy::Manifest changed = manifest;
-    change(changed);
-    f.rewrite(SectionKind::manifest, changed.to_bytes());
-    return f.outcome();
-  };
-  EXPECT_EQ(refusal([](deploy::Manifest&) {}), "opened");
-  EXPECT_NE(refusal([](deploy::Manifest& m) { m.inputs[0].is_written = false; }), "opened");
-  EXPECT_NE(refusal([](deploy::Manifest& m) { m.state_memory[0].nbytes -= 4; }), "opened");
-  EXPECT_NE(refusal([](deploy::Manifest& m) { m.state_memory[0].first = uint64_t{1} << 40; }), "opened");
-  EXPECT_NE(refusal([](deploy::Manifest& m) { m.state_memory.clear(), m.state.clear(); }), "opened");
+  EXPECT_EQ(f.outcome_with([](deploy::Manifest&) {}), "opened");
+  EXPECT_NE(f.outcome_with([](deploy::Manifest& m) { m.inputs[0].is_written = false; }), "opened");
+  EXPECT_NE(f.outcome_with([](deploy::Manifest& m) { m.state_memory[0].nbytes -= 4; }), "opened");
+  EXPECT_NE(f.outcome_with([](deploy::Manifest& m) { m.state_memory[0].first = uint64_t{1} << 40; }), "opened");
+  EXPECT_NE(f.outcome_with([](deploy::Manifest& m) { m.state_memory.clear(), m.state.clear(); }), "opened");
   for (const int64_t first : {int64_t{-4}, int64_t{2}, int64_t{256}, std::numeric_limits<int64_t>::max() - 3})
-    EXPECT_NE(refusal([&](deploy::Manifest& m) { m.state[0].first = first; }), "opened") << first;
+    EXPECT_NE(f.outcome_with([&](deploy::Manifest& m) { m.state[0].first = first; }), "opened") << first;
   for (const int64_t size : {int64_t{-1}, int64_t{4}, int64_t{1} << 61})
-    EXPECT_NE(refusal([&](deploy::Manifest& m) { m.state[0].sizes[0] = size; }), "opened") << size;
-  EXPECT_NE(refusal([](deploy::Manifest& m) { m.state[0].sizes = {0, 1 << 30, 1 << 30, 1 << 30}; }), "opened");
+    EXPECT_NE(f.outcome_with([&](deploy::Manifest& m) { m.state[0].sizes[0] = size; }), "opened") << size;
+  EXPECT_NE(f.outcome_with([](deploy::Manifest& m) { m.state[0].sizes = {0, 1 << 30, 1 << 30, 1 << 30}; }), "opened");
   for (const int32_t memory : {-1, 1})
-    EXPECT_NE(refusal([&](deploy::Manifest& m) { m.state[0].memory = memory; }), "opened") << memory;
+    EXPECT_NE(f.outcome_with([&](deploy::Manifest& m) { m.state[0].memory = memory; }), "opened") << memory;
 }
 
 // A choice within a loop, and a loop over rows.

@@ -22,8 +22,6 @@ using package_test::Mlp;
 using package_test::usage_error_of;
 using package_test::values;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 // The error of packaging `fn`, and that nothing is left behind.
 template <class Fn, class... Args>
 std::string refusal_of(const Fn& fn, const Args&... args) {
@@ -32,8 +30,6 @@ std::string refusal_of(const Fn& fn, const Args&... args) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   return text;
 }
-
-#define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << (text)
 
 TEST(PackageRefusals, RandomNumbers) {
   const auto fn = [](const Tensor& x) { return dropout(x, 0.5); };

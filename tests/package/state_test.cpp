@@ -29,8 +29,6 @@ using package_test::Mlp;
 using package_test::usage_error_of;
 using package_test::values;
 
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
 PackageOptions with_state(const std::string& name, std::vector<PackagedState> state, bool gradients = false) {
   PackageOptions options = for_this_processor(name);
   options.state = std::move(state);

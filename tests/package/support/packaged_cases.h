@@ -42,6 +42,9 @@ std::string usage_error_of(Fn fn) {
   return "no error";
 }
 
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+#define EXPECT_HAS(text, part) EXPECT_TRUE(::tutti::package_test::has(text, part)) << (text)
+
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& contents);
 
