@@ -110,7 +110,7 @@ TEST(Compile, OverlappingArgumentsAreAKindOfTheirOwn) {
   EXPECT_EQ(f.statistics().compiles, 3);
 }
 
-// Of hundreds of arguments, which share memory decides as it does of two.
+// Which arguments share memory decides between programs where there are hundreds of them, as where there are two.
 TEST(Compile, ManyArgumentsThatShareMemoryAreAKindOfTheirOwn) {
   const auto fn = [](const std::vector<Tensor>& all) {
     for (size_t i = 0; i < all.size(); ++i) add_(all[i], static_cast<double>(i));
