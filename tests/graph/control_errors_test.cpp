@@ -1,17 +1,22 @@
-// What control flow refuses, and what it says then.
+// What control flow refuses, and what it says then; parts that are not chosen, and fail where every part runs.
 #include "tutti/graph/control.h"
 
 #include <gtest/gtest.h>
+
+#include <new>
 
 #include "tests/graph/support/control_support.h"
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops.h"
+#include "tutti/ops/engine/dispatch.h"
+#include "tutti/plan/control_step.h"
 
 namespace tutti {
 namespace {
 
 using namespace graph_test;
+using Many = std::vector<Tensor>;
 
 TEST(ControlErrors, BranchesThatDisagree) {
   const auto f = compile(
@@ -109,6 +114,94 @@ TEST(ControlErrors, PredicatesAndIndicesOfTheWrongKind) {
   expect_part(error_of<UsageError>([&] { switch_(Tensor::scalar(int64_t{0}), {}, {x}); }), "there are no branches");
   expect_part(error_of<UsageError>([&] { cond(scalar(true), id, id, {Tensor{}}); }), "operand 0 is undefined");
   expect_part(error_of<UsageError>([&] { check(x, "text"); }), "expected a boolean tensor");
+}
+
+// ---- parts that the data do not choose, within an EveryPartScope ---------------------------------------------------
+
+class OfTheProgram : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Throws an error of another kind for each value of its element.
+const OpDef kFails{.name = "fails",
+                   .num_inputs = 1,
+                   .infer = [](const OpCall& call, OutputMetas& out) { out.add(call[0].dtype(), call[0].sizes()); },
+                   .kernel =
+                       [](const OpCall& call, std::span<const Tensor>) {
+                         switch (static_cast<int>(call[0].data<float>()[0])) {
+                           case 1:
+                             throw UsageError("bad use");
+                           case 2:
+                             throw IntegerDivideByZero("here");
+                           case 3:
+                             throw EnvironmentError("bad machine");
+                           case 4:
+                             throw InternalError("bad code");
+                           case 5:
+                             throw std::bad_alloc();
+                           default:
+                             throw OfTheProgram("not today");
+                         }
+                       }};
+
+// Adds one until the sum is at the limit: as many rounds as it says.
+Tensor count_to(const Tensor& limit) {
+  return while_loop([&](Span c) { return lt(c[0], limit); }, [](Span c) { return Many{add(c[0], 1.0)}; },
+                    {Tensor::scalar(0.0f)})[0];
+}
+
+TEST(EveryPart, PartsThatFailLeaveLaterLoopsAlone) {
+  const auto f = compile([](const Tensor& x) {
+    return cond(
+        lt(sum(x), 0.0), [](Span in) { return Many{apply1(kFails, in)}; }, [](Span in) { return Many{neg(in[0])}; },
+        {x})[0];
+  });
+  const auto loop = compile(count_to);
+  const Tensor limit = Tensor::scalar(50.0f);
+  const auto expect_whole_loops = [&] { EXPECT_EQ(loop(limit).item(), 50); };
+  const auto failure_of = [&]<class Kind>(float value, Kind*) {
+    const graph::EveryPartScope every_part;
+    const std::string text = error_of<Kind>([&] { f(full({1}, value)); });
+    expect_whole_loops();
+    return text;
+  };
+  const auto named = [&](const std::string& text, const char* part) {
+    expect_part(text, "the true branch of cond, which is not chosen here, cannot run on these tensors: ");
+    expect_part(text, part);
+    expect_whole_loops();
+  };
+  named(failure_of(1, static_cast<UsageError*>(nullptr)), "bad use");
+  named(failure_of(2, static_cast<UsageError*>(nullptr)), "ZeroDivisionError");
+  named(failure_of(3, static_cast<EnvironmentError*>(nullptr)), "bad machine");
+  named(failure_of(4, static_cast<InternalError*>(nullptr)), "bad code");
+  failure_of(5, static_cast<std::bad_alloc*>(nullptr));
+  expect_whole_loops();
+  EXPECT_EQ(failure_of(6, static_cast<OfTheProgram*>(nullptr)), "not today");
+  expect_whole_loops();
+  expect_same(f(full({1}, 3.0)), full({1}, -3.0));  // without the scope the part does not run
+}
+
+// Only loops within a part that is not chosen end early.
+TEST(EveryPart, LoopsBesideThePartRunAllRounds) {
+  const auto fn = [](const Tensor& x) {
+    const Tensor endless = cond(
+        lt(sum(x), 0.0),
+        [](Span in) {
+          return while_loop([](Span c) { return lt(sum(c[0]), 1e30); }, [](Span c) { return Many{sub(c[0], 1.0)}; },
+                            {in[0]});
+        },
+        [](Span in) { return Many{mul(in[0], 2.0)}; }, {x})[0];
+    return add(endless, count_to(Tensor::scalar(20.0f)));
+  };
+  const auto f = compile(fn);
+  const graph::EveryPartScope outer;
+  expect_same(f(full({2}, 3.0)), full({2}, 26.0));
+  {
+    const graph::EveryPartScope inner;
+    expect_same(f(full({2}, 4.0)), full({2}, 28.0));
+  }
+  expect_same(f(full({2}, 5.0)), full({2}, 30.0));
 }
 
 }  // namespace

@@ -165,6 +165,26 @@ TEST(PackagedControl, BranchesThatTheExampleCannotRunAreRefused) {
   expect_same_bits(opened->run({{x, good}})[0], fn(x, good));
 }
 
+TEST(PackagedControl, ABranchThatDividesByZeroLeavesLaterLoopsAlone) {
+  const testing::TemporaryFolder folder;
+  const auto fn = [](const Tensor& x, const Tensor& divisor) {
+    return cond(
+        gt(sum(x), 0), [](Span in) { return Many{neg(in[0])}; }, [](Span in) { return Many{floordiv(in[0], in[1])}; },
+        {x, divisor})[0];
+  };
+  const Tensor x = Tensor::of<int64_t>({7, 8}), zero = Tensor::of<int64_t>({2, 0});
+  const std::string text = usage_error_of([&] { package(folder / "f", fn, for_this_processor("f"), x, zero); });
+  EXPECT_HAS(text, "which is not chosen here, cannot run on these tensors: ");
+  EXPECT_HAS(text, "ZeroDivisionError");
+  const Functions f;
+  const auto loop = [&](const Tensor& t, const Tensor& limit) { return f.grow(t, limit); };
+  package(folder / "loop", loop, for_this_processor("loop"), full({4, 4}, 1.0), Tensor::scalar(1e6f));
+  const Many expected = loop(full({4, 4}, 1.0), Tensor::scalar(1e6f)),
+             results = Package::open(folder / "loop")->run({{full({4, 4}, 1.0), Tensor::scalar(1e6f)}});
+  EXPECT_GT(expected[1].item_int(), 2);
+  for (size_t k = 0; k < 2; ++k) expect_same_bits(results[k], expected[k]);
+}
+
 // The function may rely on never being there.
 TEST(PackagedControl, LoopsOfBranchesThatAreNotChosenEnd) {
   const testing::TemporaryFolder folder;

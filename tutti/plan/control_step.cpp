@@ -86,32 +86,60 @@ std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> c
 
 namespace {
 
-// How many parts run around this one that the function itself would not run.
-thread_local int parts_around = 0;
-// Rounds of a loop in such a part: the function may rely on never being there, and never end.
-constexpr int kRoundsOfOthers = 2;
+// Calls fn(). An error of Tutti is thrown on as one of the same kind, with a text that names the part; others as they
+// are, such as that of memory which has run out.
+template <class Fn>
+void naming_the_part(const std::string& part, Fn fn) {
+  const auto text = [&](const Error& error) {
+    return fmt::format(
+        "the {}, which is not chosen here, cannot run on these tensors: {}. Each part runs once while a "
+        "package is made, so that its kernels are known: give an example on which every part can run",
+        part, error.what());
+  };
+  try {
+    fn();
+  } catch (const UsageError& error) {
+    throw UsageError(text(error));
+  } catch (const EnvironmentError& error) {
+    throw EnvironmentError(text(error));
+  } catch (const InternalError& error) {
+    throw InternalError(text(error));
+  }
+}
+
+// Adds one to a number while it lives.
+class Counted {
+ public:
+  explicit Counted(int& number) : number_(++number) {}
+  ~Counted() { --number_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  int& number_;
+};
 
 }  // namespace
 
-// For EveryPartScope; what the parts give is written over afterwards.
 void ControlStep::run_others(size_t chosen, std::span<const Tensor> current, std::span<const Tensor> outputs) const {
-  if (!EveryPartScope::is_on) [[likely]]
+  EveryPartScope* const scope = EveryPartScope::innermost;
+  if (scope == nullptr) [[likely]]
     return;
   for (size_t part = 0; part < parts_.size(); ++part) {
     if (part == chosen) continue;
-    ++parts_around;
-    try {
+    const Counted around(scope->parts_around_);
+    naming_the_part(parts_[part].name, [&] {
       const std::vector<Tensor> results = run_part(part, current);
       for (size_t k = 0; k < std::min(results.size(), outputs.size()); ++k) copy_into(outputs[k], results[k]);
-    } catch (const UsageError& error) {
-      --parts_around;
-      throw UsageError(fmt::format(
-          "part {} of {}, which is not chosen here, cannot run on these tensors: {}. Each part runs once while a "
-          "package is made, so that its kernels are known: give an example on which every part can run",
-          parts_[part].name, name(), error.what()));
-    }
-    --parts_around;
+    });
   }
+}
+
+// The function may rely on never being in such a part, where its loops may not end.
+bool ControlStep::has_run_enough(int rounds) {
+  constexpr int kRoundsOfOthers = 2;
+  const EveryPartScope* const scope = EveryPartScope::innermost;
+  return scope != nullptr && scope->parts_around_ > 0 && rounds == kRoundsOfOthers;
 }
 
 void ControlStep::run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
@@ -127,7 +155,7 @@ void ControlStep::run_repeat(std::span<const Tensor> inputs, std::span<const Ten
   for (size_t i = 0; i < carried; ++i) current[i] = contiguous(current[i]);
   run_others(0, current, outputs);
   for (int round = 0; is_true(run_part(0, current)[0]); ++round) {
-    if (parts_around > 0 && round == kRoundsOfOthers) break;
+    if (has_run_enough(round)) break;
     const std::vector<Tensor> next = run_part(1, current);
     for (size_t i = 0; i < carried; ++i) current[i] = contiguous(next[i]);
   }

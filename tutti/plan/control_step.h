@@ -19,19 +19,21 @@ const OpDef& control_op(ControlBody::Kind kind);
 // Throws UsageError with `text` unless every element of `condition` is true.
 void require_all(const Tensor& condition, const std::string& text);
 
-// While it lives, control steps that this thread runs also run the parts that the data do not choose, and ignore their
-// errors: for those who must know all kernels that the parts ask for.
+// While it lives, control steps that this thread runs also run the parts that the data do not choose: for those who
+// must know all kernels that the parts ask for. Where such a part fails, so does the step, with an error that names the
+// part.
 class EveryPartScope {
  public:
-  EveryPartScope() : previous_(is_on) { is_on = true; }
-  ~EveryPartScope() { is_on = previous_; }
+  EveryPartScope() : previous_(innermost) { innermost = this; }
+  ~EveryPartScope() { innermost = previous_; }
   EveryPartScope(const EveryPartScope&) = delete;
   EveryPartScope& operator=(const EveryPartScope&) = delete;
 
  private:
   friend class ControlStep;
-  static inline constinit thread_local bool is_on = false;
-  const bool previous_;
+  static inline constinit thread_local EveryPartScope* innermost = nullptr;
+  EveryPartScope* const previous_;
+  int parts_around_ = 0;  // how many parts run around the current step that the data did not choose
 };
 
 class ControlStep {
@@ -61,6 +63,10 @@ class ControlStep {
   void run_choice(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   void run_repeat(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   void run_walk(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  // Within an EveryPartScope: runs the parts that are not chosen, whose results are written over afterwards.
+  void run_others(size_t chosen, std::span<const Tensor> current, std::span<const Tensor> outputs) const;
+  // Within an EveryPartScope: whether a loop has run as many rounds as one does in a part that the data did not choose.
+  static bool has_run_enough(int rounds);
   // The results of a part, on memory of their own, that of `current`, or as Executable::run says that of `into`.
   std::vector<Tensor> run_part(size_t part, std::span<const Tensor> current, std::span<const Tensor> into = {}) const;
 
@@ -68,7 +74,6 @@ class ControlStep {
   std::string text_;
   int32_t carried_, walked_;
   int64_t steps_;
-  void run_others(size_t chosen, std::span<const Tensor> current, std::span<const Tensor> outputs) const;
   std::vector<Part> parts_;
 };
 
