@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/core/expr_walk.h"
 #include "tutti/plan/node_call.h"
 
 namespace tutti::graph {
@@ -26,15 +27,10 @@ void KernelWriter::keep_report() {
 }
 
 bool KernelWriter::is_used(int32_t expr) const {
-  const std::vector<ExprNode>& nodes = body.pool.nodes();
-  std::vector<bool> used(nodes.size(), false);
-  for (const Output& out : outputs) used[static_cast<size_t>(out.value.id())] = true;
-  for (const codegen::Reduction& r : body.reductions) used[static_cast<size_t>(r.value)] = true;
-  for (size_t i = nodes.size(); i-- > 0;) {  // operands stand before what is made of them
-    if (!used[i]) continue;
-    for (int k = 0; k < arity_of(nodes[i].op); ++k) used[static_cast<size_t>(nodes[i].operands[k])] = true;
-  }
-  return used[static_cast<size_t>(expr)];
+  std::vector<int32_t> roots;
+  for (const Output& out : outputs) roots.push_back(out.value.id());
+  for (const codegen::Reduction& r : body.reductions) roots.push_back(r.value);
+  return needed_by(roots, body.pool.nodes())[static_cast<size_t>(expr)];
 }
 
 Expr KernelWriter::element(const Access& access) {

@@ -1,11 +1,15 @@
 #include "tutti/plan/recipe_cost.h"
 
+#include "tutti/core/expr_walk.h"
 #include "tutti/plan/node_call.h"
+#include "tutti/plan/recipe_facts.h"
 
 namespace tutti::graph {
 namespace {
 
-// Additions that take as long as one evaluation of a vector of floats, by `tutti bench math` on AVX2.
+// Additions that take as long as one evaluation of a vector of floats, by `tutti bench math` on AVX2. The code
+// generator, which shapes loops, has weights of its own, which count instructions and no time: a square root is 8 here,
+// and as light as an addition there.
 double work_of(const ExprNode& node) {
   switch (node.op) {
     case ScalarOp::arg:
@@ -62,20 +66,13 @@ double work_of(const ExprNode& node) {
   }
 }
 
-class Recipe {
+class Walks {
  public:
-  Recipe(const Node& node, const Graph& graph) {
-    InlineDims<DType> dtypes;
-    for (const Value& v : node.outputs) dtypes.push_back(v.dtype);
-    const NodeCall call(node, graph);
-    RecipeBuilder builder(call.call, dtypes, body_);
-    call.call.op.recipe.build(builder);
-    for (const Expr& result : builder.results) results_.push_back(result.id());
-  }
+  explicit Walks(const RecipeFacts& recipe) : body_(recipe.body()), results_(recipe.results()) {}
 
   // The reductions that one walk computes, from the k-th on: those whose elements need no result of another one of
   // them. A softmax takes a second walk, with an exponential.
-  std::vector<RecipeWalk> walks() const {
+  std::vector<RecipeWalk> reductions() const {
     std::vector<RecipeWalk> all;
     for (size_t k = 0; k < body_.reductions.size();) {
       std::vector<int32_t> values;
@@ -99,7 +96,7 @@ class Recipe {
   RecipeWalk outputs(uint32_t per_row) const {
     std::vector<int32_t> roots;
     for (size_t k = 0; k < results_.size(); ++k) {
-      if ((per_row >> k & 1) == 0) roots.push_back(results_[k]);
+      if ((per_row >> k & 1) == 0) roots.push_back(results_[k].id());
     }
     return walk_of(roots);
   }
@@ -112,19 +109,8 @@ class Recipe {
 
   const ExprNode& at(int32_t id) const { return body_.pool.nodes()[static_cast<size_t>(id)]; }
 
-  std::vector<bool> needed_by(const std::vector<int32_t>& roots) const {
-    std::vector<bool> needed(body_.pool.nodes().size(), false);
-    for (const int32_t root : roots) needed[static_cast<size_t>(root)] = true;
-    for (size_t i = needed.size(); i-- > 0;) {  // operands stand before what is made of them
-      if (!needed[i]) continue;
-      for (int k = 0; k < arity_of(at(static_cast<int32_t>(i)).op); ++k)
-        needed[static_cast<size_t>(at(static_cast<int32_t>(i)).operands[k])] = true;
-    }
-    return needed;
-  }
-
   bool needs_reduction_from(int32_t value, size_t first) const {
-    const std::vector<bool> needed = needed_by({value});
+    const std::vector<bool> needed = needed_by({&value, 1}, body_.pool.nodes());
     for (size_t i = 0; i < needed.size(); ++i) {
       const ExprNode& node = at(static_cast<int32_t>(i));
       if (needed[i] && node.op == ScalarOp::reduced && static_cast<size_t>(node.index) >= first) return true;
@@ -133,7 +119,7 @@ class Recipe {
   }
 
   RecipeWalk walk_of(const std::vector<int32_t>& roots) const {
-    const std::vector<bool> needed = needed_by(roots);
+    const std::vector<bool> needed = needed_by(roots, body_.pool.nodes());
     std::vector<bool> varies(needed.size(), false);  // along the row
     RecipeWalk walk;
     for (size_t i = 0; i < needed.size(); ++i) {
@@ -149,15 +135,18 @@ class Recipe {
     return walk;
   }
 
-  KernelBody body_;
-  std::vector<int32_t> results_;
+  const KernelBody& body_;
+  const std::vector<Expr>& results_;
 };
 
 }  // namespace
 
 RecipeCost recipe_cost(const Node& node, const Graph& graph, uint32_t per_row) {
-  const Recipe recipe(node, graph);
-  return {recipe.walks(), recipe.outputs(per_row)};
+  InlineDims<DType> dtypes;
+  for (const Value& v : node.outputs) dtypes.push_back(v.dtype);
+  const RecipeFacts recipe(NodeCall(node, graph).call, dtypes);
+  const Walks walks(recipe);
+  return {walks.reductions(), walks.outputs(per_row)};
 }
 
 }  // namespace tutti::graph

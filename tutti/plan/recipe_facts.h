@@ -10,6 +10,9 @@ class RecipeFacts {
   // call.op has a recipe; outputs: their dtypes.
   RecipeFacts(const OpCall& call, std::span<const DType> outputs);
 
+  const KernelBody& body() const { return body_; }
+  const std::vector<Expr>& results() const { return results_; }  // per output
+
   // Whether integers are divided by something that may be zero, whatever the call's attrs are.
   bool divides() const;
   // Whether its elements depend on where they stand in the output.

@@ -11,7 +11,8 @@ using llvm::Value;
 
 namespace {
 
-// How many instructions an operation is, roughly: 0 a handful, 1 a polynomial, 2 several or a loop.
+// How many instructions an operation is, roughly: 0 a handful, 1 a polynomial, 2 several or a loop. How long it takes
+// is another question, which the compiler of graphs answers for itself.
 int weight_of(ScalarOp op) {
   switch (op) {
     case ScalarOp::exp:

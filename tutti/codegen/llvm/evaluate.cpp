@@ -2,6 +2,7 @@
 #include "tutti/codegen/llvm/random_words.h"
 #include "tutti/codegen/llvm/scalar_ops.h"
 #include "tutti/core/error.h"
+#include "tutti/core/expr_walk.h"
 
 namespace tutti::codegen {
 
@@ -37,13 +38,7 @@ void Emitter::find_uniform() {
 }
 
 std::vector<bool> Emitter::reachable(llvm::ArrayRef<int32_t> roots) const {
-  std::vector<bool> seen(spec.nodes.size());
-  for (const int32_t root : roots) seen[static_cast<size_t>(root)] = true;
-  for (size_t n = seen.size(); n-- > 0;) {  // operands come before their users
-    if (!seen[n]) continue;
-    for (int k = 0; k < arity_of(spec.nodes[n].op); ++k) seen[static_cast<size_t>(spec.nodes[n].operands[k])] = true;
-  }
-  return seen;
+  return needed_by({roots.data(), roots.size()}, spec.nodes);
 }
 
 Value* Emitter::uniform_leaf(Frame& frame, const ExprNode& node) {
