@@ -191,6 +191,7 @@ TEST(PackageInC, StateIsReadWrittenAndChecked) {
   std::vector<float> x(6, 1.0f), y(6), z(6, 5.0f);
   tutti_tensor in = {x.data(), TUTTI_F32, 2, {2, 3}}, out = {y.data(), TUTTI_F32, 2, {2, 3}},
                tensor = {z.data(), TUTTI_F32, 2, {2, 3}};
+  EXPECT_EQ(tutti_package_state(opened, 0, nullptr), TUTTI_USAGE);
   EXPECT_EQ(tutti_package_run(opened, &in, 1, &out, 1), TUTTI_USAGE);
   EXPECT_HAS(std::string(tutti_last_error()->text), "the function changes state, such as 'total'");
   ASSERT_EQ(tutti_state_write(one, "total", &tensor), TUTTI_OK);

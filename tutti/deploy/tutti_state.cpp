@@ -39,14 +39,11 @@ tutti_code tutti_package_state(const tutti_package* package, int32_t index, tutt
     const auto& state = c_interface::package_of(package).manifest().state;
     TUTTI_CHECK(index >= 0 && static_cast<size_t>(index) < state.size(), "there is no state tensor {}, but {}", index,
                 state.size());
-    c_interface::refuse_null(info, "info");
-    TUTTI_CHECK(info->struct_size >= sizeof(size_t), "info->struct_size is {}; set it to sizeof *info",
-                info->struct_size);
     const PackageStateTensor& t = state[static_cast<size_t>(index)];
     tutti_state_info filled{
-        info->struct_size, t.name.c_str(), static_cast<tutti_dtype>(t.dtype), static_cast<int32_t>(t.sizes.size()), {}};
+        0, t.name.c_str(), static_cast<tutti_dtype>(t.dtype), static_cast<int32_t>(t.sizes.size()), {}};
     std::copy(t.sizes.begin(), t.sizes.end(), filled.sizes);
-    std::memcpy(info, &filled, std::min(info->struct_size, sizeof filled));
+    c_interface::hand_out(filled, info);
   });
 }
 
