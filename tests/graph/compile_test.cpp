@@ -143,6 +143,34 @@ TEST(Compile, ManyArgumentsThatShareMemoryAreAKindOfTheirOwn) {
   EXPECT_EQ(f.statistics().compiles, 6);
 }
 
+// Views of one tensor at one place are a kind of their own when they are one object, and another when they are two.
+TEST(Compile, ManyViewsOfOneTensorAreAKindOfTheirOwn) {
+  constexpr int64_t kViews = 300;
+  const auto fn = [](const std::vector<Tensor>& all) {
+    for (size_t i = 0; i < all.size(); ++i) add_(all[i], static_cast<double>(i));
+    Tensor sum = all[0];
+    for (size_t i = 1; i < all.size(); ++i) sum = add(sum, all[i]);
+    return sum;
+  };
+  const auto f = compile(fn);
+  enum class Twins { none, two_objects, one_object };
+  const auto arguments = [](Twins twins, uint64_t seed) {
+    const Tensor base = values({5 * kViews}, seed);
+    std::vector<Tensor> all;
+    for (int64_t i = 0; i < kViews; ++i) all.push_back(slice(base, 0, 5 * i, 5 * i + 5));
+    if (twins != Twins::none) all[200] = twins == Twins::one_object ? all[100] : slice(base, 0, 500, 505);
+    return all;
+  };
+  for (uint64_t round = 0; round < 2; ++round) {
+    for (const Twins twins : {Twins::none, Twins::two_objects, Twins::one_object}) {
+      const std::vector<Tensor> given = arguments(twins, round), like = arguments(twins, round);
+      expect_same(f(given), fn(like));
+      for (size_t i = 0; i < given.size(); ++i) ASSERT_TRUE(graph_test::same_bits(given[i], like[i])) << i;
+    }
+  }
+  EXPECT_EQ(f.statistics().compiles, 3);
+}
+
 TEST(Compile, OffsetsOfArgumentsDoNotMatter) {
   const auto f = compile([](const Tensor& x) { return exp(x); });
   const Tensor base = values({8, 16}, 1);

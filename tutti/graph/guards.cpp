@@ -11,12 +11,12 @@ namespace {
 
 int64_t byte_offset(const Tensor& t) { return t.offset() * itemsize(t.dtype()); }
 
-int32_t same_as(const std::vector<Tensor>& tensors, size_t i, int32_t first) {
-  for (auto j = static_cast<size_t>(first); j < i; ++j) {
-    if (tensors[j].is_same(tensors[i])) return static_cast<int32_t>(j);
-  }
-  return static_cast<int32_t>(i);
-}
+// The first places of the tensors of a list, asked for in its order.
+struct Firsts {
+  explicit Firsts(const std::vector<Tensor>& tensors) : on_storage(tensors.size()), same(tensors) {}
+  FirstOnStorage on_storage;
+  FirstSame same;
+};
 
 int8_t phase_of(const Tensor& inside) { return static_cast<int8_t>(byte_offset(inside) & 7); }
 
@@ -24,14 +24,14 @@ int64_t distance(const std::vector<Tensor>& tensors, int32_t alias, const Tensor
   return byte_offset(inside) - byte_offset(inside_of(tensors[static_cast<size_t>(alias)]));
 }
 
-// alias: the first tensor on the storage.
-TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i, int32_t alias) {
+TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i, Firsts& firsts) {
   const Tensor &t = tensors[i], &inside = inside_of(t);
+  const int32_t alias = firsts.on_storage.add(inside, i);
   TensorGuard guard{t.dtype(),
                     t.device(),
                     requires_grad(t),
                     phase_of(inside),
-                    same_as(tensors, i, alias),
+                    firsts.same.add(i, alias),
                     alias,
                     distance(tensors, alias, inside),
                     t.extents(),
@@ -41,12 +41,12 @@ TensorGuard guard_of(const std::vector<Tensor>& tensors, size_t i, int32_t alias
 }
 
 // Whether guard_of() would give `g`.
-bool holds(const TensorGuard& g, const std::vector<Tensor>& tensors, size_t i, FirstOnStorage& first_on) {
+bool holds(const TensorGuard& g, const std::vector<Tensor>& tensors, size_t i, Firsts& firsts) {
   const Tensor &t = tensors[i], &inside = inside_of(t);
-  return first_on.add(inside, i) == g.alias && t.dtype() == g.dtype && t.extents() == g.sizes &&
+  return firsts.on_storage.add(inside, i) == g.alias && t.dtype() == g.dtype && t.extents() == g.sizes &&
          t.strides() == g.strides && t.device() == g.device && requires_grad(t) == g.requires_grad &&
          phase_of(inside) == g.phase && distance(tensors, g.alias, inside) == g.alias_bytes &&
-         same_as(tensors, i, g.alias) == g.same &&
+         firsts.same.add(i, g.alias) == g.same &&
          (&inside == &t ? g.inside_strides.empty() : g.inside_strides == inside.strides());
 }
 
@@ -73,9 +73,9 @@ Guards Guards::of(const Leaves& arguments) {
            .sizes = arguments.sizes,
            .tensors = {},
            .forms = {}};
-  FirstOnStorage first_on(arguments.tensors.size());
+  Firsts firsts(arguments.tensors);
   for (size_t i = 0; i < arguments.tensors.size(); ++i) {
-    g.tensors.push_back(guard_of(arguments.tensors, i, first_on.add(inside_of(arguments.tensors[i]), i)));
+    g.tensors.push_back(guard_of(arguments.tensors, i, firsts));
     if (std::shared_ptr<const WrapperForm> form = form_of(arguments.tensors[i])) {
       g.forms.resize(arguments.tensors.size());
       g.forms[i] = std::move(form);
@@ -88,9 +88,9 @@ bool Guards::hold(const Leaves& arguments) const {
   if (arguments.tensors.size() != tensors.size() || grad_enabled != is_grad_enabled() ||
       token_grain != tutti::token_grain() || arguments.plain != plain || arguments.sizes != sizes)
     return false;
-  FirstOnStorage first_on(tensors.size());
+  Firsts firsts(arguments.tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!holds(tensors[i], arguments.tensors, i, first_on)) return false;
+    if (!holds(tensors[i], arguments.tensors, i, firsts)) return false;
   }
   return have_forms(arguments.tensors, forms);
 }
@@ -128,10 +128,9 @@ std::string Guards::first_difference(const Leaves& arguments) const {
     if (arguments.sizes[i] != sizes[i])
       return fmt::format("the size that is argument {} is {}, was {}", i, arguments.sizes[i], sizes[i]);
   }
-  FirstOnStorage first_on(tensors.size());
+  Firsts firsts(arguments.tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorGuard now = guard_of(arguments.tensors, i, first_on.add(inside_of(arguments.tensors[i]), i)),
-                      &then = tensors[i];
+    const TensorGuard now = guard_of(arguments.tensors, i, firsts), &then = tensors[i];
     const auto said = [&](const char* what, const auto& a, const auto& b) {
       return fmt::format("{} of tensor {} is {}, was {}", what, i, a, b);
     };
