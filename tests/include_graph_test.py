@@ -56,7 +56,7 @@ def read(root: pathlib.Path) -> tuple[dict[str, int], dict[str, list[str]]]:
     lines, includes = {}, {}
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in (".h", ".cpp") and "peers" not in path.parts:
+            if path.suffix in (".h", ".hpp", ".cpp") and "peers" not in path.parts:
                 name, text = str(path.relative_to(root)), path.read_text().splitlines()
                 lines[name] = len(text)
                 includes[name] = [match.group(1) for line in text if (match := INCLUDE.match(line))]

@@ -88,7 +88,7 @@ static int run(const tutti_package* package, int argc, char** argv) {
   tutti_tensor* outputs = calloc((size_t)about.outputs + 1, sizeof *outputs);
   int status = inputs == NULL || outputs == NULL;
   for (int32_t i = 0; !status && i < about.inputs; ++i) {
-    tutti_input_info info = {sizeof info, TUTTI_F32, 0, {0}, {0}, {0}, {NULL}};
+    tutti_input_info info = {sizeof info, TUTTI_F32, 0, {0}, {0}, {0}, {NULL}, 0};
     if (tutti_package_input(package, i, &info) != TUTTI_OK) status = fail("input");
     inputs[i].dtype = info.dtype;
     inputs[i].ndim = info.ndim;

@@ -140,11 +140,21 @@ TEST(PackageInC, DescriptionsFillInWhatTheStructOfTheCallerHas) {
   EXPECT_STREQ(input.name[0], "n");
   EXPECT_EQ(input.most[1], 2);
   EXPECT_EQ(input.name[1], nullptr);
+  EXPECT_EQ(input.is_written, 0);
+  tutti_input_info shorter{};
+  shorter.is_written = -7;
+  shorter.struct_size = offsetof(tutti_input_info, is_written);
+  ASSERT_EQ(tutti_package_input(f.opened, 1, &shorter), TUTTI_OK);
+  EXPECT_STREQ(shorter.name[0], "n");
+  EXPECT_EQ(shorter.is_written, -7);
   EXPECT_EQ(tutti_package_input(f.opened, 2, &input), TUTTI_USAGE);
   tutti_tensor in[2] = {{nullptr, TUTTI_F32, 2, {3, 2}}, {nullptr, TUTTI_F32, 2, {3, 2}}}, out{};
   ASSERT_EQ(tutti_package_outputs(f.opened, in, 2, &out, 1), TUTTI_OK);
   EXPECT_EQ(out.ndim, 2);
   EXPECT_EQ(out.sizes[0], 3);
+  in[1].dtype = TUTTI_F64;
+  EXPECT_EQ(tutti_package_outputs(f.opened, in, 2, &out, 1), TUTTI_USAGE);
+  EXPECT_HAS(std::string(tutti_last_error()->text), "argument 1 is f64, the package takes f32");
   EXPECT_EQ(tutti_runtime_version(), TUTTI_RUNTIME_VERSION);
 }
 
@@ -181,6 +191,7 @@ TEST(PackageInC, StateIsReadWrittenAndChecked) {
   EXPECT_EQ(number, 1);
   tutti_state_info info{};
   info.struct_size = sizeof info;
+  EXPECT_EQ(tutti_package_state(opened, 0, nullptr), TUTTI_USAGE);
   ASSERT_EQ(tutti_package_state(opened, 0, &info), TUTTI_OK);
   EXPECT_STREQ(info.name, "total");
   EXPECT_TRUE(info.dtype == TUTTI_F32 && info.ndim == 2 && info.sizes[0] == 2 && info.sizes[1] == 3);
@@ -191,7 +202,6 @@ TEST(PackageInC, StateIsReadWrittenAndChecked) {
   std::vector<float> x(6, 1.0f), y(6), z(6, 5.0f);
   tutti_tensor in = {x.data(), TUTTI_F32, 2, {2, 3}}, out = {y.data(), TUTTI_F32, 2, {2, 3}},
                tensor = {z.data(), TUTTI_F32, 2, {2, 3}};
-  EXPECT_EQ(tutti_package_state(opened, 0, nullptr), TUTTI_USAGE);
   EXPECT_EQ(tutti_package_run(opened, &in, 1, &out, 1), TUTTI_USAGE);
   EXPECT_HAS(std::string(tutti_last_error()->text), "the function changes state, such as 'total'");
   ASSERT_EQ(tutti_state_write(one, "total", &tensor), TUTTI_OK);

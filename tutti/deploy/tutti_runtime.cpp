@@ -176,6 +176,7 @@ tutti_code tutti_package_input(const tutti_package* package, int32_t index, tutt
       filled.step[d] = size ? size->step : 1;
       filled.name[d] = size ? size->name.c_str() : nullptr;
     }
+    filled.is_written = input.is_written ? 1 : 0;
     hand_out(filled, info);
   });
 }
@@ -191,7 +192,12 @@ tutti_code tutti_package_outputs(const tutti_package* package, const tutti_tenso
     if (num_inputs > 0) refuse_null(inputs, "inputs");
     refuse_null(outputs, "outputs");
     std::vector<Extents> extents;
-    for (int32_t i = 0; i < num_inputs; ++i) extents.push_back(extents_of(inputs[i], "input", i));
+    std::vector<DType> input_dtypes;
+    for (int32_t i = 0; i < num_inputs; ++i) {
+      extents.push_back(extents_of(inputs[i], "input", i));
+      input_dtypes.push_back(dtype_of(inputs[i], "input", i));
+    }
+    opened.manifest().point_of(extents, input_dtypes);  // refuses what is not as declared
     const std::vector<Extents> made = opened.output_extents(extents);
     for (size_t k = 0; k < made.size(); ++k) {
       outputs[k].dtype = static_cast<tutti_dtype>(dtypes[k]);

@@ -92,6 +92,7 @@ typedef struct tutti_input_info {
   int32_t ndim;
   int64_t least[TUTTI_MOST_DIMS], most[TUTTI_MOST_DIMS], step[TUTTI_MOST_DIMS];
   const char* name[TUTTI_MOST_DIMS];
+  int32_t is_written; /* 1: calls write the argument in place; 0: they only read it */
 } tutti_input_info;
 
 /* TUTTI_RUNTIME_VERSION of the library. */
