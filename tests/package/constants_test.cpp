@@ -9,6 +9,7 @@
 #include "tutti/deploy/tutti_constants.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
+#include "tutti/ops/inplace.h"
 #include "tutti/ops/matmul.h"
 #include "tutti/ops/slice.h"
 
@@ -93,6 +94,17 @@ TEST(PackageConstants, NamesAreOfTensorsThatTheFunctionHolds) {
   EXPECT_HAS(refusal({{"c", values(1, {2})}}), "'c' of the constants is no tensor that the function holds");
   EXPECT_HAS(refusal({{"a", f.a}, {"a", f.rows}}), "two constants are named 'a'");
   EXPECT_HAS(refusal({{"a", slice(f.a, 1, 0, 2)}}), "the constant 'a' is not contiguous");
+}
+
+TEST(PackageConstants, StateIsNoConstant) {
+  const testing::TemporaryFolder folder;
+  const Tensor total = values(1, {4});
+  PackageOptions options = for_this_processor("count");
+  options.state = {{"total", total}};
+  options.constants = {{"sum", total}};
+  const auto count = [&](const Tensor& x) { return mul(add_(total, x), 1.0); };
+  EXPECT_HAS(usage_error_of([&] { package(folder / "f", count, options, values(2, {4})); }),
+             "'sum' of the constants is in the memory of the function's state");
 }
 
 // Readers see one set or another, never a mixture: each set has the same number in all elements.

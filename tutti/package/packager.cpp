@@ -212,6 +212,10 @@ class Packager {
   void name_constants() {
     for (const PackagedConstant& c : options_.constants) {
       const Tensor held = inside_of(c.tensor);
+      TUTTI_CHECK(state_.number_of(held) < 0,
+                  "package: '{}': '{}' of the constants is in the memory of the function's state, which programs write "
+                  "by PackageState::write() under its name in PackageOptions::state; leave it out of the constants",
+                  options_.name, c.name);
       const int32_t constant = constants_.find(held);
       TUTTI_CHECK(constant >= 0, "package: '{}': '{}' of the constants is no tensor that the function holds",
                   options_.name, c.name);
