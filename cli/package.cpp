@@ -9,6 +9,7 @@
 #include "tutti/core/blake2b.h"
 #include "tutti/core/error.h"
 #include "tutti/deploy/package.h"
+#include "tutti/models/package_file.h"
 #include "tutti/package/package.h"
 #include "tutti/train/package_text.h"
 
@@ -73,8 +74,10 @@ int run_make(const PackageFlags& flags) {
   options.dtype = dtype_from_name(flags.dtype);
   const PackageReport report = train::write_packaged_text(flags.model, flags.target, options);
   std::printf("%s/%s: %lld bytes, %lld kernels, %lld combinations of sizes proved in %.1f s\n", flags.target.c_str(),
-              train::kPackageFile, static_cast<long long>(report.file_nbytes), static_cast<long long>(report.kernels),
+              models::kPackageFile, static_cast<long long>(report.file_nbytes), static_cast<long long>(report.kernels),
               static_cast<long long>(report.combinations), report.ms / 1000);
+  std::printf("constants and state: %lld bytes, %lld before equal ones were put together\n",
+              static_cast<long long>(report.constant_nbytes), static_cast<long long>(report.constant_nbytes_before));
   return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "tutti/models/gguf_keys.h"
 #include "tutti/models/gguf_names.h"
 #include "tutti/models/language_model.h"
+#include "tutti/models/package_file.h"
 #include "tutti/models/published_config.h"
 #include "tutti/models/renamed_tensors.h"
 #include "tutti/models/stacked_experts.h"
@@ -80,6 +81,7 @@ DecoderConfig description(const ModelFile& file, const fs::path& path) {
 }  // namespace
 
 PublishedModel::PublishedModel(const fs::path& path) : file_(path), config_(description(file_, path)) {
+  refuse_package(path);
   // Each layer has tensors, so that a number that the file cannot mean takes no memory.
   TUTTI_CHECK(config_.layers.size() <= file_.entries().size(), "{} describes {} layers, and the file has {} tensors",
               file_.format() == kGguf ? path.string() : config_beside(path).string(), config_.layers.size(),
@@ -97,6 +99,7 @@ DecoderConfig published_description(const fs::path& path) {
 
 bool load_published(LanguageModel& model, const fs::path& path) {
   const ModelFile file(path);
+  refuse_package(path);
   const DecoderConfig& own = model.config();
   if (file.format() == kGguf) {
     const PublishedModel published(path);

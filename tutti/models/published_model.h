@@ -21,7 +21,7 @@ class PublishedModel {
  public:
   // A folder of Hugging Face's with config.json and weights, an index or a weight file beside its config.json, or a
   // GGUF file, which describes itself. UsageError for a path without description, an architecture that no family reads,
-  // and what is not computed here; errors of ModelFile.
+  // what is not computed here, and a packaged model, which has no weights; errors of ModelFile.
   explicit PublishedModel(const std::filesystem::path& path);
 
   const std::string& path() const { return file_.path(); }

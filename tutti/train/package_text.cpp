@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/generate/packaged_forward.h"
 #include "tutti/io/safetensors.h"
+#include "tutti/models/package_file.h"
 #include "tutti/models/published_folder.h"
 #include "tutti/package/package.h"
 #include "tutti/train/ready_model.h"
@@ -34,7 +35,7 @@ PackageReport write_packaged_text(const fs::path& model, const fs::path& target,
     write_safetensors((unfinished / "model.safetensors").string(), {});  // a published model without weights
     const ReadyModel ready =
         open_published(model, generate::packaged_context(options.context), options.dtype, options.keep_blocks);
-    PackageReport report = generate::package_forward(*ready.model, (unfinished / kPackageFile).string(),
+    PackageReport report = generate::package_forward(*ready.model, (unfinished / models::kPackageFile).string(),
                                                      {.context = options.context, .cache_dtype = options.cache_dtype});
     fs::rename(unfinished, folder);
     return report;

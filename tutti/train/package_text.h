@@ -20,9 +20,6 @@ struct PackageTextOptions {
   std::optional<DType> cache_dtype = {};  // of cached keys and values, as EngineOptions::cache_dtype
 };
 
-// The package in a folder that write_packaged_text() has written.
-inline constexpr const char* kPackageFile = "decode.tutti";
-
 // Writes a folder with the package of the model's forward and its cache, and with what a published folder of the model
 // holds besides weights: description, tokenizer and chat template. open_text_model() opens it. UsageError unless
 // `model` is a published model and `folder` does not exist yet; errors of open_published(), package_forward() and

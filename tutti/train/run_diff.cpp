@@ -9,6 +9,7 @@
 #include "tutti/core/error.h"
 #include "tutti/core/ulps.h"
 #include "tutti/io/safetensors_shards.h"
+#include "tutti/models/package_file.h"
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/config/config_fields.h"
 #include "tutti/train/config/config_toml.h"
@@ -28,6 +29,7 @@ struct Source {
 };
 
 Source open_source(const fs::path& path) {
+  models::refuse_package(path);
   Source source{.path = path};
   std::error_code none;
   if (fs::is_regular_file(path, none)) {

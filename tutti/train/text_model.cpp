@@ -12,6 +12,7 @@
 #include "tutti/models/decoder_config.h"
 #include "tutti/models/decoder_plan.h"
 #include "tutti/models/generation_defaults.h"
+#include "tutti/models/package_file.h"
 #include "tutti/models/published_model.h"
 #include "tutti/nn/moe.h"
 #include "tutti/ops/sum_to.h"
@@ -19,7 +20,6 @@
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/config/config_toml.h"
 #include "tutti/train/data/run_tokenizer.h"
-#include "tutti/train/package_text.h"
 #include "tutti/train/quantize_model.h"
 #include "tutti/train/ready_model.h"
 #include "tutti/train/sample.h"
@@ -107,7 +107,7 @@ TextModel open_published_text(const std::filesystem::path& path, const TextModel
   TextModel text;
   text.context = options.context == 0 ? kUsualContext : options.context;
   const bool is_quantized = options.quantize.is_wanted();
-  const bool is_packaged = std::filesystem::exists(path / kPackageFile);
+  const bool is_packaged = std::filesystem::exists(path / models::kPackageFile);
   if (is_packaged) {
     TUTTI_CHECK(
         !is_quantized && !options.keep_blocks && !options.compile && !options.is_divided() &&
@@ -115,7 +115,7 @@ TextModel open_published_text(const std::filesystem::path& path, const TextModel
         "generate: {} is a packaged model, whose dtypes and kernels were chosen when it was packaged; leave out "
         "flags of the model, and run it on one rank",
         path.string());
-    text.packaged = generate::PackagedForward::open((path / kPackageFile).string());
+    text.packaged = generate::PackagedForward::open((path / models::kPackageFile).string());
     text.context = std::min(text.context, text.packaged->context());
   }
   const auto divide_it = [&](models::LanguageModel& model) {

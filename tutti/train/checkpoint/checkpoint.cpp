@@ -6,6 +6,7 @@
 #include "tutti/io/safetensors_shards.h"
 #include "tutti/job/errors.h"
 #include "tutti/models/language_model.h"
+#include "tutti/models/package_file.h"
 #include "tutti/models/published_model.h"
 #include "tutti/parallel/sharded_tables.h"
 #include "tutti/runtime/atomic_file.h"
@@ -18,6 +19,7 @@ namespace fs = std::filesystem;
 
 fs::path resolve_checkpoint(const fs::path& path) {
   TUTTI_CHECK(fs::exists(path), "{} does not exist", path.string());
+  models::refuse_package(path);
   if (fs::exists(safetensors_place(path / kModelFile))) return path;
   for (const fs::path& folder : {path, path / "checkpoint"}) {
     if (const auto newest = newest_checkpoint(folder)) return *newest;

@@ -4,6 +4,7 @@
 
 #include "tutti/io/model_file.h"
 #include "tutti/io/safetensors_shards.h"
+#include "tutti/models/package_file.h"
 #include "tutti/train/checkpoint/checkpoint.h"
 #include "tutti/train/checkpoint/checkpoint_folder.h"
 #include "tutti/train/checkpoint/digest.h"
@@ -29,6 +30,7 @@ bool is_checkpoint(const fs::path& path) {
 }  // namespace
 
 std::vector<ListedTensor> list_tensors(const fs::path& path, bool with_digests) {
+  models::refuse_package(path);
   std::vector<ListedTensor> list;
   if (is_checkpoint(path)) {
     const fs::path folder = resolve_checkpoint(path);
