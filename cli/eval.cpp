@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,14 +28,15 @@ struct EvalFlags {
   train::QuantizeSettings quantize;
   std::optional<DType> cache_dtype;
   bool json = false;
+  std::vector<std::string> of_texts;  // flags on the command line that are for language models
 };
 
 // Prints the scores of a click model.
 int run_click_eval(const EvalFlags& flags) {
-  TUTTI_CHECK(!flags.quantized && !flags.quantize.is_wanted() && !flags.cache_dtype && flags.dtype == "float32",
-              "eval: {} is a run of a click model, which is computed in float32; --dtype, --quantized, --quantize and "
-              "--kv-cache-dtype are for language models",
-              flags.model);
+  TUTTI_CHECK(flags.of_texts.empty(),
+              "eval: {} is a run of a click model, which is computed in float32 and reads rows; {} is for language "
+              "models, leave it out",
+              flags.model, flags.of_texts[0]);
   const train::ClickEvaluation result = train::evaluate_click_run(flags.model, flags.data);
   const train::ClickScores& scores = result.scores;
   if (flags.json) {
@@ -56,6 +58,9 @@ int run_click_eval(const EvalFlags& flags) {
 }
 
 int run_eval(const EvalFlags& flags) {
+  TUTTI_CHECK(std::filesystem::exists(flags.model),
+              "eval: {} does not exist; expected a published model, or the folder of a run of a click model",
+              flags.model);
   if (train::is_click_run(flags.model)) return run_click_eval(flags);
   TUTTI_CHECK(!flags.data.empty(), "eval: --data is required, the files of the text to score");
   if (flags.quantize.is_wanted()) {
@@ -122,7 +127,15 @@ void add_eval(CLI::App& app, Action& action) {
   verb->add_flag("--json", flags->json,
                  "One object: model, documents, tokens, bytes, log_probability, perplexity, bits_per_byte; or model, "
                  "step, rows, auc, calibration, loss, and best_auc where it is known");
-  verb->callback([flags, &action] { action = [flags] { return run_eval(*flags); }; });
+  verb->callback([flags, verb, &action] {
+    for (const CLI::Option* option : verb->get_options()) {
+      const std::string name = option->get_name();
+      const bool is_of_all =
+          name == "model" || name == "--data" || name == "--json" || (name == "--dtype" && flags->dtype == "float32");
+      if (option->count() > 0 && !is_of_all) flags->of_texts.push_back(name);
+    }
+    action = [flags] { return run_eval(*flags); };
+  });
 }
 
 }  // namespace tutti::cli

@@ -263,7 +263,7 @@ TEST_F(ClickRuns, EvalScoresTheNewestCheckpoint) {
     EXPECT_EQ(number(scored.out, "calibration"), number(recorded, "val_calibration"));
     EXPECT_EQ(number(scored.out, "step"), 12);
     EXPECT_EQ(scored.out.find("best_auc") != std::string::npos, std::string(source) == "generated") << scored.out;
-    const Output text = work.tutti("eval runs/run --data held");
+    const Output text = work.tutti("eval runs/run --data held --dtype float32");
     ASSERT_EQ(text.status, 0) << text.err;
     EXPECT_EQ(text.out.find("dlrm after step 12: 900 held-out rows\nAUC 0."), 0u) << text.out;
   }
@@ -272,7 +272,9 @@ TEST_F(ClickRuns, EvalScoresTheNewestCheckpoint) {
     EXPECT_EQ(output.status, 2) << words << output.err;
     EXPECT_NE(output.err.find(says), std::string::npos) << words << output.err;
   };
-  refused("runs/run --dtype bfloat16", "is a run of a click model, which is computed in float32");
+  for (const std::string flag : {"--dtype bfloat16", "--quantize int8", "--window 8", "--text-field body"})
+    refused("runs/run " + flag, ("--" + flag.substr(2, flag.find(' ') - 2) + " is for language models").c_str());
+  refused("runs/gone", "eval: runs/gone does not exist");
   refused("runs/run --data gone*.csv", "no file matches the data pattern 'gone*.csv'");
   ASSERT_EQ(train("text.toml", "other", "--validation.every=0").status, 0) << work.read("err.txt");
   refused("runs/other", "runs/other has no held-out rows: its clicks.validation_paths is empty");
