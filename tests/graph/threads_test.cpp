@@ -9,11 +9,13 @@
 #include "tests/graph/support/same.h"
 #include "tutti/graph/compile.h"
 #include "tutti/ops.h"
+#include "tutti/runtime/rank_context.h"
 
 namespace tutti {
 namespace {
 
 using graph_test::expect_same;
+using graph_test::same_bits;
 using graph_test::values;
 
 // Runs body(thread) on `count` threads that start together.
@@ -97,6 +99,44 @@ TEST(CompileThreads, ErrorsOfACallStayWithTheCall) {
     }
   });
   EXPECT_EQ(thrown, 4 * 50);
+}
+
+// Which arguments share memory decides between programs, and the tables that find it are those of a thread.
+TEST(CompileThreads, RanksCallOneFunctionWithHundredsOfArgumentsAtOnce) {
+  constexpr size_t kArguments = 300;
+  const auto fn = [](const std::vector<Tensor>& all) {
+    for (size_t i = 0; i < all.size(); ++i) add_(all[i], static_cast<double>(i % 5));
+    Tensor sum = all[0];
+    for (size_t i = 1; i < all.size(); ++i) sum = add(sum, all[i]);
+    return sum;
+  };
+  // kind: 0, all have memory of their own; 1, two are one tensor; 2, two are views that overlap.
+  const auto arguments = [](int kind, uint64_t seed) {
+    std::vector<Tensor> all;
+    for (size_t i = 0; i < kArguments; ++i) all.push_back(values({5}, seed + i));
+    const Tensor base = values({7}, seed);
+    if (kind > 0) all[10] = slice(base, 0, 0, 5);
+    if (kind > 0) all[kArguments - 20] = kind == 1 ? all[10] : slice(base, 0, 2, 7);
+    return all;
+  };
+  const auto f = compile(fn);
+  const auto call_often = [&](int rank) {
+    for (int call = 0; call < 12; ++call) {
+      const int kind = (call + rank) % 3;
+      const auto seed = static_cast<uint64_t>(100 * rank + call);
+      const std::vector<Tensor> given = arguments(kind, seed), like = arguments(kind, seed);
+      expect_same(f(given), fn(like));
+      for (size_t i = 0; i < kArguments; ++i) ASSERT_TRUE(same_bits(given[i], like[i])) << "argument " << i;
+    }
+  };
+  on_threads(2, [&](int rank) {
+    RankContext context({.threads = 1 + rank});
+    const RankContext::Scope scope(context);
+    call_often(rank);
+    EXPECT_EQ(f.statistics().compiles, 3);
+  });
+  on_threads(2, call_often);  // of one rank
+  EXPECT_EQ(f.statistics().compiles, 3);
 }
 
 TEST(CompileThreads, FunctionsMayDieWhereOthersAreMade) {

@@ -200,6 +200,51 @@ TEST(PackagedControl, LoopsOfBranchesThatAreNotChosenEnd) {
     expect_same_bits(opened->run({{full({2}, value)}})[0], fn(full({2}, value)));
 }
 
+// 64 KiB and more are not of the arena in which small tensors live; each result is written where the caller says.
+TEST(PackagedControl, LargeResultsAreWrittenIntoMemoryOfTheCaller) {
+  const testing::TemporaryFolder folder;
+  const Extents sizes{128, 160};  // 80 KiB
+  const auto chosen = [](const Tensor& x, const Tensor& t) {
+    return cond(
+        gt(t, 0.0), [](Span in) { return Many{softmax(in[0], -1), in[0], transpose(in[0], 0, 1)}; },
+        [](Span in) { return Many{in[0], mul(in[0], 2.0), transpose(softmax(in[0], 0), 0, 1)}; }, {x});
+  };
+  const auto repeated = [](const Tensor& x, const Tensor& t) {
+    return while_loop([&](Span c) { return lt(c[2], t); },
+                      [](Span c) { return Many{softmax(add(c[0], c[1]), -1), c[0], add(c[2], 1.0)}; },
+                      {x, mul(x, 0.5), Tensor::scalar(0.0f)});
+  };
+  const auto walked = [](const Tensor& x, const Tensor& t) {
+    const ScanStep result = scan(
+        [&](Span c, Span e) {
+          const Tensor next = tanh(add(c[0], mul(e[0], t)));
+          return ScanStep{{next}, {softmax(next, -1), next}};
+        },
+        {x[0]}, {x});
+    return Many{result.carried[0], result.outputs[0], result.outputs[1]};
+  };
+  const auto check = [&](const char* name, const auto& fn, std::initializer_list<float> values_of_t) {
+    package(folder / name, fn, for_this_processor(name), values(1, sizes), Tensor::scalar(1.0f));
+    const auto opened = Package::open(folder / name);
+    for (const float value : values_of_t) {
+      const Tensor x = values(static_cast<uint64_t>(value + 7), sizes), t = Tensor::scalar(value);
+      const Many expected = fn(x, t);
+      Many into;
+      for (const Tensor& result : expected) into.push_back(full(to_shape(result.extents()), -7.0));
+      const Many results = opened->run({{x, t}}, into);
+      for (size_t k = 0; k < expected.size(); ++k) {
+        const std::string what = fmt::format("{} of {}, result {}", name, value, k);
+        EXPECT_EQ(results[k].storage().get(), into[k].storage().get()) << what;
+        expect_same_bits(into[k], expected[k], what);
+      }
+      expect_same_bits(x, values(static_cast<uint64_t>(value + 7), sizes), "the argument");
+    }
+  };
+  check("chosen", chosen, {1, -1, 2});
+  check("repeated", repeated, {0, 1, 2, 5});
+  check("walked", walked, {1, 3});
+}
+
 // A step that is skipped when the loss is not finite.
 TEST(PackagedControl, StateThatIsWrittenBehindAChoice) {
   const testing::TemporaryFolder folder;

@@ -85,6 +85,16 @@ TEST(PackageRefusals, AFunctionThatDoesNotTakeAllDeclaredSizes) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+// A process that was killed while it packaged leaves the file that was not proved yet.
+TEST(PackageFiles, AnUnfinishedOneOfAKilledProcessIsReplaced) {
+  const testing::TemporaryFolder folder;
+  const auto fn = [](const Tensor& x) { return exp(x); };
+  package_test::write_file(folder / "f.unproved", std::string(100000, 'x'));
+  package(folder / "f", fn, for_this_processor("f"), values(1, {4}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "f.unproved"));
+  expect_same_bits(Package::open(folder / "f")->run({{values(2, {4})}})[0], fn(values(2, {4})));
+}
+
 TEST(PackageArguments, AreCheckedAgainstWhatWasDeclared) {
   const testing::TemporaryFolder folder;
   const auto fn = [](const Tensor& x, const Tensor& y) { return add(x, y); };
