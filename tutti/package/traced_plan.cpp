@@ -153,7 +153,7 @@ deploy::PlanControl control_of(const graph::ControlBody& body, const graph::Buil
                            .parts = {},
                            .plans = {}};
   for (const graph::ControlBody::Part& part : body.parts) {
-    const graph::BuildOptions own{.name = fmt::format("{}: {} of {}", options.name, part.name, body.text)};
+    const graph::BuildOptions own{.name = fmt::format("{}: {}", options.name, part.name)};
     graph::PassState state{.graph = part.graph, .options = own};
     run_passes(state);
     made.parts.push_back({part.name, part.feeds});

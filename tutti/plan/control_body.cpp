@@ -27,7 +27,7 @@ std::string to_string(const ControlBody& body) {
   if (body.kind == ControlBody::Kind::check) return fmt::format("       \"{}\"\n", body.text);
   std::string text;
   for (const ControlBody::Part& part : body.parts) {
-    text += fmt::format("     {} of {}:\n", part.name, body.text);
+    text += fmt::format("     {}:\n", part.name);
     text += indented(to_string(part.graph), "     ");
   }
   return text;

@@ -24,7 +24,7 @@ struct ControlBody {
   // Runs by itself, maybe never. Its given buffers are read, never written; buffer i of them has source i, a place in
   // feeds.
   struct Part {
-    std::string name;  // "true branch"
+    std::string name;  // "true branch of cond"
     Graph graph;
     std::vector<Feed> feeds;
   };

@@ -29,7 +29,7 @@ ControlStep::ControlStep(const ControlBody& body, const BuildOptions& options)
     : kind_(body.kind), text_(body.text), carried_(body.carried), walked_(body.walked), steps_(body.steps) {
   for (const ControlBody::Part& part : body.parts) {
     BuildOptions own = options;
-    own.name = fmt::format("{}: {} of {}", options.name, part.name, body.text);
+    own.name = fmt::format("{}: {}", options.name, part.name);
     own.partition = {};  // a part lives too shortly for a budget
     const auto executable = std::make_shared<const Executable>(part.graph, own);
     parts_.push_back({part.name, part.feeds, executable,
@@ -187,7 +187,7 @@ std::string ControlStep::to_string() const {
   if (kind_ == ControlBody::Kind::check) return fmt::format("  \"{}\"\n", text_);
   std::string text;
   for (const Part& part : parts_) {
-    text += fmt::format("  {} of {}:\n", part.name, text_);
+    text += fmt::format("  {}:\n", part.name);
     if (part.executable != nullptr) text += indented(part.executable->to_string(), "    ");
   }
   return text;
