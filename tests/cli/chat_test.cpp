@@ -59,6 +59,42 @@ TEST_F(Chats, AnswerLineByLine) {
   EXPECT_EQ(longer.out, once.out);
 }
 
+// Its requests wait for each other, and get what the model answers.
+TEST_F(Chats, APackagedModelChatsAndServesOneRequestAtATime) {
+  work.write("published/chat_template.jinja", kTemplate);
+  const Output made = work.tutti("package published small --context 128");
+  ASSERT_EQ(made.status, 0) << made.err;
+  work.write("once.txt", "the old river\n");
+  const std::string chat = " --max-tokens 5 --temperature 0 < once.txt";
+  const Output live = work.tutti("chat published" + chat), packaged = work.tutti("chat small" + chat);
+  EXPECT_EQ(packaged.status, 0) << packaged.err;
+  EXPECT_EQ(packaged.out, live.out);
+  const auto answers_of = [&](const std::string& model) {
+    int pid = 0;
+    const int port = serve("--temperature 0 --max-requests 1 --context 128", &pid, model);
+    std::vector<std::string> answers(4);
+    std::vector<std::thread> clients;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      clients.emplace_back([&, i] {
+        httplib::Client client("127.0.0.1", port);
+        client.set_read_timeout(60);
+        const std::string prompt = i % 2 == 0 ? "the old river" : "the sea";
+        const auto answer =
+            client.Post("/v1/completions", R"({"prompt": ")" + prompt + R"(", "max_tokens": 6})", "application/json");
+        ASSERT_TRUE(answer);
+        EXPECT_EQ(answer->status, 200) << answer->body;
+        const JsonDocument told(answer->body, {.name = "answer"});
+        for (const auto& [_, choice] : told.top().at("choices")) answers[i] += choice.at("text").text();
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    kill(pid, SIGTERM);
+    EXPECT_EQ(Workplace::wait(pid), 0) << work.read("err.txt");
+    return answers;
+  };
+  EXPECT_EQ(answers_of("small"), answers_of("published"));
+}
+
 TEST_F(Chats, ServeAnswersAndDrains) {
   work.write("published/chat_template.jinja", kTemplate);
   int pid = 0;
