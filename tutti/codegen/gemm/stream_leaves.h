@@ -70,10 +70,11 @@ class LeafLanes {
   using Block = typename A::Block;
   using Vector = typename A::Vector;
   static constexpr int64_t kLanes = Block::kSide;
-  static constexpr int64_t kQuad = kLanes / 2;        // items that are transposed at a time
-  static constexpr int64_t kGroups = 2;               // of a window
-  static constexpr int64_t kMostRows = 4;             // of x, whose sums are registers at a time
-  static constexpr int64_t kGroupsTogether = kLanes;  // of a column each, whose trees are joined side by side
+  static constexpr int64_t kQuad = kLanes / 2;           // items that are transposed at a time
+  static constexpr int64_t kGroups = 2;                  // of a window
+  static constexpr int64_t kWindowsAhead = A::kPerItem;  // one of pairs is over before memory answers
+  static constexpr int64_t kMostRows = 4;                // of x, whose sums are registers at a time
+  static constexpr int64_t kGroupsTogether = kLanes;     // of a column each, whose trees are joined side by side
 
  public:
   // x: packed, [items][rows]. The tree must join neighbours; leaves of pairs must be equal. `memory` is the object's as
@@ -183,7 +184,7 @@ class LeafLanes {
         group = 0;
         column += columns_of_group_;
       }
-      const S* next = window[0].lanes.at(0)[0] + kGroups * kLanes * length_;
+      const S* next = window[0].lanes.at(0)[0] + kWindowsAhead * kGroups * kLanes * length_;
       for_each_block([&](int64_t row, auto count) {
         chains<count>(window, next, to + row * width, width);
         for (Group<Lanes>& some : window) some.x += x_rows() * count * kLanes;
@@ -213,7 +214,7 @@ class LeafLanes {
     for (int64_t r = 0; r < kRows; ++r) sum[r] = A::add_alone(Block::load(last), Block::load(x + r * kLanes), sum[r]);
   }
 
-  // sums[row][group][lane]. next: the window that comes next.
+  // sums[row][group][lane]. next: the window that is asked for.
   template <int kRows, class Lanes>
   TUTTI_OPAQUE_CALL void chains(const Group<Lanes> (&window)[kGroups], const S* next, T* sums, int64_t width) const {
     Vector sum[kGroups][kRows];
