@@ -18,9 +18,9 @@ constexpr int64_t kWorthStreaming = int64_t{1} << 18;
 // in the cache.
 constexpr int64_t kFewRows = 2, kMostRows = 16;
 // The rows up to which a B with neighbouring k is streamed, which transposes it in registers for every four of them;
-// with more, and on dot units from the fourth row on, packing it once is as fast. For few of them a small B is not
+// with more, and on dot units from the fifth row on, packing it once is as fast. For few of them a small B is not
 // packed.
-constexpr int64_t kMostLeafRows = 6, kFewLeafRows = 3, kWorthLeaves = int64_t{1} << 15;
+constexpr int64_t kMostLeafRows = 6, kMostPairRows = 4, kFewLeafRows = 3, kWorthLeaves = int64_t{1} << 15;
 // Leaves for lanes: shorter or more uneven ones leave too much to what is done lane by lane.
 constexpr int32_t kShortestLeaf = 16, kUneven = 8;
 // Sums of a block of columns stay in the first-level cache with the rows of B that are added, unless that makes pieces
@@ -68,7 +68,7 @@ GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree
     if (p.kind() == TileKind::bf16_pairs) return p.m == 1 ? GemmStream::columns : GemmStream::none;
     return p.m <= kFewRows || rows_meet_in_cache(p.b) ? GemmStream::columns : GemmStream::none;
   }
-  if (p.b.row_stride != 1 || p.m > (p.kind() == TileKind::bf16_pairs ? kFewLeafRows : kMostLeafRows))
+  if (p.b.row_stride != 1 || p.m > (p.kind() == TileKind::bf16_pairs ? kMostPairRows : kMostLeafRows))
     return GemmStream::none;
   if (size < (p.m <= kFewLeafRows ? kWorthLeaves : kWorthStreaming)) return GemmStream::none;
   return has_lanes_of(tree, p.kind()) ? GemmStream::leaves : GemmStream::none;
