@@ -83,14 +83,16 @@ Emitter::LoopShape Emitter::loop_shape(llvm::ArrayRef<int32_t> roots, llvm::Arra
   for (const size_t k : outputs) look_at(spec.inputs.size() + k);
   const bool light = heaviest == 0 && !strided && varying <= 24;
   // One polynomial waits for its own results, and the processor begins the next elements meanwhile. Of several in a row
-  // it sees too few elements ahead, so vectors are computed side by side; many are long enough with two of them.
+  // it sees too few elements ahead, so vectors are computed side by side: as many as registers hold, half of them where
+  // there are many polynomials, which are long enough.
   const int64_t registers = std::max<int64_t>(lanes / std::max(vector_lanes(roots), 1u), 1);
-  const int64_t side_by_side =
-      polynomials < 2 || strided ? 1 : std::max<int64_t>((polynomials <= 6 ? 4 : 2) / registers, 1);
-  return {.unroll = !light        ? side_by_side
-                    : varying > 8 ? 2
-                                  : 4,
-          .masked_only = has_wide_registers(target) && !strided && (heaviest == 2 || varying > 60)};
+  const int64_t together = (polynomials <= 6 ? 4 : 2) * (has_wide_registers(target) ? 2 : 1);
+  const int64_t side_by_side = polynomials < 2 || strided ? 1 : std::max<int64_t>(together / registers, 1);
+  return {
+      .unroll = !light        ? side_by_side
+                : varying > 8 ? 2
+                              : 4,
+      .masked_only = has_wide_registers(target) && !strided && (heaviest == 2 || (varying > 60 && polynomials < 2))};
 }
 
 void Emitter::store_row(Frame& frame, llvm::ArrayRef<size_t> outputs, Value* end) {
