@@ -53,8 +53,8 @@ void expect_defined(const Tensor& x, const Tensor& blocks, BlockFormat format) {
 TEST(QuantizedLinear, HasTheBitsOfItsDefinitionInEveryFormat) {
   for (const BlockFormat format : quantized::block_formats()) {
     const int64_t block = row_of(format).elements;
-    for (const int64_t m : {1, 2, 3, 4, 5, 9})
-      for (const int64_t n : {1, 7, 8, 19})
+    for (const int64_t m : {1, 2, 3, 4, 5, 8, 9, 13})
+      for (const int64_t n : {1, 7, 8, 19, 33})
         for (const int64_t blocks : {1, 2, 8, 9, 21})
           expect_defined(sample_tensor(1, {m, blocks * block}), sample_blocks(2, format, n, blocks * block), format);
   }

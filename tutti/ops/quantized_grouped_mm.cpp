@@ -52,7 +52,8 @@ void for_each_group(const OpCall& call, const Tensor& y, const Visit& visit) {
 // A kernel and not a recipe: where the operands of a product begin is in memory. Each product takes all threads.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   const BlockFormat format = attrs_of(call).format;
-  KernelTrace::note_extern(call.op, [&] { return fmt::format("{} blocks, avx2", name_of(format)); });
+  KernelTrace::note_extern(
+      call.op, [&] { return fmt::format("{} blocks, {}", name_of(format), codegen::instructions_of_blocks()); });
   const Tensor x = to_contiguous(call[0]), &y = outputs[0];
   const int64_t k = x.extents()[1] * x.extents()[2], n = y.extents()[1];
   for_each_group(call, y, [&](const Group& group, const quantized::BlockRows& w) {

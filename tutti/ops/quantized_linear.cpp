@@ -36,7 +36,8 @@ std::string formats_of(const OpCall& call) {
 
 // A kernel and not a recipe: blocks have no elements that a loop could read one by one.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  KernelTrace::note_extern(call.op, [&] { return fmt::format("{} blocks, avx2", formats_of(call)); });
+  KernelTrace::note_extern(
+      call.op, [&] { return fmt::format("{} blocks, {}", formats_of(call), codegen::instructions_of_blocks()); });
   const Tensor x = to_contiguous(call[0]);
   std::vector<quantized::BlockRows> weights;
   std::vector<codegen::BlockProduct> products;

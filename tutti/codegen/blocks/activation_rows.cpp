@@ -71,14 +71,16 @@ struct BlockPlace {
   }
 };
 
+void put_zeros(float scale, int64_t block, const BlockPlace& to) {
+  to.scale[to.i] = scale;
+  for (int64_t e = 0; e < block; e += kElementsOfSum) to.put(e, _mm_setzero_si128(), 0);
+}
+
 template <class T>
 void quantize_block(const T* x, int64_t block, const BlockPlace& to) {
   const Scale scale = scale_of(largest_magnitude(x, block), block);
+  if (scale.inverse == 0) return put_zeros(scale.d, block, to);  // 0 times an infinity is no code
   to.scale[to.i] = scale.d;
-  if (scale.inverse == 0) {  // 0 times an infinity is no code
-    for (int64_t e = 0; e < block; e += kElementsOfSum) to.put(e, _mm_setzero_si128(), 0);
-    return;
-  }
   const __m256 inverse = _mm256_set1_ps(scale.inverse);
   for (int64_t e = 0; e < block; e += kElementsOfSum) {
     const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(Lanes::load(x + e), inverse));
@@ -89,16 +91,18 @@ void quantize_block(const T* x, int64_t block, const BlockPlace& to) {
   }
 }
 
+int64_t filled_up(int64_t rows, int64_t together) { return (rows + together - 1) / together * together; }
+
 template <class T>
 void quantize(const T* x, const ActivationRows& to, ThreadPool& pool) {
   const int64_t blocks = to.k / to.block;
-  pool.parallel_for(to.rows * blocks, kWorthATask / to.block, [&](int64_t begin, int64_t end) {
+  pool.parallel_for(filled_up(to.rows, to.together) * blocks, kWorthATask / to.block, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
-      const int64_t row = b / blocks, first = row - row % to.together;
-      const int64_t g = to.count_at(first), leader = g == 1 ? row : first, block = b % blocks;
-      quantize_block(
-          x + b * to.block, to.block,
-          {to.codes_of(leader, block), to.scales_of(leader, block), to.sums_of(leader, block), g, row - leader});
+      const int64_t row = b / blocks, i = row % to.together, first = row - i, block = b % blocks;
+      const BlockPlace place{to.codes_of(first, block), to.scales_of(first, block), to.sums_of(first, block),
+                             to.together, i};
+      if (row < to.rows) quantize_block(x + b * to.block, to.block, place);
+      else put_zeros(0, to.block, place);
     }
   });
 }
@@ -108,7 +112,7 @@ void quantize(const T* x, const ActivationRows& to, ThreadPool& pool) {
 ActivationRows quantize_rows(const void* x, DType dtype, int64_t rows, int64_t k, int64_t block, int64_t together,
                              Workspace& memory, ThreadPool& pool) {
   TUTTI_ASSERT(k % block == 0, "quantize_rows: {} elements are no blocks of {}", k, block);
-  const int64_t elements = rows * k, scales = elements / block * itemsize(DType::f32),
+  const int64_t elements = filled_up(rows, together) * k, scales = elements / block * itemsize(DType::f32),
                 sums = elements / kElementsOfSum * itemsize(DType::i16);
   std::byte* bytes = memory.reserve(elements + scales + sums);
   const ActivationRows to{.rows = rows,

@@ -20,29 +20,26 @@ namespace tutti::codegen {
 inline constexpr int64_t kSmallBlock = 32, kSuperBlock = 256;
 inline constexpr int64_t kElementsOfSum = 16;
 
-// Rows that are multiplied together stand together, so that they are read in the order of memory: `together` of them,
-// as long as there are so many, and each of the others by itself. For g rows that are
+// g rows that are multiplied together stand together, so that they are read in the order of memory:
 //   codes   [k / 4][g][4]       from -127 to 127
 //   scales  [k / block][g]      an element is its code times the scale
 //   sums    [k / 32][g][2]      of the codes of 16 neighbours
+// Rows of zeros fill up the last g.
 struct ActivationRows {
   int64_t rows = 0, k = 0;
   int64_t block = kSmallBlock;
-  int64_t together = 1;
+  int64_t together = 1;  // g
   int8_t* codes = nullptr;
   float* scales = nullptr;
   int16_t* sums = nullptr;
 
-  // How many rows stand with `row`, which is the first of them.
-  int64_t count_at(int64_t row) const { return row + together <= rows ? together : 1; }
-  int8_t* codes_of(int64_t row, int64_t first_block) const {
-    return codes + row * k + first_block * block * count_at(row);
-  }
+  // They begin with `row`, the first of rows that stand together, and go on from a block of these.
+  int8_t* codes_of(int64_t row, int64_t first_block) const { return codes + row * k + first_block * block * together; }
   float* scales_of(int64_t row, int64_t first_block) const {
-    return scales + row * (k / block) + first_block * count_at(row);
+    return scales + row * (k / block) + first_block * together;
   }
   int16_t* sums_of(int64_t row, int64_t first_block) const {
-    return sums + (row * k + first_block * block * count_at(row)) / kElementsOfSum;
+    return sums + (row * k + first_block * block * together) / kElementsOfSum;
   }
 };
 

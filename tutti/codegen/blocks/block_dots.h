@@ -1,6 +1,4 @@
-// Dot products of unpacked blocks: the part of a chain that one leaf is. Private to block_product.cpp.
-//
-// The integers are exact, so that it is a question of time alone what multiplies them (Dots).
+// Dot products of unpacked blocks: the part of a chain that one leaf is. Private to narrow_panels.cpp.
 #pragma once
 
 #include "tutti/codegen/blocks/block_panel.h"
@@ -33,48 +31,9 @@ inline __m256i in_order(__m256i v) {
   return v;
 }
 
-enum class Dots {
-  pairs,  // VPMADDUBSW, whose sums of 16 bits hold some products
-  units,  // VPDPBUSD: four products and the sum so far, in 32 bits
-  steps,  // the same without that instruction, for tests on processors that lack it
-};
-
-// The sum so far and four products in each lane; codes of w have no sign.
-template <Dots kDots>
-__m256i add_four(__m256i sums, __m256i w, __m256i x) {
-  if constexpr (kDots == Dots::units) {
-    // Not an intrinsic: those want all their callers to be compiled for such processors.
-    asm("vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(w), "x"(x));
-    return sums;
-  }
-  const __m256i even =
-      _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(0xff)), _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8));
-  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), _mm256_srai_epi16(x, 8));
-  return _mm256_add_epi32(sums, _mm256_add_epi32(even, odd));
-}
-
-// add_dots() with sums of 32 bits: two for each row of x, since a product waits for the one before it.
-template <Dots kDots, int kDotsOfSum, int kWords, int kX>
-[[gnu::always_inline]] inline void add_fours(const Byte* w, const int8_t* x, __m256i factors, __m256i (&sums)[kX]) {
-  __m256i dots[2][kX] = {};
-  for (int word = 0; word < kWords; ++word) {
-    const __m256i codes = load32(w + word * 4 * kPanelRows);
-    for (int row = 0; row < kX; ++row) {
-      const __m256i of_x = four_codes(x + 4 * (word * kX + row));
-      __m256i& dot = dots[word % 2][row];
-      if constexpr (kDotsOfSum == 0) dot = add_four<kDots>(dot, _mm256_abs_epi8(codes), _mm256_sign_epi8(of_x, codes));
-      else dot = add_four<kDots>(dot, codes, of_x);
-    }
-  }
-  const __m256i factor = _mm256_srai_epi32(factors, 16);
-  for (int row = 0; row < kX; ++row)
-    sums[row] = _mm256_add_epi32(sums[row], _mm256_mullo_epi32(_mm256_add_epi32(dots[0][row], dots[1][row]), factor));
-}
-
 // The sums over `kWords` words of codes for kX rows of x, times `factors`: of each lane, as a pair of equal words.
-template <Dots kDots, int kDotsOfSum, int kWords, int kX>
+template <int kDotsOfSum, int kWords, int kX>
 [[gnu::always_inline]] inline void add_dots(const Byte* w, const int8_t* x, __m256i factors, __m256i (&sums)[kX]) {
-  if constexpr (kDots != Dots::pairs) return add_fours<kDots, kDotsOfSum, kWords>(w, x, factors, sums);
   constexpr int kTogether = kDotsOfSum == 0 ? 1 : kDotsOfSum < kWords ? kDotsOfSum : kWords;
   for (int word = 0; word < kWords; word += kTogether) {
     __m256i pairs[kX];
@@ -89,24 +48,17 @@ template <Dots kDots, int kDotsOfSum, int kWords, int kX>
   }
 }
 
-// Rows of activations that stand together, from a block on.
-struct RowsOfX {
-  const int8_t* codes;
-  const float* scales;
-  const int16_t* sums;
-};
-
 inline __m256 scaled(const float* of_w, float of_x) {
   return _mm256_mul_ps(_mm256_loadu_ps(of_w), _mm256_set1_ps(of_x));
 }
 
-template <class F, Dots kDots, int kX>
+template <class F, int kX>
 [[gnu::always_inline]] inline void add_blocks(const SmallPanel* w, int count, const RowsOfX& x, __m256 (&chains)[kX]) {
   const __m256i ones = _mm256_set1_epi16(1);
   for (int b = 0; b < count; ++b) {
     __m256i products[kX];
     for (__m256i& p : products) p = _mm256_setzero_si256();
-    add_dots<kDots, F::kDotsOfSum, 8>(w[b].codes, x.codes + kX * kSmallBlock * b, ones, products);
+    add_dots<F::kDotsOfSum, 8>(w[b].codes, x.codes + kX * kSmallBlock * b, ones, products);
     for (int row = 0; row < kX; ++row) {
       const int16_t* sums = x.sums + 2 * (b * kX + row);
       const int32_t codes = sums[0] + sums[1];
@@ -120,14 +72,14 @@ template <class F, Dots kDots, int kX>
   }
 }
 
-template <class F, Dots kDots, int kX>
+template <class F, int kX>
 [[gnu::always_inline]] inline void add_blocks(const SuperPanel* w, int count, const RowsOfX& x, __m256 (&chains)[kX]) {
   constexpr int kSubBlocks = kSuperBlock / F::kSubBlock;
   for (int b = 0; b < count; ++b) {
     __m256i products[kX], minima[kX];
     for (int row = 0; row < kX; ++row) products[row] = minima[row] = _mm256_setzero_si256();
     for (int s = 0; s < kSubBlocks; ++s)
-      add_dots<kDots, F::kDotsOfSum, F::kSubBlock / 4>(
+      add_dots<F::kDotsOfSum, F::kSubBlock / 4>(
           w[b].codes + s * kPanelRows * F::kSubBlock, x.codes + kX * (kSuperBlock * b + F::kSubBlock * s),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w[b].scales[s])), products);
     for (int pair = 0; pair < 8; ++pair) {

@@ -1,6 +1,6 @@
 // Eight rows of block-quantized weights, unpacked for dot products: codes of four neighbouring elements of each row
 // stand in the eight 32-bit lanes of a register, so that sums over k need no addition across lanes.
-// Private to block_product.cpp.
+// Private to block_product().
 //
 // Codes are unsigned where the format has at most 6 bits, and as they stand in Q8_0. The layouts are those of
 // core/block_codec.cpp.
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "tutti/codegen/blocks/activation_rows.h"
 #include "tutti/codegen/gemm/simd.h"
@@ -21,6 +22,13 @@ inline constexpr int64_t kPanelRows = 8;
 inline constexpr int64_t kChunk = 32;  // elements of a row that are unpacked at a time
 
 using Byte = unsigned char;
+
+// Rows of activations that stand together, from a block on.
+struct RowsOfX {
+  const int8_t* codes;
+  const float* scales;
+  const int16_t* sums;
+};
 
 inline float half_at(const Byte* p) {
   uint16_t bits;
@@ -164,6 +172,11 @@ struct Q6_K {
   }
   static __m256i minima(const Byte* b) { return _mm256_slli_epi16(_mm256_cvtepi8_epi16(load16(b + 192)), 5); }
 };
+
+template <class F>
+inline constexpr bool is_small = F::kBytes < 64;
+template <class F>
+using PanelOf = std::conditional_t<is_small<F>, SmallPanel, SuperPanel>;
 
 // ---- Unpacking
 

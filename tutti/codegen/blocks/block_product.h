@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "tutti/core/block_format.h"
 #include "tutti/core/dtype.h"
@@ -23,6 +24,9 @@ class ThreadPool;
 namespace tutti::codegen {
 
 inline constexpr int32_t kBlockLeaf = 8;
+
+// The instructions that products use here, by the name of their CpuTarget: avx512vnni or avx2.
+std::string_view instructions_of_blocks();
 
 // Whether block_product() takes weights of the format: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K.
 bool can_multiply(BlockFormat format);

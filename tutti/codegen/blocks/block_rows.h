@@ -1,28 +1,42 @@
 // Dot products of eight rows of blocks with few rows of x: codes are multiplied as they are decoded, in the order of
 // their row, and the eight sums of each row are added across at the end of a block. Where x has more rows, unpacked
-// panels cost less (block_dots.h). The integers, and so the bits, are the same. Private to block_product.cpp.
+// panels cost less (block_dots.h). The integers, and so the bits, are the same. Private to narrow_panels.cpp.
 #pragma once
 
+#include <algorithm>
+
 #include "tutti/codegen/blocks/block_dots.h"
+#include "tutti/codegen/gemm/lines_ahead.h"
 
 namespace tutti::codegen::blocks {
 
-// The f16 at `offset` of each block.
-inline __m256 halves_at(const Byte* const (&b)[kPanelRows], int64_t offset) {
-  const auto half = [&](int r) {
+// Blocks of eight rows of W. One offset moves for all of them: eight pointers that move are put together in a register
+// by GCC and taken out of it one by one.
+struct RowsOfW {
+  const Byte* const (&rows)[kPanelRows];
+  int64_t offset = 0;
+
+  const Byte* operator[](int64_t r) const { return rows[r] + offset; }
+};
+
+// The words at `offset` of each block.
+inline __m128i words_at(const RowsOfW& b, int64_t offset) {
+  const auto word = [&](int r) {
     int16_t bits;
     std::memcpy(&bits, b[r] + offset, sizeof(bits));
     return bits;
   };
-  return _mm256_cvtph_ps(_mm_setr_epi16(half(0), half(1), half(2), half(3), half(4), half(5), half(6), half(7)));
+  return _mm_setr_epi16(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
 }
+// The same as f16.
+inline __m256 halves_at(const RowsOfW& b, int64_t offset) { return _mm256_cvtph_ps(words_at(b, offset)); }
 
 inline const __m256i* at(const void* p) { return static_cast<const __m256i*>(p); }
 
 // Adds block `index` of a leaf, at `b` in each of the rows, to the chains.
 template <class F, int kX>
-[[gnu::always_inline]] inline void add_small_block(const Byte* const (&b)[kPanelRows], int64_t index,
-                                                   const RowsOfX (&x)[kX], __m256 (&chains)[kX]) {
+[[gnu::always_inline]] inline void add_small_block(const RowsOfW& b, int64_t index, const RowsOfX (&x)[kX],
+                                                   __m256 (&chains)[kX]) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i sums[kX][kPanelRows];
   for (int r = 0; r < kPanelRows; ++r) {
@@ -46,8 +60,8 @@ template <class F, int kX>
 }
 
 template <class F, int kX>
-[[gnu::always_inline]] inline void add_super_block(const Byte* const (&b)[kPanelRows], int64_t index,
-                                                   const RowsOfX (&x)[kX], __m256 (&chains)[kX]) {
+[[gnu::always_inline]] inline void add_super_block(const RowsOfW& b, int64_t index, const RowsOfX (&x)[kX],
+                                                   __m256 (&chains)[kX]) {
   __m256i sums[kX][kPanelRows], minima[kX][kPanelRows];
   for (int r = 0; r < kPanelRows; ++r) {
     const __m256i factors = F::factors(b[r]), of_minima = F::minima(b[r]);
@@ -78,6 +92,21 @@ template <class F, int kX>
     if constexpr (F::kHasMinimum)
       chains[i] = _mm256_fnmadd_ps(_mm256_mul_ps(halves_at(b, 2), e), _mm256_cvtepi32_ps(below), chains[i]);
   }
+}
+
+// Adds blocks `begin` to `end` of a leaf, of which `b` is the first of these.
+template <class F, int kX>
+[[gnu::noinline]] void add_rows(RowsOfW b, int64_t begin, int64_t end, const RowsOfX (&x)[kX], LinesAhead& next,
+                                __m256 (&chains)[kX]) {
+  __m256 sums[kX];
+  std::copy_n(chains, kX, sums);
+  for (int64_t index = begin; index < end; ++index) {
+    next.ask(kPanelRows * F::kBytes / 64 + 1);
+    if constexpr (is_small<F>) add_small_block<F>(b, index, x, sums);
+    else add_super_block<F>(b, index, x, sums);
+    b.offset += F::kBytes;
+  }
+  std::copy_n(sums, kX, chains);
 }
 
 }  // namespace tutti::codegen::blocks
