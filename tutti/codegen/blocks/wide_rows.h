@@ -31,12 +31,14 @@ TUTTI_WIDE_INLINE __m512 pair_halves_at(const RowsOfW& b, int64_t offset) {
   if constexpr (kWords >= 16) {
     return _mm512_cvtph_ps(_mm256_set_m128i(words_at(b, F::kBytes + offset), words_at(b, offset)));
   } else {
-    // Each row puts its two words in place at once.
-    const auto first = static_cast<int16_t>(offset / 2), second = static_cast<int16_t>(kWords + offset / 2);
-    const __m256i from = _mm256_set_m128i(_mm_set1_epi16(second), _mm_set1_epi16(first));
-    __m256i words = _mm256_setzero_si256();
-    for (int r = 0; r < kPanelRows; ++r)
-      words = _mm256_mask_permutexvar_epi16(words, static_cast<__mmask16>(0x0101 << r), from, load32(b[r]));
+    // Pairs of rows, each in all places where pairs may be.
+    const auto first = static_cast<int>(offset / 2), second = static_cast<int>(kWords + offset / 2);
+    const __m256i from =
+        _mm256_set_m128i(_mm_set1_epi32((16 + second) << 16 | second), _mm_set1_epi32((16 + first) << 16 | first));
+    __m256i pairs[4];
+    for (int p = 0; p < 4; ++p) pairs[p] = _mm256_permutex2var_epi16(load32(b[2 * p]), from, load32(b[2 * p + 1]));
+    const __m256i words = _mm256_blend_epi32(_mm256_blend_epi32(pairs[0], pairs[1], 0x22),
+                                             _mm256_blend_epi32(pairs[2], pairs[3], 0x88), 0xcc);
     return _mm512_cvtph_ps(words);
   }
 }
