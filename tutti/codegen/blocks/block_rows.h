@@ -13,7 +13,7 @@ namespace tutti::codegen::blocks {
 // Blocks of eight rows of W. One offset moves for all of them: eight pointers that move are put together in a register
 // by GCC and taken out of it one by one.
 struct RowsOfW {
-  const Byte* const (&rows)[kPanelRows];
+  const Byte* const* rows;
   int64_t offset = 0;
 
   const Byte* operator[](int64_t r) const { return rows[r] + offset; }

@@ -5,7 +5,7 @@
 // where cpu_target() has avx512vnni. Codes have no sign: those of Q8_0 are 128 larger than what they stand for.
 #pragma once
 
-#include "tutti/codegen/blocks/block_panel.h"
+#include "tutti/codegen/blocks/block_rows.h"
 
 #define TUTTI_WIDE gnu::target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 #define TUTTI_WIDE_INLINE [[TUTTI_WIDE, gnu::always_inline]] inline
@@ -42,6 +42,25 @@ TUTTI_WIDE_INLINE __m512i nibbles(const Byte* a, const Byte* b) {
 TUTTI_WIDE_INLINE __m512i with_fifth_bits(__m512i codes, const Byte* a, const Byte* b) {
   const uint64_t bits = word_at(a) | static_cast<uint64_t>(word_at(b)) << 32;
   return _mm512_mask_add_epi8(codes, bits, codes, _mm512_set1_epi8(16));
+}
+
+// Word `offset` / 2 of a block of each row, then that of the blocks behind them.
+template <class F>
+TUTTI_WIDE_INLINE __m512 pair_halves_at(const RowsOfW& b, int64_t offset) {
+  constexpr int64_t kWords = F::kBytes / 2;
+  if constexpr (kWords >= 16) {
+    return _mm512_cvtph_ps(_mm256_set_m128i(words_at(b, F::kBytes + offset), words_at(b, offset)));
+  } else {
+    // Pairs of rows, each in all places where pairs may be.
+    const auto first = static_cast<int>(offset / 2), second = static_cast<int>(kWords + offset / 2);
+    const __m256i from =
+        _mm256_set_m128i(_mm_set1_epi32((16 + second) << 16 | second), _mm_set1_epi32((16 + first) << 16 | first));
+    __m256i pairs[4];
+    for (int p = 0; p < 4; ++p) pairs[p] = _mm256_permutex2var_epi16(load32(b[2 * p]), from, load32(b[2 * p + 1]));
+    const __m256i words = _mm256_blend_epi32(_mm256_blend_epi32(pairs[0], pairs[1], 0x22),
+                                             _mm256_blend_epi32(pairs[2], pairs[3], 0x88), 0xcc);
+    return _mm512_cvtph_ps(words);
+  }
 }
 
 template <class F>

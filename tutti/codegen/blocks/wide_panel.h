@@ -45,6 +45,15 @@ TUTTI_WIDE_INLINE void store_turned(const __m512i (&rows)[16], Byte* low, Byte* 
   }
 }
 
+// The f16 at `offset` of the blocks at `b`, and those of the blocks behind them.
+template <class F>
+TUTTI_WIDE_INLINE void store_pair_halves(const Byte* const (&b)[kWidePanelRows], int64_t offset, float* first,
+                                         float* second) {
+  const __m512 low = pair_halves_at<F>({b}, offset), high = pair_halves_at<F>({b + kPanelRows}, offset);
+  _mm512_storeu_ps(first, _mm512_shuffle_f32x4(low, high, 0x44));
+  _mm512_storeu_ps(second, _mm512_shuffle_f32x4(low, high, 0xee));
+}
+
 // The blocks at `b` of sixteen rows, and those behind them where `is_pair`.
 template <class F>
 TUTTI_WIDE_INLINE void unpack_wide(const Byte* const (&b)[kWidePanelRows], bool is_pair, WideSmallPanel* to) {
@@ -52,14 +61,17 @@ TUTTI_WIDE_INLINE void unpack_wide(const Byte* const (&b)[kWidePanelRows], bool 
   __m512i rows[kWidePanelRows];
   for (int r = 0; r < kWidePanelRows; ++r) rows[r] = WideSmall<F>::codes(b[r], b[r] + second);
   store_turned(rows, to[0].codes, to[is_pair].codes);
-  for (int64_t i = 0; i < 1 + is_pair; ++i)
-    for (int64_t r = 0; r < kWidePanelRows; ++r) {
-      to[i].d[r] = half_at(b[r] + i * F::kBytes);
-      if constexpr (F::kHasMinimum) to[i].m[r] = half_at(b[r] + i * F::kBytes + 2);
-    }
+  if (is_pair) {
+    store_pair_halves<F>(b, 0, to[0].d, to[1].d);
+    if constexpr (F::kHasMinimum) store_pair_halves<F>(b, 2, to[0].m, to[1].m);
+    return;
+  }
+  for (int64_t r = 0; r < kWidePanelRows; ++r) {
+    to->d[r] = half_at(b[r]);
+    if constexpr (F::kHasMinimum) to->m[r] = half_at(b[r] + 2);
+  }
 }
 
-// Sixteen bytes of each row of which the scales of a block are made.
 template <class F>
 TUTTI_WIDE_INLINE __m512i scale_bytes_of(const Byte* const (&b)[kWidePanelRows], int first) {
   if constexpr (F::kHasMinimum)

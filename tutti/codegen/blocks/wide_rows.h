@@ -2,7 +2,6 @@
 // wide_panels.cpp.
 #pragma once
 
-#include "tutti/codegen/blocks/block_rows.h"
 #include "tutti/codegen/blocks/wide_codes.h"
 
 namespace tutti::codegen::blocks {
@@ -24,24 +23,6 @@ TUTTI_WIDE_INLINE __m512i narrow_sums_of_quarters(const __m512i (&rows)[4]) {
   return _mm512_madd_epi16(_mm512_packs_epi32(a, b), ones);
 }
 
-// Word `offset` / 2 of a block of each row, then that of the blocks behind them.
-template <class F>
-TUTTI_WIDE_INLINE __m512 pair_halves_at(const RowsOfW& b, int64_t offset) {
-  constexpr int64_t kWords = F::kBytes / 2;
-  if constexpr (kWords >= 16) {
-    return _mm512_cvtph_ps(_mm256_set_m128i(words_at(b, F::kBytes + offset), words_at(b, offset)));
-  } else {
-    // Pairs of rows, each in all places where pairs may be.
-    const auto first = static_cast<int>(offset / 2), second = static_cast<int>(kWords + offset / 2);
-    const __m256i from =
-        _mm256_set_m128i(_mm_set1_epi32((16 + second) << 16 | second), _mm_set1_epi32((16 + first) << 16 | first));
-    __m256i pairs[4];
-    for (int p = 0; p < 4; ++p) pairs[p] = _mm256_permutex2var_epi16(load32(b[2 * p]), from, load32(b[2 * p + 1]));
-    const __m256i words = _mm256_blend_epi32(_mm256_blend_epi32(pairs[0], pairs[1], 0x22),
-                                             _mm256_blend_epi32(pairs[2], pairs[3], 0x88), 0xcc);
-    return _mm512_cvtph_ps(words);
-  }
-}
 TUTTI_WIDE_INLINE __m512 two_numbers(float low, float high) {
   return _mm512_mask_mov_ps(_mm512_set1_ps(low), 0xff00, _mm512_set1_ps(high));
 }
