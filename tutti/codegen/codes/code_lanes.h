@@ -5,8 +5,8 @@
 // read. Rows whose distance is a power of two share few places in the first cache.
 //
 // A kind of codes has kPerWord, the codes in four bytes; may_be_special(words of a line), whether some need more care;
-// place(word), what else belongs to that word of all rows; and numbers<kSpecial>(words, i, place, vector), code i of
-// each of the words as numbers. Private to the products of codes.
+// place(word), what else belongs to that word of all rows; from(column), the same kind for the rows from there on; and
+// numbers<kSpecial>(words, i, place, vector), code i of each of the words as numbers. Private to the products of codes.
 #pragma once
 
 #include <immintrin.h>
@@ -75,6 +75,7 @@ struct ByteLanes {
     return false;
   }
   static int64_t place(int64_t /*word*/) { return 0; }
+  auto from(int64_t /*column*/) const { return *this; }
   template <bool kSpecial>
   [[gnu::always_inline]] static __m256 numbers(__m256i words, int i, int64_t /*place*/, int /*vector*/) {
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * i), 24));
@@ -94,6 +95,7 @@ struct E4m3Lanes {
     return _mm256_testz_si256(found, found) == 0;
   }
   static int64_t place(int64_t /*word*/) { return 0; }
+  auto from(int64_t /*column*/) const { return *this; }
   template <bool kSpecial>
   [[gnu::always_inline]] static __m256 numbers(__m256i words, int i, int64_t /*place*/, int /*vector*/) {
     const __m256i moved = _mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * i), 4);
@@ -110,14 +112,17 @@ struct E4m3Lanes {
 // Two codes a byte, the first in the low bits, of groups with a scale and a minimum: fma(code, scale, minimum).
 struct NibbleLanes {
   static constexpr int64_t kPerWord = 8;
-  const float* scale;  // [groups][all lanes]
+  const float* scale;  // [groups from the first on][all lanes]
   const float* minimum;
-  int64_t words_of_group, lanes;
+  int64_t words_of_group, lanes, first_group = 0;
   template <int kVectors>
   static bool may_be_special(const __m256i (&)[kLineWords][kVectors]) {
     return false;
   }
-  int64_t place(int64_t word) const { return word / words_of_group * lanes; }
+  int64_t place(int64_t word) const { return (word / words_of_group - first_group) * lanes; }
+  NibbleLanes from(int64_t column) const {
+    return {scale + column, minimum + column, words_of_group, lanes, first_group};
+  }
   template <bool kSpecial>
   [[gnu::always_inline]] __m256 numbers(__m256i words, int i, int64_t place, int vector) const {
     const int64_t at = place + vector * 8;

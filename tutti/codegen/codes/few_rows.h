@@ -1,6 +1,6 @@
 // Products of up to four rows of numbers with codes that are decoded as they are read, in the order of memory; what
-// value_panel.h does for many rows. Chains and tree are those of numerics contract N3. Private to the products of
-// codes.
+// decode_lines.h and gemm() do for many rows. Chains and tree are those of numerics contract N3. Private to the
+// products of codes.
 #pragma once
 
 #include <immintrin.h>
@@ -9,16 +9,17 @@
 #include <cstdint>
 
 #include "tutti/codegen/codes/code_lanes.h"
-#include "tutti/codegen/codes/value_panel.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
 
 namespace tutti::codegen::codes {
 
 inline constexpr int64_t kFewRows = 4;
+inline constexpr int32_t kMostPending = 48;
 // Registers of eight columns that a pass takes together: enough chains for the latency of a multiply-add, and few
 // enough that they stay in registers.
 constexpr int vectors_of(int rows) { return rows <= 2 ? 4 : 2; }
 inline int64_t few_columns(int64_t rows) { return 8 * vectors_of(static_cast<int>(rows)); }
+inline constexpr int64_t kMostFewColumns = 8 * vectors_of(1);
 
 // Adds x * code to the chains for the codes [begin, end) of k, all of them in this line.
 template <bool kSpecial, int kX, int kVectors, class Lanes>
@@ -99,34 +100,6 @@ void multiply_few(const CodeColumns& c, const Lanes& lanes, const float* x, int6
   multiply_lines(c, lanes, x, stride, tree, sums);
   for (int r = 0; r < kX; ++r)
     for (int v = 0; v < kVectors; ++v) finish(r, v, sums[r][v]);
-}
-
-// A panel (value_panel.h) of the codes of kValueColumns rows.
-template <class Lanes>
-void decode_lines(const CodeColumns& c, const Lanes& lanes, int64_t k, float* panel) {
-  constexpr int kVectors = kValueColumns / 8;
-  constexpr int64_t kLineCodes = kLineWords * Lanes::kPerWord;
-  __m256i words[kLineWords][kVectors];
-  for (int64_t line = 0; line * kLineCodes < k; ++line) {
-    load_line(c, line, words);
-    const bool is_special = lanes.may_be_special(words);
-    for (int64_t q = 0; q < kLineWords; ++q) {
-      const int64_t word = line * kLineWords + q, p = word * Lanes::kPerWord, place = lanes.place(word);
-      if (p >= k) break;
-      const auto decode = [&](int i) __attribute__((always_inline)) {
-        for (int v = 0; v < kVectors; ++v)
-          _mm256_storeu_ps(panel + (p + i) * kValueColumns + 8 * v,
-                           is_special ? lanes.template numbers<true>(words[q][v], i, place, v)
-                                      : lanes.template numbers<false>(words[q][v], i, place, v));
-      };
-      if (p + Lanes::kPerWord <= k) {
-#pragma GCC unroll 8
-        for (int i = 0; i < static_cast<int>(Lanes::kPerWord); ++i) decode(i);
-      } else {
-        for (int i = 0; p + i < k; ++i) decode(i);
-      }
-    }
-  }
 }
 
 }  // namespace tutti::codegen::codes

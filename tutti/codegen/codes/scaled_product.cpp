@@ -5,9 +5,10 @@
 
 #include "tutti/codegen/codes/code_rows.h"
 #include "tutti/codegen/codes/code_type.h"
+#include "tutti/codegen/codes/decode_lines.h"
 #include "tutti/codegen/codes/few_rows.h"
-#include "tutti/codegen/codes/value_panel.h"
 #include "tutti/codegen/codes/word_panel.h"
+#include "tutti/codegen/gemm/decoded.h"
 #include "tutti/codegen/gemm/int8.h"
 #include "tutti/codegen/gemm/workspace.h"
 #include "tutti/core/error.h"
@@ -153,22 +154,13 @@ void multiply_words(const ScaledProduct& p, const CodeRows& x, const Store& stor
   }
 }
 
-void multiply_values(const ScaledProduct& p, const CodeRows& x, const Store& store, const Strips& strips,
-                     const ContractionTree& tree, int64_t begin, int64_t end) {
-  auto* panel = reinterpret_cast<float*>(gemm_workspaces().b.reserve(p.k * codes::kValueColumns * 4));
+// Values of few rows.
+void multiply_few_values(const ScaledProduct& p, const CodeRows& x, const Store& store, const Strips& strips,
+                         const ContractionTree& tree, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     const Strip s = strips[i];
-    const codes::CodeColumns columns{s.codes(), s.of->w_stride, s.columns, p.k, s.has_more};
-    if (p.m <= codes::kFewRows) {
-      codes::multiply_few(columns, codes::E4m3Lanes(), x.values, x.stride, p.m, tree,
-                          [&](int64_t r, int v, __m256 totals) { store(s, 8 * v, r, x.scales[r], totals); });
-      continue;
-    }
-    codes::decode_lines(columns, codes::E4m3Lanes(), p.k, panel);
-    codes::multiply_values(x.values, x.stride, p.m, panel, tree, [&](int64_t r, __m256 left, __m256 right) {
-      store(s, 0, r, x.scales[r], left);
-      store(s, 8, r, x.scales[r], right);
-    });
+    codes::multiply_few({s.codes(), s.of->w_stride, s.columns, p.k, s.has_more}, codes::E4m3Lanes(), x.values, x.stride,
+                        p.m, tree, [&](int64_t r, int v, __m256 totals) { store(s, 8 * v, r, x.scales[r], totals); });
   }
 }
 
@@ -201,12 +193,45 @@ std::vector<int32_t> row_sums(const ScaledWeights& w, int64_t k, int32_t factor,
   return sums;
 }
 
-// Eight integers, zeros where fewer are there.
+// Eight integers or numbers, zeros where fewer are there.
 __m256i eight_of(const int32_t* p, int64_t count) {
   if (count >= 8) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   int32_t all[8] = {};
   std::copy_n(p, count, all);
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(all));
+}
+__m256 eight_of(const float* p, int64_t count) {
+  return count >= 8 ? _mm256_loadu_ps(p) : simd::load_part<float>(p, count);
+}
+
+// Stores a block of a product with w; totals(eight of its elements, column, columns from there on) makes them f32.
+template <class T, class Totals>
+void store_block(const ScaledWeights& w, const CodeRows& x, const Store& store, const GemmBlock& block, Totals totals) {
+  const int64_t end = block.first_column + block.columns;
+  const Strip columns{&w, 0, end, false};
+  for (int64_t i = 0; i < block.rows; ++i) {
+    const T* row = static_cast<const T*>(block.data) + i * block.row_stride;
+    const float scale = x.scales[block.first_row + i];
+    for (int64_t j = block.first_column; j < end; j += 8)
+      store(columns, j, block.first_row + i, scale,
+            totals(eight_of(row + (j - block.first_column), end - j), j, end - j));
+  }
+}
+
+// Values of many rows.
+void multiply_values(const ScaledProduct& p, const CodeRows& x, const Store& store, const ContractionTree& tree,
+                     ThreadPool& pool) {
+  for (const ScaledWeights& w : p.weights) {
+    const auto* codes = reinterpret_cast<const uint8_t*>(w.w);
+    const auto decode = [&](const GemmDecodedBlock& block) {
+      codes::decode_block({codes + block.first_column * w.w_stride, w.w_stride, block.columns, p.k, false},
+                          codes::E4m3Lanes(), block);
+    };
+    const auto finish = [&](const GemmBlock& block) {
+      store_block<float>(w, x, store, block, [](__m256 totals, int64_t, int64_t) { return totals; });
+    };
+    decoded_gemm({p.m, w.n, p.k, {x.values, DType::f32, x.stride, 1}, tree}, decode, finish, pool);
+  }
 }
 
 // Integers of many rows. Codes of x enter as signed bytes, and what those have too much is taken off the totals.
@@ -219,17 +244,9 @@ void multiply_bytes(const ScaledProduct& p, const CodeRows& x, const Store& stor
   for (const ScaledWeights& w : p.weights) {
     const std::vector<int32_t> excess = row_sums(w, p.k, shift, pool);
     const auto finish = [&](const GemmBlock& block) {
-      const int64_t end = block.first_column + block.columns;
-      const Strip columns{&w, 0, end, false};
-      for (int64_t i = 0; i < block.rows; ++i) {
-        const int32_t* row = static_cast<const int32_t*>(block.data) + i * block.row_stride;
-        const float scale = x.scales[block.first_row + i];
-        for (int64_t j = block.first_column; j < end; j += 8) {
-          const __m256i totals =
-              _mm256_sub_epi32(eight_of(row + (j - block.first_column), end - j), eight_of(excess.data() + j, end - j));
-          store(columns, j, block.first_row + i, scale, _mm256_cvtepi32_ps(totals));
-        }
-      }
+      store_block<int32_t>(w, x, store, block, [&](__m256i sums, int64_t column, int64_t count) {
+        return _mm256_cvtepi32_ps(_mm256_sub_epi32(sums, eight_of(excess.data() + column, count)));
+      });
     };
     const GemmConsumer consumer(finish);
     int8_gemm(p.m, w.n, p.k, {bytes, DType::i8, p.k, 1}, {w.w, DType::i8, 1, w.w_stride}, {nullptr, DType::i32, w.n},
@@ -243,9 +260,11 @@ void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
   TUTTI_ASSERT(all.codes == DType::f8e4m3fn || all.k <= kMostIntegerTerms, "scaled_product: {} terms", all.k);
   const ContractionTree tree = ContractionTree::halving(all.codes == DType::f8e4m3fn ? all.k : 0);
   TUTTI_ASSERT(tree.depth() <= codes::kMostPending, "scaled_product: a tree of depth {}", tree.depth());
-  for (int64_t first = 0; first < all.m; first += kRowsAtOnce) {
+  // Without terms there is nothing for gemm() to do.
+  const int64_t at_once = all.k == 0 ? codes::kFewRows : kRowsAtOnce;
+  for (int64_t first = 0; first < all.m; first += at_once) {
     ScaledProduct p = all;
-    p.m = std::min(kRowsAtOnce, all.m - first);
+    p.m = std::min(at_once, all.m - first);
     const CodeRows x = code_rows(all, first, p.m, row_memory().rows, pool);
     const Store store(all, first);
     const bool is_few = p.m <= codes::kFewRows, is_integer = p.codes == DType::i8;
@@ -253,15 +272,19 @@ void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
       multiply_bytes(p, x, store, pool);
       continue;
     }
+    if (!is_integer && !is_few) {
+      multiply_values(p, x, store, tree, pool);
+      continue;
+    }
     const int64_t width = !is_few ? codes::kWordColumns : is_integer ? kFewColumns : codes::few_columns(p.m);
     const Strips strips(p.weights, width);
     pool.parallel_for(strips.count(), kWorthATask / (p.m * (p.k + 1) * width) + 1, [&](int64_t begin, int64_t end) {
-      if (is_few && is_integer) {
+      if (!is_integer) {
+        multiply_few_values(p, x, store, strips, tree, begin, end);
+      } else if (is_few) {
         for (int64_t i = begin; i < end; ++i) multiply_few<codes::kFewRows>(p, x, store, strips[i]);
-      } else if (is_integer) {
-        multiply_words(p, x, store, strips, begin, end);
       } else {
-        multiply_values(p, x, store, strips, tree, begin, end);
+        multiply_words(p, x, store, strips, begin, end);
       }
     });
   }

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tutti/codegen/codes/code_type.h"
+#include "tutti/codegen/codes/few_rows.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/codegen/gemm/simd.h"
 
@@ -18,7 +18,6 @@ namespace tutti::codegen::codes {
 
 inline constexpr int64_t kValueColumns = 16;
 inline constexpr int64_t kValueRows = 4;  // of a tile
-inline constexpr int32_t kMostPending = 48;
 
 // The chains of a leaf, [begin, end) of k, for kRows rows of x. Nothing takes their address, so that they stay in
 // registers.

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include "tutti/codegen/codes/decode_lines.h"
 #include "tutti/codegen/codes/few_rows.h"
-#include "tutti/codegen/codes/value_panel.h"
+#include "tutti/codegen/gemm/decoded.h"
+#include "tutti/codegen/gemm/pack.h"
+#include "tutti/codegen/gemm/simd.h"
 #include "tutti/codegen/gemm/workspace.h"
 #include "tutti/core/error.h"
 #include "tutti/runtime/thread_pool.h"
@@ -11,8 +14,6 @@
 namespace tutti::codegen {
 namespace {
 
-// Rows of x that share a pass over W.
-constexpr int64_t kRowsAtOnce = 1024;
 // Multiply-adds, and numbers, below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 16, kWorthWidening = int64_t{1} << 15;
 
@@ -34,79 +35,72 @@ const float* rows_of(const WeightOnlyProduct& p, ThreadPool& pool) {
   return rows;
 }
 
-int64_t groups_of(const WeightOnlyProduct& p) { return p.has_nibbles && p.k > 0 ? p.k / p.group : 0; }
-
-// The numbers of the groups of some columns, side by side: [groups][lanes]. Columns that are not there are 0.
-void beside_each_other(const float* of_groups, int64_t groups, int64_t columns, int64_t lanes, float* to) {
-  std::fill_n(to, groups * lanes, 0.0F);
-  for (int64_t j = 0; j < columns; ++j)
-    for (int64_t g = 0; g < groups; ++g) to[g * lanes + j] = of_groups[j * groups + g];
+// The codes of some columns, and their kind.
+codes::CodeColumns columns_of(const WeightOnlyProduct& p, int64_t first, int64_t columns, bool has_more) {
+  return {reinterpret_cast<const uint8_t*>(p.w) + first * p.w_stride, p.w_stride, columns,
+          p.has_nibbles ? p.k / 2 : p.k, has_more};
+}
+// Calls fn(lanes) for the codes [begin, end) of k of some columns, of which a product takes `width`. The numbers of
+// their groups are brought side by side in memory of this thread.
+template <class Fn>
+void with_lanes(const WeightOnlyProduct& p, int64_t first, int64_t columns, int64_t width, int64_t begin, int64_t end,
+                Fn fn) {
+  if (!p.has_nibbles) return fn(codes::ByteLanes());
+  const int64_t groups = p.k == 0 ? 0 : p.k / p.group, first_group = begin == end ? 0 : begin / p.group;
+  const int64_t count = begin == end ? 0 : (end - 1) / p.group + 1 - first_group, size = count * width + kPackSlack;
+  auto* numbers = reinterpret_cast<float*>(gemm_workspaces().produced.reserve(2 * size * 4));
+  const auto bring = [&](const float* of_groups, float* to) {
+    pack({of_groups + first * groups + first_group, DType::f32, 1, groups}, count, columns, DType::f32, to, width);
+  };
+  bring(p.scale.data, numbers);
+  bring(p.minimum, numbers + size);
+  fn(codes::NibbleLanes{numbers, numbers + size, p.group / codes::NibbleLanes::kPerWord, width, first_group});
 }
 
-// Columns of the product that are taken together.
-class Strip {
- public:
-  Strip(const WeightOnlyProduct& p, int64_t first, int64_t width)
-      : p_(p), first_(first), width_(width), columns_(std::min(width, p.n - first)) {}
-
-  codes::CodeColumns codes() const {
-    return {reinterpret_cast<const uint8_t*>(p_.w) + first_ * p_.w_stride, p_.w_stride, columns_,
-            p_.has_nibbles ? p_.k / 2 : p_.k, first_ + 2 * width_ <= p_.n};
+// Scales the totals of a block in place and stores them.
+void store(const WeightOnlyProduct& p, const GemmBlock& block) {
+  auto* const totals = static_cast<float*>(block.data);
+  for (int64_t i = 0; i < block.rows && !p.has_nibbles; ++i) {
+    float* const row = totals + i * block.row_stride;
+    const float* const scale = p.scale.data + block.first_column * p.scale.stride;
+    if (p.scale.stride == 0)
+      for (int64_t j = 0; j < block.columns; ++j) row[j] *= *scale;
+    else
+      for (int64_t j = 0; j < block.columns; ++j) row[j] *= scale[j];
   }
-  // Calls fn(lanes) with the kind of codes; `memory` holds numbers_of_groups().
-  template <class Fn>
-  void with_lanes(float* memory, Fn fn) const {
-    if (!p_.has_nibbles) return fn(codes::ByteLanes());
-    const int64_t groups = groups_of(p_), all = groups * width_;
-    beside_each_other(p_.scale.data + first_ * groups, groups, columns_, width_, memory);
-    beside_each_other(p_.minimum + first_ * groups, groups, columns_, width_, memory + all);
-    fn(codes::NibbleLanes{memory, memory + all, p_.group / codes::NibbleLanes::kPerWord, width_});
-  }
-  int64_t numbers_of_groups() const { return 2 * groups_of(p_) * width_; }
-  // Eight totals of the columns from `offset` on.
-  void store(int64_t row, int64_t offset, __m256 totals) const {
-    float values[8];
-    _mm256_storeu_ps(values, totals);
-    const int64_t count = std::min<int64_t>(8, columns_ - offset), at = row * p_.n + first_ + offset;
-    for (int64_t i = 0; i < count; ++i) {
-      const float y = p_.has_nibbles ? values[i] : values[i] * p_.scale[first_ + offset + i];
-      if (p_.y_dtype == DType::f32) static_cast<float*>(p_.y)[at + i] = y;
-      else if (p_.y_dtype == DType::bf16) static_cast<bfloat16*>(p_.y)[at + i] = to_bfloat16(y);
-      else static_cast<float16*>(p_.y)[at + i] = to_float16(y);
-    }
-  }
+  auto* const y = static_cast<std::byte*>(p.y) + (block.first_row * p.n + block.first_column) * itemsize(p.y_dtype);
+  store_tile(totals, DType::f32, block.row_stride, block.rows, block.columns, y, p.y_dtype, p.n, 1);
+}
 
- private:
-  const WeightOnlyProduct& p_;
-  const int64_t first_, width_, columns_;
-};
-
-// The product of up to kRowsAtOnce rows.
-void multiply_rows(const WeightOnlyProduct& p, const ContractionTree& tree, ThreadPool& pool) {
+// The product of up to kFewRows rows.
+void multiply_few(const WeightOnlyProduct& p, const ContractionTree& tree, ThreadPool& pool) {
   const float* x = rows_of(p, pool);
-  const bool is_few = p.m <= codes::kFewRows;
-  const int64_t width = is_few ? codes::few_columns(p.m) : codes::kValueColumns;
-  pool.parallel_for(
-      (p.n + width - 1) / width, kWorthATask / (p.m * (p.k + 1) * width) + 1, [&](int64_t begin, int64_t end) {
-        const int64_t of_panel = is_few ? 0 : p.k * width, of_groups = Strip(p, 0, width).numbers_of_groups();
-        auto* panel = reinterpret_cast<float*>(gemm_workspaces().b.reserve((of_panel + of_groups) * 4));
-        for (int64_t i = begin; i < end; ++i) {
-          const Strip strip(p, i * width, width);
-          strip.with_lanes(panel + of_panel, [&](const auto& lanes) {
-            if (is_few) {
-              codes::multiply_few(strip.codes(), lanes, x, p.k, p.m, tree, [&](int64_t row, int vector, __m256 totals) {
-                strip.store(row, 8 * vector, totals);
-              });
-              return;
-            }
-            codes::decode_lines(strip.codes(), lanes, p.k, panel);
-            codes::multiply_values(x, p.k, p.m, panel, tree, [&](int64_t row, __m256 left, __m256 right) {
-              strip.store(row, 0, left);
-              strip.store(row, 8, right);
-            });
-          });
-        }
-      });
+  const int64_t width = codes::few_columns(p.m);
+  pool.parallel_for((p.n + width - 1) / width, kWorthATask / (p.m * (p.k + 1) * width) + 1,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        const int64_t first = i * width, columns = std::min(width, p.n - first);
+                        float totals[codes::kFewRows * codes::kMostFewColumns];
+                        with_lanes(p, first, columns, width, 0, p.k, [&](const auto& lanes) {
+                          codes::multiply_few(columns_of(p, first, columns, first + 2 * width <= p.n), lanes, x, p.k,
+                                              p.m, tree, [&](int64_t row, int vector, __m256 of_row) {
+                                                _mm256_storeu_ps(totals + row * width + 8 * vector, of_row);
+                                              });
+                        });
+                        store(p, {0, p.m, first, columns, totals, width});
+                      }
+                    });
+}
+
+void multiply_many(const WeightOnlyProduct& p, const ContractionTree& tree, ThreadPool& pool) {
+  const auto decode = [&](const GemmDecodedBlock& block) {
+    with_lanes(p, block.first_column, block.columns, block.width, block.first_k, block.first_k + block.length,
+               [&](const auto& lanes) {
+                 codes::decode_block(columns_of(p, block.first_column, block.columns, false), lanes, block);
+               });
+  };
+  decoded_gemm(
+      {p.m, p.n, p.k, {p.x, p.x_dtype, p.k, 1}, tree}, decode, [&](const GemmBlock& block) { store(p, block); }, pool);
 }
 
 }  // namespace
@@ -116,13 +110,13 @@ void weight_only_product(const WeightOnlyProduct& p, ThreadPool& pool) {
                "weight_only_product: groups of {} in {}", p.group, p.k);
   const ContractionTree tree = ContractionTree::halving(p.k);
   TUTTI_ASSERT(tree.depth() <= codes::kMostPending, "weight_only_product: a tree of depth {}", tree.depth());
-  const int64_t x_size = itemsize(p.x_dtype), y_size = itemsize(p.y_dtype);
-  for (int64_t first = 0; first < p.m; first += kRowsAtOnce) {
+  if (p.m > codes::kFewRows && p.k > 0) return multiply_many(p, tree, pool);
+  for (int64_t first = 0; first < p.m; first += codes::kFewRows) {
     WeightOnlyProduct part = p;
-    part.m = std::min(kRowsAtOnce, p.m - first);
-    part.x = static_cast<const std::byte*>(p.x) + first * p.k * x_size;
-    part.y = static_cast<std::byte*>(p.y) + first * p.n * y_size;
-    multiply_rows(part, tree, pool);
+    part.m = std::min(codes::kFewRows, p.m - first);
+    part.x = static_cast<const std::byte*>(p.x) + first * p.k * itemsize(p.x_dtype);
+    part.y = static_cast<std::byte*>(p.y) + first * p.n * itemsize(p.y_dtype);
+    multiply_few(part, tree, pool);
   }
 }
 

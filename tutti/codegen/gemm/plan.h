@@ -14,6 +14,8 @@
 
 namespace tutti::codegen {
 
+struct GemmDecodedBlock;  // decoded_block.h
+
 struct ContractionChunk {
   int64_t first_leaf, leaves;
   int64_t first_k, length;
@@ -52,6 +54,8 @@ struct GemmPlan {
   std::vector<size_t> first_piece;  // per chunk, and one behind the last
   int64_t items;                    // of a row of A or a column of B in packed memory, in all chunks
   const int32_t* excess = nullptr;  // int8_quads: what the sums of a column have too much, for all columns of panels
+  // f32: makes what is packed of B, which has no memory then.
+  const FunctionRef<void(const GemmDecodedBlock&)>* decoder = nullptr;
 
   int64_t panel_columns(int64_t panel) const;  // that exist; the tile computes panels.size(panel) * lanes
   int64_t largest_tile() const { return strips.largest() * panels.largest() * lanes; }

@@ -1,6 +1,7 @@
 // The walk through one plan: packing, tiles, tasks.
 #include <algorithm>
 
+#include "tutti/codegen/gemm/decoded_block.h"
 #include "tutti/codegen/gemm/pack.h"
 #include "tutti/codegen/gemm/plan.h"
 #include "tutti/codegen/gemm/strips.h"
@@ -85,6 +86,16 @@ struct GemmRun::BlockTarget {
 
 GemmTileCall GemmRun::place_b(size_t chunk, int64_t panel, bool in_place) {
   const int64_t width = plan_.panels.size(panel) * plan_.lanes, first_column = plan_.panels.begin(panel) * plan_.lanes;
+  if (plan_.decoder != nullptr) {
+    auto* const packed =
+        reinterpret_cast<float*>(gemm_workspaces().b.reserve((plan_.most_chunk_items() * width + kPackSlack) * size_));
+    (*plan_.decoder)({plan_.chunks[chunk].first_k, plan_.chunks[chunk].length, first_column, plan_.panel_columns(panel),
+                      packed, width});
+    GemmTileCall call{};
+    call.b = packed;
+    call.b_stride = width;
+    return call;
+  }
   const auto place_in = [&](const GemmOperand& b, int64_t first_k) {
     return at(b.data, b.dtype, index_ * p_.batch.b_stride + first_k * b.row_stride + first_column * b.column_stride);
   };
