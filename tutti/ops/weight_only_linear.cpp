@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tutti/codegen/codes/weight_only_product.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/engine/facets.h"
@@ -31,7 +32,10 @@ void infer(const OpCall& call, OutputMetas& out) {
 
 // A kernel and not a recipe: the tiles of a product.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  KernelTrace::note_extern(call.op, [&] { return fmt::format("{}-bit weights, avx2", has_groups(call) ? 4 : 8); });
+  KernelTrace::note_extern(call.op, [&] {
+    return fmt::format("{}-bit weights, {}", has_groups(call) ? 4 : 8,
+                       name_of(codegen::without_dots(codegen::cpu_target())));
+  });
   const Tensor x = to_contiguous(call[0]), scale = to_contiguous(call[2]), minimum = to_contiguous(call[3]);
   const bool is_dense = call[1].extents()[1] <= 1 || call[1].strides()[1] == 1;
   const Tensor w = is_dense ? call[1] : to_contiguous(call[1]), &y = outputs[0];

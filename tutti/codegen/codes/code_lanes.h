@@ -4,9 +4,11 @@
 // A line is kLineBytes of each row: a line of the cache, all of which is used before that of the next eight rows is
 // read. Rows whose distance is a power of two share few places in the first cache.
 //
-// A kind of codes has kPerWord, the codes in four bytes; may_be_special(words of a line), whether some need more care;
-// place(word), what else belongs to that word of all rows; from(column), the same kind for the rows from there on; and
-// numbers<kSpecial>(words, i, place, vector), code i of each of the words as numbers. Private to the products of codes.
+// A kind of codes has kPerWord, the codes in four bytes; kHasSpecial, whether some need more care, and
+// may_be_special(words of a line), whether they are among those; place(word), what else belongs to that word of all
+// rows; from(column), the same kind for the rows from there on; and numbers<kSpecial>(words, i, place, vector), code i
+// of each of the words as numbers, for registers of eight and of 16 lanes. A sink takes what visit_codes() makes of
+// words. Private to the products of codes.
 #pragma once
 
 #include <immintrin.h>
@@ -14,6 +16,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+
+#include "tutti/codegen/codes/wide.h"
 
 namespace tutti::codegen::codes {
 
@@ -30,55 +34,105 @@ struct CodeColumns {
   bool has_more;  // whether rows for the next registers follow
 };
 
-// What lies there, if anything, will be read.
+// What lies there, if anything, will be read. Into the second cache: rows whose distance is a power of two would push
+// each other out of the first.
 inline void ask_for(const CodeColumns& c, int64_t row, int64_t offset) {
   const auto place = reinterpret_cast<uintptr_t>(c.first) + static_cast<uintptr_t>(row * c.stride + offset);
-  _mm_prefetch(reinterpret_cast<const char*>(place), _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(place), _MM_HINT_T1);
 }
 
-// Word q of row 8v + j becomes lane j of words[q][v]; zeros stand for rows and bytes that are not there.
-template <int kVectors>
-void load_line(const CodeColumns& c, int64_t line, __m256i (&words)[kLineWords][kVectors]) {
+// Where the lines of kLanes rows from `first` on begin, of which a pass takes `all`. Zeros stand for rows and bytes
+// that are not there; `rest` holds copies of lines that end early. Lines further on are asked for.
+template <int kLanes>
+void find_line(const CodeColumns& c, int64_t line, int64_t first, int64_t all, uint8_t (&rest)[kLanes][kLineBytes],
+               const uint8_t* (&rows)[kLanes]) {
+  alignas(64) static constexpr uint8_t kZeros[kLineBytes] = {};
   const int64_t at = line * kLineBytes, count = std::min(kLineBytes, c.bytes - at);
-  const int64_t ahead = at + kLinesAhead * kLineBytes;
-  alignas(32) static constexpr uint8_t kZeros[kLineBytes] = {};
-  for (int64_t v = 0; v < kVectors; ++v) {
-    alignas(32) uint8_t rest[8][kLineBytes];
-    const uint8_t* rows[8];
-    for (int64_t j = 0; j < 8; ++j) {
-      const int64_t row = 8 * v + j;
-      rows[j] = row < c.columns ? c.first + row * c.stride + at : kZeros;
-      if (ahead < c.bytes && row < c.columns) ask_for(c, row, ahead);
-      else if (ahead >= c.bytes && c.has_more) ask_for(c, row + 8 * kVectors, ahead - c.bytes);
-      if (count == kLineBytes || row >= c.columns) continue;
-      std::fill_n(std::copy_n(rows[j], count, rest[j]), kLineBytes - count, uint8_t{0});
-      rows[j] = rest[j];
-    }
-    for (int64_t q = 0; q < kLineWords; q += 4) {
-      __m256i r[4];
-      for (int64_t j = 0; j < 4; ++j)
-        r[j] = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows[j + 4] + 4 * q),
-                                   reinterpret_cast<const __m128i*>(rows[j] + 4 * q));
-      const __m256i a = _mm256_unpacklo_epi32(r[0], r[1]), b = _mm256_unpacklo_epi32(r[2], r[3]);
-      const __m256i d = _mm256_unpackhi_epi32(r[0], r[1]), e = _mm256_unpackhi_epi32(r[2], r[3]);
-      words[q][v] = _mm256_unpacklo_epi64(a, b), words[q + 1][v] = _mm256_unpackhi_epi64(a, b);
-      words[q + 2][v] = _mm256_unpacklo_epi64(d, e), words[q + 3][v] = _mm256_unpackhi_epi64(d, e);
-    }
+  const int64_t there = std::clamp<int64_t>(c.columns - first, 0, kLanes), ahead = at + kLinesAhead * kLineBytes;
+  if (ahead < c.bytes) {
+    for (int64_t j = 0; j < there; ++j) ask_for(c, first + j, ahead);
+  } else if (c.has_more) {
+    for (int64_t j = 0; j < kLanes; ++j) ask_for(c, first + j + all, ahead - c.bytes);
+  }
+  for (int64_t j = 0; j < kLanes; ++j) rows[j] = j < there ? c.first + (first + j) * c.stride + at : kZeros;
+  for (int64_t j = 0; j < there && count < kLineBytes; ++j) {
+    std::fill(std::copy_n(rows[j], count, rest[j]), rest[j] + kLineBytes, uint8_t{0});
+    rows[j] = rest[j];
   }
 }
+
+struct WideForm;  // wide_form.h
+
+// How registers of eight lanes read lines: words[q * columns + j] becomes word q of row j.
+struct NarrowForm {
+  static constexpr int kLanes = 8;
+
+  template <int kVectors>
+  static void load_line(const CodeColumns& c, int64_t line, uint32_t* words) {
+    constexpr int64_t kColumns = kVectors * kLanes;
+    for (int64_t v = 0; v < kVectors; ++v) {
+      uint8_t rest[kLanes][kLineBytes];
+      const uint8_t* rows[kLanes];
+      find_line<kLanes>(c, line, v * kLanes, kColumns, rest, rows);
+      const auto store = [&](int64_t q, __m256i of_rows) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(words + q * kColumns + v * kLanes), of_rows);
+      };
+      for (int64_t q = 0; q < kLineWords; q += 4) {
+        __m256i r[4];
+        for (int64_t j = 0; j < 4; ++j)
+          r[j] = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows[j + 4] + 4 * q),
+                                     reinterpret_cast<const __m128i*>(rows[j] + 4 * q));
+        const __m256i a = _mm256_unpacklo_epi32(r[0], r[1]), b = _mm256_unpacklo_epi32(r[2], r[3]);
+        const __m256i d = _mm256_unpackhi_epi32(r[0], r[1]), e = _mm256_unpackhi_epi32(r[2], r[3]);
+        store(q, _mm256_unpacklo_epi64(a, b)), store(q + 1, _mm256_unpackhi_epi64(a, b));
+        store(q + 2, _mm256_unpacklo_epi64(d, e)), store(q + 3, _mm256_unpackhi_epi64(d, e));
+      }
+    }
+  }
+
+  // Hands code i of each of the words in turn to sink.take(k, vector, numbers), for the codes [begin, end) of k of a
+  // line whose first word is number first_word of its row.
+  template <bool kSpecial, int kVectors, class Lanes, class Sink>
+  [[gnu::always_inline]] static void visit_codes(const Lanes& lanes, const uint32_t* words, int64_t first_word,
+                                                 int64_t begin, int64_t end, Sink& sink) {
+    for (int64_t p = begin; p < end;) {
+      const int64_t word = p / Lanes::kPerWord, next = std::min(end, (word + 1) * Lanes::kPerWord);
+      const int64_t place = lanes.place(word);
+      const uint32_t* of_rows = words + (word - first_word) * kVectors * kLanes;
+      if (next - p == Lanes::kPerWord) {
+#pragma GCC unroll 8
+        for (int i = 0; i < static_cast<int>(Lanes::kPerWord); ++i)
+          visit_code<kSpecial, kVectors>(lanes, of_rows, i, place, p + i, sink);
+        p = next;
+      } else {
+        for (; p < next; ++p)
+          visit_code<kSpecial, kVectors>(lanes, of_rows, static_cast<int>(p % Lanes::kPerWord), place, p, sink);
+      }
+    }
+  }
+  template <bool kSpecial, int kVectors, class Lanes, class Sink>
+  [[gnu::always_inline]] static void visit_code(const Lanes& lanes, const uint32_t* of_rows, int i, int64_t place,
+                                                int64_t k, Sink& sink) {
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256i word = _mm256_load_si256(reinterpret_cast<const __m256i*>(of_rows) + v);
+      sink.take(k, v, lanes.template numbers<kSpecial>(word, i, place, v));
+    }
+  }
+};
 
 // i8.
 struct ByteLanes {
   static constexpr int64_t kPerWord = 4;
-  template <int kVectors>
-  static bool may_be_special(const __m256i (&)[kLineWords][kVectors]) {
-    return false;
-  }
+  static constexpr bool kHasSpecial = false;
   static int64_t place(int64_t /*word*/) { return 0; }
   auto from(int64_t /*column*/) const { return *this; }
   template <bool kSpecial>
   [[gnu::always_inline]] static __m256 numbers(__m256i words, int i, int64_t /*place*/, int /*vector*/) {
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * i), 24));
+  }
+  template <bool kSpecial>
+  [[gnu::always_inline, TUTTI_WIDE]] static __m512 numbers(__m512i words, int i, int64_t /*place*/, int /*vector*/) {
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * i), 24));
   }
 };
 
@@ -86,13 +140,22 @@ struct ByteLanes {
 // NaN is special.
 struct E4m3Lanes {
   static constexpr int64_t kPerWord = 4;
-  template <int kVectors>
-  static bool may_be_special(const __m256i (&words)[kLineWords][kVectors]) {
+  static constexpr bool kHasSpecial = true;
+  static bool may_be_special(NarrowForm, const uint32_t* words, int64_t count) {
     const __m256i nan = _mm256_set1_epi8(0x7f);
-    __m256i found = _mm256_setzero_si256();
-    for (const auto& of_rows : words)
-      for (const __m256i w : of_rows) found = _mm256_or_si256(found, _mm256_cmpeq_epi8(_mm256_and_si256(w, nan), nan));
-    return _mm256_testz_si256(found, found) == 0;
+    __m256i largest = _mm256_setzero_si256();
+    for (int64_t i = 0; i < count; i += 8) {
+      const __m256i w = _mm256_load_si256(reinterpret_cast<const __m256i*>(words + i));
+      largest = _mm256_max_epu8(largest, _mm256_and_si256(w, nan));
+    }
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(largest, nan)) != 0;
+  }
+  [[TUTTI_WIDE]] static bool may_be_special(const WideForm&, const uint32_t* words, int64_t count) {
+    const __m512i nan = _mm512_set1_epi8(0x7f);
+    __m512i largest = _mm512_setzero_si512();
+    for (int64_t i = 0; i < count; i += 16)
+      largest = _mm512_max_epu8(largest, _mm512_and_si512(_mm512_load_si512(words + i), nan));
+    return _mm512_cmpeq_epi8_mask(largest, nan) != 0;
   }
   static int64_t place(int64_t /*word*/) { return 0; }
   auto from(int64_t /*column*/) const { return *this; }
@@ -107,6 +170,17 @@ struct E4m3Lanes {
     }
     return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120F));
   }
+  template <bool kSpecial>
+  [[gnu::always_inline, TUTTI_WIDE]] static __m512 numbers(__m512i words, int i, int64_t /*place*/, int /*vector*/) {
+    const __m512i moved = _mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * i), 4);
+    __m512i bits = _mm512_and_si512(moved, _mm512_set1_epi32(static_cast<int32_t>(0x87f00000)));
+    if constexpr (kSpecial) {
+      const __m512i largest = _mm512_set1_epi32(0x07f00000);
+      const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, largest), largest);
+      bits = _mm512_mask_or_epi32(bits, is_nan, bits, _mm512_set1_epi32(0x7f800000));
+    }
+    return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120F));
+  }
 };
 
 // Two codes a byte, the first in the low bits, of groups with a scale and a minimum: fma(code, scale, minimum).
@@ -115,10 +189,7 @@ struct NibbleLanes {
   const float* scale;  // [groups from the first on][all lanes]
   const float* minimum;
   int64_t words_of_group, lanes, first_group = 0;
-  template <int kVectors>
-  static bool may_be_special(const __m256i (&)[kLineWords][kVectors]) {
-    return false;
-  }
+  static constexpr bool kHasSpecial = false;
   int64_t place(int64_t word) const { return (word / words_of_group - first_group) * lanes; }
   NibbleLanes from(int64_t column) const {
     return {scale + column, minimum + column, words_of_group, lanes, first_group};
@@ -128,6 +199,12 @@ struct NibbleLanes {
     const int64_t at = place + vector * 8;
     const __m256i codes = _mm256_and_si256(_mm256_srli_epi32(words, 4 * i), _mm256_set1_epi32(15));
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(codes), _mm256_loadu_ps(scale + at), _mm256_loadu_ps(minimum + at));
+  }
+  template <bool kSpecial>
+  [[gnu::always_inline, TUTTI_WIDE]] __m512 numbers(__m512i words, int i, int64_t place, int vector) const {
+    const int64_t at = place + vector * 16;
+    const __m512i codes = _mm512_and_si512(_mm512_srli_epi32(words, 4 * i), _mm512_set1_epi32(15));
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), _mm512_loadu_ps(scale + at), _mm512_loadu_ps(minimum + at));
   }
 };
 

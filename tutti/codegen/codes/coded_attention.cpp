@@ -121,8 +121,8 @@ struct Floats {
 
   void unpack_query(const uint8_t* row, float* to) const { codes::e4m3_row(row, a.D, to); }
   void pack_keys(const uint8_t* first, int64_t count, float* panel) const {
-    codes::decode_lines<kColumns / 8>({first, a.k.position_stride, count, a.D, false}, codes::E4m3Lanes(), 0, a.D,
-                                      panel, kColumns);
+    codes::decode_block({first, a.k.position_stride, count, a.D, false}, codes::E4m3Lanes(),
+                        {0, a.D, 0, count, panel, kColumns});
   }
   void pack_values(const uint8_t* first, int64_t columns, int64_t keys, float* panel) const {
     for (int64_t key = 0; key < keys; ++key) {

@@ -5,40 +5,52 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "tutti/codegen/codes/code_lanes.h"
-#include "tutti/codegen/gemm/decoded.h"
+#include "tutti/codegen/codes/wide_form.h"
+#include "tutti/codegen/cpu_target.h"
+#include "tutti/codegen/gemm/decoded_block.h"
 
 namespace tutti::codegen::codes {
 
-// to[(p - begin) * width + j] becomes code p of row j as a number, for the codes [begin, end) of 8 * kVectors rows;
-// those of rows that are not there have the code 0.
-template <int kVectors, class Lanes>
+// Writes numbers to to[k * width + column].
+struct DecodeSink {
+  float* to;
+  int64_t width;
+  [[gnu::always_inline]] void take(int64_t k, int v, __m256 numbers) const {
+    _mm256_storeu_ps(to + k * width + 8 * v, numbers);
+  }
+  [[gnu::always_inline, TUTTI_WIDE]] void take(int64_t k, int v, __m512 numbers) const {
+    _mm512_storeu_ps(to + k * width + 16 * v, numbers);
+  }
+};
+template <bool kSpecial, int kVectors, class Lanes>
+void decode_codes(NarrowForm, const Lanes& lanes, const uint32_t* words, int64_t first_word, int64_t begin, int64_t end,
+                  const DecodeSink& sink) {
+  NarrowForm::visit_codes<kSpecial, kVectors>(lanes, words, first_word, begin, end, sink);
+}
+template <bool kSpecial, int kVectors, class Lanes>
+[[TUTTI_WIDE]] void decode_codes(WideForm, const Lanes& lanes, const uint32_t* words, int64_t first_word, int64_t begin,
+                                 int64_t end, const DecodeSink& sink) {
+  WideForm::visit_codes<kSpecial, kVectors>(lanes, words, first_word, begin, end, sink);
+}
+
+// to[(p - begin) * width + j] becomes code p of row j as a number, for the codes [begin, end) of kVectors registers of
+// rows; those of rows that are not there have the code 0.
+template <class Form, int kVectors, class Lanes>
 void decode_lines(const CodeColumns& c, const Lanes& lanes, int64_t begin, int64_t end, float* to, int64_t width) {
   constexpr int64_t kLineCodes = kLineWords * Lanes::kPerWord;
-  __m256i words[kLineWords][kVectors];
+  alignas(64) uint32_t words[kLineWords * kVectors * Form::kLanes];
+  const DecodeSink sink{to - begin * width, width};
   for (int64_t p = begin; p < end;) {
     const int64_t line = p / kLineCodes, end_of_line = std::min(end, (line + 1) * kLineCodes);
-    load_line(c, line, words);
-    const bool is_special = lanes.may_be_special(words);
-    while (p < end_of_line) {
-      const int64_t word = p / Lanes::kPerWord, next = std::min(end_of_line, (word + 1) * Lanes::kPerWord);
-      const int64_t place = lanes.place(word);
-      const auto& of_rows = words[word - line * kLineWords];
-      const auto decode = [&](int i) __attribute__((always_inline)) {
-        for (int v = 0; v < kVectors; ++v)
-          _mm256_storeu_ps(to + (word * Lanes::kPerWord + i - begin) * width + 8 * v,
-                           is_special ? lanes.template numbers<true>(of_rows[v], i, place, v)
-                                      : lanes.template numbers<false>(of_rows[v], i, place, v));
-      };
-      if (next - p == Lanes::kPerWord) {
-#pragma GCC unroll 8
-        for (int i = 0; i < static_cast<int>(Lanes::kPerWord); ++i) decode(i);
-        p = next;
-      } else {
-        for (; p < next; ++p) decode(static_cast<int>(p % Lanes::kPerWord));
-      }
-    }
+    Form::template load_line<kVectors>(c, line, words);
+    bool is_special = false;
+    if constexpr (Lanes::kHasSpecial) is_special = lanes.may_be_special(Form(), words, std::ssize(words));
+    if (is_special) decode_codes<true, kVectors>(Form(), lanes, words, line * kLineWords, p, end_of_line, sink);
+    else decode_codes<false, kVectors>(Form(), lanes, words, line * kLineWords, p, end_of_line, sink);
+    p = end_of_line;
   }
 }
 
@@ -46,11 +58,15 @@ void decode_lines(const CodeColumns& c, const Lanes& lanes, int64_t begin, int64
 template <class Lanes>
 void decode_block(const CodeColumns& c, const Lanes& lanes, const GemmDecodedBlock& block) {
   const int64_t end = block.first_k + block.length;
-  for (int64_t first = 0, vectors = 0; first < block.columns; first += 8 * vectors) {
+  const bool is_wide = has_wide_registers(cpu_target());
+  for (int64_t first = 0, taken = 0; first < block.columns; first += taken) {
     const CodeColumns columns{c.first + first * c.stride, c.stride, block.columns - first, c.bytes, false};
-    vectors = block.width - first >= 16 ? 2 : 1;
-    if (vectors == 2) decode_lines<2>(columns, lanes.from(first), block.first_k, end, block.to + first, block.width);
-    else decode_lines<1>(columns, lanes.from(first), block.first_k, end, block.to + first, block.width);
+    const auto decode = [&]<class Form>(Form) {
+      decode_lines<Form, 1>(columns, lanes.from(first), block.first_k, end, block.to + first, block.width);
+      taken = Form::kLanes;
+    };
+    if (is_wide && block.width - first >= WideForm::kLanes) decode(WideForm());
+    else decode(NarrowForm());
   }
 }
 

@@ -7,99 +7,117 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "tutti/codegen/codes/code_lanes.h"
+#include "tutti/codegen/codes/wide_form.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
 
 namespace tutti::codegen::codes {
 
 inline constexpr int64_t kFewRows = 4;
 inline constexpr int32_t kMostPending = 48;
-// Registers of eight columns that a pass takes together: enough chains for the latency of a multiply-add, and few
-// enough that they stay in registers.
-constexpr int vectors_of(int rows) { return rows <= 2 ? 4 : 2; }
-inline int64_t few_columns(int64_t rows) { return 8 * vectors_of(static_cast<int>(rows)); }
-inline constexpr int64_t kMostFewColumns = 8 * vectors_of(1);
+// Registers of columns that a pass takes together: enough chains for the latency of a multiply-add, and few enough that
+// they stay in registers.
+template <class Form>
+constexpr int vectors_of(int rows) {
+  return Form::kLanes == 16 || rows <= 2 ? 4 : 2;
+}
+// The columns of a pass.
+inline int64_t few_columns(int64_t rows) {
+  const int count = static_cast<int>(rows);
+  return has_wide_registers(cpu_target()) ? WideForm::kLanes * vectors_of<WideForm>(count)
+                                          : NarrowForm::kLanes * vectors_of<NarrowForm>(count);
+}
+inline constexpr int64_t kMostFewColumns = 64;
 
-// Adds x * code to the chains for the codes [begin, end) of k, all of them in this line.
-template <bool kSpecial, int kX, int kVectors, class Lanes>
-[[gnu::always_inline]] inline void add_codes(const Lanes& lanes, const __m256i (&words)[kLineWords][kVectors],
-                                             int64_t first_word, int64_t begin, int64_t end, const float* x,
-                                             int64_t stride, __m256 (&chains)[kX][kVectors]) {
-  for (int64_t p = begin; p < end;) {
-    const int64_t word = p / Lanes::kPerWord, next = std::min(end, (word + 1) * Lanes::kPerWord);
-    const int64_t place = lanes.place(word);
-    const auto& of_rows = words[word - first_word];
-    const auto add = [&](int i) __attribute__((always_inline)) {
-      __m256 of_x[kX];
-      for (int r = 0; r < kX; ++r) of_x[r] = _mm256_broadcast_ss(x + r * stride + word * Lanes::kPerWord + i);
-      for (int v = 0; v < kVectors; ++v) {
-        const __m256 w = lanes.template numbers<kSpecial>(of_rows[v], i, place, v);
-        for (int r = 0; r < kX; ++r) chains[r][v] = _mm256_fmadd_ps(of_x[r], w, chains[r][v]);
-      }
-    };
-    if (next - p == Lanes::kPerWord) {
-#pragma GCC unroll 8
-      for (int i = 0; i < static_cast<int>(Lanes::kPerWord); ++i) add(i);
-      p = next;
-    } else {
-      for (; p < next; ++p) add(static_cast<int>(p % Lanes::kPerWord));
-    }
+// Adds x * code to chains, one for each row of x and column.
+template <int kX, int kVectors>
+struct NarrowChains {
+  const float* x;
+  int64_t stride;
+  __m256 sums[kX][kVectors];
+  [[gnu::always_inline]] void take(int64_t k, int v, __m256 w) {
+    for (int r = 0; r < kX; ++r) sums[r][v] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + r * stride + k), w, sums[r][v]);
   }
+};
+template <int kX, int kVectors>
+struct WideChains {
+  const float* x;
+  int64_t stride;
+  __m512 sums[kX][kVectors];
+  [[gnu::always_inline, TUTTI_WIDE]] void take(int64_t k, int v, __m512 w) {
+    for (int r = 0; r < kX; ++r) sums[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[r * stride + k]), w, sums[r][v]);
+  }
+};
+
+// Continues chains[kX][columns] with the codes [begin, end) of k, all of them in a line.
+template <bool kSpecial, int kX, class Lanes>
+void add_codes(NarrowForm, const Lanes& lanes, const uint32_t* words, int64_t first_word, int64_t begin, int64_t end,
+               const float* x, int64_t stride, float* chains) {
+  constexpr int kVectors = vectors_of<NarrowForm>(kX);
+  NarrowChains<kX, kVectors> sink{x, stride, {}};
+  for (int r = 0; r < kX; ++r)
+    for (int v = 0; v < kVectors; ++v) sink.sums[r][v] = _mm256_load_ps(chains + (r * kVectors + v) * 8);
+  NarrowForm::visit_codes<kSpecial, kVectors>(lanes, words, first_word, begin, end, sink);
+  for (int r = 0; r < kX; ++r)
+    for (int v = 0; v < kVectors; ++v) _mm256_store_ps(chains + (r * kVectors + v) * 8, sink.sums[r][v]);
+}
+template <bool kSpecial, int kX, class Lanes>
+[[TUTTI_WIDE]] void add_codes(WideForm, const Lanes& lanes, const uint32_t* words, int64_t first_word, int64_t begin,
+                              int64_t end, const float* x, int64_t stride, float* chains) {
+  constexpr int kVectors = vectors_of<WideForm>(kX);
+  WideChains<kX, kVectors> sink{x, stride, {}};
+  for (int r = 0; r < kX; ++r)
+    for (int v = 0; v < kVectors; ++v) sink.sums[r][v] = _mm512_load_ps(chains + (r * kVectors + v) * 16);
+  WideForm::visit_codes<kSpecial, kVectors>(lanes, words, first_word, begin, end, sink);
+  for (int r = 0; r < kX; ++r)
+    for (int v = 0; v < kVectors; ++v) _mm512_store_ps(chains + (r * kVectors + v) * 16, sink.sums[r][v]);
 }
 
-// sums[r][v]: the totals of row r of x, `stride` numbers apart, with columns 8v to 8v + 7.
-template <int kX, int kVectors, class Lanes>
+// sums[r * columns + j]: the totals of row r of x, `stride` numbers apart, with column j.
+template <class Form, int kX, class Lanes>
 void multiply_lines(const CodeColumns& c, const Lanes& lanes, const float* x, int64_t stride,
-                    const ContractionTree& tree, __m256 (&sums)[kX][kVectors]) {
-  constexpr int64_t kLineCodes = kLineWords * Lanes::kPerWord;
-  __m256i words[kLineWords][kVectors];
-  __m256 pending[kMostPending][kX][kVectors];
+                    const ContractionTree& tree, float* sums) {
+  constexpr int kVectors = vectors_of<Form>(kX);
+  constexpr int64_t kLineCodes = kLineWords * Lanes::kPerWord, kSums = kX * kVectors * Form::kLanes;
+  alignas(64) uint32_t words[kLineWords * kVectors * Form::kLanes];
+  alignas(64) float chains[kSums], pending[kMostPending][kSums];
   int64_t top = 0, p = 0, line = -1;
   bool is_special = false;
-  for (auto& of_row : sums)
-    for (__m256& s : of_row) s = _mm256_set1_ps(-0.0F);
+  std::fill_n(sums, kSums, -0.0F);
   for (size_t leaf = 0; leaf < tree.leaf_lengths.size(); ++leaf) {
-    __m256 chains[kX][kVectors];
-    for (auto& of_row : chains)
-      for (__m256& chain : of_row) chain = _mm256_set1_ps(-0.0F);
+    std::fill_n(chains, kSums, -0.0F);
     for (const int64_t end_of_leaf = p + tree.leaf_lengths[leaf]; p < end_of_leaf;) {
       if (p / kLineCodes != line) {
         line = p / kLineCodes;
-        load_line(c, line, words);
-        is_special = lanes.may_be_special(words);
+        Form::template load_line<kVectors>(c, line, words);
+        if constexpr (Lanes::kHasSpecial) is_special = lanes.may_be_special(Form(), words, std::ssize(words));
       }
       const int64_t end = std::min(end_of_leaf, (line + 1) * kLineCodes);
-      if (is_special) add_codes<true>(lanes, words, line * kLineWords, p, end, x, stride, chains);
-      else add_codes<false>(lanes, words, line * kLineWords, p, end, x, stride, chains);
+      if (is_special) add_codes<true, kX>(Form(), lanes, words, line * kLineWords, p, end, x, stride, chains);
+      else add_codes<false, kX>(Form(), lanes, words, line * kLineWords, p, end, x, stride, chains);
       p = end;
     }
-    for (int i = 0; i < kX; ++i)
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = chains[i][v];
     for (int32_t merges = tree.merges[leaf]; merges > 0; --merges) {
       --top;
-      for (int i = 0; i < kX; ++i)
-        for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm256_add_ps(pending[top][i][v], sums[i][v]);
+      for (int64_t i = 0; i < kSums; ++i) chains[i] = pending[top][i] + chains[i];
     }
-    for (int i = 0; i < kX; ++i)
-      for (int v = 0; v < kVectors; ++v) pending[top][i][v] = sums[i][v];
-    ++top;
+    std::copy_n(chains, kSums, pending[top++]);
+    std::copy_n(chains, kSums, sums);
   }
 }
 
-// Calls finish(row, vector, totals of its eight columns) for each of `rows` <= kFewRows rows of x and few_columns(rows)
-// columns.
-template <int kX = kFewRows, class Lanes, class Finish>
+// The same for `rows` <= kFewRows rows of x, with few_columns(rows) columns.
+template <int kX = kFewRows, class Lanes>
 void multiply_few(const CodeColumns& c, const Lanes& lanes, const float* x, int64_t stride, int64_t rows,
-                  const ContractionTree& tree, Finish finish) {
+                  const ContractionTree& tree, float* sums) {
   if constexpr (kX > 1) {
-    if (rows < kX) return multiply_few<kX - 1>(c, lanes, x, stride, rows, tree, finish);
+    if (rows < kX) return multiply_few<kX - 1>(c, lanes, x, stride, rows, tree, sums);
   }
-  constexpr int kVectors = vectors_of(kX);
-  __m256 sums[kX][kVectors];
-  multiply_lines(c, lanes, x, stride, tree, sums);
-  for (int r = 0; r < kX; ++r)
-    for (int v = 0; v < kVectors; ++v) finish(r, v, sums[r][v]);
+  if (has_wide_registers(cpu_target())) multiply_lines<WideForm, kX>(c, lanes, x, stride, tree, sums);
+  else multiply_lines<NarrowForm, kX>(c, lanes, x, stride, tree, sums);
 }
 
 }  // namespace tutti::codegen::codes

@@ -157,10 +157,14 @@ void multiply_words(const ScaledProduct& p, const CodeRows& x, const Store& stor
 // Values of few rows.
 void multiply_few_values(const ScaledProduct& p, const CodeRows& x, const Store& store, const Strips& strips,
                          const ContractionTree& tree, int64_t begin, int64_t end) {
+  const int64_t width = codes::few_columns(p.m);
   for (int64_t i = begin; i < end; ++i) {
     const Strip s = strips[i];
+    float totals[codes::kFewRows * codes::kMostFewColumns];
     codes::multiply_few({s.codes(), s.of->w_stride, s.columns, p.k, s.has_more}, codes::E4m3Lanes(), x.values, x.stride,
-                        p.m, tree, [&](int64_t r, int v, __m256 totals) { store(s, 8 * v, r, x.scales[r], totals); });
+                        p.m, tree, totals);
+    for (int64_t r = 0; r < p.m; ++r)
+      for (int64_t j = 0; j < s.columns; j += 8) store(s, j, r, x.scales[r], _mm256_loadu_ps(totals + r * width + j));
   }
 }
 

@@ -83,9 +83,7 @@ void multiply_few(const WeightOnlyProduct& p, const ContractionTree& tree, Threa
                         float totals[codes::kFewRows * codes::kMostFewColumns];
                         with_lanes(p, first, columns, width, 0, p.k, [&](const auto& lanes) {
                           codes::multiply_few(columns_of(p, first, columns, first + 2 * width <= p.n), lanes, x, p.k,
-                                              p.m, tree, [&](int64_t row, int vector, __m256 of_row) {
-                                                _mm256_storeu_ps(totals + row * width + 8 * vector, of_row);
-                                              });
+                                              p.m, tree, totals);
                         });
                         store(p, {0, p.m, first, columns, totals, width});
                       }

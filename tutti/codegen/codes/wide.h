@@ -1,0 +1,14 @@
+// Functions with registers of 512 bits in files that are compiled for processors without them. Only such functions may
+// call each other, and only where has_wide_registers(cpu_target()); a lambda needs the attribute itself. Private to the
+// products of codes.
+#pragma once
+
+#include <immintrin.h>
+
+#define TUTTI_WIDE gnu::target("avx512f,avx512bw,avx512vl,avx512dq")
+
+// GCC's own intrinsics leave what a mask of ones overwrites without a value.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
