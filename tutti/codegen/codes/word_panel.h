@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tutti/codegen/codes/wide.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/simd.h"
 
 namespace tutti::codegen::codes {
@@ -118,11 +120,51 @@ inline void pack_columns(const uint8_t* first, int64_t stride, int64_t columns, 
   }
 }
 
+// sums[row][column] of kRows rows, in registers that hold a pair of all columns.
+template <int kRows>
+[[TUTTI_WIDE]] void multiply_wide_tile(const int16_t* rows, int64_t stride, const int16_t* panel, int64_t pairs,
+                                       int32_t (&to)[kRows][kWordColumns]) {
+  __m512i sums[kRows];
+  for (int i = 0; i < kRows; ++i) sums[i] = _mm512_setzero_si512();
+  for (int64_t p = 0; p < pairs; ++p) {
+    const __m512i of_columns = _mm512_loadu_si512(panel + p * kWordColumns * 2);
+    for (int i = 0; i < kRows; ++i) {
+      int32_t pair;
+      std::memcpy(&pair, rows + i * stride + 2 * p, sizeof(pair));
+      sums[i] = _mm512_add_epi32(sums[i], _mm512_madd_epi16(_mm512_set1_epi32(pair), of_columns));
+    }
+  }
+  for (int i = 0; i < kRows; ++i) _mm512_storeu_si512(to[i], sums[i]);
+}
+
+// multiply_panel() with registers of 512 bits, of which more rows find room.
+template <int kRows = 12, class Finish>
+void multiply_wide_panel(const int16_t* rows, int64_t stride, int64_t count, const int16_t* panel, int64_t pairs,
+                         Finish finish) {
+  int64_t row = 0;
+  for (; row + kRows <= count; row += kRows) {
+    alignas(64) int32_t sums[kRows][kWordColumns];
+    multiply_wide_tile<kRows>(rows + row * stride, stride, panel, pairs, sums);
+    for (int i = 0; i < kRows; ++i) {
+      const auto* of_row = reinterpret_cast<const __m256i*>(sums[i]);
+      finish(row + i, _mm256_load_si256(of_row), _mm256_load_si256(of_row + 1));
+    }
+  }
+  if constexpr (kRows > 1) {
+    constexpr int kFewer = kRows > kWordRows ? kWordRows : kRows - 1;
+    if (row < count)
+      multiply_wide_panel<kFewer>(rows + row * stride, stride, count - row, panel, pairs,
+                                  [&](int64_t r, __m256i left, __m256i right) { finish(row + r, left, right); });
+  }
+}
+
 // Calls finish(row, sums of its first eight columns, of the others) for each of the rows of words, `stride` words
 // apart.
 template <int kRows = kWordRows, class Finish>
 void multiply_panel(const int16_t* rows, int64_t stride, int64_t count, const int16_t* panel, int64_t pairs,
                     Finish finish) {
+  if (kRows == kWordRows && has_wide_registers(cpu_target()))
+    return multiply_wide_panel(rows, stride, count, panel, pairs, finish);
   int64_t row = 0;
   for (; row + kRows <= count; row += kRows) {
     // Nothing takes the address of the sums, so that they stay in registers.
