@@ -167,6 +167,22 @@ TEST(ScaledLinear, ResultsBecomeCodes) {
   }
 }
 
+TEST(ScaledLinear, ResultsBecomeCodesOfFp8) {
+  for (const float scale : {0.3F, 0.001F, 1000.0F}) {
+    const Tensor x = sample_tensor(1, {5, 33}), bias = sample_tensor(4, {18});
+    bias.data<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+    bias.data<float>()[10] = std::numeric_limits<float>::infinity();
+    const ScaledWeight w{codes(2, {18, 33}, DType::f8e4m3fn), scales(3, 18), bias};
+    const Tensor y = scaled_linear(x, w);
+    const Tensor found = scaled_linear(x, w, {.out = {number(scale)}, .out_dtype = DType::f8e4m3fn});
+    for (int64_t e = 0; e < y.numel(); ++e) {
+      const float over_scale = y.data<float>()[e] * (1.0F / scale);
+      const float within = std::isnan(over_scale) ? over_scale : std::clamp(over_scale, -448.0F, 448.0F);
+      EXPECT_EQ(found.data<float8_e4m3fn>()[e].bits, to_float8_e4m3fn(within).bits) << over_scale;
+    }
+  }
+}
+
 // Rows of W that are part of longer ones stay where they are.
 TEST(ScaledLinear, RowsOfWeightsMayHaveGaps) {
   for (const DType dtype : {DType::i8, DType::f8e4m3fn})

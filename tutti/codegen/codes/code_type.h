@@ -81,6 +81,31 @@ inline __m256 e4m3_rounded(__m256 x) {
   const __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
   return _mm256_or_ps(sign, _mm256_blendv_ps(rounded, x, is_nan));
 }
+// Codes of eight numbers whose magnitudes are below 464, so that they round to 448 at most.
+inline __m256i e4m3_codes(__m256 v) {
+  const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), v);
+  const __m256i bits = _mm256_castps_si256(magnitude), one = _mm256_set1_epi32(1);
+  // Three bits of mantissa stay; exponents are biased by 7 instead of 127.
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), one);
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7ffff)), odd), 20);
+  const __m256i normal = _mm256_sub_epi32(rounded, _mm256_set1_epi32((127 - 7) << 3));
+  // Below 2^-6 a code counts steps of 2^-9; eight of them are the first normal number.
+  const __m256i small = _mm256_cvtps_epi32(_mm256_mul_ps(magnitude, _mm256_set1_ps(0x1p9F)));
+  const __m256 is_small = _mm256_cmp_ps(magnitude, _mm256_set1_ps(0x1p-6F), _CMP_LT_OQ);
+  const __m256i code = _mm256_blendv_epi8(normal, small, _mm256_castps_si256(is_small));
+  const __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(_mm256_castps_si256(v), 31), 7);
+  return _mm256_or_si256(code, sign);
+}
+// The low byte of each lane.
+inline uint64_t low_bytes(__m256i v) {
+  const __m256i words =
+      _mm256_shuffle_epi8(v, _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12,
+                                              -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+  const auto low = static_cast<uint32_t>(_mm256_extract_epi32(words, 0)),
+             high = static_cast<uint32_t>(_mm256_extract_epi32(words, 4));
+  return uint64_t{high} << 32 | low;
+}
 // The first `count` of eight codes; zeros stand in the place of the others.
 inline __m256 e4m3_at(const uint8_t* p, int64_t count) {
   if (count == 8) return e4m3_values(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));

@@ -12,16 +12,6 @@ namespace {
 
 constexpr int64_t kSide = 8;
 
-// The low byte of each lane.
-uint64_t low_bytes(__m256i v) {
-  const __m256i words =
-      _mm256_shuffle_epi8(v, _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12,
-                                              -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
-  const auto low = static_cast<uint32_t>(_mm256_extract_epi32(words, 0)),
-             high = static_cast<uint32_t>(_mm256_extract_epi32(words, 4));
-  return uint64_t{high} << 32 | low;
-}
-
 struct Int8 {
   static constexpr DType kDType = DType::i8;
   static __m256i encode(__m256 v) { return _mm256_cvtps_epi32(v); }
@@ -30,22 +20,7 @@ struct Int8 {
 
 struct Float8 {
   static constexpr DType kDType = DType::f8e4m3fn;
-  // Magnitudes are below 464, so that they round to 448 at most.
-  static __m256i encode(__m256 v) {
-    const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), v);
-    const __m256i bits = _mm256_castps_si256(magnitude), one = _mm256_set1_epi32(1);
-    // Three bits of mantissa stay; exponents are biased by 7 instead of 127.
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), one);
-    const __m256i rounded =
-        _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7ffff)), odd), 20);
-    const __m256i normal = _mm256_sub_epi32(rounded, _mm256_set1_epi32((127 - 7) << 3));
-    // Below 2^-6 a code counts steps of 2^-9; eight of them are the first normal number.
-    const __m256i small = _mm256_cvtps_epi32(_mm256_mul_ps(magnitude, _mm256_set1_ps(0x1p9F)));
-    const __m256 is_small = _mm256_cmp_ps(magnitude, _mm256_set1_ps(0x1p-6F), _CMP_LT_OQ);
-    const __m256i code = _mm256_blendv_epi8(normal, small, _mm256_castps_si256(is_small));
-    const __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(_mm256_castps_si256(v), 31), 7);
-    return _mm256_or_si256(code, sign);
-  }
+  static __m256i encode(__m256 v) { return codes::e4m3_codes(v); }
   static __m256 decode(__m128i bytes) { return codes::e4m3_values(bytes); }
 };
 
@@ -58,7 +33,7 @@ float quantize(const T* x, int64_t n, uint8_t* to) {
   }
   const __m256 inverse = _mm256_set1_ps(scale.inverse);
   codes::visit_lanes(x, n, [&](int64_t i, int64_t count, __m256 v) {
-    const uint64_t eight = low_bytes(Code::encode(_mm256_mul_ps(v, inverse)));
+    const uint64_t eight = codes::low_bytes(Code::encode(_mm256_mul_ps(v, inverse)));
     std::memcpy(to + i, &eight, static_cast<size_t>(count));
   });
   return scale.d;

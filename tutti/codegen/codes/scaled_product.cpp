@@ -1,6 +1,7 @@
 #include "tutti/codegen/codes/scaled_product.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "tutti/codegen/codes/code_rows.h"
@@ -72,7 +73,7 @@ class Store {
       const __m256 scale = w.scale.stride == 0 ? _mm256_set1_ps(w.scale[0]) : _mm256_loadu_ps(w.scale.data + column);
       __m256 y = _mm256_mul_ps(totals, _mm256_mul_ps(_mm256_set1_ps(x_scale), scale));
       if (w.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(w.bias + column));
-      return store_eight(w, at, y);
+      if (store_eight(w, at, y)) return;
     }
     float values[8];
     _mm256_storeu_ps(values, totals);
@@ -85,16 +86,27 @@ class Store {
   }
 
  private:
-  bool is_stored_together() const {
-    return p_.y_dtype == DType::f32 || p_.y_dtype == DType::i8 || p_.y_dtype == DType::u8;
-  }
-  void store_eight(const ScaledWeights& w, int64_t at, __m256 y) const {
-    if (p_.y_dtype == DType::f32) return _mm256_storeu_ps(static_cast<float*>(w.y) + at, y);
+  bool is_stored_together() const { return p_.y_dtype == DType::f32 || is_code(p_.y_dtype); }
+  // False, and nothing, where a number has no code that a register can make.
+  bool store_eight(const ScaledWeights& w, int64_t at, __m256 y) const {
+    if (p_.y_dtype == DType::f32) {
+      _mm256_storeu_ps(static_cast<float*>(w.y) + at, y);
+      return true;
+    }
     const __m256 over_scale = _mm256_mul_ps(y, _mm256_set1_ps(1.0F / w.y_scale));
+    if (p_.y_dtype == DType::f8e4m3fn) {
+      if (_mm256_movemask_ps(_mm256_cmp_ps(over_scale, over_scale, _CMP_UNORD_Q)) != 0) return false;
+      const __m256 largest = _mm256_set1_ps(kLargestE4m3), smallest = _mm256_set1_ps(-kLargestE4m3);
+      const uint64_t bytes =
+          codes::low_bytes(codes::e4m3_codes(_mm256_min_ps(_mm256_max_ps(over_scale, smallest), largest)));
+      std::memcpy(static_cast<uint8_t*>(w.y) + at, &bytes, sizeof(bytes));
+      return true;
+    }
     const __m256i wide = _mm256_cvtps_epi32(codes::integer_codes(p_.y_dtype, over_scale, w.y_zero_point));
     const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
     const __m128i bytes = p_.y_dtype == DType::u8 ? _mm_packus_epi16(words, words) : _mm_packs_epi16(words, words);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(static_cast<uint8_t*>(w.y) + at), bytes);
+    return true;
   }
   void store(const ScaledWeights& w, int64_t at, float y, float inverse) const {
     switch (p_.y_dtype) {
