@@ -12,8 +12,6 @@ namespace {
 constexpr uint16_t kChunkBytes = 2048;
 // Up to this many rows B is read a few times only: copying it first would cost more than it saves.
 constexpr int64_t kFewRows = 32;
-// The same where rows of B meet in the cache.
-constexpr int64_t kMeetingRows = 16;
 constexpr int64_t kWidestTile = 8;
 constexpr uint8_t kTasksPerThread = 4;
 
@@ -49,6 +47,8 @@ bool can_stay_in_place(const GemmProblem& p, bool turn) {
   return (turn ? p.a.row_stride : p.b.column_stride) == 1 && has_loads;
 }
 
+int64_t most_meeting_rows(CpuTarget target) { return has_wide_registers(target) ? 3 : 16; }
+
 bool rows_meet_in_cache(const GemmOperand& operand) { return operand.row_stride * itemsize(operand.dtype) % 4096 == 0; }
 
 GemmCut usual_cut(const GemmProblem& p) {
@@ -58,7 +58,7 @@ GemmCut usual_cut(const GemmProblem& p) {
   const int64_t m = turn ? p.n : p.m, most = most_rows(p.target);
   // Rows of bf16 that are read in place are made pairs for each strip again.
   const bool in_place = m <= kFewRows && p.kind() != TileKind::bf16_pairs && can_stay_in_place(p, turn) &&
-                        (turn || m <= kMeetingRows || !rows_meet_in_cache(p.b));
+                        (turn || m <= most_meeting_rows(p.target) || !rows_meet_in_cache(p.b));
   // The smallest products take 0.2 us: a division less counts.
   const int64_t rows = !in_place ? most : m <= most ? m : EvenSplit::at_most(m, most).largest();
   return {turn,        in_place,       static_cast<uint8_t>(most), static_cast<uint8_t>(most_vectors(p.target, rows)),

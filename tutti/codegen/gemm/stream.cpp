@@ -15,8 +15,8 @@ namespace {
 // Elements of B below which tiles that read B in place, or packed, are as fast.
 constexpr int64_t kWorthStreaming = int64_t{1} << 18;
 // Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when those of B meet
-// in the cache.
-constexpr int64_t kFewRows = 2, kMostRows = 16;
+// in the cache (most_meeting_rows()).
+constexpr int64_t kFewRows = 2;
 // The rows up to which a B with neighbouring k is streamed, which transposes it in registers for every four of them;
 // with more, and on dot units from the fifth row on, packing it once is as fast. For few of them a small B is not
 // packed.
@@ -63,10 +63,11 @@ GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree
   if (!has_loops(p)) return GemmStream::none;
   const int64_t size = p.k * p.n;
   if (p.b.column_stride == 1 && p.n >= kFewestColumns) {
-    if (p.m > kMostRows || size < kWorthStreaming) return GemmStream::none;
+    if (size < kWorthStreaming) return GemmStream::none;
     // On dot units pairs that were copied are multiplied so fast that a second row is worth copying them.
     if (p.kind() == TileKind::bf16_pairs) return p.m == 1 ? GemmStream::columns : GemmStream::none;
-    return p.m <= kFewRows || rows_meet_in_cache(p.b) ? GemmStream::columns : GemmStream::none;
+    return p.m <= kFewRows || (rows_meet_in_cache(p.b) && p.m <= most_meeting_rows(p.target)) ? GemmStream::columns
+                                                                                              : GemmStream::none;
   }
   if (p.b.row_stride != 1 || p.m > (p.kind() == TileKind::bf16_pairs ? kMostPairRows : kMostLeafRows))
     return GemmStream::none;
