@@ -145,7 +145,8 @@ TEST(GemmBlocks, OfNoProductsAreTheIdentityOfASum) {
 
 TEST(GemmBlocks, OfMoreRowsThanArePackedAtOnceAreCovered) {
   ThreadPool pool(2);
-  expect_blocks({.m = 2203, .n = 16, .k = 1000}, pool, "blocks of A");
+  expect_blocks({.m = 3003, .n = 16, .k = 1000}, pool, "blocks of A");
+  expect_blocks({.m = 900, .n = 16, .k = 5000}, pool, "blocks of rows and k");
 }
 
 TEST(GemmBlocks, AreHandedOnOnceWhenCutsAreMeasured) {

@@ -256,16 +256,17 @@ TEST(Gemm, WalksLongContractionsInChunks) {
 
 TEST(Gemm, TakesMoreRowsThanArePackedAtOnce) {
   for (const bool transposed : {false, true})
-    EXPECT_EQ(wrong_elements(2203, 16, 1000, {.a_transposed = transposed}), 0) << transposed;
+    EXPECT_EQ(wrong_elements(3003, 16, 1000, {.a_transposed = transposed}), 0) << transposed;
+  EXPECT_EQ(wrong_elements(1511, 9, 1000, {.a = DType::f64, .b = DType::f64, .c = DType::f64}), 0);
 }
 
 TEST(Gemm, CutsLongContractionsOfManyRows) {
   ThreadPool two(2);
-  EXPECT_EQ(wrong_elements(100, 30, 33000), 0);
-  EXPECT_EQ(wrong_elements(70, 45, 40001, {.c = DType::bf16, .a_transposed = true, .b_transposed = true, .gap = 1},
+  EXPECT_EQ(wrong_elements(900, 30, 5000), 0);
+  EXPECT_EQ(wrong_elements(490, 45, 9001, {.c = DType::bf16, .a_transposed = true, .b_transposed = true, .gap = 1},
                            {.pool = &two}),
             0);
-  EXPECT_EQ(wrong_elements(60, 20, 20011, {.a = DType::f64, .b = DType::f64, .c = DType::f64}), 0);
+  EXPECT_EQ(wrong_elements(440, 20, 5011, {.a = DType::f64, .b = DType::f64, .c = DType::f64}), 0);
 }
 
 TEST(Gemm, TakesALeafLongerThanAChunk) {

@@ -107,8 +107,8 @@ TEST(Prologue, EverySizeAndThreadCountHasTheSameBits) {
 
 TEST(Prologue, OfManyRowsAndALongContraction) {
   RankContext& context = RankContext::current();
-  const Tensor x = values({1500, 900}, 1), w = values({40, 900}, 2), long_x = values({70, 40000}, 3),
-               v = values({40000, 300}, 4);
+  const Tensor x = values({3100, 900}, 1), w = values({40, 900}, 2), long_x = values({900, 5000}, 3),
+               v = values({5000, 300}, 4);
   const auto fn = [](const Tensor& a, const Tensor& b) -> std::vector<Tensor> {
     return {linear(mul(sigmoid(a), a), b)};
   };
@@ -119,12 +119,12 @@ TEST(Prologue, OfManyRowsAndALongContraction) {
   for (const int threads : {1, 3}) {
     context.set_threads(threads);
     EXPECT_EQ(compare(fn, x, w).prologues, 1);
-    EXPECT_EQ(compare(turned, x, values({1500, 33}, 5)).prologues, 1);
+    EXPECT_EQ(compare(turned, x, values({3100, 33}, 5)).prologues, 1);
     EXPECT_EQ(compare(plain, long_x, v).prologues, 1);
     // Few columns and few rows: made in pieces before they are multiplied.
     EXPECT_EQ(compare(fn, values({3000, 900}, 6), values({3, 900}, 7)).prologues, 1);
     EXPECT_EQ(compare(turned, values({3000, 900}, 6), values({3000, 2}, 8)).prologues, 1);
-    EXPECT_EQ(compare(plain, values({2, 40000}, 9), v).prologues, 1);
+    EXPECT_EQ(compare(plain, values({2, 5000}, 9), v).prologues, 1);
   }
   context.set_threads(0);
 }
