@@ -90,7 +90,7 @@ struct Variable {
   const char* meaning;
 };
 constexpr Variable kVariables[] = {
-    {"TUTTI_CPU", "instruction set of kernels: avx2 or avx512"},
+    {"TUTTI_CPU", "instruction set of kernels: avx2, avx512, avx512vnni or avx512bf16"},
     {"TUTTI_THREADS", "threads of one rank"},
     {"TUTTI_CACHE_DIR", "where kernels, tokenizers and tokenized data are kept"},
     {"TUTTI_CACHE_LIMIT_MB", "size that the kernel cache may reach"},

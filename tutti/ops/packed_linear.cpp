@@ -19,8 +19,6 @@
 namespace tutti {
 namespace {
 
-// Rows up to which a tile takes all columns at once, and asks for the next rows of the weight itself.
-constexpr int64_t kFewRows = 4;
 // Rows of x that are packed at a time: with k = 2048 of f32 a strip of them stays in the second-level cache.
 constexpr int64_t kRowsAtOnce = 96;
 // Multiply-adds below which handing a task to another thread costs more than it saves.

@@ -5,6 +5,7 @@
 
 #include "tutti/codegen/codes/code_type.h"
 #include "tutti/codegen/codes/coded_attention.h"
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/ops/cast.h"
 #include "tutti/ops/copy.h"
 #include "tutti/ops/engine/facets.h"
@@ -70,7 +71,9 @@ codegen::CodedHeads heads_of(const OpCall& call, size_t i, const Tensor& t) {
 
 // A kernel and not a recipe: products on tiles, with the softmax between them.
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
-  KernelTrace::note_extern(call.op, [&] { return fmt::format("{} codes, avx2", name_of(call[kQ].dtype())); });
+  KernelTrace::note_extern(call.op, [&] {
+    return fmt::format("{} codes, {}", name_of(call[kQ].dtype()), name_of(without_dots(codegen::cpu_target())));
+  });
   Tensor heads[3];
   for (size_t i = 0; i < 3; ++i) heads[i] = has_dense_heads(call[i]) ? call[i] : to_contiguous(call[i]);
   const Tensor lengths = to_contiguous(call[kLengths]);

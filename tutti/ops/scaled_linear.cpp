@@ -34,7 +34,9 @@ void kernel(const OpCall& call, std::span<const Tensor> outputs) {
     const DType codes = call[kSharedInputs].dtype();
     const bool has_units =
         codes == DType::i8 && codegen::int8_items(codegen::cpu_target()) == codegen::Int8Items::quads;
-    return fmt::format("{} codes, {} weights, {}", name_of(codes), outputs.size(), has_units ? "avx512vnni" : "avx2");
+    const codegen::CpuTarget without = without_dots(codegen::cpu_target());
+    return fmt::format("{} codes, {} weights, {}", name_of(codes), outputs.size(),
+                       name_of(has_units ? codegen::CpuTarget::avx512vnni : without));
   });
   codegen::scaled_product(scaled::ScaledCall(call, outputs).product, ThreadPool::current());
 }

@@ -86,7 +86,7 @@ std::vector<Tensor> ControlStep::run_part(size_t part, std::span<const Tensor> c
 
 namespace {
 
-// Calls fn(). An error of Tutti is thrown on as one of the same kind, with a text that names the part; others as they
+// Calls fn(). An error of Tutti is thrown on with a text that names the part, as one of its base class; others as they
 // are, such as that of memory which has run out.
 template <class Fn>
 void naming_the_part(const std::string& part, Fn fn) {

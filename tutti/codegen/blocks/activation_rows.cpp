@@ -1,6 +1,5 @@
 #include "tutti/codegen/blocks/activation_rows.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>

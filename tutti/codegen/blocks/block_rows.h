@@ -1,6 +1,7 @@
 // Dot products of eight rows of blocks with few rows of x: codes are multiplied as they are decoded, in the order of
 // their row, and the eight sums of each row are added across at the end of a block. Where x has more rows, unpacked
-// panels cost less (block_dots.h). The integers, and so the bits, are the same. Private to narrow_panels.cpp.
+// panels cost less (block_dots.h). The integers, and so the bits, are the same. Private to the products of
+// blocks.
 #pragma once
 
 #include <algorithm>

@@ -1,31 +1,31 @@
 // 64 codes of a row of block-quantized weights in one register, for processors with VPDPBUSD on 512 bits. Private to
 // wide_panels.cpp.
 //
-// The files of the program are compiled for AVX2. What is marked with TUTTI_WIDE here may use AVX-512; it is called
+// The files of the program are compiled for AVX2. What is marked with TUTTI_DOTS here may use AVX-512; it is called
 // where cpu_target() has avx512vnni. Codes have no sign: those of Q8_0 are 128 larger than what they stand for.
 #pragma once
 
 #include "tutti/codegen/blocks/block_rows.h"
 
-#define TUTTI_WIDE gnu::target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
-#define TUTTI_WIDE_INLINE [[TUTTI_WIDE, gnu::always_inline]] inline
+#define TUTTI_DOTS gnu::target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
+#define TUTTI_DOTS_INLINE [[TUTTI_DOTS, gnu::always_inline]] inline
 
 namespace tutti::codegen::blocks {
 
-TUTTI_WIDE_INLINE __m512i load64(const void* p) { return _mm512_loadu_si512(p); }
-TUTTI_WIDE_INLINE __m512i twice16(const Byte* p) { return _mm512_broadcast_i32x4(load16(p)); }
-TUTTI_WIDE_INLINE __m512i twice32(const Byte* p) { return _mm512_broadcast_i64x4(load32(p)); }
-TUTTI_WIDE_INLINE __m512i joined(__m256i low, __m256i high) {
+TUTTI_DOTS_INLINE __m512i load64(const void* p) { return _mm512_loadu_si512(p); }
+TUTTI_DOTS_INLINE __m512i twice16(const Byte* p) { return _mm512_broadcast_i32x4(load16(p)); }
+TUTTI_DOTS_INLINE __m512i twice32(const Byte* p) { return _mm512_broadcast_i64x4(load32(p)); }
+TUTTI_DOTS_INLINE __m512i joined(__m256i low, __m256i high) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
-TUTTI_WIDE_INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
-TUTTI_WIDE_INLINE __m512i high_nibbles(__m512i v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
+TUTTI_DOTS_INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+TUTTI_DOTS_INLINE __m512i high_nibbles(__m512i v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
 // a where the bit of the mask is not set and b where it is.
-TUTTI_WIDE_INLINE __m512i merged(__m512i a, __m512i b, int mask) {
+TUTTI_DOTS_INLINE __m512i merged(__m512i a, __m512i b, int mask) {
   return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi8(static_cast<char>(mask)), 0xd8);
 }
 // Bits of a byte move to the left; what comes from its neighbours is not to be read.
-TUTTI_WIDE_INLINE __m512i moved(__m512i v, int low, int high) {
+TUTTI_DOTS_INLINE __m512i moved(__m512i v, int low, int high) {
   const __m256i of_low = _mm256_set1_epi32(low & 31), of_high = _mm256_set1_epi32(high & 31);
   return _mm512_rolv_epi32(v, joined(of_low, of_high));
 }
@@ -33,20 +33,20 @@ TUTTI_WIDE_INLINE __m512i moved(__m512i v, int low, int high) {
 // ---- Blocks of 32: those at `a` and `b`
 
 // The low halves of 16 bytes and their high halves, for each block.
-TUTTI_WIDE_INLINE __m512i nibbles(const Byte* a, const Byte* b) {
+TUTTI_DOTS_INLINE __m512i nibbles(const Byte* a, const Byte* b) {
   const __m512i bytes = _mm512_mask_broadcast_i32x4(twice16(a), 0xff00, load16(b));
   const __m512i shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
   return low_nibbles(_mm512_srlv_epi64(bytes, shifts));
 }
 // Adds 16 where the bit of the element is set.
-TUTTI_WIDE_INLINE __m512i with_fifth_bits(__m512i codes, const Byte* a, const Byte* b) {
+TUTTI_DOTS_INLINE __m512i with_fifth_bits(__m512i codes, const Byte* a, const Byte* b) {
   const uint64_t bits = word_at(a) | static_cast<uint64_t>(word_at(b)) << 32;
   return _mm512_mask_add_epi8(codes, bits, codes, _mm512_set1_epi8(16));
 }
 
 // Word `offset` / 2 of a block of each row, then that of the blocks behind them.
 template <class F>
-TUTTI_WIDE_INLINE __m512 pair_halves_at(const RowsOfW& b, int64_t offset) {
+TUTTI_DOTS_INLINE __m512 pair_halves_at(const RowsOfW& b, int64_t offset) {
   constexpr int64_t kWords = F::kBytes / 2;
   if constexpr (kWords >= 16) {
     return _mm512_cvtph_ps(_mm256_set_m128i(words_at(b, F::kBytes + offset), words_at(b, offset)));
@@ -68,31 +68,31 @@ struct WideSmall;
 template <>
 struct WideSmall<Q4_0> {
   static constexpr int kOffset = 8, kLargest = 8;
-  TUTTI_WIDE_INLINE static __m512i codes(const Byte* a, const Byte* b) { return nibbles(a + 2, b + 2); }
+  TUTTI_DOTS_INLINE static __m512i codes(const Byte* a, const Byte* b) { return nibbles(a + 2, b + 2); }
 };
 template <>
 struct WideSmall<Q4_1> {
   static constexpr int kOffset = 0, kLargest = 15;
-  TUTTI_WIDE_INLINE static __m512i codes(const Byte* a, const Byte* b) { return nibbles(a + 4, b + 4); }
+  TUTTI_DOTS_INLINE static __m512i codes(const Byte* a, const Byte* b) { return nibbles(a + 4, b + 4); }
 };
 template <>
 struct WideSmall<Q5_0> {
   static constexpr int kOffset = 16, kLargest = 16;
-  TUTTI_WIDE_INLINE static __m512i codes(const Byte* a, const Byte* b) {
+  TUTTI_DOTS_INLINE static __m512i codes(const Byte* a, const Byte* b) {
     return with_fifth_bits(nibbles(a + 6, b + 6), a + 2, b + 2);
   }
 };
 template <>
 struct WideSmall<Q5_1> {
   static constexpr int kOffset = 0, kLargest = 31;
-  TUTTI_WIDE_INLINE static __m512i codes(const Byte* a, const Byte* b) {
+  TUTTI_DOTS_INLINE static __m512i codes(const Byte* a, const Byte* b) {
     return with_fifth_bits(nibbles(a + 8, b + 8), a + 4, b + 4);
   }
 };
 template <>
 struct WideSmall<Q8_0> {
   static constexpr int kOffset = 128, kLargest = 128;
-  TUTTI_WIDE_INLINE static __m512i codes(const Byte* a, const Byte* b) {
+  TUTTI_DOTS_INLINE static __m512i codes(const Byte* a, const Byte* b) {
     return _mm512_xor_si512(joined(load32(a + 2), load32(b + 2)), _mm512_set1_epi8(-128));
   }
 };
@@ -107,7 +107,7 @@ template <>
 struct WideSuper<Q4_K> {
   static constexpr int kBetween = 2;
   static constexpr int first_of(int quarter) { return quarter / 2 * 4 + quarter % 2; }
-  TUTTI_WIDE_INLINE static __m512i codes(const Byte* b, int quarter) {
+  TUTTI_DOTS_INLINE static __m512i codes(const Byte* b, int quarter) {
     const __m512i v = load64(b + 16 + 64 * (quarter / 2));
     return quarter % 2 == 0 ? low_nibbles(v) : high_nibbles(v);
   }
@@ -116,7 +116,7 @@ template <>
 struct WideSuper<Q5_K> {
   static constexpr int kBetween = 2;
   static constexpr int first_of(int quarter) { return quarter / 2 * 4 + quarter % 2; }
-  TUTTI_WIDE_INLINE static __m512i codes(const Byte* b, int quarter) {
+  TUTTI_DOTS_INLINE static __m512i codes(const Byte* b, int quarter) {
     const __m512i v = load64(b + 48 + 64 * (quarter / 2));
     const int chunk = first_of(quarter);
     const __m512i fifth = moved(twice32(b + 16), 4 - chunk, 4 - chunk - kBetween);
@@ -127,7 +127,7 @@ template <>
 struct WideSuper<Q6_K> {
   static constexpr int kBetween = 1;
   static constexpr int first_of(int quarter) { return 2 * quarter; }
-  TUTTI_WIDE_INLINE static __m512i codes(const Byte* b, int quarter) {
+  TUTTI_DOTS_INLINE static __m512i codes(const Byte* b, int quarter) {
     const __m512i v = load64(b + 64 * (quarter / 2)), high = twice32(b + 128 + 32 * (quarter / 2));
     const __m512i upper = quarter % 2 == 0 ? moved(high, 4, 2) : moved(high, 0, -2);
     return _mm512_and_si512(merged(upper, quarter % 2 == 0 ? v : _mm512_srli_epi16(v, 4), 15), _mm512_set1_epi8(63));
@@ -137,13 +137,13 @@ struct WideSuper<Q6_K> {
 // ---- The first 16 bytes of Q4_K and Q5_K: d, dmin, and 6 bits for each scale and minimum of eight sub-blocks
 
 // Each lane of 128 bits holds the bytes of one of four rows.
-TUTTI_WIDE_INLINE __m512i four_rows(const Byte* a, const Byte* b, const Byte* c, const Byte* d) {
+TUTTI_DOTS_INLINE __m512i four_rows(const Byte* a, const Byte* b, const Byte* c, const Byte* d) {
   const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a)), load16(b), 1);
   const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(c)), load16(d), 1);
   return joined(low, high);
 }
 // The bytes of the eight scales, then those of the minima, in each lane. See scale_bytes().
-TUTTI_WIDE_INLINE __m512i scales_and_minima(__m512i heads) {
+TUTTI_DOTS_INLINE __m512i scales_and_minima(__m512i heads) {
   const __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi32(heads, _MM_PERM_DCDB), _mm512_setr4_epi32(0, 0, 0, 4));
   const __m512i high = _mm512_srlv_epi32(_mm512_shuffle_epi32(heads, _MM_PERM_CCBB), _mm512_setr4_epi32(0, 2, 0, 2));
   return _mm512_or_si512(_mm512_and_si512(low, _mm512_setr4_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f)),

@@ -7,7 +7,7 @@
 namespace tutti::codegen::blocks {
 
 // Four codes, or two sums, of x for all rows of a panel.
-TUTTI_WIDE_INLINE __m512i word_for_all(const void* x) {
+TUTTI_DOTS_INLINE __m512i word_for_all(const void* x) {
   int32_t word;
   std::memcpy(&word, x, sizeof(word));
   return _mm512_set1_epi32(word);
@@ -15,7 +15,7 @@ TUTTI_WIDE_INLINE __m512i word_for_all(const void* x) {
 
 // Adds `kWords` words of codes to a sum for each row of x. These are in groups of kGroup, which stand together.
 template <int kWords, int kGroup, int kX>
-TUTTI_WIDE_INLINE void add_words(const Byte* w, const RowsOfX (&x)[kX / kGroup], int64_t element, __m512i (&sums)[kX]) {
+TUTTI_DOTS_INLINE void add_words(const Byte* w, const RowsOfX (&x)[kX / kGroup], int64_t element, __m512i (&sums)[kX]) {
   for (int word = 0; word < kWords; ++word) {
     const __m512i codes = load64(w + 64 * word);
     for (int row = 0; row < kX; ++row) {
@@ -25,13 +25,13 @@ TUTTI_WIDE_INLINE void add_words(const Byte* w, const RowsOfX (&x)[kX / kGroup],
   }
 }
 
-TUTTI_WIDE_INLINE __m512 times_scale(const float (&of_w)[kWidePanelRows], float of_x) {
+TUTTI_DOTS_INLINE __m512 times_scale(const float (&of_w)[kWidePanelRows], float of_x) {
   return _mm512_mul_ps(_mm512_loadu_ps(of_w), _mm512_set1_ps(of_x));
 }
 
 // Codes of W are larger by `offset` than what they stand for.
 template <bool kHasMinimum, int kGroup, int kX>
-TUTTI_WIDE_INLINE void add_wide_blocks(const WideSmallPanel* w, int count, int offset, const RowsOfX (&x)[kX / kGroup],
+TUTTI_DOTS_INLINE void add_wide_blocks(const WideSmallPanel* w, int count, int offset, const RowsOfX (&x)[kX / kGroup],
                                        __m512 (&chains)[kX]) {
   const __m512i factors = _mm512_set1_epi16(static_cast<int16_t>(kHasMinimum ? 1 : -offset));
   for (int b = 0; b < count; ++b) {
@@ -52,7 +52,7 @@ TUTTI_WIDE_INLINE void add_wide_blocks(const WideSmallPanel* w, int count, int o
 }
 
 template <bool kHasMinimum, int kSubBlock, int kGroup, int kX>
-TUTTI_WIDE_INLINE void add_wide_blocks(const WideSuperPanel* w, int count, const RowsOfX (&x)[kX / kGroup],
+TUTTI_DOTS_INLINE void add_wide_blocks(const WideSuperPanel* w, int count, const RowsOfX (&x)[kX / kGroup],
                                        __m512 (&chains)[kX]) {
   for (int b = 0; b < count; ++b) {
     __m512i products[kX], minima[kX];

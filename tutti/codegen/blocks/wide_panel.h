@@ -20,7 +20,7 @@ struct WideSuperPanel {
 };
 
 // Word w of row r becomes word r of register w: the first eight words are stored at `low`, the others at `high`.
-TUTTI_WIDE_INLINE void store_turned(const __m512i (&rows)[16], Byte* low, Byte* high) {
+TUTTI_DOTS_INLINE void store_turned(const __m512i (&rows)[16], Byte* low, Byte* high) {
   __m512i a[16], b[16];
   for (int i = 0; i < 16; i += 2) {
     a[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
@@ -47,7 +47,7 @@ TUTTI_WIDE_INLINE void store_turned(const __m512i (&rows)[16], Byte* low, Byte* 
 
 // The f16 at `offset` of the blocks at `b`, and those of the blocks behind them.
 template <class F>
-TUTTI_WIDE_INLINE void store_pair_halves(const Byte* const (&b)[kWidePanelRows], int64_t offset, float* first,
+TUTTI_DOTS_INLINE void store_pair_halves(const Byte* const (&b)[kWidePanelRows], int64_t offset, float* first,
                                          float* second) {
   const __m512 low = pair_halves_at<F>({b}, offset), high = pair_halves_at<F>({b + kPanelRows}, offset);
   _mm512_storeu_ps(first, _mm512_shuffle_f32x4(low, high, 0x44));
@@ -56,7 +56,7 @@ TUTTI_WIDE_INLINE void store_pair_halves(const Byte* const (&b)[kWidePanelRows],
 
 // The blocks at `b` of sixteen rows, and those behind them where `is_pair`.
 template <class F>
-TUTTI_WIDE_INLINE void unpack_wide(const Byte* const (&b)[kWidePanelRows], bool is_pair, WideSmallPanel* to) {
+TUTTI_DOTS_INLINE void unpack_wide(const Byte* const (&b)[kWidePanelRows], bool is_pair, WideSmallPanel* to) {
   const int64_t second = is_pair ? F::kBytes : 0;
   __m512i rows[kWidePanelRows];
   for (int r = 0; r < kWidePanelRows; ++r) rows[r] = WideSmall<F>::codes(b[r], b[r] + second);
@@ -73,7 +73,7 @@ TUTTI_WIDE_INLINE void unpack_wide(const Byte* const (&b)[kWidePanelRows], bool 
 }
 
 template <class F>
-TUTTI_WIDE_INLINE __m512i scale_bytes_of(const Byte* const (&b)[kWidePanelRows], int first) {
+TUTTI_DOTS_INLINE __m512i scale_bytes_of(const Byte* const (&b)[kWidePanelRows], int first) {
   if constexpr (F::kHasMinimum)
     return scales_and_minima(four_rows(b[first], b[first + 4], b[first + 8], b[first + 12]));
   else return four_rows(b[first] + 192, b[first + 4] + 192, b[first + 8] + 192, b[first + 12] + 192);
@@ -81,7 +81,7 @@ TUTTI_WIDE_INLINE __m512i scale_bytes_of(const Byte* const (&b)[kWidePanelRows],
 
 // Byte i of all rows is the 16 bytes at bytes[i].
 template <class F>
-TUTTI_WIDE_INLINE void turn_scales(const Byte* const (&b)[kWidePanelRows], Byte (&bytes)[16][kWidePanelRows]) {
+TUTTI_DOTS_INLINE void turn_scales(const Byte* const (&b)[kWidePanelRows], Byte (&bytes)[16][kWidePanelRows]) {
   const __m512i r0 = scale_bytes_of<F>(b, 0), r1 = scale_bytes_of<F>(b, 1);
   const __m512i r2 = scale_bytes_of<F>(b, 2), r3 = scale_bytes_of<F>(b, 3);
   // Words of two rows, then words of four rows, whose quarters hold rows 0 to 3, 4 to 7 and so on.
@@ -94,7 +94,7 @@ TUTTI_WIDE_INLINE void turn_scales(const Byte* const (&b)[kWidePanelRows], Byte 
 }
 
 template <class F>
-TUTTI_WIDE_INLINE void unpack_wide(const Byte* const (&b)[kWidePanelRows], WideSuperPanel& to) {
+TUTTI_DOTS_INLINE void unpack_wide(const Byte* const (&b)[kWidePanelRows], WideSuperPanel& to) {
   using Wide = WideSuper<F>;
   constexpr int64_t kChunkBytes = kWidePanelRows * kChunk;
   for (int q = 0; q < kSuperBlock / 64; ++q) {

@@ -16,11 +16,11 @@ namespace {
 // The sums of eight rows of W, and of sixteen.
 struct Eight {
   using Vector = __m256;
-  TUTTI_WIDE_INLINE static __m256 sum_of(__m256 a, __m256 b) { return _mm256_add_ps(a, b); }
+  TUTTI_DOTS_INLINE static __m256 sum_of(__m256 a, __m256 b) { return _mm256_add_ps(a, b); }
 };
 struct Sixteen {
   using Vector = __m512;
-  TUTTI_WIDE_INLINE static __m512 sum_of(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
+  TUTTI_DOTS_INLINE static __m512 sum_of(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
 };
 
 // Nodes of the tree that wait for those after them, for kX rows of x.
@@ -31,7 +31,7 @@ struct Pending {
   int64_t top = 0;
 
   // Adds the chains of a leaf to `merges` of them and leaves the sums as a node.
-  TUTTI_WIDE_INLINE void finish_leaf(Vector (&chains)[kX], int32_t merges) {
+  TUTTI_DOTS_INLINE void finish_leaf(Vector (&chains)[kX], int32_t merges) {
     for (; merges > 0; --merges) {
       --top;
       for (int i = 0; i < kX; ++i) chains[i] = Rows::sum_of(nodes[top][i], chains[i]);
@@ -43,7 +43,7 @@ struct Pending {
 
 // Up to four rows of x and the eight rows of W from `column` on.
 template <class F, int kX>
-[[TUTTI_WIDE]] void run_few(const PanelWork& work, int64_t column) {
+[[TUTTI_DOTS]] void run_few(const PanelWork& work, int64_t column) {
   if constexpr (kX > 1) {
     if (work.p.m < kX) return run_few<F, kX - 1>(work, column);
   }
@@ -89,7 +89,7 @@ struct SmallKind {
   int offset;
 
   template <int kX>
-  TUTTI_WIDE_INLINE void add(int64_t first, int count, const RowsOfX (&x)[kX / kTogether], __m512 (&chains)[kX]) const {
+  TUTTI_DOTS_INLINE void add(int64_t first, int count, const RowsOfX (&x)[kX / kTogether], __m512 (&chains)[kX]) const {
     add_wide_blocks<kHasMinimum, kTogether>(blocks + first, count, offset, x, chains);
   }
 };
@@ -98,14 +98,14 @@ struct SuperKind {
   const WideSuperPanel* blocks;
 
   template <int kX>
-  TUTTI_WIDE_INLINE void add(int64_t first, int count, const RowsOfX (&x)[kX / kTogether], __m512 (&chains)[kX]) const {
+  TUTTI_DOTS_INLINE void add(int64_t first, int count, const RowsOfX (&x)[kX / kTogether], __m512 (&chains)[kX]) const {
     add_wide_blocks<kHasMinimum, kSubBlock, kTogether>(blocks + first, count, x, chains);
   }
 };
 
 // kX rows of x from `row` on and the sixteen rows of W from `column` on.
 template <class Kind, int kX>
-[[TUTTI_WIDE, gnu::noinline]] void run_rows(const PanelWork& work, const Kind& unpacked, int64_t row, int64_t column) {
+[[TUTTI_DOTS, gnu::noinline]] void run_rows(const PanelWork& work, const Kind& unpacked, int64_t row, int64_t column) {
   Pending<Sixteen, kX> pending;
   int64_t first = 0;
   for (size_t leaf = 0; leaf < work.tree.leaf_lengths.size(); ++leaf) {
@@ -134,7 +134,7 @@ void run_all_rows(const PanelWork& work, const Kind& unpacked, int64_t column) {
 
 // More rows of x and the sixteen rows of W from `column` on, all of whose blocks are unpacked once.
 template <class F>
-[[TUTTI_WIDE]] void run_many(const PanelWork& work, int64_t column) {
+[[TUTTI_DOTS]] void run_many(const PanelWork& work, int64_t column) {
   using Blocks = std::conditional_t<is_small<F>, WideSmallPanel, WideSuperPanel>;
   constexpr int64_t kAtOnce = is_small<F> ? 2 : 1, kLines = kAtOnce * kWidePanelRows * F::kBytes / 64 + 1;
   const int64_t blocks = work.blocks();

@@ -7,31 +7,31 @@
 namespace tutti::codegen::blocks {
 
 // In each quarter: the sums of lanes 0 and 2 of a and of b, then those of lanes 1 and 3.
-TUTTI_WIDE_INLINE __m512i sums_of_pairs(__m512i a, __m512i b) {
+TUTTI_DOTS_INLINE __m512i sums_of_pairs(__m512i a, __m512i b) {
   return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
 }
 // Lane r of each quarter of the result is the sum of that quarter of rows[r].
-TUTTI_WIDE_INLINE __m512i sums_of_quarters(const __m512i (&rows)[4]) {
+TUTTI_DOTS_INLINE __m512i sums_of_quarters(const __m512i (&rows)[4]) {
   const __m512i a = sums_of_pairs(rows[0], rows[1]), b = sums_of_pairs(rows[2], rows[3]);
   return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 // The same where all lanes, and sums of two of them, fit 16 bits.
-TUTTI_WIDE_INLINE __m512i narrow_sums_of_quarters(const __m512i (&rows)[4]) {
+TUTTI_DOTS_INLINE __m512i narrow_sums_of_quarters(const __m512i (&rows)[4]) {
   const __m512i ones = _mm512_set1_epi16(1);
   const __m512i a = _mm512_madd_epi16(_mm512_packs_epi32(rows[0], rows[1]), ones);
   const __m512i b = _mm512_madd_epi16(_mm512_packs_epi32(rows[2], rows[3]), ones);
   return _mm512_madd_epi16(_mm512_packs_epi32(a, b), ones);
 }
 
-TUTTI_WIDE_INLINE __m512 two_numbers(float low, float high) {
+TUTTI_DOTS_INLINE __m512 two_numbers(float low, float high) {
   return _mm512_mask_mov_ps(_mm512_set1_ps(low), 0xff00, _mm512_set1_ps(high));
 }
-TUTTI_WIDE_INLINE __m256 low_half(__m512 v) { return _mm512_castps512_ps256(v); }
-TUTTI_WIDE_INLINE __m256 high_half(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
+TUTTI_DOTS_INLINE __m256 low_half(__m512 v) { return _mm512_castps512_ps256(v); }
+TUTTI_DOTS_INLINE __m256 high_half(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
 
 // Adds blocks `index` and `index` + 1 of a leaf.
 template <class F, int kX>
-TUTTI_WIDE_INLINE void add_two_small_blocks(const RowsOfW& b, int64_t index, const RowsOfX (&x)[kX],
+TUTTI_DOTS_INLINE void add_two_small_blocks(const RowsOfW& b, int64_t index, const RowsOfX (&x)[kX],
                                             __m256 (&chains)[kX]) {
   using Wide = WideSmall<F>;
   __m512i of_x[kX], without_offset[kX], quads[2][kX];
@@ -86,7 +86,7 @@ TUTTI_WIDE_INLINE void add_two_small_blocks(const RowsOfW& b, int64_t index, con
 template <class F>
 class WideHeads {
  public:
-  TUTTI_WIDE_INLINE explicit WideHeads(const RowsOfW& b)
+  TUTTI_DOTS_INLINE explicit WideHeads(const RowsOfW& b)
       : low_(four_rows(b[0], b[1], b[2], b[3])), high_(four_rows(b[4], b[5], b[6], b[7])) {
     const __m512i low = scales_and_minima(low_), high = scales_and_minima(high_);
     _mm512_store_si512(bytes_[0], low);
@@ -96,18 +96,18 @@ class WideHeads {
     halves_ = _mm512_castsi512_si256(
         _mm512_permutex2var_epi32(low_, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0), high_));
   }
-  TUTTI_WIDE_INLINE __m256 d() const { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(halves_)); }
-  TUTTI_WIDE_INLINE __m256 m() const { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(_mm256_srli_epi32(halves_, 16))); }
+  TUTTI_DOTS_INLINE __m256 d() const { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(halves_)); }
+  TUTTI_DOTS_INLINE __m256 m() const { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(_mm256_srli_epi32(halves_, 16))); }
   // The scales of row r, of which factors() makes a word for each pair of codes of a quarter.
-  TUTTI_WIDE_INLINE __m512i row_factors(int r) const { return twice16(bytes_[r]); }
-  TUTTI_WIDE_INLINE static __m512i factors(__m512i of_row, int quarter) {
+  TUTTI_DOTS_INLINE __m512i row_factors(int r) const { return twice16(bytes_[r]); }
+  TUTTI_DOTS_INLINE static __m512i factors(__m512i of_row, int quarter) {
     const int first = WideSuper<F>::first_of(quarter);
     return _mm512_shuffle_epi8(
         of_row, joined(_mm256_set1_epi16(static_cast<int16_t>(0x8000 | first)),
                        _mm256_set1_epi16(static_cast<int16_t>(0x8000 | (first + WideSuper<F>::kBetween)))));
   }
   // Minima times the sums of x, one lane for each row.
-  TUTTI_WIDE_INLINE __m256i minima(const int16_t* sums) const {
+  TUTTI_DOTS_INLINE __m256i minima(const int16_t* sums) const {
     const __m256i of_32 = _mm256_madd_epi16(_mm256_loadu_si256(at(sums)), _mm256_set1_epi16(1));
     const __m512i of_x = _mm512_broadcast_i32x4(_mm256_cvtepi32_epi16(of_32));
     const __m512i low = _mm512_madd_epi16(low_minima_, of_x), high = _mm512_madd_epi16(high_minima_, of_x);
@@ -127,12 +127,12 @@ class WideHeads {
 template <>
 class WideHeads<Q6_K> {
  public:
-  TUTTI_WIDE_INLINE explicit WideHeads(const RowsOfW& b) : b_(b) {}
-  TUTTI_WIDE_INLINE __m256 d() const { return halves_at(b_, Q6_K::scale(b_[0]) - b_[0]); }
-  TUTTI_WIDE_INLINE __m512i row_factors(int r) const {
+  TUTTI_DOTS_INLINE explicit WideHeads(const RowsOfW& b) : b_(b) {}
+  TUTTI_DOTS_INLINE __m256 d() const { return halves_at(b_, Q6_K::scale(b_[0]) - b_[0]); }
+  TUTTI_DOTS_INLINE __m512i row_factors(int r) const {
     return _mm512_castsi256_si512(_mm256_cvtepi8_epi16(load16(b_[r] + 192)));
   }
-  TUTTI_WIDE_INLINE static __m512i factors(__m512i of_row, int quarter) {
+  TUTTI_DOTS_INLINE static __m512i factors(__m512i of_row, int quarter) {
     constexpr int64_t kWords = 0x0001000100010001;
     const int64_t a = 4 * quarter * kWords, b = a + kWords, c = b + kWords, d = c + kWords;
     return _mm512_permutexvar_epi16(_mm512_setr_epi64(a, a, b, b, c, c, d, d), of_row);
@@ -143,7 +143,7 @@ class WideHeads<Q6_K> {
 };
 
 template <class F, int kX>
-TUTTI_WIDE_INLINE void add_wide_super_block(const RowsOfW& b, int64_t index, const RowsOfX (&x)[kX],
+TUTTI_DOTS_INLINE void add_wide_super_block(const RowsOfW& b, int64_t index, const RowsOfX (&x)[kX],
                                             __m256 (&chains)[kX]) {
   constexpr int kQuarters = kSuperBlock / 64;
   using Wide = WideSuper<F>;

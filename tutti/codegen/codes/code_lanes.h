@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "tutti/codegen/codes/wide.h"
 

@@ -6,9 +6,7 @@
 
 #include <immintrin.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "tutti/codegen/codes/few_rows.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
