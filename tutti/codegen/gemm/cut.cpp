@@ -47,9 +47,12 @@ bool can_stay_in_place(const GemmProblem& p, bool turn) {
   return (turn ? p.a.row_stride : p.b.column_stride) == 1 && has_loads;
 }
 
-int64_t most_meeting_rows(CpuTarget target) { return has_wide_registers(target) ? 3 : 16; }
-
 bool rows_meet_in_cache(const GemmOperand& operand) { return operand.row_stride * itemsize(operand.dtype) % 4096 == 0; }
+
+int64_t most_meeting_rows(const GemmOperand& b, CpuTarget target) {
+  if (!has_wide_registers(target)) return 16;
+  return b.row_stride * itemsize(b.dtype) % (4 * 4096) == 0 ? 3 : 6;
+}
 
 GemmCut usual_cut(const GemmProblem& p) {
   // Fewer columns than lanes leave lanes idle; rows are cheaper to have few of. a*b is b*a: the bits stay.
@@ -58,7 +61,7 @@ GemmCut usual_cut(const GemmProblem& p) {
   const int64_t m = turn ? p.n : p.m, most = most_rows(p.target);
   // Rows of bf16 that are read in place are made pairs for each strip again.
   const bool in_place = m <= kFewRows && p.kind() != TileKind::bf16_pairs && can_stay_in_place(p, turn) &&
-                        (turn || m <= most_meeting_rows(p.target) || !rows_meet_in_cache(p.b));
+                        (turn || m <= most_meeting_rows(p.b, p.target) || !rows_meet_in_cache(p.b));
   // The smallest products take 0.2 us: a division less counts.
   const int64_t rows = !in_place ? most : m <= most ? m : EvenSplit::at_most(m, most).largest();
   return {turn,        in_place,       static_cast<uint8_t>(most), static_cast<uint8_t>(most_vectors(p.target, rows)),

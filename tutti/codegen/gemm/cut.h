@@ -50,7 +50,7 @@ int64_t most_vectors(CpuTarget target, int64_t rows);
 // first-level cache, where the prefetched pieces of rows that a tile reads would evict each other.
 bool rows_meet_in_cache(const GemmOperand& operand);
 // Up to how many rows of A such a B is read as it is: copying it pays from the next row on.
-int64_t most_meeting_rows(CpuTarget target);
+int64_t most_meeting_rows(const GemmOperand& b, CpuTarget target);
 
 // Whether tiles may read B, or the B of the transposed problem, in place.
 bool can_stay_in_place(const GemmProblem& p, bool transposed);

@@ -66,8 +66,8 @@ GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree
     if (size < kWorthStreaming) return GemmStream::none;
     // On dot units pairs that were copied are multiplied so fast that a second row is worth copying them.
     if (p.kind() == TileKind::bf16_pairs) return p.m == 1 ? GemmStream::columns : GemmStream::none;
-    return p.m <= kFewRows || (rows_meet_in_cache(p.b) && p.m <= most_meeting_rows(p.target)) ? GemmStream::columns
-                                                                                              : GemmStream::none;
+    return p.m <= kFewRows || (rows_meet_in_cache(p.b) && p.m <= most_meeting_rows(p.b, p.target)) ? GemmStream::columns
+                                                                                                   : GemmStream::none;
   }
   if (p.b.row_stride != 1 || p.m > (p.kind() == TileKind::bf16_pairs ? kMostPairRows : kMostLeafRows))
     return GemmStream::none;
