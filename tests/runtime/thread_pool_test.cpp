@@ -8,6 +8,7 @@
 #include <barrier>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -25,6 +26,25 @@ std::vector<int> visits_of(ThreadPool& pool, int64_t n, int64_t grain) {
     for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
   });
   return visits;
+}
+
+// Whoever takes a chunk more than another ends at most one index later for it.
+TEST(ThreadPool, ChunksDifferByOneIndexAtMostAndHoldAGrain) {
+  for (const int threads : {2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (const int64_t n : {int64_t{22}, int64_t{43}, int64_t{1000}, int64_t{4099}, INT64_MAX}) {
+      for (const int64_t grain : {1, 3, 7}) {
+        std::mutex mutex;
+        std::set<int64_t> sizes;
+        pool.parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+          const std::lock_guard lock(mutex);
+          sizes.insert(end - begin);
+        });
+        EXPECT_LE(*sizes.rbegin() - *sizes.begin(), 1) << threads << " threads, n " << n << ", grain " << grain;
+        EXPECT_GE(*sizes.begin(), grain) << threads << " threads, n " << n << ", grain " << grain;
+      }
+    }
+  }
 }
 
 TEST(ThreadPool, CoversEveryIndexExactlyOnce) {
