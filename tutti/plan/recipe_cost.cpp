@@ -7,9 +7,9 @@
 namespace tutti::graph {
 namespace {
 
-// Additions that take as long as one evaluation of a vector of floats, by `tutti bench math` on AVX2. The code
-// generator, which shapes loops, has weights of its own, which count instructions and no time: a square root is 8 here,
-// and as light as an addition there.
+// Additions that take about as long as one evaluation of a vector of floats: estimates, which need only tell divisions
+// from polynomials and polynomials from loops. The code generator, which shapes loops, has weights of its own, which
+// count instructions and no time: a square root is 8 here, and as light as an addition there.
 double work_of(const ExprNode& node) {
   switch (node.op) {
     case ScalarOp::arg:
