@@ -121,6 +121,42 @@ TEST_P(GemmStream, HandsItsBlocksOn) {
   }
 }
 
+// Up to eight rows in two blocks of them, of leaves that are even and uneven.
+TEST(GemmStreamed, MoreRowsInWideRegisters) {
+  if (!has_wide_registers(cpu_target())) GTEST_SKIP() << "needs AVX-512";
+  for (const int64_t m : {7, 8})
+    for (const auto& [k, dtype] :
+         {std::pair{1003, f32}, {2048, f32}, {1000, f16}, {1024, bf16}, {776, bf16}, {260, bf16}}) {
+      const int64_t n = 1027;
+      const ContractionTree tree = ContractionTree::halving(k);
+      const Matrix a(m, k, dtype, 1), b(k, n, dtype, 2, true);
+      for (const CpuTarget target : {cpu_target(), without_dots(cpu_target())}) {
+        Matrix c(m, n, f32, 3);
+        EXPECT_NE(
+            describe_gemm(m, n, k, a.operand(), b.operand(), c.result(), tree, {.target = target}).find("b streamed"),
+            std::string::npos);
+        gemm(m, n, k, a.operand(), b.operand(), c.result(), tree, {.target = target});
+        EXPECT_EQ(wrong_elements(a, b, c, tree), 0) << m << " rows, " << k << ' ' << name_of(dtype);
+      }
+    }
+}
+
+// Rows of B that meet in the cache are read in place by wide tiles, with columns left over and without.
+TEST(GemmStreamed, WideTilesReadBInPlace) {
+  if (!has_wide_registers(cpu_target())) GTEST_SKIP() << "needs AVX-512";
+  for (const int64_t m : {2, 5, 8, 9, 30, 48})
+    for (const auto& [n, stride, dtype] : {std::tuple{1024, 1024, f32}, {999, 1024, f32}, {530, 1024, f64}}) {
+      const int64_t k = 259;
+      const ContractionTree tree = ContractionTree::halving(k);
+      const Matrix a(m, k, dtype, 1), b(k, n, dtype, 2, false, stride - n);
+      Matrix c(m, n, dtype, 3);
+      EXPECT_NE(describe_gemm(m, n, k, a.operand(), b.operand(), c.result(), tree).find("b in place"),
+                std::string::npos);
+      gemm(m, n, k, a.operand(), b.operand(), c.result(), tree);
+      EXPECT_EQ(wrong_elements(a, b, c, tree), 0) << m << " rows, " << n << ' ' << name_of(dtype);
+    }
+}
+
 // They are rare, and tiles compute them with the same bits.
 TEST(GemmStreamed, ANarrowBIsNotStreamedIntoF64) {
   for (const DType narrow : {f32, bf16, f16}) {

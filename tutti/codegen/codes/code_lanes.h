@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tutti/codegen/codes/wide.h"
+#include "tutti/codegen/wide.h"
 
 namespace tutti::codegen::codes {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "tutti/codegen/codes/code_lanes.h"
-#include "tutti/codegen/codes/wide.h"
+#include "tutti/codegen/wide.h"
 
 namespace tutti::codegen::codes {
 

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tutti/codegen/codes/wide.h"
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/simd.h"
+#include "tutti/codegen/wide.h"
 
 namespace tutti::codegen::codes {
 

@@ -10,8 +10,6 @@ namespace {
 
 // Panels of 48 columns of f32 then take a tenth of a second-level cache of 1 MiB.
 constexpr uint16_t kChunkBytes = 2048;
-// Up to this many rows B is read a few times only: copying it first would cost more than it saves.
-constexpr int64_t kFewRows = 32;
 constexpr int64_t kWidestTile = 8;
 constexpr uint8_t kTasksPerThread = 4;
 
@@ -49,9 +47,9 @@ bool can_stay_in_place(const GemmProblem& p, bool turn) {
 
 bool rows_meet_in_cache(const GemmOperand& operand) { return operand.row_stride * itemsize(operand.dtype) % 4096 == 0; }
 
-int64_t most_meeting_rows(const GemmOperand& b, CpuTarget target) {
-  if (!has_wide_registers(target)) return 16;
-  return b.row_stride * itemsize(b.dtype) % (4 * 4096) == 0 ? 3 : 6;
+int64_t most_rows_in_place(const GemmOperand& b, CpuTarget target) {
+  if (has_wide_registers(target)) return rows_meet_in_cache(b) ? 48 : 128;
+  return rows_meet_in_cache(b) ? 16 : 32;
 }
 
 GemmCut usual_cut(const GemmProblem& p) {
@@ -60,8 +58,8 @@ GemmCut usual_cut(const GemmProblem& p) {
   const bool turn = p.n < lanes && p.m * rounded_up(p.n, lanes) > p.n * rounded_up(p.m, lanes);
   const int64_t m = turn ? p.n : p.m, most = most_rows(p.target);
   // Rows of bf16 that are read in place are made pairs for each strip again.
-  const bool in_place = m <= kFewRows && p.kind() != TileKind::bf16_pairs && can_stay_in_place(p, turn) &&
-                        (turn || m <= most_meeting_rows(p.b, p.target) || !rows_meet_in_cache(p.b));
+  const bool in_place = p.kind() != TileKind::bf16_pairs && can_stay_in_place(p, turn) &&
+                        m <= most_rows_in_place(turn ? transposed_operand(p.a) : p.b, p.target);
   // The smallest products take 0.2 us: a division less counts.
   const int64_t rows = !in_place ? most : m <= most ? m : EvenSplit::at_most(m, most).largest();
   return {turn,        in_place,       static_cast<uint8_t>(most), static_cast<uint8_t>(most_vectors(p.target, rows)),

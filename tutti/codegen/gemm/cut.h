@@ -49,8 +49,9 @@ int64_t most_vectors(CpuTarget target, int64_t rows);
 // Whether rows of an operand with contiguous columns are a multiple of 4 KiB apart. They then map to few sets of the
 // first-level cache, where the prefetched pieces of rows that a tile reads would evict each other.
 bool rows_meet_in_cache(const GemmOperand& operand);
-// Up to how many rows of A such a B is read as it is: copying it pays from the next row on.
-int64_t most_meeting_rows(const GemmOperand& b, CpuTarget target);
+// Up to how many rows of A a B with contiguous columns is read as it is: copying it first pays from the next row on.
+// Narrow tiles read rows that meet in the cache so often that a few rows of A stream them instead (stream.h).
+int64_t most_rows_in_place(const GemmOperand& b, CpuTarget target);
 
 // Whether tiles may read B, or the B of the transposed problem, in place.
 bool can_stay_in_place(const GemmProblem& p, bool transposed);

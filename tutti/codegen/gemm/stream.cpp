@@ -6,6 +6,8 @@
 #include "tutti/codegen/gemm/pack.h"
 #include "tutti/codegen/gemm/stream_columns.h"
 #include "tutti/codegen/gemm/stream_leaves.h"
+#include "tutti/codegen/gemm/stream_narrow.h"
+#include "tutti/codegen/gemm/stream_wide.h"
 #include "tutti/codegen/gemm/workspace.h"
 #include "tutti/runtime/thread_pool.h"
 
@@ -14,13 +16,12 @@ namespace {
 
 // Elements of B below which tiles that read B in place, or packed, are as fast.
 constexpr int64_t kWorthStreaming = int64_t{1} << 18;
-// Rows up to which streaming is faster than tiles; of B with neighbouring columns also more rows, when those of B meet
-// in the cache (most_meeting_rows()).
-constexpr int64_t kFewRows = 2;
+// Rows up to which streaming a B with neighbouring columns is faster than tiles that read it in place. Narrow tiles
+// read rows of B that meet in the cache more often than they stay there: then as many rows as would leave it in place.
+constexpr int64_t kFewRows = 2, kFewWideRows = 1;
 // The rows up to which a B with neighbouring k is streamed, which transposes it in registers for every four of them;
-// with more, and on dot units from the fifth row on, packing it once is as fast. For few of them a small B is not
-// packed.
-constexpr int64_t kMostLeafRows = 6, kMostPairRows = 4, kFewLeafRows = 3, kWorthLeaves = int64_t{1} << 15;
+// with more, packing it once is as fast. For few of them a small B is not packed.
+constexpr int64_t kMostLeafRows = 6, kMostWideLeafRows = 8, kFewLeafRows = 3, kWorthLeaves = int64_t{1} << 15;
 // Leaves for lanes: shorter or more uneven ones leave too much to what is done lane by lane.
 constexpr int32_t kShortestLeaf = 16, kUneven = 8;
 // Sums of a block of columns stay in the first-level cache with the rows of B that are added, unless that makes pieces
@@ -64,12 +65,13 @@ GemmStream stream_as_it_stands(const GemmProblem& p, const ContractionTree& tree
   const int64_t size = p.k * p.n;
   if (p.b.column_stride == 1 && p.n >= kFewestColumns) {
     if (size < kWorthStreaming) return GemmStream::none;
-    // On dot units pairs that were copied are multiplied so fast that a second row is worth copying them.
-    if (p.kind() == TileKind::bf16_pairs) return p.m == 1 ? GemmStream::columns : GemmStream::none;
-    return p.m <= kFewRows || (rows_meet_in_cache(p.b) && p.m <= most_meeting_rows(p.b, p.target)) ? GemmStream::columns
-                                                                                                   : GemmStream::none;
+    const bool is_wide = has_wide_registers(p.target);
+    const int64_t most = is_wide                   ? kFewWideRows
+                         : rows_meet_in_cache(p.b) ? most_rows_in_place(p.b, p.target)
+                                                   : kFewRows;
+    return p.m <= most ? GemmStream::columns : GemmStream::none;
   }
-  if (p.b.row_stride != 1 || p.m > (p.kind() == TileKind::bf16_pairs ? kMostPairRows : kMostLeafRows))
+  if (p.b.row_stride != 1 || p.m > (has_wide_registers(p.target) ? kMostWideLeafRows : kMostLeafRows))
     return GemmStream::none;
   if (size < (p.m <= kFewLeafRows ? kWorthLeaves : kWorthStreaming)) return GemmStream::none;
   return has_lanes_of(tree, p.kind()) ? GemmStream::leaves : GemmStream::none;
@@ -97,7 +99,7 @@ class StreamRun {
   // x: packed.
   template <class A>
   void run_columns(const typename A::Sum* x, ThreadPool& pool) const;
-  template <class A>
+  template <class A, class Form>
   void run_leaves(const typename A::Sum* x, ThreadPool& pool) const;
   // fn(first column, columns) for blocks of at most `widest` columns.
   template <class Fn>
@@ -161,10 +163,10 @@ void StreamRun::run_columns(const typename A::Sum* x, ThreadPool& pool) const {
   });
 }
 
-template <class A>
+template <class A, class Form>
 void StreamRun::run_leaves(const typename A::Sum* x, ThreadPool& pool) const {
   using T = typename A::Sum;
-  const stream::LeafLanes<A> lanes(tree_, x, p_.m, gemm_workspaces().b);
+  const stream::LeafLanes<A, Form> lanes(tree_, x, p_.m, gemm_workspaces().b);
   for_each_block(kLeafColumns, pool, [&](int64_t column, int64_t columns) {
     T* y = reinterpret_cast<T*>(gemm_workspaces().tile.reserve(p_.m * columns * size_));
     lanes.run(b<typename A::Stored>(column), p_.b.column_stride, columns, y, columns, gemm_workspaces().stack);
@@ -179,7 +181,11 @@ void StreamRun::run(GemmStream stream, ThreadPool& pool) {
               p_.m);
   visit_arithmetic(kind_, p_.b.dtype, [&]<class A>() {
     const auto* packed = static_cast<const typename A::Sum*>(x);
-    stream == GemmStream::columns ? run_columns<A>(packed, pool) : run_leaves<A>(packed, pool);
+    if (stream == GemmStream::columns) return run_columns<A>(packed, pool);
+    if constexpr (std::is_same_v<typename A::Sum, float>) {
+      if (has_wide_registers(p_.target)) return run_leaves<A, stream::WideLeaves<A>>(packed, pool);
+    }
+    run_leaves<A, stream::NarrowLeaves<A>>(packed, pool);
   });
 }
 

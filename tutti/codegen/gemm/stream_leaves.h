@@ -3,8 +3,10 @@
 // A group is a register of sums: as many leaves of a column as it has lanes, or all leaves of neighbouring columns when
 // a column has fewer. It walks its leaves in step: squares of items are transposed in registers, so that each register
 // then holds one item of every lane. The groups that are walked together hide each other's latency, and what they read,
-// their window, is usually one piece of memory. The next window is asked for meanwhile, line after line in the order of
-// memory: asked for in the order of lanes, it comes at half the rate.
+// their window, is usually one piece of memory. What comes later is asked for meanwhile, line after line in the order
+// of memory: asked for in the order of lanes, it comes at half the rate.
+//
+// What registers do is in the forms: NarrowLeaves (stream_narrow.h) and WideLeaves (stream_wide.h).
 #pragma once
 
 #include <algorithm>
@@ -18,17 +20,15 @@
 
 namespace tutti::codegen::stream {
 
-// The starting addresses of the lanes of a group. Usually they are a fixed distance apart. An address that the compiler
-// does not see through is added to small multiples of the distance by the loads themselves; otherwise each lane would
-// have a pointer that is advanced.
-template <class S, int64_t kLanes>
+// The starting addresses of the lanes of a window, [group][lane]. Usually they are a fixed distance apart in all
+// groups. An address that the compiler does not see through is added to small multiples of the distance by the loads
+// themselves; otherwise each lane would have a pointer that is advanced.
+template <class S, int64_t kGroups, int64_t kLanes>
 struct EvenLanes {
-  const S* first;
+  const S* first[kGroups];
   int64_t distance, three_distances;
   EvenLanes() = default;
-  EvenLanes(const S* begin, int64_t apart) : first(begin), distance(apart), three_distances(3 * apart) {
-    asm("" : "+r"(three_distances));
-  }
+  explicit EvenLanes(int64_t apart) : distance(apart), three_distances(3 * apart) { asm("" : "+r"(three_distances)); }
   struct Place {
     const S *low, *high;
     int64_t distance, three_distances;
@@ -37,21 +37,40 @@ struct EvenLanes {
       return (lane < kLanes / 2 ? low : high) + (step == 3 ? three_distances : step * distance);
     }
   };
-  Place at(int64_t k) const {
-    const S* low = first + k;
+  Place at(int64_t group, int64_t k) const {
+    const S* low = first[group] + k;
     asm("" : "+r"(low));
     return {low, low + kLanes / 2 * distance, distance, three_distances};
   }
 };
-template <class S, int64_t kLanes>
+template <class S, int64_t kGroups, int64_t kLanes>
 struct AnyLanes {
-  const S* begin[kLanes];
+  const S* begin[kGroups][kLanes];
   struct Place {
     const S* const* begin;
     int64_t k;
     const S* operator[](int64_t lane) const { return begin[lane] + k; }
   };
-  Place at(int64_t k) const { return {begin, k}; }
+  Place at(int64_t group, int64_t k) const { return {begin[group], k}; }
+};
+
+// Memory that is asked for, line after line: a piece for each group of a window, a fixed distance apart.
+template <class S>
+class LinesOfGroups {
+ public:
+  LinesOfGroups(const S* first, int64_t distance) : next_(first), distance_(distance) {}
+
+  [[gnu::always_inline]] void ask(int64_t group, int64_t line) const {
+    const char* at = reinterpret_cast<const char*>(next_ + group * distance_);
+    asm("" : "+r"(at));  // else the compiler keeps a pointer for each line
+    _mm_prefetch(at + line * kLine, _MM_HINT_T0);
+  }
+  [[gnu::always_inline]] void advance(int64_t lines) { next_ += lines * kLine / static_cast<int64_t>(sizeof(S)); }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const S* next_;
+  int64_t distance_;
 };
 
 // Whether the tree is a perfect one, whose leaves are joined as neighbours, then these sums as neighbours, and so on.
@@ -63,18 +82,14 @@ inline bool joins_neighbours(const ContractionTree& tree) {
   return true;
 }
 
-template <class A>
+template <class A, class Form>
 class LeafLanes {
   using T = typename A::Sum;
   using S = typename A::Stored;
-  using Block = typename A::Block;
-  using Vector = typename A::Vector;
-  static constexpr int64_t kLanes = Block::kSide;
-  static constexpr int64_t kQuad = kLanes / 2;           // items that are transposed at a time
-  static constexpr int64_t kGroups = 2;                  // of a window
-  static constexpr int64_t kWindowsAhead = A::kPerItem;  // one of pairs is over before memory answers
-  static constexpr int64_t kMostRows = 4;                // of x, whose sums are registers at a time
-  static constexpr int64_t kGroupsTogether = kLanes;     // of a column each, whose trees are joined side by side
+  static constexpr int64_t kLanes = A::Block::kSide;
+  static constexpr int64_t kGroups = Form::kGroups;
+  static constexpr int64_t kMostRows = 4;             // of x, whose sums are registers at a time
+  static constexpr int64_t kGroupsTogether = kLanes;  // of a column each, whose trees are joined side by side
 
  public:
   // x: packed, [items][rows]. The tree must join neighbours; leaves of pairs must be equal. `memory` is the object's as
@@ -86,7 +101,9 @@ class LeafLanes {
         groups_of_column_(std::max<int64_t>(leaves_ / kLanes, 1)),
         columns_of_group_(std::max<int64_t>(kLanes / leaves_, 1)),
         length_(*std::min_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end())),
-        is_even_(*std::max_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end()) == length_) {
+        is_even_(*std::max_element(tree.leaf_lengths.begin(), tree.leaf_lengths.end()) == length_),
+        groups_ahead_(
+            std::max<int64_t>(Form::kBytesAhead / (kGroups * kLanes * length_ * static_cast<int64_t>(sizeof(S))), 1)) {
     const int64_t lane_x_size = groups_of_column_ * x_rows() * rows * kLanes;
     T* to = reinterpret_cast<T*>(
         memory.reserve(lane_x_size * static_cast<int64_t>(sizeof(T)) + leaves_ * static_cast<int64_t>(sizeof(Leaf))));
@@ -98,13 +115,13 @@ class LeafLanes {
       k_ += length;
       x += items_of(A::kKind, length) * rows;
     }
-    for (int64_t group = 0; group < groups_of_column_; ++group)
-      for_each_block([&](int64_t row, auto count) {
+    for_each_block([&](int64_t row, auto count) {
+      for (int64_t group = 0; group < groups_of_column_; ++group)
         for (int64_t i = 0; i < x_rows(); ++i)
           for (int64_t r = row; r < row + count; ++r)
             for (int64_t lane = 0; lane < kLanes; ++lane)
               *to++ = leaf_[(group * kLanes + lane) % leaves_].x[i * rows + r];
-      });
+    });
   }
 
   // y[r * y_stride + j] for `columns` columns, column_stride elements apart.
@@ -117,8 +134,8 @@ class LeafLanes {
       {
         [[maybe_unused]] const typename A::Mode mode;
         const bool in_step = is_even_ && (leaves_ == 1 || leaves_ >= kLanes || column_stride == k_);
-        if (in_step && some % columns_of_group_ == 0) walk<EvenLanes<S, kLanes>>(at, column_stride, some, sums, width);
-        else walk<AnyLanes<S, kLanes>>(at, column_stride, some, sums, width);
+        if (in_step && some % columns_of_group_ == 0) walk<Even>(at, column_stride, some, sums, width);
+        else walk<Any>(at, column_stride, some, sums, width);
       }
       if constexpr (A::kPerItem == 1) add_rest(at, column_stride, some, sums, width);
       for (int64_t r = 0; r < rows_; ++r) {
@@ -129,14 +146,33 @@ class LeafLanes {
   }
 
  private:
+  using Even = EvenLanes<S, kGroups, kLanes>;
+  using Any = AnyLanes<S, kGroups, kLanes>;
   struct Leaf {
     int64_t first_k;
     const T* x;
   };
+
+  // kGroups groups of columns, whose leaves are walked group after group.
   template <class Lanes>
-  struct Group {
-    Lanes lanes;
-    const T* x;  // [x_rows()][rows of a block][lane]
+  struct Window {
+    const LeafLanes& of;
+    const S* b;
+    int64_t column_stride, columns, column;
+
+    int64_t groups() const { return of.groups_of_column_; }
+    int64_t length() const { return of.length_; }
+    // How far apart the sums of neighbouring groups of columns stand.
+    int64_t distance() const { return of.groups_of_column_ * kLanes; }
+    Lanes lanes(int64_t group) const {
+      return of.template lanes<Lanes>(b, column_stride, columns, column, group * kLanes);
+    }
+    // What is asked for meanwhile: a group that is walked later, maybe one of the columns after these.
+    LinesOfGroups<S> lines(int64_t group) const {
+      int64_t at = column;
+      for (group += of.groups_ahead_; group >= groups(); group -= groups()) at += kGroups * of.columns_of_group_;
+      return {b + at * column_stride + of.leaf_[group * kLanes].first_k, of.columns_of_group_ * column_stride};
+    }
   };
 
   // Rows of x for the items of a leaf.
@@ -155,18 +191,21 @@ class LeafLanes {
     }
   }
 
-  // The leaves from `leaf` on of columns from `column` on; behind the last column it is repeated.
+  // The leaves from `leaf` on of the groups from `column` on; behind the last column it is repeated.
   template <class Lanes>
   Lanes lanes(const S* b, int64_t column_stride, int64_t columns, int64_t column, int64_t leaf) const {
-    if constexpr (std::is_same_v<Lanes, EvenLanes<S, kLanes>>) {
-      return {b + std::min(column, columns - columns_of_group_) * column_stride + leaf_[leaf].first_k,
-              leaves_ == 1 ? column_stride : length_};
+    if constexpr (std::is_same_v<Lanes, EvenLanes<S, kGroups, kLanes>>) {
+      Lanes even(leaves_ == 1 ? column_stride : length_);
+      for (int64_t g = 0; g < kGroups; ++g, column += columns_of_group_)
+        even.first[g] = b + std::min(column, columns - columns_of_group_) * column_stride + leaf_[leaf].first_k;
+      return even;
     } else {
       Lanes any;
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        const int64_t of = std::min(column + (leaves_ < kLanes ? lane / leaves_ : 0), columns - 1);
-        any.begin[lane] = b + of * column_stride + leaf_[(leaf + lane) % leaves_].first_k;
-      }
+      for (int64_t g = 0; g < kGroups; ++g, column += columns_of_group_)
+        for (int64_t lane = 0; lane < kLanes; ++lane) {
+          const int64_t of = std::min(column + (leaves_ < kLanes ? lane / leaves_ : 0), columns - 1);
+          any.begin[g][lane] = b + of * column_stride + leaf_[(leaf + lane) % leaves_].first_k;
+        }
       return any;
     }
   }
@@ -174,76 +213,13 @@ class LeafLanes {
   // sums[row][column][leaf] over the items that all leaves have.
   template <class Lanes>
   void walk(const S* b, int64_t column_stride, int64_t columns, T* sums, int64_t width) const {
-    int64_t column = 0, group = 0;  // of the column
-    for (T* to = sums; column < columns; to += kGroups * kLanes) {
-      Group<Lanes> window[kGroups];
-      for (Group<Lanes>& some : window) {
-        some = {lanes<Lanes>(b, column_stride, columns, column, group * kLanes),
-                lane_x_ + group * kLanes * x_rows() * rows_};
-        if (++group < groups_of_column_) continue;
-        group = 0;
-        column += columns_of_group_;
-      }
-      const S* next = window[0].lanes.at(0)[0] + kWindowsAhead * kGroups * kLanes * length_;
+    for (int64_t column = 0; column < columns; column += kGroups * columns_of_group_) {
+      const Window<Lanes> window = {*this, b, column_stride, columns, column};
+      const T* x = lane_x_;
       for_each_block([&](int64_t row, auto count) {
-        chains<count>(window, next, to + row * width, width);
-        for (Group<Lanes>& some : window) some.x += x_rows() * count * kLanes;
+        Form::template chains<count>(window, x, sums + row * width + column * leaves_, width);
+        x += groups_of_column_ * x_rows() * count * kLanes;
       });
-    }
-  }
-
-  // sum += items [begin, kQuad) of those at `item`.
-  template <int kRows, class Lanes>
-  [[gnu::always_inline]] static void add_quad(const Group<Lanes>& group, int64_t item, int64_t begin,
-                                              Vector (&sum)[kRows]) {
-    const auto place = group.lanes.at(item * A::kPerItem);
-    Vector block[kQuad];
-    for (int64_t i = 0; i < kQuad; ++i)
-      block[i] = Block::join(A::load_items(place[i]), A::load_items(place[i + kQuad]));
-    Block::transpose_halves(block);
-    for (int64_t i = begin; i < kQuad; ++i)
-      for (int64_t r = 0; r < kRows; ++r)
-        sum[r] =
-            A::add_items(block[i], group.x + ((item + i) * A::kXRows * kRows + r) * kLanes, kRows * kLanes, sum[r]);
-  }
-  // sum += the last k of an odd leaf, which has no partner. x: its row.
-  template <int kRows, class Lanes>
-  [[gnu::always_inline]] static void add_alone(const Lanes& lanes, int64_t k, const T* x, Vector (&sum)[kRows]) {
-    S last[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) last[i] = *lanes.at(k)[i];
-    for (int64_t r = 0; r < kRows; ++r) sum[r] = A::add_alone(Block::load(last), Block::load(x + r * kLanes), sum[r]);
-  }
-
-  // sums[row][group][lane]. next: the window that is asked for.
-  template <int kRows, class Lanes>
-  TUTTI_OPAQUE_CALL void chains(const Group<Lanes> (&window)[kGroups], const S* next, T* sums, int64_t width) const {
-    Vector sum[kGroups][kRows];
-    Group<Lanes> groups[kGroups];
-    for (int64_t g = 0; g < kGroups; ++g) {
-      groups[g] = window[g];
-      for (Vector& v : sum[g]) v = Block::splat(T{-0.0});
-    }
-    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(S));
-    const int64_t items = length_ / A::kPerItem, whole = items / kQuad * kQuad;
-    for (int64_t item = 0; item < whole;) {
-      // A line of each lane is read before the next is asked for, so as many lines of the next window.
-      for (int64_t g = 0; g < kGroups; ++g, next += kLanes * kLine) {
-        asm("" : "+r"(next));
-        for (int64_t i = 0; i < kLanes; ++i) _mm_prefetch(reinterpret_cast<const char*>(next + i * kLine), _MM_HINT_T0);
-      }
-      const int64_t end = std::min(item + kLine / A::kPerItem, whole);
-#pragma GCC unroll 1
-      for (; item < end; item += kQuad)
-        for (int64_t g = 0; g < kGroups; ++g) add_quad<kRows>(groups[g], item, 0, sum[g]);
-    }
-    for (int64_t g = 0; g < kGroups; ++g) {
-      if (whole < items)  // items that reach back into what is done
-        add_quad<kRows>(groups[g], items - kQuad, kQuad - (items - whole), sum[g]);
-      if constexpr (A::kPerItem == 2) {
-        if (length_ % 2 != 0)
-          add_alone<kRows>(groups[g].lanes, length_ - 1, groups[g].x + items * A::kXRows * kRows * kLanes, sum[g]);
-      }
-      for (int64_t r = 0; r < kRows; ++r) Block::store(sums + r * width + g * kLanes, sum[g][r]);
     }
   }
 
@@ -262,10 +238,12 @@ class LeafLanes {
 
   // The trees of a row: sums of `width` leaves, column after column, become sums of columns.
   void join(T* sums, int64_t width) const {
+    using Block = typename A::Block;
     for (int64_t leaves = leaves_; leaves > 1; leaves /= 2) {
       width /= 2;
-      for (int64_t i = 0; i < width; i += kLanes)
-        Block::store(sums + i, Block::add_neighbours(Block::load(sums + 2 * i), Block::load(sums + 2 * i + kLanes)));
+      for (int64_t i = 0; i < width; i += Block::kSide)
+        Block::store(sums + i,
+                     Block::add_neighbours(Block::load(sums + 2 * i), Block::load(sums + 2 * i + Block::kSide)));
     }
   }
 
@@ -274,9 +252,10 @@ class LeafLanes {
   int64_t groups_of_column_, columns_of_group_;  // one of them is 1
   int64_t length_;                               // of the shortest leaf
   bool is_even_;                                 // all leaves are as long
+  int64_t groups_ahead_;                         // that are asked for
   int64_t k_ = 0;
   const Leaf* leaf_;
-  const T* lane_x_;  // [group of a column][block of rows][x_rows()][row][lane]
+  const T* lane_x_;  // [block of rows][group of a column][x_rows()][row][lane]
 };
 
 }  // namespace tutti::codegen::stream

@@ -1,6 +1,6 @@
 // Functions with registers of 512 bits in files that are compiled for processors without them. They are called only
 // where has_wide_registers(cpu_target()); what is to be inlined into them, a lambda too, needs the attribute itself.
-// Private to the products of codes.
+// Private to codegen.
 #pragma once
 
 #include <immintrin.h>
