@@ -18,9 +18,11 @@ namespace {
 // Enough items per turn that loop overhead vanishes beside rows * vectors multiply-adds.
 unsigned unroll_of(const GemmKernelSpec& spec) { return spec.rows * spec.vectors >= 16 ? 4 : 8; }
 
-// What is asked for ahead of a packed B: few rows of A take each of its rows once, from memory, so as much as arrives
-// while one line is on its way. Of a B in place, so many rows: more would be evicted where rows meet in the cache.
-constexpr int64_t kPrefetchBytes = 8192, kPrefetchRows = 8, kWidePrefetchRows = 4;
+// What is asked for ahead of a packed B: up to kFewRows rows of A take each of its rows once, from memory, so as much as
+// arrives while one line is on its way. Of a B in place, so many rows: more would be evicted where rows meet in the
+// cache.
+constexpr int64_t kFewRows = 4, kPrefetchBytesOfFew = 16384, kPrefetchBytes = 8192;
+constexpr int64_t kPrefetchRows = 8, kWidePrefetchRows = 4;
 
 }  // namespace
 
@@ -45,7 +47,8 @@ GemmChainEmitter::GemmChainEmitter(llvm::IRBuilder<>& b, llvm::Function* functio
       b_.CreateMul(b_stride, b_.getInt64(static_cast<uint64_t>(itemsize(spec_.b_storage))), "", true, true);
   const int64_t row = int64_t{vectors_} * lanes_ * itemsize(spec_.b_storage);
   const int64_t rows_ahead = has_wide_registers(target) ? kWidePrefetchRows : kPrefetchRows;
-  const int64_t packed_rows_ahead = std::max(kPrefetchRows, kPrefetchBytes / row);
+  const int64_t bytes_ahead = spec.rows <= kFewRows ? kPrefetchBytesOfFew : kPrefetchBytes;
+  const int64_t packed_rows_ahead = std::max(kPrefetchRows, bytes_ahead / row);
   prefetch_bytes_ =
       b_.CreateSelect(b_.CreateICmpEQ(b_stride_bytes_, b_.getInt64(static_cast<uint64_t>(row))),
                       b_.getInt64(static_cast<uint64_t>(row * packed_rows_ahead)),
