@@ -18,8 +18,8 @@ namespace {
 // Enough items per turn that loop overhead vanishes beside rows * vectors multiply-adds.
 unsigned unroll_of(const GemmKernelSpec& spec) { return spec.rows * spec.vectors >= 16 ? 4 : 8; }
 
-// What is asked for ahead of a packed B: up to kFewRows rows of A take each of its rows once, from memory, so as much as
-// arrives while one line is on its way. Of a B in place, so many rows: more would be evicted where rows meet in the
+// What is asked for ahead of a packed B: up to kFewRows rows of A take each of its rows once, from memory, so as much
+// as arrives while one line is on its way. Of a B in place, so many rows: more would be evicted where rows meet in the
 // cache.
 constexpr int64_t kFewRows = 4, kPrefetchBytesOfFew = 16384, kPrefetchBytes = 8192;
 constexpr int64_t kPrefetchRows = 8, kWidePrefetchRows = 4;
