@@ -16,6 +16,8 @@ struct GemmCase {
   int64_t batch = 1;
   bool b_packed = false;  // packed before, outside of what is timed: packed_linear() with B as [n, k], a batch of 1
   NumericsMode mode = NumericsMode::strict;
+  bool a_transposed = false;  // A in memory as [k, m], as an operand of the gradient of a weight
+  bool is_cold = false;       // each call takes other copies of A, B and C, all together larger than the caches
 };
 
 struct GemmTiming {
@@ -31,6 +33,9 @@ struct GemmTiming {
 
 // Runs the case on the current pool (bench/measure.h). Operands are random, the same in every run.
 GemmTiming time_gemm(const GemmCase& problem);
+
+// What is special about operands: " A^T B^T cold", or nothing.
+std::string layout_text(const GemmCase& problem);
 
 // "1024x1024x1024 f32  min ... us  median ... us  ... GFLOP/s (.. % of one thread's peak ...)  ... GB/s"
 std::string to_line(const GemmTiming& timing);

@@ -42,7 +42,7 @@ struct Flags {
   bool cpu_time = false;
   int64_t m = 1024, n = 1024, k = 1024;
   std::string dtype = "f32", mode = "strict";
-  bool b_transposed = false, b_packed = false;
+  bool a_transposed = false, b_transposed = false, b_packed = false, is_cold = false;
 };
 
 void print_gemm(const bench::GemmTiming& t, const Flags& flags) {
@@ -50,21 +50,19 @@ void print_gemm(const bench::GemmTiming& t, const Flags& flags) {
     std::printf("%s\n", bench::to_line(t).c_str());
     return;
   }
-  const nlohmann::ordered_json line = {{"op", "gemm"},
-                                       {"shape", fmt::format("{}x{}x{}{}", flags.m, flags.n, flags.k,
-                                                             flags.b_packed       ? " packed"
-                                                             : flags.b_transposed ? " B^T"
-                                                                                  : "")},
-                                       {"dtype", flags.dtype},
-                                       {"threads", flags.threads},
-                                       {"mode", flags.mode},
-                                       {"min_us", t.min_us},
-                                       {"median_us", t.median_us},
-                                       {"gbps", t.gbytes_per_s},
-                                       {"gflops", t.gflops},
-                                       {"peak_gflops", t.peak_gflops},
-                                       {"verified", t.verified},
-                                       {"how", t.how}};
+  const nlohmann::ordered_json line = {
+      {"op", "gemm"},
+      {"shape", fmt::format("{}x{}x{}{}", flags.m, flags.n, flags.k, bench::layout_text(t.problem))},
+      {"dtype", flags.dtype},
+      {"threads", flags.threads},
+      {"mode", flags.mode},
+      {"min_us", t.min_us},
+      {"median_us", t.median_us},
+      {"gbps", t.gbytes_per_s},
+      {"gflops", t.gflops},
+      {"peak_gflops", t.peak_gflops},
+      {"verified", t.verified},
+      {"how", t.how}};
   std::printf("%s\n", line.dump().c_str());
 }
 
@@ -142,8 +140,12 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
   gemm->add_option("--m", flags->m, "Rows")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   gemm->add_option("--n", flags->n, "Columns")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   gemm->add_option("--k", flags->k, "Inner size")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  gemm->add_flag("--a-transposed", flags->a_transposed,
+                 "A in memory as [k, m], as an operand of the gradient of a weight");
   gemm->add_flag("--b-transposed", flags->b_transposed, "B in memory as [n, k], as the weight of a linear layer");
   gemm->add_flag("--b-packed", flags->b_packed, "That weight, packed before: packed_linear()");
+  gemm->add_flag("--cold", flags->is_cold,
+                 "Other copies of A, B and C in each call, together larger than the caches, as in a training step");
   gemm->add_option("--dtype", flags->dtype, "f32, f64, bf16, f16, or i8 with i32 sums")->capture_default_str();
   gemm->add_option("--mode", flags->mode,
                    "Numerics: strict, or fast, where TUTTI_GEMM_CHOICE=measure may take a library")
@@ -159,7 +161,9 @@ void add_bench(CLI::App& app, Action& action, int argc, char** argv) {
                             .dtype = dtype_from_name(flags->dtype),
                             .b_transposed = flags->b_transposed || flags->b_packed,
                             .b_packed = flags->b_packed,
-                            .mode = flags->mode == "fast" ? NumericsMode::fast : NumericsMode::strict});
+                            .mode = flags->mode == "fast" ? NumericsMode::fast : NumericsMode::strict,
+                            .a_transposed = flags->a_transposed,
+                            .is_cold = flags->is_cold});
       print_gemm(t, *flags);
       return t.verified ? 0 : 1;
     };

@@ -158,6 +158,11 @@ TEST(Program, BenchesPrintTheDocumentedKeys) {
   EXPECT_EQ(std::count(graphs.out.begin(), graphs.out.end(), '\n'), 10) << graphs.out;
   EXPECT_NE(gemm.out.find("\"peak_gflops\":"), std::string::npos) << gemm.out;
   EXPECT_NE(gemm.out.find("\"verified\":true"), std::string::npos) << gemm.out;
+  for (const std::string dtype : {"f32", "i8"}) {
+    const Output cold = work.tutti("bench gemm --m 300 --n 250 --k 260 --a-transposed --cold --json --dtype " + dtype);
+    EXPECT_NE(cold.out.find("\"shape\":\"300x250x260 A^T cold\""), std::string::npos) << cold.out << cold.err;
+    EXPECT_NE(cold.out.find("\"verified\":true"), std::string::npos) << cold.out;
+  }
 }
 
 TEST(Program, EnvNamesThePartsThatAreOff) {
