@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tutti/codegen/gemm/pack.h"
+#include "tutti/codegen/gemm/pack_strips.h"
 #include "tutti/codegen/gemm/workspace.h"
 
 namespace tutti::codegen {
@@ -120,7 +121,14 @@ GemmStrips::Part GemmStrips::produce(int64_t first_strip, int64_t end_strip, int
 void GemmStrips::pack_part(size_t chunk_index, int64_t place, int64_t length, int64_t first_strip, int64_t end_strip,
                            const Part& part) const {
   const int64_t first_row = plan_.strips.begin(first_strip);
-  for (int64_t s = first_strip; s < end_strip; ++s) {
+  int64_t s = first_strip;
+  if (const int64_t rows = plan_.strips.size(s); plan_.strips.size(end_strip - 1) == rows) {
+    const int64_t distance = (packed_offset(chunk_index, s + 1) - packed_offset(chunk_index, s)) * size_;
+    s += pack_neighbouring_strips({part.data, part.dtype, part.column_stride, part.row_stride}, length, rows,
+                                  end_strip - s, plan_.kind,
+                                  packed_ + (packed_offset(chunk_index, s) + place * rows) * size_, distance);
+  }
+  for (; s < end_strip; ++s) {
     const int64_t rows = plan_.strips.size(s);
     const void* from = moved(part.data, (plan_.strips.begin(s) - first_row) * part.row_stride * itemsize(part.dtype));
     codegen::pack({from, part.dtype, part.column_stride, part.row_stride}, length, rows, plan_.kind, PackSide::a,
