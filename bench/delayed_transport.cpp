@@ -1,6 +1,9 @@
 #include "bench/delayed_transport.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <mutex>
 #include <thread>
 
 #include "tutti/comm/transport_backend.h"
@@ -9,11 +12,31 @@
 namespace tutti::bench {
 namespace {
 
+// What comes in over the link of a rank comes one after the other, whatever lanes it takes. Any thread.
+class Line {
+ public:
+  explicit Line(const Link& link) : link_(link) {}
+  // When a round has ended whose bytes begin to come now.
+  comm::Clock::time_point due(int64_t bytes) {
+    const std::chrono::nanoseconds transfer(
+        link_.gbps > 0 ? static_cast<int64_t>(static_cast<double>(bytes) / link_.gbps) : 0);
+    const std::lock_guard lock(mutex_);
+    free_ = std::max(free_, comm::Clock::now()) + transfer;
+    return free_ + link_.latency;
+  }
+
+ private:
+  const Link link_;
+  std::mutex mutex_;
+  comm::Clock::time_point free_{};
+};
+
 class DelayedTransport final : public comm::Transport {
  public:
-  DelayedTransport(std::unique_ptr<comm::Transport> inner, const Link& link)
-      : inner_(std::move(inner)), link_(link), traits_(inner_->traits()) {
+  DelayedTransport(std::unique_ptr<comm::Transport> inner, std::shared_ptr<Line> line)
+      : inner_(std::move(inner)), line_(std::move(line)), traits_(inner_->traits()) {
     traits_.name = "delayed";
+    traits_.waits_for_network = true;
   }
 
   int rank() const override { return inner_->rank(); }
@@ -26,9 +49,7 @@ class DelayedTransport final : public comm::Transport {
     inner_->start(call, step, exchange, receiver);
     int64_t received = 0;
     for (int p = 0; p < size(); ++p) received += p == rank() ? 0 : exchange.take_from(p);
-    const std::chrono::nanoseconds transfer(
-        link_.gbps > 0 ? static_cast<int64_t>(static_cast<double>(received) / link_.gbps) : 0);
-    due_ = comm::Clock::now() + link_.latency + transfer;
+    due_ = line_->due(received);
     arrived_ = false;
   }
   bool advance() override {
@@ -66,27 +87,39 @@ class DelayedTransport final : public comm::Transport {
 
  private:
   const std::unique_ptr<comm::Transport> inner_;
-  const Link link_;
+  const std::shared_ptr<Line> line_;
   comm::TransportTraits traits_;
   comm::Clock::time_point due_{};
   bool arrived_ = true;  // the round under way, apart from its delay
 };
 
-}  // namespace
-
-std::shared_ptr<comm::ProcessGroup> delayed_group(const comm::ProcessGroup& group, const Link& link) {
+// `of`: with the transport that is delayed.
+std::shared_ptr<comm::ProcessGroup> group_over(const comm::ProcessGroup& of, const std::string& key,
+                                               const std::string& transport, const std::shared_ptr<Line>& line) {
   const comm::GroupSeat seat{.name = "delayed",
-                             .key = group.key() + "/delayed",
-                             .rank = group.rank(),
-                             .size = group.size(),
-                             .world_ranks = group.world_ranks(),
-                             .local_ranks = group.size(),
-                             .store = group.store()};
-  auto inner = comm::make_transport(group.backend(DeviceKind::cpu).name(), seat);
+                             .key = key,
+                             .rank = of.rank(),
+                             .size = of.size(),
+                             .world_ranks = of.world_ranks(),
+                             .local_ranks = of.size(),
+                             .store = of.store()};
+  auto inner = comm::make_transport(transport, seat);
   auto delayed = std::make_shared<comm::ProcessGroup>(seat.name, seat.key, seat.rank, seat.world_ranks, seat.store);
   delayed->set_backend(DeviceKind::cpu,
                        std::make_shared<comm::TransportBackend>(
-                           std::make_unique<DelayedTransport>(std::move(inner), link), comm::GroupLabel{seat.name}));
+                           std::make_unique<DelayedTransport>(std::move(inner), line), comm::GroupLabel{seat.name}));
+  return delayed;
+}
+
+}  // namespace
+
+std::shared_ptr<comm::ProcessGroup> delayed_group(const comm::ProcessGroup& group, const Link& link) {
+  const std::string transport = group.backend(DeviceKind::cpu).name();
+  const auto line = std::make_shared<Line>(link);
+  auto delayed = group_over(group, group.key() + "/delayed", transport, line);
+  delayed->set_lane_maker([transport, line](comm::ProcessGroup& of, size_t n) {
+    return group_over(of, fmt::format("{}/lane/{}", of.key(), n), transport, line);
+  });
   return delayed;
 }
 

@@ -1,5 +1,6 @@
 // A transport with the delays of a network: each round ends a latency and the time of its bytes after it has begun,
-// which costs no processor time.
+// which costs no processor time. Lanes of a group wait for their latencies at the same time and share what a rank
+// receives per second.
 #pragma once
 
 #include <chrono>

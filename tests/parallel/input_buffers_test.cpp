@@ -18,6 +18,7 @@
 #include "tests/support/message_of.h"
 #include "tutti/autograd/use_sink.h"
 #include "tutti/comm/run_ranks.h"
+#include "tutti/comm/transports.h"
 #include "tutti/dist/wrapper.h"
 #include "tutti/nn/module.h"
 #include "tutti/ops/creation.h"
@@ -96,13 +97,24 @@ std::vector<float> parts_of(const ShardSums& sums) {
   return values;
 }
 
+// Numbers of buffers over threads, and over a network, where buckets take turns in as many lanes.
+std::vector<std::pair<int64_t, std::string>> ways() {
+  std::vector<std::pair<int64_t, std::string>> all = {{1, ""}, {2, ""}, {4, ""}, {16, ""}};
+  for (const comm::TransportInfo& transport : comm::known_transports()) {
+    if (transport.name != "gloo" || !transport.available) continue;
+    for (const int64_t k : {1, 2, 3, 16}) all.emplace_back(k, "gloo");
+  }
+  return all;
+}
+
 // Replicas of divided parameters add what they keep in groups of their own, whose calls are refused as well. With room
 // for everything all buckets are on their way when the rank gives up, with room for one some are left.
 TEST(InputBuffers, ARankOfReplicasThatAbandonsTheStepTellsTheOthers) {
-  for (const int64_t k : {1, 16}) {
+  for (const auto& [k, transport] : ways()) {
+    if (k != 1 && k != 3 && k != 16) continue;
     for (const auto& [replicas, each] : {std::pair{1, 4}, std::pair{2, 2}, std::pair{3, 2}, std::pair{2, 3}}) {
       for (const int quitter : {0, replicas * each - 1}) {
-        comm::run_ranks(replicas * each, [&](comm::ProcessGroup& group) {
+        const auto train = [&](comm::ProcessGroup& group) {
           Rank rank(group, replicas == 1 ? dist::mesh_from_group(group.shared_from_this(), "cpu")
                                          : dist::init_device_mesh("cpu", {replicas, each},
                                                                   {.names = {"dp_replicate", "dp_shard"}}));
@@ -128,7 +140,8 @@ TEST(InputBuffers, ARankOfReplicasThatAbandonsTheStepTellsTheOthers) {
             backward();
             TUTTI_CHECK(parts_of(rank.shards->finish()) == expected, "other bits after an abandoned step");
           }
-        });
+        };
+        comm::run_ranks(replicas * each, train, {.transport = transport});
       }
     }
   }
@@ -137,8 +150,8 @@ TEST(InputBuffers, ARankOfReplicasThatAbandonsTheStepTellsTheOthers) {
 TEST(InputBuffers, HaveTheSameBitsAndWaitAsAQueueOfThemWould) {
   for (const int ranks : {2, 3, 4}) {
     std::vector<std::vector<float>> expected(static_cast<size_t>(ranks));
-    for (const int64_t k : {1, 2, 4, 16}) {
-      comm::run_ranks(ranks, [&](comm::ProcessGroup& group) {
+    for (const auto& [k, transport] : ways()) {
+      const auto train = [&](comm::ProcessGroup& group) {
         Rank rank(group);
         rank.shards->set_reduce_scatter_max_input_buffers(k);
         for (int step = 0; step < 3; ++step) {
@@ -158,7 +171,8 @@ TEST(InputBuffers, HaveTheSameBitsAndWaitAsAQueueOfThemWould) {
                       "K = {}: {} buckets, {} waits, {} at once; expected {} waits and {}", k, seen.all, seen.use.waits,
                       seen.use.most, simulated.waits, simulated.most);
         }
-      });
+      };
+      comm::run_ranks(ranks, train, {.transport = transport});
     }
   }
 }
@@ -233,6 +247,30 @@ TEST(InputBuffers, TheirWaitsStandInATraceOverASlowTransport) {
       if (k == 1) TUTTI_CHECK(waits.ms > 0, "{} waits take {} ms", waits.count, waits.ms);
     });
   }
+}
+
+// Four rounds of 50 ms each in four lanes end when one of them does, and one after the other in one lane.
+TEST(InputBuffers, TravelInLanesThatWaitAtTheSameTime) {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    const auto slow = bench::delayed_group(group, {.latency = std::chrono::milliseconds(50)});
+    for (const size_t lanes : {size_t{1}, size_t{4}}) {
+      const std::vector<comm::ProcessGroup*> all = slow->lanes(lanes);
+      TUTTI_CHECK(all.size() == lanes, "{} lanes", all.size());
+      slow->barrier();
+      std::vector<Tensor> sums;
+      std::vector<comm::Work> works;
+      const auto begin = std::chrono::steady_clock::now();
+      for (size_t i = 0; i < 4; ++i) {
+        sums.push_back(ones({8}));
+        works.push_back(all[i % lanes]->all_reduce(sums[i], {}, {.async = true}));
+      }
+      for (const comm::Work& work : works) work.wait();
+      const auto took = std::chrono::steady_clock::now() - begin;
+      for (const Tensor& sum : sums) EXPECT_EQ(sum.data<float>()[0], 2.0F);
+      if (lanes == 1) EXPECT_GE(took, std::chrono::milliseconds(200));
+      else EXPECT_LT(took, std::chrono::milliseconds(200));
+    }
+  });
 }
 
 }  // namespace

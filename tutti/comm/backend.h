@@ -52,6 +52,10 @@ class Backend : public NamedCollectives<Backend> {
   // Whether a correct call of this kind would succeed. Has no side effects. Any thread.
   virtual Answer can(const CallQuery& query) const = 0;
 
+  // Whether calls that travel at the same time, each over a backend of its own, take less time than one after the other
+  // (ProcessGroup::lanes()).
+  virtual bool gains_by_lanes() const { return false; }
+
   // Carries out a call of any collective (collective_def.h); the named methods make one of their arguments. A backend
   // that does not override it supports none.
   virtual Work run(const CollectiveCall& call);

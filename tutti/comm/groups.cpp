@@ -342,4 +342,30 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(const std::vector<int>& ranks,
   return group;
 }
 
+std::vector<ProcessGroup*> ProcessGroup::lanes(size_t most) {
+  check_process();
+  TUTTI_CHECK(most >= 1, "lanes of group '{}': {}; expected at least 1", name_, most);
+  std::vector<ProcessGroup*> all = {this};
+  if (size() == 1 || cpu_ == nullptr || !cpu_->gains_by_lanes()) return all;
+  for (size_t made = lanes_so_far().size(); made + 1 < most; ++made) {
+    const size_t n = made + 1;
+    std::shared_ptr<ProcessGroup> lane;
+    if (lane_maker_) {
+      lane = lane_maker_(*this, n);
+    } else {
+      const GroupOptions options{.name = fmt::format("{}:lane:{}", name_, n),
+                                 .description = description,
+                                 .transport = cpu_->name(),
+                                 .timeout = timeout(),
+                                 .check_nan = check_nan_.load()};
+      lane = make_group(WorldState::current(), fmt::format("{}/lane/{}", key_, n), rank_, world_ranks_, options);
+    }
+    const std::lock_guard lock(lanes_mutex_);
+    lanes_.push_back(std::move(lane));
+  }
+  for (const auto& lane : lanes_so_far())
+    if (all.size() < most) all.push_back(lane.get());
+  return all;
+}
+
 }  // namespace tutti::comm

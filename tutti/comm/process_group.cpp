@@ -178,6 +178,12 @@ Work ProcessGroup::batch_isend_irecv(std::span<const PointToPoint> operations, c
 void ProcessGroup::abort(std::string_view reason) {
   check_process();
   for (const auto& [kind, backend] : backends_) backend->abort(reason);
+  for (const auto& lane : lanes_so_far()) lane->abort(reason);
+}
+
+std::vector<std::shared_ptr<ProcessGroup>> ProcessGroup::lanes_so_far() const {
+  const std::lock_guard lock(lanes_mutex_);
+  return lanes_;
 }
 
 Health ProcessGroup::health() const {
@@ -193,6 +199,7 @@ void ProcessGroup::set_timeout(std::chrono::milliseconds timeout) {
   check_process();
   checks::timeout(fmt::format("set_timeout of group '{}'", name_), timeout);
   for (const auto& [kind, backend] : backends_) backend->set_timeout(timeout);
+  for (const auto& lane : lanes_so_far()) lane->set_timeout(timeout);
 }
 
 std::chrono::milliseconds ProcessGroup::timeout() const {

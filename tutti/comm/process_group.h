@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -150,6 +151,15 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   // when the timeout passes; PeerError when another rank dies.
   std::shared_ptr<ProcessGroup> shrink(std::vector<int> failed_ranks, const GroupOptions& options = {});
 
+  // This group and up to most - 1 more of the same ranks, over transports of their own, so that calls of different
+  // lanes travel at the same time. Only this group where that would gain nothing (Backend::gains_by_lanes()). Every
+  // member must call it with the same number, at least 1; errors are those of new_group(). Lanes are made once, live as
+  // long as this group, and end when it is aborted.
+  std::vector<ProcessGroup*> lanes(size_t most);
+  // How lane n is made, for programs with their own backends.
+  using LaneMaker = std::function<std::shared_ptr<ProcessGroup>(ProcessGroup& group, size_t n)>;
+  void set_lane_maker(LaneMaker maker) { lane_maker_ = std::move(maker); }
+
   // ---- failing
   // Ends the group on every rank: waiting and later calls throw PeerError with `reason`. Any thread.
   void abort(std::string_view reason);
@@ -178,6 +188,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   void arrive_monitored(int64_t number, std::chrono::milliseconds timeout);
   void watch_arrivals(int64_t number, std::chrono::milliseconds timeout, bool wait_all_ranks);
   void check_process() const;  // UsageError in a fork()ed child
+  std::vector<std::shared_ptr<ProcessGroup>> lanes_so_far() const;
   void inspect(const CollectiveDef& def, const CollectiveCall& call) const;
   void inspect(CollectiveKind kind, Tensors inputs) const;
   void inspect(CollectiveKind kind, const Tensor& input) const { inspect(kind, {&input, 1}); }
@@ -196,6 +207,9 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   std::mutex monitored_mutex_;  // one monitored_barrier at a time
   MonitoredBarriers monitored_;
   std::atomic<bool> coalescing_{false};
+  LaneMaker lane_maker_;
+  mutable std::mutex lanes_mutex_;
+  std::vector<std::shared_ptr<ProcessGroup>> lanes_;  // without this group
   std::mutex symm_mutex_;
   symm::SymmGroup symm_;  // created on first use
 };

@@ -98,6 +98,9 @@ struct TransportTraits {
   std::vector<DeviceKind> devices;
   bool moves_data = true;         // false for the fake transport, which only checks and counts
   bool receives_from_any = true;  // Message::peer == -1
+  // Rounds wait for a network rather than for this machine, so that several at once take less time than one after the
+  // other. A transport carries one; ProcessGroup::lanes() makes more transports.
+  bool waits_for_network = false;
   // An exchange of at most this many bytes per rank costs about one round of latency; up to this size all_reduce is one
   // round.
   int64_t one_round_bytes = 16 << 10;

@@ -25,6 +25,7 @@ class TransportBackend final : public Backend {
   int size() const override { return size_; }
   std::string describe_rank(int rank) const override { return describe(rank, queue_->transport().peer(rank)); }
   Answer can(const CallQuery& query) const override;
+  bool gains_by_lanes() const override { return traits_.waits_for_network; }
 
   Work run(const CollectiveCall& call) override;
   Work send(const Tensor& tensor, int peer, uint32_t tag, const CallOptions& options) override;

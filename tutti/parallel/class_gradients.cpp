@@ -94,6 +94,12 @@ ClassGradients::ClassGradients(const ParameterClass& parameters, std::vector<siz
       arrivals_(mine_.size()) {
   if (schedule == Schedule::every_round && ranks_ > 1) rounds_.emplace(*group_, placements_);
   else plan_ = consecutive_shards(count_, ranks_);
+  set_max_input_buffers(kInputBuffers);
+}
+
+void ClassGradients::set_max_input_buffers(size_t count) {
+  max_input_buffers_ = count;
+  if (overlaps()) lanes_ = group_->lanes(count);
 }
 
 bool ClassGradients::lacks_a_round() const { return rounds_ && static_cast<int64_t>(mine_.size()) * ranks_ < count_; }
@@ -130,7 +136,7 @@ void ClassGradients::begin_exchange() {
   layouts_ = Tensor::empty({ranks_}, DType::i64);
   std::fill_n(layouts_.data<int64_t>(), ranks_, 0);
   layouts_.data<int64_t>()[group_->rank()] = std::bit_cast<int64_t>(hash_of(layout));
-  exchange_.emplace(*group_, plan_, layout, placements_, true, max_input_buffers_);
+  exchange_.emplace(*group_, plan_, layout, placements_, true, max_input_buffers_, lanes_);
   early_ = {};
   is_taken_.assign(parameters_.size(), false);
   gate_ = group_->all_reduce(layouts_, {}, {.async = true});

@@ -30,7 +30,8 @@ class ClassGradients {
   const std::vector<size_t>& numbers() const { return numbers_; }
   GradientTree& tree() { return tree_; }
   const EarlyBuckets& early_buckets() const { return early_; }
-  void set_max_input_buffers(size_t count) { max_input_buffers_ = count; }
+  // Collective where buckets travel under backward: they get as many lanes.
+  void set_max_input_buffers(size_t count);
 
   // Shard `local` of this rank has brought what `arrivals` says; shards come in any order. Local, but that with
   // Overlap::backward ranks begin their exchange when only one shard is missing.
@@ -75,8 +76,9 @@ class ClassGradients {
   // The mesh of the ranks that divide parameters which are distributed tensors (tensor_parallel.h); null: none do.
   const dist::Mesh mesh_;
   size_t max_input_buffers_ = kInputBuffers;
-  comm::NodePlan plan_;                  // of once_a_step
-  std::optional<RoundExchange> rounds_;  // of every_round, when there are several ranks
+  std::vector<comm::ProcessGroup*> lanes_;  // in which buckets travel under backward
+  comm::NodePlan plan_;                     // of once_a_step
+  std::optional<RoundExchange> rounds_;     // of every_round, when there are several ranks
   // The exchange under backward: it begins when `gate_`, in which the ranks tell each other their layouts, has ended.
   const Overlap overlap_;
   std::optional<StepExchange> exchange_;

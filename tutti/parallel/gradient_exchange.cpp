@@ -112,7 +112,8 @@ std::vector<Tensor> reduce_gradients(std::vector<GradientNode> nodes, const Node
 }
 
 StepExchange::StepExchange(comm::ProcessGroup& group, const NodePlan& plan, UseLayout layout,
-                           const GradientPlacements& placements, bool starts_early, size_t max_input_buffers)
+                           const GradientPlacements& placements, bool starts_early, size_t max_input_buffers,
+                           std::vector<comm::ProcessGroup*> lanes)
     : group_(group),
       plan_(plan),
       layout_(std::move(layout)),
@@ -122,6 +123,7 @@ StepExchange::StepExchange(comm::ProcessGroup& group, const NodePlan& plan, UseL
       is_tree_(is_tree_over_ranks(plan)),
       starts_early_(starts_early),
       max_input_buffers_(max_input_buffers),
+      lanes_(lanes.empty() ? std::vector{&group} : std::move(lanes)),
       finished_(layout_, placements) {}
 
 bool StepExchange::gathers(const GradientBucket& bucket) const {
@@ -151,6 +153,7 @@ void StepExchange::make_room() {
 // and uses, and hand out one sum whatever the number of uses.
 void StepExchange::start(std::vector<GradientNode>& nodes) {
   const MemoryCategoryScope category(MemoryCategory::gradients);
+  comm::ProcessGroup& lane = lane_of(started_);
   const GradientBucket& bucket = buckets_[started_++];
   const comm::CallOptions options{.async = starts_early_, .agreement = agreement_};
   wholes_.push_back(finished_.memory(bucket));
@@ -162,13 +165,13 @@ void StepExchange::start(std::vector<GradientNode>& nodes) {
     if (is_tree_ && !bucket.is_cut()) {
       mine.sums.push_back(use == 0 ? wholes_.back() : Tensor::empty({bucket.numel}));
       take_use(nodes[0].uses, bucket, use, placements_, mine.sums.back());
-      mine.works.push_back(group_.all_reduce(mine.sums.back(), {}, options));
+      mine.works.push_back(lane.all_reduce(mine.sums.back(), {}, options));
     } else {
       std::vector<Tensor> flat;
       for (GradientNode& node : nodes) flat.push_back(take_use(node.uses, bucket, use, placements_));
       const bool is_whole = use == 0 && bucket.is_cut() && !gathers(bucket);
       mine.sums.push_back(is_whole ? wholes_.back() : Tensor::empty({own.end - own.begin}));
-      mine.reductions.emplace_back(group_, mine.sums.back(), flat, plan_, options, bucket.slices);
+      mine.reductions.emplace_back(lane, mine.sums.back(), flat, plan_, options, bucket.slices);
     }
   }
 }
@@ -211,10 +214,10 @@ std::vector<Tensor> StepExchange::finish(std::vector<GradientNode>& nodes) {
 }
 
 std::vector<comm::ProcessGroup*> StepExchange::calls_left() const {
-  size_t calls = 0, rounds = 1;
+  size_t rounds = 1;
   for (const auto& nodes : plan_) rounds = std::max(rounds, nodes.size());
-  for (size_t b = started_; b < buckets_.size(); ++b) calls += buckets_[b].uses * rounds;
-  std::vector<comm::ProcessGroup*> left(calls, &group_);
+  std::vector<comm::ProcessGroup*> left;
+  for (size_t b = started_; b < buckets_.size(); ++b) left.insert(left.end(), buckets_[b].uses * rounds, &lane_of(b));
   for (size_t b = handed_out_; b < buckets_.size(); ++b) {
     if (gathers(buckets_[b])) left.push_back(adding_group(buckets_[b], group_, placements_));
   }

@@ -43,9 +43,11 @@ class StepExchange {
   // outlive this. With `starts_early`, sums are handed out after the last bucket has been started, so that the order of
   // calls does not depend on when a rank starts which bucket; that takes the memory of one more slice of the gradients.
   // At most `max_input_buffers`, at least 1, are under way: a queue, whose oldest ends before one more starts. Without
-  // `starts_early` each ends before the next one.
+  // `starts_early` each ends before the next one. Buckets take turns in `lanes` of the group, as ProcessGroup::lanes()
+  // gives them; none: all travel in the group itself.
   StepExchange(comm::ProcessGroup& group, const comm::NodePlan& plan, UseLayout layout,
-               const GradientPlacements& placements, bool starts_early, size_t max_input_buffers);
+               const GradientPlacements& placements, bool starts_early, size_t max_input_buffers,
+               std::vector<comm::ProcessGroup*> lanes = {});
 
   // The bucket that start() starts; null after the last one.
   const GradientBucket* next() const { return started_ < buckets_.size() ? &buckets_[started_] : nullptr; }
@@ -73,6 +75,7 @@ class StepExchange {
   void finish_oldest();
   void hand_out_next();
   bool gathers(const GradientBucket& bucket) const;
+  comm::ProcessGroup& lane_of(size_t bucket) const { return *lanes_[bucket % lanes_.size()]; }
 
   comm::ProcessGroup& group_;
   const comm::NodePlan& plan_;
@@ -82,6 +85,7 @@ class StepExchange {
   const std::vector<GradientBucket> buckets_;
   const bool is_tree_, starts_early_;
   const size_t max_input_buffers_;
+  const std::vector<comm::ProcessGroup*> lanes_;
   size_t started_ = 0, handed_out_ = 0;
   InputBufferUse use_;
   std::deque<UnderWay> under_way_;

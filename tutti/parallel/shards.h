@@ -137,7 +137,8 @@ class Shards {
   // How many buckets of gradients may be on their way at once with Overlap::backward; at first 2. They are a queue:
   // before one more starts, the oldest ends. Backward does not wait for that: a bucket that finds no room starts with a
   // later one, or in finish(), which waits, and a trace shows it as FSDP::post_backward_rs_wait. Each takes the memory
-  // of a bucket and of what comes in. All ranks give the same number, between steps. UsageError below 1.
+  // of a bucket and of what comes in. Over a network they travel in as many lanes (ProcessGroup::lanes()), which this
+  // makes: collective, with the same number on all ranks, between steps. UsageError below 1.
   void set_reduce_scatter_max_input_buffers(int64_t count);
 
   int64_t count() const { return count_; }

@@ -42,6 +42,7 @@ HierTransport::HierTransport(std::unique_ptr<Transport> inner, std::unique_ptr<T
       traits_{.name = "hier",
               .devices = {DeviceKind::cpu},
               .receives_from_any = false,
+              .waits_for_network = true,
               .one_round_bytes = first_bytes_,
               .hosts = even_hosts(hosts)},
       staged_(static_cast<size_t>(outer->size())),

@@ -24,7 +24,10 @@ MessageTransport::MessageTransport(std::unique_ptr<MessageEngine> engine, std::s
                                    std::vector<PeerIdentity> identities)
     : engine_(std::move(engine)),
       group_(std::move(group)),
-      traits_{.name = engine_->name(), .devices = {DeviceKind::cpu}, .one_round_bytes = inline_bytes(engine_->size())},
+      traits_{.name = engine_->name(),
+              .devices = {DeviceKind::cpu},
+              .waits_for_network = true,
+              .one_round_bytes = inline_bytes(engine_->size())},
       line_(*engine_),
       round_(line_, group_),
       mail_(line_),

@@ -71,9 +71,10 @@ std::vector<Field> parallelism_keys() {
               "parameters, both are the same. The numbers are the same",
        .unit = "", .rule = one_of({"no_shard", "optim"}), .only_of = ModelKind::language},
       {TUTTI_KEY(parallelism, int64_t, reduce_scatter_max_input_buffers, 2),
-       .doc = "with data_parallel_overlap = backward: how many buckets of gradients may be on their way at once. More "
-              "help where the network is slower than backward, and each takes "
-              "the memory of a bucket and of what comes in. The numbers are the same",
+       .doc =
+           "with data_parallel_overlap = backward: how many buckets of gradients may be on their way at once, over "
+           "gloo, hier and mpi each with connections of its own. More help where rounds wait for a network, and each "
+           "takes the memory of a bucket and of what comes in. The numbers are the same",
        .unit = "buckets", .rule = at_least(1)},
   };
 }
