@@ -21,7 +21,7 @@ BELOW = {
     "job": {"core", "runtime"},
     "diagnose": {"core", "runtime", "tensor"},
     "symm": {"core", "runtime", "tensor", "codegen", "ops", "autograd", "job"},
-    "comm": {"core", "runtime", "tensor", "codegen", "ops", "plan", "autograd", "graph", "job", "diagnose", "symm"},
+    "comm": {"core", "runtime", "tensor", "codegen", "ops", "plan", "deploy", "autograd", "graph", "job", "diagnose", "symm"},
     "dist": {"core", "runtime", "tensor", "codegen", "ops", "plan", "autograd", "graph", "comm"},
     "nn": {"core", "runtime", "tensor", "codegen", "ops", "io", "plan", "autograd", "graph", "dist"},
     "optim": {"core", "runtime", "tensor", "codegen", "ops", "plan", "autograd", "graph", "dist", "nn"},
@@ -46,7 +46,7 @@ FLOORS = {
         ".",  # process groups and their queue
         "functional",
         "collectives",
-        "groups reduce_nodes run_ranks shrink world_state",
+        "groups rank_group reduce_nodes run_ranks shrink world_state",
     ],
     "dist": ["step_kind", "mesh_layout index_set measured_costs", "device_mesh spec", "moves", "."],
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """libtutti_runtime as a user gets it: built alone, installed, and linked by the programs of examples/run_package.
 
-runtime_only_test.py SOURCE_DIR BUILD_DIR CXX_COMPILER LESSON
+runtime_only_test.py SOURCE_DIR BUILD_DIR CXX_COMPILER LESSON [PACKAGED_RANKS]
 
 Configures SOURCE_DIR with TUTTI_RUNTIME_ONLY=ON in BUILD_DIR/runtime_only, builds and installs it, looks at what the library exports and
 needs and how large it is, and builds the example programs against the installed tree. They run the package that LESSON
-(example_17_package with a file as its argument) writes, in C with both libraries, in C++ and in Python, to the same results.
+(example_17_package with a file as its argument) writes, in C with both libraries, in C++ and in Python, to the same results. PACKAGED_RANKS (tests/comm/tools/packaged_ranks.cpp) runs packages
+with collectives in the shared library, on two ranks, to the bits of the live functions.
 """
 import os
 import pathlib
@@ -45,7 +46,7 @@ def stripped_bytes(file, folder):
 
 
 def main():
-    source, build, compiler, lesson = sys.argv[1:5]
+    source, build, compiler, lesson, *ranks = sys.argv[1:]
     built = pathlib.Path(build) / "runtime_only"
     configured = run("cmake", "-S", source, "-B", built, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DTUTTI_RUNTIME_ONLY=ON", f"-DCMAKE_CXX_COMPILER={compiler}")
     for name in ("LLVM", "MPI", "GTest", "ZLIB", "CLI11", "nlohmann_json"):
@@ -85,6 +86,10 @@ def main():
         for name, text in results.items():
             check(re.sub(r" first .*", "", text) == wanted, f"{name} prints {text}, and the program in C {wanted}")
         print(wanted)
+        for program in ranks:
+            text = run(program, library)
+            check("shm: equal bits\nshm: equal bits\n" in text, f"packages with collectives: {text}")
+            print(text)
     print(f"{faults} faults")
     sys.exit(faults != 0)
 

@@ -14,6 +14,8 @@ namespace tutti::deploy::c_interface {
 
 // Calls fn(); an exception becomes the code of the call and the thread's last error.
 tutti_code guarded(FunctionRef<void()> fn) noexcept;
+// Throws an error that becomes this code.
+[[noreturn]] void fail(tutti_code code, const std::string& text);
 // UsageError when it is NULL.
 const Package& package_of(const tutti_package* package);
 Package& package_to_change(tutti_package* package);

@@ -77,6 +77,9 @@ std::string Manifest::to_bytes() const {
     list(t.sizes, [&](int64_t size) { out.put(size); });
     out.put(t.memory), out.put(t.first);
   });
+  list(groups, [&](const PackageGroup& g) {
+    out.put_text(g.name), out.put(g.ranks), out.put(g.rank), out.put_text(g.together);
+  });
   return out.take();
 }
 
@@ -155,6 +158,13 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
     t.memory = in.get<int32_t>(), t.first = in.get<int64_t>();
     TUTTI_CHECK_PACKAGE(is_inside(t, m.state_memory), "the manifest of the package has a state tensor without memory");
     m.state.push_back(std::move(t));
+  });
+  list(24, [&] {
+    PackageGroup g{.name = std::string(in.get_text())};
+    g.ranks = in.get<int32_t>(), g.rank = in.get<int32_t>(), g.together = in.get_text();
+    TUTTI_CHECK_PACKAGE(g.ranks >= 1 && g.rank >= -1 && g.rank < g.ranks && g.together.size() == kTogetherBytes,
+                        "the manifest of the package has a group of {} ranks, which is for rank {}", g.ranks, g.rank);
+    m.groups.push_back(std::move(g));
   });
   in.at_end();
   TUTTI_CHECK_PACKAGE(m.points() <= kMostPoints, "the manifest of the package has more than {} combinations of sizes",

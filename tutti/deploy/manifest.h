@@ -60,6 +60,16 @@ struct PackageStateTensor {
   int64_t first = 0;   // bytes from its start
 };
 
+inline constexpr size_t kTogetherBytes = 32;
+
+// A group of ranks that the function communicates in.
+struct PackageGroup {
+  std::string name;  // in the plans
+  int32_t ranks = 1;
+  int32_t rank = -1;     // whose file this is; -1: that of each of them
+  std::string together;  // kTogetherBytes that the files of all ranks have in common, and no others
+};
+
 struct Manifest {
   std::string function;
   std::string made_by;  // the version of Tutti
@@ -76,6 +86,7 @@ struct Manifest {
   uint64_t constant_nbytes = 0;               // of all constants, before equal ones were put together
   std::vector<PackageConstant> state_memory;  // its first contents
   std::vector<PackageStateTensor> state;
+  std::vector<PackageGroup> groups;
 
   std::string to_bytes() const;
   // PackageError when the bytes are none of a manifest.

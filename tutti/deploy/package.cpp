@@ -10,9 +10,11 @@
 #include "tutti/codegen/library_kernels.h"
 #include "tutti/core/numerics_version.h"
 #include "tutti/deploy/byte_stream.h"
+#include "tutti/deploy/collective_op.h"
 #include "tutti/deploy/op_schema.h"
 #include "tutti/deploy/package_constants.h"
 #include "tutti/deploy/plan_words.h"
+#include "tutti/deploy/rank_group.h"
 #include "tutti/deploy/step_profile.h"
 #include "tutti/runtime/numerics.h"
 #include "tutti/runtime/rank_context.h"
@@ -218,10 +220,22 @@ void Package::check_ops(const Plan& plan) const {
     TUTTI_CHECK_PACKAGE(call->attrs.empty() || call->attrs.type_name() == it->attrs,
                         "a plan of the package calls {} with options of the type {}, which are of {}", call->op->name,
                         call->attrs.type_name(), it->attrs.empty() ? "none" : it->attrs);
+    if (call->op->ordered) check_group(*call);
   }
   for (const PlanControl& control : plan.controls) {
     for (const Plan& part : control.plans) check_ops(part);
   }
+}
+
+void Package::check_group(const graph::CallStep& call) const {
+  const CallAttrs* attrs = collective_attrs(*call.op, call.attrs);
+  TUTTI_CHECK_PACKAGE(attrs != nullptr, "a plan of the package calls {} in no group", call.op->name);
+  const auto is_its = [&](const PackageGroup& g) {
+    return g.name == *attrs->group.name && g.ranks == attrs->group.ranks;
+  };
+  TUTTI_CHECK_PACKAGE(std::any_of(manifest_.groups.begin(), manifest_.groups.end(), is_its),
+                      "a plan of the package calls {} in a group '{}' of {} ranks, which its manifest does not list",
+                      call.op->name, *attrs->group.name, attrs->group.ranks);
 }
 
 Plan Package::plan_at(int64_t point) const {
@@ -294,6 +308,29 @@ std::shared_ptr<const StepObserver> Package::observer() const {
   return observer_;
 }
 
+std::shared_ptr<const BoundGroups> Package::groups() const {
+  if (manifest_.groups.empty()) return nullptr;
+  std::shared_ptr<const BoundGroups> groups;
+  {
+    const std::lock_guard lock(mutex_);
+    groups = groups_;
+  }
+  std::string names;
+  for (const PackageGroup& g : manifest_.groups)
+    names += fmt::format("{}'{}' of {} ranks", names.empty() ? "" : ", ", g.name, g.ranks);
+  TUTTI_CHECK(groups != nullptr,
+              "{}: the function communicates in {}, and has no such group; give it live ones with set_groups() (in C: "
+              "tutti_package_set_groups)",
+              manifest_.function, names);
+  return groups;
+}
+
+void Package::set_groups(std::span<const std::shared_ptr<RankGroup>> groups) {
+  auto made = std::make_shared<const BoundGroups>(bind_groups(manifest_.function, manifest_.groups, groups));
+  const std::lock_guard lock(mutex_);
+  groups_ = std::move(made);
+}
+
 void Package::set_constants(std::span<const NewConstant> values) { constants_->set(values); }
 
 void Package::set_observer(std::shared_ptr<const StepObserver> observer) {
@@ -340,6 +377,7 @@ std::vector<Tensor> Package::run_on(std::span<const Tensor> state, std::span<con
               manifest_.function);
   std::vector<DType> dtypes;
   for (const Tensor& t : inputs) dtypes.push_back(t.dtype());
+  const std::shared_ptr<const BoundGroups> groups = this->groups();
   const auto runner = runner_at(manifest_.point_of(extents_of(inputs), dtypes));
   const Plan& plan = runner->plan();
   TUTTI_CHECK(into.empty() || into.size() == plan.results.size(), "{}: memory for {} results is given, there are {}",
@@ -364,6 +402,8 @@ std::vector<Tensor> Package::run_on(std::span<const Tensor> state, std::span<con
   const WriteBack written(manifest_, inputs, dense);
   std::optional<RankContext::Scope> own_threads;
   if (context_ != nullptr) own_threads.emplace(*context_);
+  std::optional<BoundGroupsScope> ranks;
+  if (groups != nullptr) ranks.emplace(*groups);
   const StrictScope strict;
   const codegen::NoNewKernels packaged;
   return runner->run(sources, into);

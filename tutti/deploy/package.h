@@ -24,8 +24,10 @@ class RankContext;
 
 namespace tutti::deploy {
 
+struct BoundGroup;
 struct NewConstant;
 class PackageConstants;
+class RankGroup;
 
 // The section of plans.
 struct PackagedPlans {
@@ -70,6 +72,9 @@ class Package {
 
   // Replaces constants that the package names, while others may run: see PackageConstants::set.
   void set_constants(std::span<const NewConstant> values);
+  // Gives the function the groups that it communicates in, in the order of the manifest, for the calls that begin from
+  // now on: see bind_groups. All ranks then make the same calls in the same order.
+  void set_groups(std::span<const std::shared_ptr<RankGroup>> groups);
   // Calls that begin from now on pass the times of their steps to `observer`, on their own thread, when they have ended
   // without an error; null: they do not. Waits for calls that have begun with the observer before, so that no observer
   // may call it.
@@ -85,11 +90,13 @@ class Package {
   void check_manifest(const std::string& path) const;
   void check_complete(const std::string& path, codegen::CpuTarget level) const;
   void check_ops(const Plan& plan) const;
+  void check_group(const graph::CallStep& call) const;
   void bind_constants();
   std::vector<Tensor> run_on(std::span<const Tensor> state, std::span<const Tensor> inputs,
                              std::span<const Tensor> into) const;
   std::shared_ptr<const PlanRunner> runner_at(int64_t point) const;
   std::shared_ptr<const StepObserver> observer() const;
+  std::shared_ptr<const std::vector<BoundGroup>> groups() const;
 
   std::unique_ptr<RankContext> context_;  // null: that of the caller
   std::shared_ptr<const SectionFile> file_;
@@ -108,6 +115,7 @@ class Package {
   mutable std::mutex mutex_;
   mutable std::list<Ready> ready_;  // the last used first
   std::shared_ptr<const StepObserver> observer_;
+  std::shared_ptr<const std::vector<BoundGroup>> groups_;  // null: none were given
 };
 
 }  // namespace tutti::deploy

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tutti/codegen/kernel_check.h"
+#include "tutti/deploy/collective_op.h"
 #include "tutti/deploy/package_error.h"
 #include "tutti/deploy/plan.h"
 #include "tutti/plan/node_call.h"
@@ -258,10 +259,14 @@ class Checker {
     const bool is_called = (op.num_inputs < 0 || static_cast<size_t>(op.num_inputs) == call.inputs.size()) &&
                            (call.copy_first.empty() || call.copy_first.size() == call.inputs.size()) &&
                            static_cast<size_t>(op.num_outputs) == call.outputs.size() &&
-                           (op.kernel != nullptr || op.recipe.build != nullptr) && !op.ordered && !op.resizes &&
-                           !op.keeps_inputs && op.becomes[0] < 0;
+                           (op.kernel != nullptr || op.recipe.build != nullptr) && !op.resizes && !op.keeps_inputs &&
+                           op.becomes[0] < 0;
     TUTTI_CHECK_PACKAGE(is_called, "a plan of the package is wrong: {} is called with {} operands and {} results",
                         op.name, call.inputs.size(), call.outputs.size());
+    if (op.ordered) {
+      TUTTI_CHECK_PACKAGE(collective_attrs(op, call.attrs) != nullptr && !call.check_only,
+                          "a plan of the package is wrong: {} is called in no group", op.name);
+    }
     const graph::Graph buffers{.buffers = plan_.buffers, .nodes = {}, .results = {}};
     const std::vector<Tensor> inputs = stand_ins(call.inputs, buffers);
     OutputMetas metas;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <typeinfo>
 
+#include "tutti/deploy/collective_op.h"
+#include "tutti/deploy/rank_group.h"
 #include "tutti/ops/engine/launch.h"
 #include "tutti/plan/node_call.h"
 #include "tutti/plan/passes/plan_memory.h"
@@ -11,6 +13,7 @@
 #include "tutti/runtime/trace/trace_event.h"
 #include "tutti/runtime/trace/trace_span.h"
 #include "tutti/tensor/device_copy.h"
+#include "tutti/tensor/host_read.h"
 
 namespace tutti::deploy {
 namespace {
@@ -97,6 +100,7 @@ struct PlanRunner::Frame {
   Tensor arena;
   std::vector<StorageRef> storages;  // per buffer
   std::vector<char*> bases;
+  std::vector<std::vector<Tensor>> started;  // per step: outputs that an ordered call may still write
 };
 
 PlanRunner::PlanRunner(Plan plan) : plan_(std::move(plan)) {
@@ -107,10 +111,30 @@ PlanRunner::PlanRunner(Plan plan) : plan_(std::move(plan)) {
     *batch = graph::make_batch(std::move(batch->kernels), graph_key);
   }
   for (PlanControl& control : plan_.controls) controls_.push_back(make_control(control));
+  plan_waits();
   plan_memory();
 }
 
 PlanRunner::~PlanRunner() = default;
+
+void PlanRunner::plan_waits() {
+  const size_t count = plan_.steps.size();
+  for (size_t s = 0; s < count; ++s) {
+    const auto* call = std::get_if<CallStep>(&plan_.steps[s]);
+    if (call == nullptr || call->node >= 0 || !call->op->ordered) continue;
+    group_of_.resize(count);
+    waits_.resize(count + 1);
+    const CallAttrs* attrs = collective_attrs(*call->op, call->attrs);
+    TUTTI_ASSERT(attrs != nullptr, "{} is called in no group", call->op->name);
+    group_of_[s] = *attrs->group.name;
+    for (size_t k = 0; k < call->outputs.size(); ++k) {
+      size_t reader = s + 1;
+      for (bool found = false; reader < count && !found; reader += found ? 0 : 1)
+        for_each_buffer(plan_.steps[reader], [&](int32_t b) { found = found || b == call->outputs[k].buffer; });
+      waits_[reader].push_back({s, k});
+    }
+  }
+}
 
 void PlanRunner::plan_memory() {
   const size_t count = plan_.buffers.size();
@@ -133,6 +157,12 @@ void PlanRunner::plan_memory() {
       if (first[b] < 0) first[b] = static_cast<int32_t>(s);
       last[b] = static_cast<int32_t>(s);
     });
+  }
+  for (size_t s = 0; s < waits_.size(); ++s) {  // what is being written is in use
+    for (const Wait& w : waits_[s]) {
+      const auto b = static_cast<size_t>(std::get<CallStep>(plan_.steps[w.step]).outputs[w.output].buffer);
+      if (first[b] >= 0) last[b] = std::max(last[b], static_cast<int32_t>(s));
+    }
   }
   std::vector<graph::Lifetime> lifetimes;
   std::vector<size_t> owner;
@@ -160,6 +190,7 @@ std::unique_ptr<PlanRunner::Frame> PlanRunner::take_frame() const {
   frame->arena = Tensor::empty({arena_bytes_}, DType::u8);
   frame->storages.resize(plan_.buffers.size());
   frame->bases.resize(plan_.buffers.size(), nullptr);
+  frame->started.resize(group_of_.size());
   for (size_t b = 0; b < plan_.buffers.size(); ++b) {
     if (arena_offsets_[b] < 0) continue;
     frame->bases[b] = static_cast<char*>(frame->arena.raw_data()) + arena_offsets_[b];
@@ -185,7 +216,7 @@ std::vector<Tensor> PlanRunner::run(std::span<const Tensor> sources, std::span<c
     else frame->storages[b] = StorageRef::adopt(Storage::allocate(buffer.nbytes, kCpu));
     frame->bases[b] = static_cast<char*>(frame->storages[b]->data());
   }
-  for (const graph::Step& step : plan_.steps) run_step(step, *frame);
+  run_steps(*frame);
   std::vector<Tensor> results;
   for (size_t k = 0; k < plan_.results.size(); ++k) {
     const Value& v = plan_.results[k];
@@ -207,13 +238,48 @@ std::vector<Tensor> PlanRunner::run(std::span<const Tensor> sources, std::span<c
   return results;
 }
 
-void PlanRunner::run_step(const graph::Step& step, Frame& frame) const {
+void PlanRunner::run_steps(Frame& frame) const {
+  try {
+    for (size_t s = 0; s < plan_.steps.size(); ++s) {
+      if (!waits_.empty()) wait(waits_[s], frame);
+      run_step(s, frame);
+    }
+    if (!waits_.empty()) wait(waits_.back(), frame);
+  } catch (...) {
+    // Nothing writes the memory of the caller any more when this call has ended.
+    for (const std::vector<Tensor>& outputs : frame.started) {
+      for (const Tensor& output : outputs) {
+        try {
+          if (output.defined()) before_host_read(output);
+        } catch (const Error&) {
+        }
+      }
+    }
+    throw;
+  }
+}
+
+void PlanRunner::wait(const std::vector<Wait>& waits, Frame& frame) const {
+  for (const Wait& w : waits) {
+    Tensor& output = frame.started[w.step][w.output];
+    const auto& call = std::get<CallStep>(plan_.steps[w.step]);
+    try {
+      before_host_read(output);
+    } catch (const Error&) {
+      rethrow_with_line(call, call.op->name);
+    }
+    output = {};
+  }
+}
+
+void PlanRunner::run_step(size_t index, Frame& frame) const {
+  const graph::Step& step = plan_.steps[index];
   if (const auto* kernel = std::get_if<KernelStep>(&step)) {
     run_kernel(*kernel, frame);
   } else if (const auto* batch = std::get_if<BatchStep>(&step)) {
     if (const KernelStep* failed = run_batch(*batch, frame.bases)) refuse_zero(*failed);
   } else {
-    run_call(std::get<CallStep>(step), frame);
+    run_call(index, std::get<CallStep>(step), frame);
   }
 }
 
@@ -230,7 +296,7 @@ void PlanRunner::refuse_zero(const KernelStep& kernel) const {
   throw IntegerDivideByZero(plan_.reporters[static_cast<size_t>(kernel.reporter)]);
 }
 
-void PlanRunner::run_call(const CallStep& step, const Frame& frame) const {
+void PlanRunner::run_call(size_t index, const CallStep& step, Frame& frame) const {
   std::vector<Tensor> inputs, outputs;
   for (size_t i = 0; i < step.inputs.size(); ++i) {
     const bool in_blocks = i == 0 && step.prologue;
@@ -252,6 +318,12 @@ void PlanRunner::run_call(const CallStep& step, const Frame& frame) const {
       outputs.resize(step.outputs.size());
     } else {
       for (const Value& v : step.outputs) outputs.push_back(tensor_of(v, frame));
+    }
+    if (step.op->ordered) {
+      RankGroup& group = BoundGroupsScope::find(group_of_[index], step.op->name);
+      launch_call(call, step.trace, [&] { group.start(call, outputs); });
+      frame.started[index] = std::move(outputs);
+      return;
     }
     if (step.prologue || step.epilogue)
       launch_call(call, step.trace, [&] { run_with_blocks(step, call, outputs, frame); });

@@ -1,4 +1,5 @@
-// Runs a plan: what an Executable does, for plans that communicate with nobody and draw no random numbers.
+// Runs a plan: what an Executable does, for plans that draw no random numbers. Their collectives run in the groups of
+// the thread (BoundGroupsScope).
 #pragma once
 
 #include <memory>
@@ -28,12 +29,19 @@ class PlanRunner {
 
  private:
   struct Frame;
+  // Ordered calls return while what they have started goes on; the first step that touches an output waits for it.
+  struct Wait {
+    size_t step, output;
+  };
+  void plan_waits();
+  void wait(const std::vector<Wait>& waits, Frame& frame) const;
   void plan_memory();
+  void run_steps(Frame& frame) const;
   std::unique_ptr<Frame> take_frame() const;
   Tensor tensor_of(const graph::Value& v, const Frame& frame) const;
-  void run_step(const graph::Step& step, Frame& frame) const;
+  void run_step(size_t index, Frame& frame) const;
   void run_kernel(const graph::KernelStep& step, const Frame& frame) const;
-  void run_call(const graph::CallStep& step, const Frame& frame) const;
+  void run_call(size_t index, const graph::CallStep& step, Frame& frame) const;
   void run_control(const graph::CallStep& step, std::span<const Tensor> inputs, const Frame& frame) const;
   void run_with_blocks(const graph::CallStep& step, const OpCall& call, std::span<const Tensor> outputs,
                        const Frame& frame) const;
@@ -43,7 +51,9 @@ class PlanRunner {
   std::vector<int64_t> arena_offsets_;                               // per buffer; -1: not in the arena
   std::vector<bool> is_result_;                                      // made buffers that the caller gets
   std::vector<std::unique_ptr<const graph::ControlStep>> controls_;  // of the plan
-  std::vector<int32_t> only_result_;  // per buffer: the one result that is all of it; -1: none, or several
+  std::vector<std::string> group_of_;     // per step: of an ordered call; empty when the plan has none
+  std::vector<std::vector<Wait>> waits_;  // per step, and behind the last; empty when the plan has no ordered call
+  std::vector<int32_t> only_result_;      // per buffer: the one result that is all of it; -1: none, or several
   int64_t arena_bytes_ = 0;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Frame>> frames_;  // of calls that have ended

@@ -2,11 +2,13 @@
 #include <map>
 #include <mutex>
 
+#include "tutti/deploy/collective_op.h"
 #include "tutti/deploy/op_schema.h"
 
 namespace tutti::deploy {
 
 const AttrsType* attrs_type_of(const OpDef& op) {
+  if (is_collective(op)) return &attrs_type<CallAttrs>;
   static std::mutex mutex;
   static std::map<const OpDef*, const AttrsType*> known;
   const std::lock_guard lock(mutex);

@@ -22,7 +22,7 @@
 
 namespace tutti::deploy {
 
-inline constexpr uint32_t kFormatVersion = 2;
+inline constexpr uint32_t kFormatVersion = 3;
 inline constexpr size_t kPage = 4096;
 
 enum class SectionKind : uint32_t { manifest, plans, kernels, code, constants, provenance };

@@ -57,11 +57,20 @@ tutti_code code_of(PackageError::Kind kind) {
   return kCodes[static_cast<size_t>(kind)];
 }
 
+// An error whose code somebody else has chosen.
+class CodedError : public tutti::EnvironmentError {
+ public:
+  CodedError(tutti_code code, const std::string& text) : EnvironmentError(text), code(code) {}
+  const tutti_code code;
+};
+
 template <class Fn>
 tutti_code guarded(Fn fn) noexcept {
   try {
     fn();
     return TUTTI_OK;
+  } catch (const CodedError& e) {
+    return keep(e.code, e.what());
   } catch (const PackageError& e) {
     return keep(code_of(e.kind), e.what());
   } catch (const tutti::UsageError& e) {
@@ -220,6 +229,7 @@ tutti_code tutti_package_run(const tutti_package* package, const tutti_tensor* i
 namespace tutti::deploy::c_interface {
 
 tutti_code guarded(FunctionRef<void()> fn) noexcept { return ::guarded(fn); }
+void fail(tutti_code code, const std::string& text) { throw CodedError(code, text); }
 const Package& package_of(const tutti_package* package) { return ::package_of(package); }
 Package& package_to_change(tutti_package* package) {
   ::refuse_null(package, "the package");

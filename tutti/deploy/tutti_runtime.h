@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define TUTTI_RUNTIME_VERSION 2
+#define TUTTI_RUNTIME_VERSION 3
 #define TUTTI_MOST_DIMS 8
 
 #if defined(__GNUC__)
@@ -37,7 +37,8 @@ typedef enum tutti_code {
   TUTTI_PROCESSOR = 5,     /* no code for this processor */
   TUTTI_OUT_OF_MEMORY = 6,
   TUTTI_ENVIRONMENT = 7, /* the system refused something else */
-  TUTTI_INTERNAL = 8     /* a bug of Tutti, please report it */
+  TUTTI_INTERNAL = 8,    /* a bug of Tutti, please report it */
+  TUTTI_PEER = 9         /* another rank of the group has died, left or is late; see tutti_collectives.h */
 } tutti_code;
 
 typedef enum tutti_dtype {

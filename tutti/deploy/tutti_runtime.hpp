@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/deploy/tutti_collectives.h"
 #include "tutti/deploy/tutti_constants.h"
 #include "tutti/deploy/tutti_profile.h"
 #include "tutti/deploy/tutti_runtime.h"
@@ -186,6 +187,11 @@ class Package {
     std::vector<tutti_tensor> values;
     for (const auto& [name, value] : constants) names.push_back(name.c_str()), values.push_back(value);
     check(tutti_package_set_constants(get(), names.data(), values.data(), size_of(values)));
+  }
+
+  // Gives the function the groups of ranks that it communicates in: see tutti_collectives.h.
+  void set_groups(const std::vector<tutti_collectives>& groups) {
+    check(tutti_package_set_groups(get(), groups.data(), static_cast<int32_t>(groups.size())));
   }
 
   // Calls `observer` for each step of the calls that begin while the result lives: see tutti_profile.h. One at a time.

@@ -20,6 +20,10 @@
 
 namespace tutti {
 
+namespace deploy {
+class RankGroup;
+}
+
 // A size of arguments that calls of the package may choose: least, least + step, ..., most.
 struct PackagedSize {
   std::string name;
@@ -57,6 +61,9 @@ struct PackageOptions {
   // what the program that runs the package is to set between calls, such as a learning rate. The values at the time of
   // package() are those with which the package begins, and the tensors have them again when package() returns.
   std::vector<PackagedState> state = {};
+  // The groups in which the function calls functional collectives (comm::rank_group). All of their ranks package it at
+  // the same time, each into a file of its own; where these are equal, one of them serves all ranks.
+  std::vector<std::shared_ptr<deploy::RankGroup>> groups = {};
   bool gradients = false;  // the function calls backward() or grad(); false: it runs without gradients
 };
 

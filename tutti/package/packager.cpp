@@ -9,10 +9,13 @@
 #include "tutti/codegen/generator_sources.h"
 #include "tutti/codegen/kernel_cache.h"
 #include "tutti/codegen/library_kernels.h"
+#include "tutti/core/blake2b.h"
 #include "tutti/core/numerics_version.h"
+#include "tutti/deploy/collective_op.h"
 #include "tutti/deploy/op_schema.h"
 #include "tutti/deploy/package.h"
 #include "tutti/deploy/plan_words.h"
+#include "tutti/deploy/rank_group.h"
 #include "tutti/package/constant_pool.h"
 #include "tutti/package/held_state.h"
 #include "tutti/package/package.h"
@@ -38,6 +41,7 @@ class Packager {
     TUTTI_CHECK(arguments.sizes.empty() && arguments.keys.empty(),
                 "package: '{}' cannot be packaged: it takes a SymInt or a RandomKey; arguments of packages are tensors",
                 options_.name);
+    declare_groups();
     declare_inputs();
     declare_sizes();
     manifest_.levels = options_.levels;
@@ -48,21 +52,38 @@ class Packager {
   PackageReport make(const std::string& path) {
     const auto start = std::chrono::steady_clock::now();
     for (int64_t point = 0; point < manifest_.points(); ++point) add_point(point);
-    write(path + ".unproved");
+    const std::string unproved =
+        groups_.empty() ? path + ".unproved" : fmt::format("{}.{}.unproved", path, groups_[0].ranks->rank());
+    write(unproved);
     try {
-      prove(path + ".unproved");
+      prove(unproved);
     } catch (...) {
       std::error_code ignored;
-      fs::remove(path + ".unproved", ignored);
+      fs::remove(unproved, ignored);
       throw;
     }
-    fs::rename(path + ".unproved", path);
+    fs::rename(unproved, path);
+    for (const deploy::PackageGroup& g : manifest_.groups) group_named(g.name)->all_gather("made");  // on every rank
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     report_.ms = elapsed.count();
     return report_;
   }
 
  private:
+  void declare_groups() {
+    for (const std::shared_ptr<deploy::RankGroup>& group : options_.groups) {
+      TUTTI_CHECK(group != nullptr, "package: '{}': a group is null", options_.name);
+      const std::string name = group->name();
+      const auto is_same = [&](const deploy::BoundGroup& g) { return g.name == name; };
+      TUTTI_CHECK(
+          !name.empty() && std::none_of(groups_.begin(), groups_.end(), is_same),
+          "package: '{}': a group named '{}' has no name, or that of another one; give each process group once, "
+          "by comm::rank_group()",
+          options_.name, name);
+      groups_.push_back({name, group});
+    }
+  }
+
   void declare_inputs() {
     manifest_.function = options_.name;
     for (size_t i = 0; i < examples_.size(); ++i) {
@@ -118,7 +139,8 @@ class Packager {
     manifest_.outputs = std::move(live.outputs);
     live_.push_back(std::move(live.digest));
     state_.restore();
-    TracedPlan traced = trace_plan(options_.name, trials_.arguments_at(point), fn_, options_.gradients, state_);
+    TracedPlan traced =
+        trace_plan(options_.name, trials_.arguments_at(point), fn_, options_.gradients, state_, groups_);
     state_.restore();
     if (steps_.empty()) steps_ = traced.steps;
     std::vector<Tensor> constants(traced.held.size());
@@ -132,6 +154,7 @@ class Packager {
     for (const OpDef* op : traced.ops) ops_.insert(op);
     note_written(traced.plan);
     note_dtypes(traced.plan);
+    note_groups(traced.plan);
     words_.push_back(to_words(traced.plan, texts_, specs_));
     const deploy::PlanRunner runner(std::move(traced.plan));
     check_bits(point, trials_.of_plan(point, runner, constants, requested_));
@@ -158,6 +181,39 @@ class Packager {
     }
   }
 
+  void note_groups(const deploy::Plan& plan) {
+    for (const graph::Step& step : plan.steps) {
+      const auto* call = std::get_if<graph::CallStep>(&step);
+      if (call == nullptr || call->node >= 0 || !call->op->ordered) continue;
+      used_groups_.insert(*call->attrs.as<deploy::CallAttrs>().group.name);
+    }
+    for (const deploy::PlanControl& control : plan.controls) {
+      for (const deploy::Plan& part : control.plans) note_groups(part);
+    }
+  }
+
+  // Says in the manifest which ranks the file is for: those whose files would be equal share it.
+  void join_groups(std::span<const deploy::Section> sections) {
+    Blake2b own(deploy::kTogetherBytes);
+    for (const deploy::Section& s : sections)
+      own.add(fmt::format("{} {} ", name_of(s.kind), s.bytes.size())), own.add(s.bytes);
+    const std::string digest = own.finish();
+    for (deploy::PackageGroup& g : manifest_.groups) {
+      deploy::RankGroup& ranks = *group_named(g.name);
+      const std::vector<std::string> all = ranks.all_gather(digest);
+      Blake2b together(deploy::kTogetherBytes);
+      for (const std::string& each : all) together.add(each);
+      g.together = together.finish();
+      const bool is_equal = std::all_of(all.begin(), all.end(), [&](const std::string& d) { return d == digest; });
+      g.rank = is_equal ? -1 : ranks.rank();
+    }
+  }
+
+  const std::shared_ptr<deploy::RankGroup>& group_named(const std::string& name) const {
+    const auto is_it = [&](const deploy::BoundGroup& g) { return g.name == name; };
+    return std::find_if(groups_.begin(), groups_.end(), is_it)->ranks;
+  }
+
   void check_bits(int64_t point, const std::string& digest) const {
     if (digest == live_[static_cast<size_t>(point)]) return;
     throw InternalError(fmt::format(
@@ -179,6 +235,9 @@ class Packager {
     std::sort(manifest_.ops.begin(), manifest_.ops.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     manifest_.library_dtypes.assign(library_dtypes_.begin(), library_dtypes_.end());
     state_.declare(manifest_, constants_);
+    for (const deploy::BoundGroup& g : groups_) {
+      if (used_groups_.contains(g.name)) manifest_.groups.push_back({.name = g.name, .ranks = g.ranks->size()});
+    }
     manifest_.constants = constants_.constants();
     name_constants();
     manifest_.constant_nbytes = static_cast<uint64_t>(constants_.nbytes_before());
@@ -190,6 +249,7 @@ class Packager {
     for (int64_t point = 0; point < manifest_.points(); ++point) sizes.push_back(manifest_.sizes_of(point));
     plans.formulas = deploy::encode_formulas(sizes, words_);
     const std::string manifest = manifest_.to_bytes(), plan_bytes = plans.to_bytes(), table = code.table();
+    std::string whole_manifest;
     using Kind = deploy::SectionKind;
     std::vector<deploy::Section> sections = {
         {.kind = Kind::manifest, .bytes = manifest},
@@ -202,6 +262,11 @@ class Packager {
     }
     sections.push_back({.kind = Kind::constants, .bytes = constants_.bytes()});
     sections.push_back({.kind = Kind::provenance, .bytes = steps_});
+    if (!manifest_.groups.empty()) {
+      join_groups(sections);
+      whole_manifest = manifest_.to_bytes();
+      sections[0].bytes = whole_manifest;
+    }
     write_sections(path, sections);
     report_.kernels = static_cast<int64_t>(code.num_kernels());
     report_.combinations = manifest_.points();
@@ -247,6 +312,9 @@ class Packager {
     const auto package =
         deploy::Package::open(path, runs_here() ? deploy::Package::Purpose::run : deploy::Package::Purpose::look);
     package->check_all_plans();
+    std::vector<std::shared_ptr<deploy::RankGroup>> ranks;
+    for (const deploy::PackageGroup& g : manifest_.groups) ranks.push_back(group_named(g.name));
+    if (!ranks.empty()) package->set_groups(ranks);
     for (int64_t point = 0; runs_here() && point < manifest_.points(); ++point)
       check_bits(point, trials_.of_package(point, *package));
     const deploy::WordFormulas::Counts counts = package->formula_counts();
@@ -265,7 +333,9 @@ class Packager {
   const graph::TraceFn fn_;
   const HeldState state_;
   deploy::Manifest manifest_;
-  const TrialCalls trials_{examples_, fn_, options_, manifest_, state_};
+  deploy::BoundGroups groups_;
+  std::set<std::string> used_groups_;
+  const TrialCalls trials_{examples_, fn_, options_, manifest_, state_, groups_};
   ConstantPool constants_;
   deploy::TextTable texts_;
   deploy::KernelSpecs specs_, requested_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/deploy/collective_op.h"
 #include "tutti/deploy/op_schema.h"
 #include "tutti/plan/control_body.h"
 #include "tutti/plan/failure.h"
@@ -26,10 +27,25 @@ bool can_be_written(const graph::Node& node) {
   }
 }
 
+// Why packages do not hold a call that keeps its order; "" when they do.
+std::string reason_for_ordered(const graph::Node& node, const deploy::BoundGroups& groups) {
+  const deploy::CallAttrs* attrs = deploy::collective_attrs(*node.op, node.attrs);
+  if (attrs == nullptr) return "it communicates with the program around, which is not packaged yet";
+  const std::string& name = *attrs->group.name;
+  if (std::any_of(groups.begin(), groups.end(), [&](const deploy::BoundGroup& g) { return g.name == name; })) return "";
+  return fmt::format(
+      "it communicates with the ranks of group '{}', which PackageOptions::groups does not have; add "
+      "comm::rank_group(group) on all of them",
+      name);
+}
+
 // Why packages do not hold the node; "" when they do.
-std::string reason_for(const graph::Node& node, const graph::Graph& graph, const std::vector<bool>& may_write) {
+std::string reason_for(const graph::Node& node, const graph::Graph& graph, const std::vector<bool>& may_write,
+                       const deploy::BoundGroups& groups) {
   const OpDef& op = *node.op;
-  if (op.ordered) return "it communicates with other ranks or the program around, which is not packaged yet";
+  if (op.ordered) {
+    if (std::string reason = reason_for_ordered(node, groups); !reason.empty()) return reason;
+  }
   if (!is_in_table(op))
     return "it is an op of the user that is not in the op table; add it with join_op_table(), in the programs that "
            "open "
@@ -50,14 +66,14 @@ std::string reason_for(const graph::Node& node, const graph::Graph& graph, const
 }  // namespace
 
 void refuse_what_does_not_fit(const graph::Graph& graph, const std::vector<bool>& may_write,
-                              const std::string& function) {
+                              const deploy::BoundGroups& groups, const std::string& function) {
   for (const graph::Node& node : graph.nodes) {
     if (node.control) {
       for (const graph::ControlBody::Part& part : node.control->parts)
-        refuse_what_does_not_fit(part.graph, std::vector<bool>(part.feeds.size(), false), function);
+        refuse_what_does_not_fit(part.graph, std::vector<bool>(part.feeds.size(), false), groups, function);
       continue;
     }
-    const std::string reason = reason_for(node, graph, may_write);
+    const std::string reason = reason_for(node, graph, may_write, groups);
     if (reason.empty()) continue;
     throw UsageError(fmt::format("package: '{}' cannot be packaged: {}: {}", function,
                                  with_place(node.op->name, node.origin), reason));

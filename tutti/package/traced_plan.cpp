@@ -199,11 +199,11 @@ deploy::Plan plan_of(graph::PassState& state, std::vector<const OpDef*>& ops) {
 }  // namespace
 
 TracedPlan trace_plan(const std::string& function, std::span<const Tensor> arguments, graph::TraceFn fn, bool gradients,
-                      const HeldState& held) {
+                      const HeldState& held, const deploy::BoundGroups& groups) {
   Trace trace(function);
   const graph::BuildOptions options{.name = function};
   graph::PassState state{.graph = traced(trace, arguments, fn, gradients, held, function), .options = options};
-  refuse_what_does_not_fit(state.graph, may_write(trace, held), function);
+  refuse_what_does_not_fit(state.graph, may_write(trace, held), groups, function);
   run_passes(state);
   TracedPlan made;
   made.steps = to_string(state.steps);

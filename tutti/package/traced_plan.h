@@ -8,6 +8,10 @@
 #include "tutti/graph/tree.h"
 #include "tutti/package/held_state.h"
 
+namespace tutti::deploy {
+struct BoundGroup;
+}
+
 namespace tutti::package_detail {
 
 struct TracedPlan {
@@ -20,6 +24,6 @@ struct TracedPlan {
 // Traces the function on these arguments and compiles its kernels for this processor. gradients: with those that the
 // caller records. Throws what the function throws, CaptureError, and UsageError when packages do not hold what it does.
 TracedPlan trace_plan(const std::string& function, std::span<const Tensor> arguments, graph::TraceFn fn, bool gradients,
-                      const HeldState& state);
+                      const HeldState& state, const std::vector<deploy::BoundGroup>& groups);
 
 }  // namespace tutti::package_detail

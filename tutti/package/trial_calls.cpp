@@ -7,6 +7,7 @@
 #include "tutti/autograd/tape.h"
 #include "tutti/codegen/kernel_requests.h"
 #include "tutti/core/blake2b.h"
+#include "tutti/deploy/rank_group.h"
 #include "tutti/plan/control_step.h"
 #include "tutti/runtime/rank_context.h"
 #include "tutti/tensor/host_read.h"
@@ -93,6 +94,7 @@ std::string TrialCalls::of_plan(int64_t point, const deploy::PlanRunner& runner,
   std::thread([&] {
     try {
       const codegen::KernelRequests requests;
+      const deploy::BoundGroupsScope ranks(groups_);
       const graph::EveryPartScope every_part;
       {
         RankContext context({.threads = 1});

@@ -10,6 +10,10 @@
 #include "tutti/package/held_state.h"
 #include "tutti/package/package.h"
 
+namespace tutti::deploy {
+struct BoundGroup;
+}
+
 namespace tutti::package_detail {
 
 // A digest is that of the results, of the arguments after the call and of the state after it. A function with state is
@@ -18,8 +22,8 @@ class TrialCalls {
  public:
   // All must outlive it.
   TrialCalls(std::span<const Tensor> examples, graph::TraceFn fn, const PackageOptions& options,
-             const deploy::Manifest& manifest, const HeldState& state)
-      : examples_(examples), fn_(fn), options_(options), manifest_(manifest), state_(state) {}
+             const deploy::Manifest& manifest, const HeldState& state, const std::vector<deploy::BoundGroup>& groups)
+      : examples_(examples), fn_(fn), options_(options), manifest_(manifest), state_(state), groups_(groups) {}
 
   // Arguments of these sizes, made anew.
   std::vector<Tensor> arguments_at(int64_t point) const;
@@ -43,6 +47,7 @@ class TrialCalls {
   const PackageOptions& options_;
   const deploy::Manifest& manifest_;
   const HeldState& state_;
+  const std::vector<deploy::BoundGroup>& groups_;
 };
 
 }  // namespace tutti::package_detail

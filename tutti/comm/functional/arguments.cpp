@@ -1,12 +1,15 @@
 #include "tutti/comm/functional/arguments.h"
 
-#include <mutex>
-#include <set>
-
 #include "tutti/comm/group_registry.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm::functional {
+namespace {
+
+thread_local const GroupStandIn* last_stand_in = nullptr;
+
+}  // namespace
+
 GroupArgument::GroupArgument(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {
   TUTTI_CHECK(group_ != nullptr,
               "functional collective: the process group is null; this rank may not be a member of it");
@@ -24,19 +27,26 @@ ReduceArgument::ReduceArgument(ReduceKind kind) : op_(kind) {
 }
 ReduceArgument::ReduceArgument(std::string_view name) : ReduceArgument(reduce_kind_from_name(name)) {}
 
-const std::string* name_of_group(const std::string& name) {
-  static std::mutex mutex;
-  static auto* names = new std::set<std::string, std::less<>>;  // outlives all graphs
-  const std::lock_guard lock(mutex);
-  return &*names->insert(name).first;
-}
-
 GroupRef GroupRef::of(const GroupArgument& group) {
   const std::string name = GroupRegistry::current().name_for(group.get());
   return {name_of_group(name), static_cast<int32_t>(group->size())};
 }
 
+GroupStandIn::GroupStandIn(const std::string* name, std::shared_ptr<ProcessGroup> group)
+    : name_(name), group_(std::move(group)), before_(last_stand_in) {
+  last_stand_in = this;
+}
+GroupStandIn::~GroupStandIn() { last_stand_in = before_; }
+
+std::shared_ptr<ProcessGroup> GroupStandIn::find(const std::string* name) {
+  for (const GroupStandIn* s = last_stand_in; s != nullptr; s = s->before_) {
+    if (s->name_ == name) return s->group_;
+  }
+  return nullptr;
+}
+
 std::shared_ptr<ProcessGroup> GroupRef::resolve(const char* op) const {
+  if (auto group = GroupStandIn::find(name)) return group;
   const GroupRegistry::Found found = GroupRegistry::current().find(*name);
   TUTTI_CHECK(found.is_known,
               "{}: the process group '{}' it was called with is not registered on this rank: it was destroyed and "

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tutti/comm/process_group.h"
+#include "tutti/deploy/collective_attrs.h"
 
 namespace tutti::comm::functional {
 
@@ -44,20 +45,19 @@ class ReduceArgument {
   ReduceOp op_;
 };
 
-// A group for the attrs of ops, which are plain bytes and may outlive the group: its name, by which
-// the registry of the rank that runs the op finds it.
-struct GroupRef {
-  const std::string* name = nullptr;  // kept once per process and name: see name_of_group()
-  int32_t ranks = 1;
+// While it lives, `group` is what calls of this thread find by the name: packages name groups that another process has.
+class GroupStandIn {
+ public:
+  GroupStandIn(const std::string* name, std::shared_ptr<ProcessGroup> group);
+  ~GroupStandIn();
+  GroupStandIn(const GroupStandIn&) = delete;
+  GroupStandIn& operator=(const GroupStandIn&) = delete;
+  static std::shared_ptr<ProcessGroup> find(const std::string* name);  // null: none
 
-  // A group that nobody registered is given a name, see GroupRegistry::name_for().
-  static GroupRef of(const GroupArgument& group);
-  // The group of that name on this rank. UsageError, naming the op, when it no longer exists, or was never registered
-  // here.
-  std::shared_ptr<ProcessGroup> resolve(const char* op) const;
+ private:
+  const std::string* const name_;
+  const std::shared_ptr<ProcessGroup> group_;
+  const GroupStandIn* const before_;
 };
-
-// The one copy of `name` in the process, which is never freed.
-const std::string* name_of_group(const std::string& name);
 
 }  // namespace tutti::comm::functional

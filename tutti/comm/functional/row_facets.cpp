@@ -6,6 +6,7 @@
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/functional/op_words.h"
 #include "tutti/core/error.h"
+#include "tutti/deploy/collective_op.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/engine/op_rooms.h"
@@ -38,8 +39,16 @@ Tensor sample_tensor(const Extents& sizes, DType dtype) {
   return t;
 }
 
-// Whoever iterates over all ops meets the collectives, too.
-[[maybe_unused]] const bool joined = (join_op_table(ops()), true);
+bool join() {
+  join_op_table(ops());
+  for (const OpDef* op : ops()) {
+    if (op->ordered) deploy::declare_collective(*op);
+  }
+  return true;
+}
+
+// Whoever iterates over all ops meets the collectives, too, and packages may hold them.
+[[maybe_unused]] const bool joined = join();
 
 }  // namespace
 
