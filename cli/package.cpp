@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/inspect_package.h"
 #include "tutti/core/blake2b.h"
 #include "tutti/core/error.h"
 #include "tutti/deploy/package.h"
+#include "tutti/io/file_signature.h"
 #include "tutti/models/package_file.h"
 #include "tutti/package/package.h"
 #include "tutti/train/package_text.h"
@@ -25,15 +27,12 @@ struct PackageFlags {
   std::vector<std::string> sizes;
   int64_t repeats = 1;
   bool plans = false, json = false;
+  std::string sign_key, public_key, signature;  // files
 };
 
-std::string text_of(const deploy::Manifest& manifest, const deploy::PackageArgument& input) {
-  std::string dims;
-  for (const deploy::PackageDim& d : input.dims) {
-    dims += dims.empty() ? "" : ", ";
-    dims += d.symbol < 0 ? std::to_string(d.size) : manifest.sizes[static_cast<size_t>(d.symbol)].name;
-  }
-  return fmt::format("{} [{}]{}", name_of(input.dtype), dims, input.is_written ? ", written" : "");
+// Where the signature of a package is, unless --signature names another file.
+std::string signature_of(const std::string& file, const std::string& named) {
+  return named.empty() ? file + ".sig" : named;
 }
 
 nlohmann::ordered_json to_json(const Package& package) {
@@ -58,6 +57,9 @@ nlohmann::ordered_json to_json(const Package& package) {
     line["levels"].push_back({{"name", name_of(level)}, {"features", deploy::features_of(level)}});
   for (const deploy::PackageOp& op : m.ops)
     line["ops"].push_back({{"name", op.name}, {"schema", fmt::format("{:016x}", op.schema)}});
+  for (const deploy::PackageGroup& g : m.groups)
+    line["groups"].push_back({{"name", g.name}, {"ranks", g.ranks}, {"rank", g.rank}});
+  if (!m.groups.empty()) line["collectives"] = collectives_of(m);
   for (const deploy::PackageNamedConstant& c : m.named_constants)
     line["named_constants"].push_back({{"name", c.name},
                                        {"dtype", name_of(c.dtype)},
@@ -69,64 +71,57 @@ nlohmann::ordered_json to_json(const Package& package) {
 
 int run_make(const PackageFlags& flags) {
   TUTTI_CHECK(!flags.target.empty(),
-              "package: give a model and a new folder for its package, or inspect, verify or run and a package");
+              "package: give a model and a new folder for its package, or inspect, verify, sign or run and a package");
   train::PackageTextOptions options = flags.text;
   options.dtype = dtype_from_name(flags.dtype);
+  if (!flags.sign_key.empty()) check_signing_key(flags.sign_key);
   const PackageReport report = train::write_packaged_text(flags.model, flags.target, options);
   std::printf("%s/%s: %lld bytes, %lld kernels, %lld combinations of sizes proved in %.1f s\n", flags.target.c_str(),
               models::kPackageFile, static_cast<long long>(report.file_nbytes), static_cast<long long>(report.kernels),
               static_cast<long long>(report.combinations), report.ms / 1000);
   std::printf("constants and state: %lld bytes, %lld before equal ones were put together\n",
               static_cast<long long>(report.constant_nbytes), static_cast<long long>(report.constant_nbytes_before));
+  if (flags.sign_key.empty()) return 0;
+  const std::string file = fmt::format("{}/{}", flags.target, models::kPackageFile);
+  sign_file(file, flags.sign_key, signature_of(file, ""));
+  std::printf("signature: %s\n", signature_of(file, "").c_str());
+  return 0;
+}
+
+int run_sign(const PackageFlags& flags) {
+  Package::open(flags.file, Package::Purpose::look);  // no damaged file is signed
+  const std::string signature = signature_of(flags.file, flags.signature);
+  sign_file(flags.file, flags.sign_key, signature);
+  if (flags.json)
+    std::printf("%s\n", nlohmann::ordered_json{{"path", flags.file}, {"signature", signature}}.dump().c_str());
+  else std::printf("%s: signature of %s\n", signature.c_str(), flags.file.c_str());
   return 0;
 }
 
 int run_inspect(const PackageFlags& flags) {
   const auto package = Package::open(flags.file, Package::Purpose::look);
-  const deploy::Manifest& m = package->manifest();
-  if (flags.json) {
-    std::printf("%s\n", to_json(*package).dump().c_str());
-    return 0;
-  }
-  std::printf("%s: made by Tutti %s, numerics.version %d\n", m.function.c_str(), m.made_by.c_str(), m.numerics_version);
-  for (size_t i = 0; i < m.inputs.size(); ++i) std::printf("  argument %zu: %s\n", i, text_of(m, m.inputs[i]).c_str());
-  for (const deploy::PackageSize& s : m.sizes)
-    std::printf("  %s: %lld to %lld in steps of %lld\n", s.name.c_str(), static_cast<long long>(s.least),
-                static_cast<long long>(s.most), static_cast<long long>(s.step));
-  for (size_t k = 0; k < m.outputs.size(); ++k)
-    std::printf("  result %zu: %s\n", k, std::string(name_of(m.outputs[k])).c_str());
-  for (const deploy::PackageStateTensor& t : m.state)
-    std::printf("  state %s: %s %s\n", t.name.c_str(), std::string(name_of(t.dtype)).c_str(),
-                to_string(t.sizes).c_str());
-  for (const deploy::PackageOp& op : m.ops)
-    std::printf("  calls %s, schema %016llx\n", op.name.c_str(), static_cast<unsigned long long>(op.schema));
-  for (const codegen::CpuTarget level : m.levels)
-    std::printf("  for %s: %s\n", std::string(name_of(level)).c_str(), deploy::features_of(level));
-  const auto counts = package->formula_counts();
-  std::printf("  plans of %lld combinations of sizes: %lld numbers constant, %lld polynomial, %lld in tables\n",
-              static_cast<long long>(m.points()), static_cast<long long>(counts.constant),
-              static_cast<long long>(counts.polynomial), static_cast<long long>(counts.table));
-  std::printf("  %zu kernels; %zu constants, %llu bytes before equal ones were put together\n",
-              package->kernels().size(), m.constants.size(), static_cast<unsigned long long>(m.constant_nbytes));
-  for (const deploy::PackageNamedConstant& c : m.named_constants)
-    std::printf("  constant %s\n", fmt::format("{}: {} {}", c.name, name_of(c.dtype), c.sizes).c_str());
-  for (const deploy::Section& s : package->file().sections()) {
-    const bool is_code = s.kind == deploy::SectionKind::code;
-    std::printf("  section %s%s%s: %zu bytes\n", name_of(s.kind), is_code ? " " : "",
-                is_code ? std::string(name_of(s.level)).c_str() : "", s.bytes.size());
-  }
-  if (flags.plans) std::printf("%s", std::string(package->provenance()).c_str());
+  if (flags.json) std::printf("%s\n", to_json(*package).dump().c_str());
+  else std::printf("%s", text_of_package(*package, flags.plans).c_str());
   return 0;
 }
 
 int run_verify(const PackageFlags& flags) {
+  TUTTI_CHECK(flags.signature.empty() || !flags.public_key.empty(),
+              "package verify: --signature is checked with a key; give --public-key public.pem");
+  const std::string signature = flags.public_key.empty() ? "" : signature_of(flags.file, flags.signature);
+  if (!signature.empty()) verify_signature(flags.file, flags.public_key, signature);
   const auto package = Package::open(flags.file, Package::Purpose::look);
   package->check_all_plans();
   const int64_t points = package->manifest().points();
-  if (flags.json)
-    std::printf("%s\n", nlohmann::ordered_json{{"path", flags.file}, {"combinations", points}}.dump().c_str());
-  else
-    std::printf("%s: whole, plans of %lld combinations of sizes\n", flags.file.c_str(), static_cast<long long>(points));
+  if (flags.json) {
+    nlohmann::ordered_json line = {{"path", flags.file}, {"combinations", points}};
+    if (!signature.empty()) line["signature"] = signature;
+    std::printf("%s\n", line.dump().c_str());
+    return 0;
+  }
+  std::printf("%s: whole, plans of %lld combinations of sizes\n", flags.file.c_str(), static_cast<long long>(points));
+  if (!signature.empty())
+    std::printf("%s: signed with the private key of %s\n", signature.c_str(), flags.public_key.c_str());
   return 0;
 }
 
@@ -209,10 +204,12 @@ int run_run(const PackageFlags& flags) {
 
 void add_package(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand(
-      "package", "Package a published model for texts without a compiler; look into packages, and run them");
+      "package",
+      "Package a published model or a run for texts without a compiler; look into packages, sign and run them");
   verb->require_subcommand(0, 1);
   auto flags = std::make_shared<PackageFlags>();
-  verb->add_option("model", flags->model, "Published model: a folder with config.json, a GGUF file");
+  verb->add_option("model", flags->model,
+                   "Published model, that is a folder with config.json or a GGUF file; or the folder of a run");
   verb->add_option("target", flags->target, "New folder for the package, which `tutti generate` takes as a model");
   verb->add_option("--context", flags->text.context, "Tokens of a text")
       ->capture_default_str()
@@ -222,6 +219,7 @@ void add_package(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"f32", "bf16"}));
   verb->add_flag("--quantized", flags->text.keep_blocks,
                  "Compute with the quantized weights of a GGUF file as they are");
+  verb->add_option("--sign-key", flags->sign_key, "Also sign the package with this key, see tutti package sign");
   verb->callback([flags, verb, &action] {
     if (!verb->get_subcommands().empty()) return;
     action = [flags] { return run_make(*flags); };
@@ -237,7 +235,14 @@ void add_package(CLI::App& app, Action& action) {
   inspect->add_flag("--json", flags->json, "One object");
   CLI::App* verify = add(
       "verify", "Check every byte and the plans of all sizes; runs nothing of it. Exit status 0: whole", run_verify);
-  verify->add_flag("--json", flags->json, "One object: path, combinations");
+  verify->add_option("--public-key", flags->public_key, "Also check who signed it: a public key of Ed25519, in PEM");
+  verify->add_option("--signature", flags->signature, "File of the signature (default: FILE.sig)");
+  verify->add_flag("--json", flags->json, "One object: path, combinations, signature");
+  CLI::App* sign = add("sign", "Write FILE.sig, the signature of a whole package", run_sign);
+  sign->add_option("--key", flags->sign_key, "Private key of Ed25519, in PEM, as openssl genpkey writes it")
+      ->required();
+  sign->add_option("--signature", flags->signature, "File to write (default: FILE.sig)");
+  sign->add_flag("--json", flags->json, "One object: path, signature");
   CLI::App* run =
       add("run", "Call the function on arguments of a fixed pattern: dtype, sizes and digest of each result", run_run);
   run->add_option("--size", flags->sizes, "NAME=NUMBER, a declared size (default: its least value); may be repeated");

@@ -6,6 +6,9 @@
 #include "tests/cli/support/published.h"
 #include "tests/cli/support/tiny_run.h"
 #include "tests/package/support/packaged_cases.h"
+#include "tutti/comm/functional/functional.h"
+#include "tutti/comm/rank_group.h"
+#include "tutti/comm/run_ranks.h"
 
 namespace tutti::test {
 namespace {
@@ -51,6 +54,112 @@ TEST_F(PackageCommand, VerifyChecksBytesAndPlans) {
   work.write("damaged", bytes);
   expect_error("verify damaged", 1, "are damaged; copy the file again");
   expect_error("verify nowhere", 1, "cannot open the package nowhere");
+}
+
+// OpenSSL's own program makes the keys, accepts what Tutti signs, and signs what Tutti accepts.
+struct PackageSignature : PackageCommand {
+  void SetUp() override {
+    if (work.run("command -v openssl").status != 0) GTEST_SKIP() << "the program openssl is not installed";
+    if (work.tutti("package sign block --key nowhere.pem").err.find("built without OpenSSL") != std::string::npos)
+      GTEST_SKIP() << "this build has no libcrypto";
+    make_key("private", "public"), make_key("other", "other-public");
+  }
+  void make_key(const std::string& secret, const std::string& open) const {
+    require("openssl genpkey -algorithm ed25519 -out " + secret + ".pem");
+    require("openssl pkey -in " + secret + ".pem -pubout -out " + open + ".pem");
+  }
+  void require(const std::string& command) const {
+    const Output output = work.run(command);
+    ASSERT_EQ(output.status, 0) << command << "\n" << output.out << output.err;
+  }
+};
+
+TEST_F(PackageSignature, IsThatOfOpenssl) {
+  expect_out("sign block --key private.pem", {"block.sig: signature of block"});
+  EXPECT_EQ(work.read("block.sig").size(), 64u);
+  expect_out("verify block --public-key public.pem",
+             {"block: whole, plans of 4 combinations", "block.sig: signed with the private key of public.pem"});
+  expect_out("verify block --public-key public.pem --json",
+             {"{\"path\":\"block\",\"combinations\":4,\"signature\":\"block.sig\"}"});
+  require("openssl pkeyutl -verify -rawin -pubin -inkey public.pem -in block -sigfile block.sig");
+  require("openssl pkeyutl -sign -rawin -inkey private.pem -in block -out theirs.sig");
+  EXPECT_EQ(work.read("theirs.sig"), work.read("block.sig"));
+  expect_out("verify block --public-key public.pem --signature theirs.sig", {"theirs.sig: signed with"});
+  expect_out("sign block --key other.pem --signature other.sig --json", {"\"signature\":\"other.sig\""});
+  expect_out("verify block --public-key other-public.pem --signature other.sig", {"other.sig: signed with"});
+}
+
+TEST_F(PackageSignature, OfOtherBytesKeysAndSizesIsRefused) {
+  expect_out("sign block --key private.pem", {"block.sig"});
+  expect_error("verify block --public-key other-public.pem", 1,
+               "block: block.sig is not the signature of these bytes by the key other-public.pem");
+  // Another whole package in its place; damage is found by the signature, too, before the file is opened.
+  package((work.folder() / "swapped").string(), Block(DType::bf16), for_this_processor("block"),
+          values(1, {2, 4, 16}, DType::bf16));
+  expect_error("verify swapped --public-key public.pem --signature block.sig", 1,
+               "swapped: block.sig is not the signature of these bytes");
+  std::string bytes = work.read("block");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  work.write("damaged", bytes);
+  expect_error("verify damaged --public-key public.pem --signature block.sig", 1, "is not the signature");
+  expect_error("sign damaged --key private.pem", 1, "are damaged; copy the file again");
+  EXPECT_FALSE(std::filesystem::exists(work.folder() / "damaged.sig"));
+  std::string signature = work.read("block.sig");
+  work.write("short.sig", signature.substr(0, 63));
+  expect_error("verify block --public-key public.pem --signature short.sig", 1,
+               "short.sig has 63 bytes, and a signature with Ed25519 64");
+  work.write("empty.sig", "");
+  expect_error("verify block --public-key public.pem --signature empty.sig", 1, "empty.sig has 0 bytes");
+  signature[5] = static_cast<char>(signature[5] ^ 4);
+  work.write("changed.sig", signature);
+  expect_error("verify block --public-key public.pem --signature changed.sig", 1, "is not the signature");
+  expect_error("verify swapped --public-key public.pem", 1, "cannot open 'swapped.sig'");
+  expect_error("verify block --signature block.sig", 2, "give --public-key public.pem");
+}
+
+TEST_F(PackageSignature, TakesKeysOfEd25519Only) {
+  require("openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa.pem");
+  require("openssl pkey -in rsa.pem -pubout -out rsa-public.pem");
+  require("openssl pkey -in private.pem -aes256 -passout pass:secret -out protected.pem");
+  expect_out("sign block --key private.pem", {"block.sig"});
+  expect_error("sign block --key rsa.pem", 2,
+               "rsa.pem holds a private key of RSA, and packages are signed with Ed25519; make one: openssl genpkey "
+               "-algorithm ed25519");
+  expect_error("verify block --public-key rsa-public.pem", 2, "rsa-public.pem holds a public key of RSA");
+  expect_error("sign block --key protected.pem", 2, "protected.pem is protected by a passphrase");
+  expect_error("sign block --key public.pem", 2, "public.pem holds no private key in PEM");
+  expect_error("verify block --public-key private.pem", 2, "private.pem holds no public key in PEM; take it from");
+  expect_error("sign block --key block", 2, "bytes; expected a private key in PEM");
+  expect_error("sign block --key nowhere.pem", 1, "cannot open 'nowhere.pem'");
+  expect_error("sign nowhere --key private.pem", 1, "cannot open the package nowhere");
+  expect_error("published small --sign-key rsa.pem", 2, "rsa.pem holds a private key of RSA");
+}
+
+// Groups of ranks, as a function with collectives has them.
+TEST(PackageWithGroups, InspectTellsThemAndRunAsksForThem) {
+  const Workplace work;
+  comm::run_ranks(1, [&](comm::ProcessGroup& group) {
+    PackageOptions options = for_this_processor("gathered");
+    options.groups = {comm::rank_group(group.shared_from_this())};
+    package((work.folder() / "gathered").string(),
+            [&](const Tensor& x) {
+              return comm::functional::all_gather_single(comm::functional::all_reduce(x, "sum", group), 0, group);
+            },
+            options, values(1, {2, 4}));
+  });
+  const Output inspected = work.tutti("package inspect gathered"), json = work.tutti("package inspect gathered --json");
+  for (const char* text : {"  group '0' of 1 ranks, the same file for all of them\n",
+                           "  communicates by all_gather_single, all_reduce\n", "calls all_reduce, schema "})
+    EXPECT_NE(inspected.out.find(text), std::string::npos) << inspected.out;
+  for (const char* text :
+       {"\"groups\":[{\"name\":\"0\",\"ranks\":1,\"rank\":-1}]", "\"collectives\":\"all_gather_single, all_reduce\""})
+    EXPECT_NE(json.out.find(text), std::string::npos) << json.out;
+  EXPECT_EQ(work.tutti("package verify gathered").status, 0);
+  const Output run = work.tutti("package run gathered");
+  EXPECT_EQ(run.status, 2);
+  EXPECT_NE(run.err.find("gathered: the function communicates in '0' of 1 ranks, and has no such group"),
+            std::string::npos)
+      << run.err;
 }
 
 TEST_F(PackageCommand, RunCallsTheFunction) {
