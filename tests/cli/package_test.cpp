@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/cli/support/program.h"
 #include "tests/cli/support/published.h"
 #include "tests/cli/support/tiny_run.h"
@@ -208,8 +210,56 @@ TEST(PackagedModel, WritesTheTextsOfTheModelWithoutItsWeights) {
       << refusal("serve small --port 0");
   EXPECT_NE(refusal("generate small --prompt a --compile").find("small is a packaged model"), std::string::npos);
   EXPECT_NE(refusal("package published small").find("small exists already"), std::string::npos);
-  EXPECT_NE(refusal("package nowhere other").find("nowhere is no published model"), std::string::npos);
+  EXPECT_NE(refusal("package nowhere other").find("nowhere is no published model and no run"), std::string::npos);
   EXPECT_NE(refusal("package").find("give a model and a new folder"), std::string::npos);
+}
+
+// Six steps of training, then the texts of the run from a package: within its sequences of 32 tokens and beyond them.
+TEST(PackagedRun, WritesTheTextsOfTheRun) {
+  const Workplace work;
+  write_tiny_run(work);
+  write_published_decoder(work);
+  // The last has the description of a published model, which the run keeps.
+  const std::map<std::string, std::string> settings{
+      {"f32", ""},
+      {"bf16", " --training.mixed_precision_param=bfloat16"},
+      {"path", " --model.path=published --checkpoint.initial_load_path=published --data.tokenizer=published"}};
+  for (const auto& [name, flags_of_run] : settings) {
+    const Output trained = work.tutti("train run.toml --run.name=" + name + flags_of_run);
+    ASSERT_EQ(trained.status, 0) << trained.err;
+    const Output made = work.tutti(fmt::format("package runs/{} small-{}", name, name));
+    ASSERT_EQ(made.status, 0) << made.err;
+    EXPECT_NE(made.out.find("combinations of sizes proved"), std::string::npos) << made.out;
+    for (const char* flags : {"", " --prompt 'the old river runs' --max-tokens 20 --temperature 0",
+                              " --prompt 'a stone' --max-tokens 90 --temperature 1.1 --seed 7"}) {
+      const Output live = work.tutti(fmt::format("generate runs/{}{}", name, flags));
+      const Output packaged = work.tutti(fmt::format("generate small-{}{}", name, flags));
+      EXPECT_EQ(packaged.status, 0) << packaged.err;
+      EXPECT_EQ(packaged.out, live.out) << name << flags;
+    }
+  }
+  // The package holds the weights of the newest checkpoint: it stays as it is when the run is gone.
+  const std::string before = work.tutti("generate small-f32 --max-tokens 9 --temperature 0").out;
+  std::filesystem::remove_all(work.folder() / "runs/f32");
+  EXPECT_EQ(work.tutti("generate small-f32 --max-tokens 9 --temperature 0").out, before);
+  const auto refusal = [&](const std::string& arguments) {
+    const Output output = work.tutti(arguments);
+    EXPECT_EQ(output.status, 2) << arguments << output.out;
+    return output.err;
+  };
+  EXPECT_NE(
+      refusal("package runs/bf16 other --dtype bf16").find("runs/bf16 is a run, which computes in the dtype of its"),
+      std::string::npos);
+  EXPECT_NE(refusal("package small-f32 other").find("small-f32 is a packaged model"), std::string::npos);
+  EXPECT_NE(refusal("checkpoint ls small-f32").find("small-f32 is a packaged model"), std::string::npos);
+  EXPECT_NE(refusal("generate small-f32 --compile").find("small-f32 is a packaged model"), std::string::npos);
+  std::filesystem::create_directory(work.folder() / "runs/empty");
+  work.write("runs/empty/config.resolved.toml", work.read("runs/bf16/config.resolved.toml"));
+  EXPECT_NE(
+      refusal("package runs/empty other").find("package: runs/empty holds no complete checkpoint; train it first"),
+      std::string::npos);
+  for (const auto& entry : std::filesystem::directory_iterator(work.folder()))
+    EXPECT_EQ(entry.path().filename().string().find("other"), std::string::npos) << entry.path();
 }
 
 // Pages are of 16 tokens, and tables of 8 pages: 150 tokens need a second table, which they do not fill.

@@ -29,6 +29,8 @@
 namespace tutti::train {
 namespace {
 
+constexpr const char* kRunConfig = "config.resolved.toml";
+
 struct RunNumerics {
   explicit RunNumerics(const Config& config)
       : mode(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict),
@@ -79,23 +81,50 @@ void quantize(TextModel& text, const TextModelOptions& options) {
   quantize_model(*text.model, text.tokenizer.get(), settings, text.context);
 }
 
+bool is_packaged(const std::filesystem::path& path) { return std::filesystem::exists(path / models::kPackageFile); }
+
+void open_package(const std::filesystem::path& path, const TextModelOptions& options, TextModel& text) {
+  TUTTI_CHECK(!options.quantize.is_wanted() && !options.keep_blocks && !options.compile && !options.is_divided() &&
+                  options.dtype == DType::f32 && !options.cache_dtype,
+              "generate: {} is a packaged model, whose dtypes and kernels were chosen when it was packaged; leave out "
+              "flags of the model, and run it on one rank",
+              path.string());
+  text.packaged = generate::PackagedForward::open((path / models::kPackageFile).string());
+}
+
+// The files beside a package describe a model without weights.
+void check_package(const std::filesystem::path& path, const char* description, const TextModel& text) {
+  TUTTI_CHECK(text.packaged->vocab_size() == text.model->vocab_size(),
+              "generate: the package in {} gives logits of {} tokens, and {} beside it describes {}; they are "
+              "of two models",
+              path.string(), text.packaged->vocab_size(), description, text.model->vocab_size());
+}
+
+void open_packaged_run(const std::filesystem::path& run, const TextModelOptions& options, TextModel& text) {
+  open_package(run, options, text);
+  check_package(run, kRunConfig, text);
+  text.tokenizer = open_packaged_run_tokenizer(run);
+}
+
 TextModel open_run(const std::filesystem::path& run, const TextModelOptions& options) {
-  const Config config = load_config(run / "config.resolved.toml");
-  const auto checkpoint = newest_checkpoint(run / "checkpoint");
-  TUTTI_CHECK(checkpoint.has_value(), "{} holds no complete checkpoint; train it first", run.string());
+  const Config config = load_config(run / kRunConfig);
+  const bool has_package = is_packaged(run), is_quantized = options.quantize.is_wanted();
+  const auto checkpoint = has_package ? std::nullopt : newest_checkpoint(run / "checkpoint");
+  TUTTI_CHECK(has_package || checkpoint.has_value(), "{} holds no complete checkpoint; train it first", run.string());
   TextModel text;
   text.model = build_model(config, run);
-  text.tokenizer = open_run_tokenizer(run, read_state(*checkpoint).train.inputs.tokenizer);
+  if (has_package) open_packaged_run(run, options, text);
+  else text.tokenizer = open_run_tokenizer(run, read_state(*checkpoint).train.inputs.tokenizer);
   text.numerics = std::make_shared<RunNumerics>(config);
-  const bool is_quantized = options.quantize.is_wanted();
-  if (!is_quantized) text.mesh = divide(*text.model, config, options, false);
-  load_model(*checkpoint, *text.model);
+  if (!has_package && !is_quantized) text.mesh = divide(*text.model, config, options, false);
+  if (!has_package) load_model(*checkpoint, *text.model);
   const SampleOptions sample = sample_options(config);
   text.sampling = {.temperature = sample.temperature, .top_k = sample.top_k, .seed = sample.seed};
   if (sample.max_tokens > 0) text.max_tokens = sample.max_tokens;  // a run may write no sample
   text.prompt = config.validation.sample_prompt;
   text.ends = {document_frame(*text.tokenizer).end};
   text.context = options.context == 0 ? sample.context : std::min(options.context, sample.context);
+  if (has_package) text.context = std::min(text.context, text.packaged->context());
   text.slides = true;
   text.forward = sample.forward;
   // Codes are made of whole weights, and divided then.
@@ -107,29 +136,20 @@ TextModel open_published_text(const std::filesystem::path& path, const TextModel
   TextModel text;
   text.context = options.context == 0 ? kUsualContext : options.context;
   const bool is_quantized = options.quantize.is_wanted();
-  const bool is_packaged = std::filesystem::exists(path / models::kPackageFile);
-  if (is_packaged) {
-    TUTTI_CHECK(
-        !is_quantized && !options.keep_blocks && !options.compile && !options.is_divided() &&
-            options.dtype == DType::f32 && !options.cache_dtype,
-        "generate: {} is a packaged model, whose dtypes and kernels were chosen when it was packaged; leave out "
-        "flags of the model, and run it on one rank",
-        path.string());
-    text.packaged = generate::PackagedForward::open((path / models::kPackageFile).string());
+  const bool has_package = is_packaged(path);
+  if (has_package) {
+    open_package(path, options, text);
     text.context = std::min(text.context, text.packaged->context());
   }
   const auto divide_it = [&](models::LanguageModel& model) {
     text.mesh = divide(model, Config(), options, is_quantized || options.keep_blocks || holds_codes(path));
   };
-  ReadyModel ready = is_packaged ? open_without_weights(path, text.context)
+  ReadyModel ready = has_package ? open_without_weights(path, text.context)
                      : options.is_divided() && !is_quantized
                          ? open_divided(path, text.context, options.dtype, options.keep_blocks, divide_it)
                          : open_published(path, text.context, options.dtype, options.keep_blocks);
   text.model = std::move(ready.model);
-  TUTTI_CHECK(!is_packaged || text.packaged->vocab_size() == text.model->vocab_size(),
-              "generate: the package in {} gives logits of {} tokens, and config.json beside it describes {}; they are "
-              "of two models",
-              path.string(), text.packaged->vocab_size(), text.model->vocab_size());
+  if (has_package) check_package(path, "config.json", text);
   text.tokenizer = std::move(ready.tokenizer);
   if (is_quantized) quantize(text, options), divide_it(*text.model);
   text.chat = read_published_chat(path.string());
@@ -196,7 +216,7 @@ void check_text_model_ranks(const std::filesystem::path& path, int64_t ranks, co
   if (is_published(path))
     return check_ranks(*std::make_unique<models::Decoder>(models::published_description(path), 1), Config(), ranks,
                        options, options.keep_blocks || options.quantize.is_wanted() || holds_codes(path));
-  const Config config = load_config(path / "config.resolved.toml");
+  const Config config = load_config(path / kRunConfig);
   const NumericsScope numerics(config.numerics.mode == "fast" ? NumericsMode::fast : NumericsMode::strict);
   check_ranks(*build_model(config, path), config, ranks, options, options.quantize.is_wanted());
 }

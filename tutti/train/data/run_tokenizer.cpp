@@ -69,6 +69,12 @@ std::unique_ptr<Tokenizer> open_run_tokenizer(const fs::path& run, const Tokeniz
   return own;
 }
 
+std::unique_ptr<Tokenizer> open_packaged_run_tokenizer(const fs::path& folder) {
+  const fs::path file = folder / kTokenizerFile;
+  if (!fs::exists(file)) return std::make_unique<ByteTokenizer>();
+  return load_tokenizer(file.string());
+}
+
 SpecChange compare_tokenizer_spec(const Tokenizer& own, const TokenizerInput& saved, const std::string& spec) {
   const bool same_spec = describe(own, spec).spec == saved.spec;
   if (!names_tokenizer_file(spec)) {
