@@ -8,6 +8,7 @@
 #include "tests/comm/support/fault_ranks.h"
 #include "tests/comm/support/sample_calls.h"
 #include "tests/comm/support/traces.h"
+#include "tutti/comm/message/wire.h"
 #include "tutti/comm/transports.h"
 #include "tutti/core/error.h"
 
@@ -178,7 +179,7 @@ TEST_P(Dropped, GroupsLeaveNothing) {
   constexpr int kGroups = 40;
   // What counts groups, what a rank keeps to know the packets of one that has ended, and a few buffers that the world
   // has in use at one moment and not at another; never a buffer per group.
-  constexpr double kBytes = kGroups * 1024 + (512 << 10);
+  constexpr auto kBytes = static_cast<double>(kGroups * 1024 + 6 * max_packet_bytes(kFaultRanks));
   const Played played = play_over(GetParam(), "drop", fmt::format("{}", kGroups));
   for (int r = 0; r < kFaultRanks; ++r) {
     const Told& told = played.ranks[static_cast<size_t>(r)];

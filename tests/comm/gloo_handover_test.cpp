@@ -51,8 +51,8 @@ struct TwoEngines {
     EXPECT_EQ(first.sockets[1].ends, ends);
     EXPECT_TRUE(first.sockets[1].is_open());
     EXPECT_FALSE(first.sockets[0].is_open());
-    engines.push_back(make_gloo_engine(std::move(first.context), {}, std::move(first.sockets)));
-    engines.push_back(make_gloo_engine(std::move(second.context), {}, std::move(second.sockets)));
+    engines.push_back(make_gloo_engine(std::move(first), {}));
+    engines.push_back(make_gloo_engine(std::move(second), {}));
   }
   void expect_messages() {
     for (const int from : {0, 1}) {

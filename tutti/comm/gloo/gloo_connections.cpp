@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <string_view>
 
@@ -20,6 +21,8 @@ namespace {
 constexpr uint64_t kSlot = 1;
 // Receives that wait at each peer's connection: it need not ask before it sends so many packets.
 constexpr int kPosted = 4;
+// Packets up to here have memory of their own size; others share what packets come in.
+constexpr int64_t kSmall = 32 << 10;
 // gloo closes all connections of a group when a wait reaches its deadline; deadlines are kept elsewhere.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
@@ -33,18 +36,18 @@ GlooConnections::Box::~Box() = default;
 GlooConnections::Box::Box(Box&&) noexcept = default;
 GlooConnections::Box& GlooConnections::Box::operator=(Box&&) noexcept = default;
 
-GlooConnections::GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids,
-                                 std::vector<PairSocket> sockets)
-    : context_(std::move(context)),
+GlooConnections::GlooConnections(GlooMesh mesh, std::vector<pid_t> pids)
+    : context_(std::move(mesh.context)),
       rank_(context_->rank),
       size_(context_->size),
       room_(static_cast<int64_t>(sizeof(Prefix)) + max_packet_bytes(size_)),
       liveness_((pids.resize(static_cast<size_t>(size_)), std::move(pids))),
       peers_(static_cast<size_t>(size_)) {
   const HeldSignal held(SIGPIPE);  // also in the threads, which answer to those that leave
+  waker_.emplace(std::move(mesh.device), [this] { send_all(); });
   for (int p = 0; p < size_; ++p) {
     if (p == rank_) continue;
-    peer(p).socket = std::move(sockets[static_cast<size_t>(p)]);
+    peer(p).socket = std::move(mesh.sockets[static_cast<size_t>(p)]);
     if (peer(p).socket.is_open()) end_when_host_is_silent(peer(p).socket.fd);
     for (int i = 0; i < kPosted; ++i) post(p);
     peer(p).thread = std::thread([this, p] { listen(p); });
@@ -53,6 +56,7 @@ GlooConnections::GlooConnections(std::shared_ptr<gloo::transport::Context> conte
 
 GlooConnections::~GlooConnections() {
   stopping_ = true;
+  waker_.reset();
   for (Peer& p : peers_) {
     {
       const std::lock_guard lock(mutex_);
@@ -76,30 +80,52 @@ void GlooConnections::send(int to, std::span<const ConstBlock> parts) {
 
 void GlooConnections::send(int to, Prefix prefix, std::span<const ConstBlock> parts) {
   const int64_t whole = static_cast<int64_t>(sizeof prefix) + std::max<int64_t>(prefix.bytes, 0);
-  Box box;
-  box.memory = allocate_packet(whole);
-  std::byte* at = box.memory.get() + sizeof prefix;
+  Outgoing out{.to = to, .box = {}, .bytes = whole};
+  out.box.is_whole = whole > kSmall;
+  out.box.memory = out.box.is_whole ? whole_memory() : allocate_packet(whole);
+  std::memcpy(out.box.memory.get(), &prefix, sizeof prefix);
+  std::byte* at = out.box.memory.get() + sizeof prefix;
   for (const ConstBlock& part : parts) {
     if (part.bytes > 0) std::memcpy(at, part.data, static_cast<size_t>(part.bytes));
     at += part.bytes;
   }
-  box.buffer = context_->createUnboundBuffer(box.memory.get(), static_cast<size_t>(whole));
-  // One sender at a time per peer keeps the order; gloo calls back from another thread, so mutex_ is not held.
-  const std::lock_guard order(peer(to).send_mutex);
+  bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
     if (peer(to).lost) return;
-    prefix.counted = peer(to).got;
-    std::memcpy(box.memory.get(), &prefix, sizeof prefix);
+    is_first = outgoing_.empty();
+    outgoing_.push_back(std::move(out));
+  }
+  if (is_first) waker_->wake();
+}
+
+// In gloo's thread, so packets go out in the order in which they were given.
+void GlooConnections::send_all() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    if (outgoing_.empty()) return;
+    Outgoing out = std::move(outgoing_.front());
+    outgoing_.pop_front();
+    lock.unlock();
+    send_now(std::move(out));
+  }
+}
+
+void GlooConnections::send_now(Outgoing out) {
+  Box& box = out.box;
+  box.buffer = context_->createUnboundBuffer(box.memory.get(), static_cast<size_t>(out.bytes));
+  {
+    const std::lock_guard lock(mutex_);
+    if (peer(out.to).lost) return;
+    std::memcpy(box.memory.get() + offsetof(Prefix, counted), &peer(out.to).got, sizeof(Prefix::counted));
   }
   try {
-    const HeldSignal held(SIGPIPE);
-    box.buffer->send(to, kSlot, 0, static_cast<size_t>(whole));
+    box.buffer->send(out.to, kSlot, 0, static_cast<size_t>(out.bytes));
   } catch (const std::exception&) {
     return;  // closed: its listener tells, after what it still brings
   }
   const std::lock_guard lock(mutex_);
-  peer(to).sends.push_back(std::move(box));
+  peer(out.to).sends.push_back(std::move(box));
 }
 
 bool GlooConnections::say_bye(std::chrono::milliseconds limit) {
@@ -138,8 +164,24 @@ bool GlooConnections::take(Packet& packet) {
 
 void GlooConnections::recycle(Packet&& packet) {
   const std::lock_guard lock(mutex_);
-  if (static_cast<int>(spare_.size()) < kPosted * size_) spare_.push_back(std::move(packet.memory));
-  packet.memory.reset();
+  keep(std::move(packet.memory));
+}
+
+// Whoever has mutex_: memory of room_ bytes, as much as receives and sends have at a time.
+void GlooConnections::keep(PacketMemory memory) {
+  if (static_cast<int64_t>(spare_.size()) < (kPosted + kWindowChunks) * size_) spare_.push_back(std::move(memory));
+}
+
+PacketMemory GlooConnections::whole_memory() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!spare_.empty()) {
+      PacketMemory memory = std::move(spare_.back());
+      spare_.pop_back();
+      return memory;
+    }
+  }
+  return allocate_packet(room_);
 }
 
 void GlooConnections::wait(std::chrono::microseconds limit) {
@@ -159,14 +201,7 @@ std::string GlooConnections::lost(int rank) {
 
 void GlooConnections::post(int p) {
   Box box;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!spare_.empty()) {
-      box.memory = std::move(spare_.back());
-      spare_.pop_back();
-    }
-  }
-  if (box.memory == nullptr) box.memory = allocate_packet(room_);
+  box.memory = whole_memory();
   box.buffer = context_->createUnboundBuffer(box.memory.get(), static_cast<size_t>(room_));
   try {
     box.buffer->recv(p, kSlot, 0, static_cast<size_t>(room_));
@@ -190,15 +225,17 @@ void GlooConnections::listen(int p) {
     } catch (const std::exception& error) {
       return lose(p, std::string_view(error.what()).find(detail::errno_text(ETIMEDOUT)) != std::string_view::npos);
     }
-    const bool says_bye = hand_on(p);
+    std::vector<Box> counted;
+    const bool says_bye = hand_on(p, counted);
+    free_sent(std::move(counted));
     post(p);
     if (says_bye) send(p, Prefix{.bytes = kByeHeard}, {});
   }
 }
 
-// The front one has been filled. True when its sender leaves.
-bool GlooConnections::hand_on(int p) {
-  std::vector<Box> counted;  // freed outside of the lock: gloo may still hold on to them for a moment
+// The front one has been filled. True when its sender leaves. counted: what it has got of this rank, to be freed
+// outside of the lock.
+bool GlooConnections::hand_on(int p, std::vector<Box>& counted) {
   Box box;
   const std::lock_guard lock(mutex_);
   Peer& from = peer(p);
@@ -214,7 +251,7 @@ bool GlooConnections::hand_on(int p) {
   }
   if (prefix.bytes == kBye || prefix.bytes == kByeHeard) {
     (prefix.bytes == kBye ? from.has_left : from.has_heard) = true;
-    spare_.push_back(std::move(box.memory));
+    keep(std::move(box.memory));
     news_.notify_all();
     return prefix.bytes == kBye;
   }
@@ -226,6 +263,16 @@ bool GlooConnections::hand_on(int p) {
   packets_.push_back(std::move(packet));
   news_.notify_all();
   return false;
+}
+
+// gloo may hold on to their buffers for a moment.
+void GlooConnections::free_sent(std::vector<Box> boxes) {
+  for (Box& box : boxes) {
+    box.buffer.reset();
+    if (!box.is_whole) continue;
+    const std::lock_guard lock(mutex_);
+    keep(std::move(box.memory));
+  }
 }
 
 // Whoever has mutex_.

@@ -7,12 +7,14 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "tutti/comm/gloo/pair_socket.h"
+#include "tutti/comm/gloo/handover.h"
+#include "tutti/comm/gloo/loop_waker.h"
 #include "tutti/comm/message/message_engine.h"
 #include "tutti/job/host/liveness.h"
 #include "tutti/job/store/silent_host.h"
@@ -28,8 +30,7 @@ namespace tutti::comm {
 // called by any thread, the others by one at a time.
 class GlooConnections {
  public:
-  GlooConnections(std::shared_ptr<gloo::transport::Context> context, std::vector<pid_t> pids,
-                  std::vector<PairSocket> sockets);
+  GlooConnections(GlooMesh mesh, std::vector<pid_t> pids);
   // Closes all connections; data that has not been received by then is lost.
   ~GlooConnections();
   GlooConnections(const GlooConnections&) = delete;
@@ -57,6 +58,7 @@ class GlooConnections {
     Box(Box&&) noexcept;
     Box& operator=(Box&&) noexcept;
     PacketMemory memory;
+    bool is_whole = false;  // it has room_ bytes
     std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
   };
   // In front of each packet. gloo does not tell how much of a buffer was filled, nor (without blocking) when a send is
@@ -69,9 +71,8 @@ class GlooConnections {
   struct Peer {
     std::thread thread;
     std::deque<Box> receives;  // in the order packets come
-    std::mutex send_mutex;
-    std::deque<Box> sends;  // that the peer has not counted
-    int64_t freed = 0;      // sends that it has
+    std::deque<Box> sends;     // that the peer has not counted
+    int64_t freed = 0;         // sends that it has
     int64_t got = 0;
     bool lost = false;
     PairSocket socket;
@@ -83,12 +84,24 @@ class GlooConnections {
     bool is_over() const { return lost || has_left || has_heard; }
   };
 
+  // What is sent next, in gloo's thread.
+  struct Outgoing {
+    int to;
+    Box box;
+    int64_t bytes;
+  };
+
   void send(int to, Prefix prefix, std::span<const ConstBlock> parts);
+  PacketMemory whole_memory();
+  void keep(PacketMemory memory);
+  void send_all();
+  void send_now(Outgoing out);
   Peer& peer(int p) { return peers_[static_cast<size_t>(p)]; }
   bool all_over() const;
   void post(int p);
   void listen(int p);
-  bool hand_on(int p);
+  bool hand_on(int p, std::vector<Box>& counted);
+  void free_sent(std::vector<Box> boxes);
   void lose(int p, bool is_silent = false);
   bool has_silent_host(int p);
 
@@ -104,6 +117,8 @@ class GlooConnections {
   std::deque<Packet> packets_;
   std::vector<PacketMemory> spare_;
   int64_t losses_ = 0;
+  std::deque<Outgoing> outgoing_;
+  std::optional<LoopWaker> waker_;  // its thread uses what stands before it
 };
 
 }  // namespace tutti::comm

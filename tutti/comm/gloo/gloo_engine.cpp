@@ -69,11 +69,9 @@ class GlooEngine final : public MessageEngine {
 
 }  // namespace
 
-std::unique_ptr<MessageEngine> make_gloo_engine(std::shared_ptr<gloo::transport::Context> context,
-                                                std::vector<pid_t> pids, std::vector<PairSocket> sockets) {
+std::unique_ptr<MessageEngine> make_gloo_engine(GlooMesh mesh, std::vector<pid_t> pids) {
   Parked::get().sweep();
-  return std::make_unique<GlooEngine>(
-      std::make_unique<GlooConnections>(std::move(context), std::move(pids), std::move(sockets)));
+  return std::make_unique<GlooEngine>(std::make_unique<GlooConnections>(std::move(mesh), std::move(pids)));
 }
 
 }  // namespace tutti::comm

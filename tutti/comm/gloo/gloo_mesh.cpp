@@ -183,7 +183,7 @@ std::unique_ptr<Transport> make_gloo_transport(const GroupSeat& seat) {
               seat.name);
   const HeldSignal held(SIGPIPE);  // also in the thread of gloo, which is started here
   GlooMesh mesh = Making(seat).connect();
-  auto engine = make_gloo_engine(std::move(mesh.context), seat.pids, std::move(mesh.sockets));
+  auto engine = make_gloo_engine(std::move(mesh), seat.pids);
   return std::make_unique<MessageTransport>(std::move(engine), seat.name, seat.identities);
 }
 

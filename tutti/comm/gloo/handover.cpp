@@ -208,7 +208,9 @@ GlooMesh hand_over_to_gloo(int rank, std::vector<UniqueFd> sockets, const Connec
   const int size = static_cast<int>(sockets.size());
   try {
     const auto device = device_on_loopback();
-    GlooMesh mesh{.context = device->createContext(rank, size), .sockets = std::vector<PairSocket>(sockets.size())};
+    GlooMesh mesh{.device = device,
+                  .context = device->createContext(rank, size),
+                  .sockets = std::vector<PairSocket>(sockets.size())};
     mesh.context->setTimeout(kNoTimeout);
     InThreadOfGloo(*device, [&] {
       for (int p = 0; p < size; ++p) {

@@ -18,11 +18,15 @@
 
 namespace gloo::transport {
 class Context;
+namespace tcp {
+class Device;
 }
+}  // namespace gloo::transport
 
 namespace tutti::comm {
 
 struct GlooMesh {
+  std::shared_ptr<gloo::transport::tcp::Device> device;
   std::shared_ptr<gloo::transport::Context> context;
   std::vector<PairSocket> sockets;  // by rank
 };

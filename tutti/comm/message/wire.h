@@ -47,7 +47,7 @@ struct alignas(64) RoundHead {
 };
 
 // How many bytes may be under way to a rank that has not taken them yet, from all its peers together.
-inline constexpr int64_t kWindowBytes = 1 << 20;
+inline constexpr int64_t kWindowBytes = 8 << 20;
 // Data flows in chunks; so many may be under way between two ranks.
 inline constexpr int64_t kWindowChunks = 4;
 inline constexpr int64_t kMaxHostBytes = 256;
@@ -55,10 +55,10 @@ inline constexpr int64_t kMaxReasonBytes = 2048;
 
 constexpr int64_t round_up_64(int64_t n) { return (n + 63) / 64 * 64; }
 
-// 4 to 128 KiB, a multiple of 64.
+// 4 KiB to 1 MiB, a multiple of 64.
 constexpr int64_t chunk_bytes(int size) {
   const int64_t share = kWindowBytes / kWindowChunks / std::max(1, size - 1) / 64 * 64;
-  return std::clamp<int64_t>(share, 4 << 10, 128 << 10);
+  return std::clamp<int64_t>(share, 4 << 10, 1 << 20);
 }
 
 // Offers and messages up to here travel with their head.
