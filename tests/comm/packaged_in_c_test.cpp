@@ -4,6 +4,7 @@
 #include "tests/comm/support/packaged_in_c.h"
 #include "tests/comm/support/packaged_ranks.h"
 #include "tests/support/temporary_folder.h"
+#include "tutti/deploy/tutti_runtime.hpp"
 
 namespace tutti::comm::packaged {
 namespace {
@@ -15,6 +16,24 @@ INSTANTIATE_TEST_SUITE_P(Over, PackagedCollectivesInC, ::testing::ValuesIn(world
 TEST_P(PackagedCollectivesInC, HaveTheBitsOfTheLiveFunctionAndCodesOfErrors) {
   const testing::TemporaryFolder folder;
   run_apart(GetParam(), 2, [&](ProcessGroup& group) { check_in_c({}, group, folder.path()); });
+}
+
+// The header over the interface in C.
+TEST(PackagedCollectivesInCpp, RunInGroupsThatTheProgramBrings) {
+  const testing::TemporaryFolder folder;
+  run_apart("threads", 2, [&](ProcessGroup& group) {
+    const ShardedMlp mlp(group);
+    const std::string file = file_of(folder.path(), "mlp", group);
+    package(file, mlp, options_for(group, "mlp"), values({2, 6}, 0, 1));
+    runtime::Package opened(file);
+    const Tensor x = values({2, 6}, 0, 2), y = Tensor::empty({2, 3});
+    const std::vector<tutti_tensor> in{{x.raw_data(), TUTTI_F32, 2, {2, 6}}}, out{{y.raw_data(), TUTTI_F32, 2, {2, 3}}};
+    require_has(error_of<runtime::Error>([&] { opened.run(in, out); }), "has no such group");
+    const CollectivesInC collectives(group.shared_from_this());
+    opened.set_groups({collectives.table()});
+    opened.run(in, out);
+    expect_same(y, mlp(x));
+  });
 }
 
 }  // namespace
