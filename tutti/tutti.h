@@ -33,6 +33,7 @@
 #include "tutti/comm/coalescing.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/process_group.h"
+#include "tutti/comm/rank_group.h"
 #include "tutti/comm/run_ranks.h"
 #include "tutti/comm/symmetric_buffer.h"
 #include "tutti/dist/comm_counter.h"

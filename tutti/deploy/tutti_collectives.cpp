@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "tutti/deploy/c_interface.h"
 #include "tutti/deploy/collective_op.h"
@@ -114,10 +115,14 @@ tutti_code tutti_package_set_groups(tutti_package* package, const tutti_collecti
     TUTTI_CHECK(num_groups >= 0, "the number of groups is {}", num_groups);
     if (num_groups > 0) c_interface::refuse_null(groups, "groups");
     std::vector<std::shared_ptr<RankGroup>> list;
+    const auto* at = reinterpret_cast<const char*>(groups);  // of the caller's struct, which may be a longer one
     for (int32_t i = 0; i < num_groups; ++i) {
-      const tutti_collectives& table = groups[i];
-      TUTTI_CHECK(table.struct_size == sizeof table, "groups[{}].struct_size is {}, and this runtime knows {}", i,
-                  table.struct_size, sizeof table);
+      size_t size = 0;
+      std::memcpy(&size, at, sizeof size);
+      tutti_collectives table{};
+      TUTTI_CHECK(size >= sizeof table, "groups[{}].struct_size is {}; set it to sizeof groups[{}]", i, size, i);
+      std::memcpy(&table, at, sizeof table);
+      at += size;
       TUTTI_CHECK(table.run != nullptr, "groups[{}].run is NULL", i);
       TUTTI_CHECK(table.ranks >= 1 && table.rank >= 0 && table.rank < table.ranks,
                   "groups[{}] is rank {} of {}; ranks are from 0, and their number from 1", i, table.rank, table.ranks);

@@ -111,6 +111,10 @@ void check_in_c(const FunctionsInC& functions, ProcessGroup& group, const std::s
   // Each opens the file of the other.
   PackageInC wrong(functions, fmt::format("{}/mlp.{}", folder, 1 - group.rank()));
   wrong.require(functions.set_groups(wrong.get(), &collectives.table(), 1), TUTTI_USAGE, "this file is that of rank");
+  // Another function on one rank.
+  PackageInC& own = group.rank() == 0 ? first : second;
+  own.require(functions.set_groups(own.get(), &collectives.table(), 1), TUTTI_USAGE,
+              "that was not made together with that of rank");
   // A collective that the interface does not have.
   const auto coalesced = [&](const Tensor& x) { return functional::all_reduce_coalesced({{x, exp(x)}}, "sum", group); };
   const std::string coalesced_file = file_of(folder, "coalesced", group);
