@@ -1,12 +1,12 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/inspect_package.h"
+#include "cli/packaged_call.h"
 #include "tutti/core/blake2b.h"
 #include "tutti/core/error.h"
 #include "tutti/deploy/package.h"
@@ -125,52 +125,18 @@ int run_verify(const PackageFlags& flags) {
   return 0;
 }
 
-// The value that --size gives the declared size; its least when there is none.
-std::vector<int64_t> sizes_of(const deploy::Manifest& manifest, const PackageFlags& flags) {
-  std::vector<int64_t> values;
-  for (const deploy::PackageSize& s : manifest.sizes) values.push_back(s.least);
-  for (const std::string& text : flags.sizes) {
-    const size_t at = text.find('=');
-    size_t k = 0;
-    while (k < manifest.sizes.size() && manifest.sizes[k].name != text.substr(0, at)) ++k;
-    char* end = nullptr;
-    const long long value = at == std::string::npos ? 0 : std::strtoll(text.c_str() + at + 1, &end, 10);
-    TUTTI_CHECK(k < manifest.sizes.size() && end != nullptr && *end == '\0' && end != text.c_str() + at + 1,
-                "--size {}: expected NAME=NUMBER with the name of a size that `tutti package inspect` lists", text);
-    values[k] = value;
-  }
-  return values;
-}
-
-// Element i is (i % 7 - 3) / 4; of integers and truth values i % 2; narrower floats than f32 are 0, but for bf16.
-Tensor pattern(const Extents& extents, DType dtype) {
-  Tensor t = Tensor::empty(extents, dtype);
-  if (t.nbytes() > 0) std::memset(t.raw_data(), 0, static_cast<size_t>(t.nbytes()));
-  for (int64_t i = 0; i < t.numel(); ++i) {
-    const float value = (static_cast<float>(i % 7) - 3) / 4;
-    if (dtype == DType::f32) static_cast<float*>(t.raw_data())[i] = value;
-    else if (dtype == DType::bf16) static_cast<bfloat16*>(t.raw_data())[i] = to_bfloat16(value);
-    else if (dtype == DType::f64) static_cast<double*>(t.raw_data())[i] = value;
-    else if (dtype == DType::i64) static_cast<int64_t*>(t.raw_data())[i] = i % 2;
-    else if (dtype == DType::i32) static_cast<int32_t*>(t.raw_data())[i] = static_cast<int32_t>(i % 2);
-    else if (itemsize(dtype) == 1 && !is_floating(dtype))
-      static_cast<uint8_t*>(t.raw_data())[i] = static_cast<uint8_t>(i % 2);
-  }
-  return t;
-}
-
 int run_run(const PackageFlags& flags) {
   using Clock = std::chrono::steady_clock;
   const auto ms_since = [](Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   };
   const Clock::time_point start = Clock::now();
-  const auto package = Package::open(flags.file);
+  const std::string file = file_of_rank(flags.file);
+  const auto package = Package::open(file);
+  const std::shared_ptr<void> joined = join_ranks(*package, file);
   const deploy::Manifest& manifest = package->manifest();
-  const std::vector<int64_t> sizes = sizes_of(manifest, flags);
-  std::vector<Tensor> arguments, results;
-  for (const deploy::PackageArgument& input : manifest.inputs)
-    arguments.push_back(pattern(manifest.extents_of(input, sizes), input.dtype));
+  const std::vector<Tensor> arguments = pattern_arguments(manifest, flags.sizes);
+  std::vector<Tensor> results;
   const std::shared_ptr<deploy::PackageState> state = manifest.state.empty() ? nullptr : package->new_state();
   const auto call = [&] { return state ? package->run(*state, arguments) : package->run(arguments); };
   results = call();
@@ -181,7 +147,10 @@ int run_run(const PackageFlags& flags) {
     results = call();
     best_ms = std::min(best_ms, ms_since(begin));
   }
-  nlohmann::ordered_json line = {{"first_result_ms", first_ms}, {"call_ms", best_ms}};
+  nlohmann::ordered_json line;
+  if (joined) line["rank"] = *number_of_rank();
+  line["first_result_ms"] = first_ms, line["call_ms"] = best_ms;
+  const std::string who = joined ? fmt::format("rank {}: ", *number_of_rank()) : "";
   for (const Tensor& result : results) {
     const Tensor t = to_contiguous(result);
     Blake2b hash(16);
@@ -192,11 +161,11 @@ int run_run(const PackageFlags& flags) {
                                {"sizes", std::vector<int64_t>(t.extents().begin(), t.extents().end())},
                                {"digest", digest}});
     if (!flags.json)
-      std::printf("%s %s %s\n", std::string(name_of(t.dtype())).c_str(), to_string(t.extents()).c_str(),
+      std::printf("%s%s %s %s\n", who.c_str(), std::string(name_of(t.dtype())).c_str(), to_string(t.extents()).c_str(),
                   digest.c_str());
   }
   if (flags.json) std::printf("%s\n", line.dump().c_str());
-  else std::printf("open to first result %.2f ms, then %.4f ms a call\n", first_ms, best_ms);
+  else std::printf("%sopen to first result %.2f ms, then %.4f ms a call\n", who.c_str(), first_ms, best_ms);
   return 0;
 }
 
@@ -249,7 +218,8 @@ void add_package(CLI::App& app, Action& action) {
   run->add_option("--repeats", flags->repeats, "Further calls that are timed, of which the fastest counts")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  run->add_flag("--json", flags->json, "One object: first_result_ms, call_ms, results");
+  run->add_flag("--json", flags->json,
+                "One object: first_result_ms, call_ms, results; of ranks that a launcher has started, rank");
 }
 
 }  // namespace tutti::cli

@@ -11,6 +11,8 @@
 #include "tutti/comm/functional/functional.h"
 #include "tutti/comm/rank_group.h"
 #include "tutti/comm/run_ranks.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/creation.h"
 
 namespace tutti::test {
 namespace {
@@ -159,9 +161,36 @@ TEST(PackageWithGroups, InspectTellsThemAndRunAsksForThem) {
   EXPECT_EQ(work.tutti("package verify gathered").status, 0);
   const Output run = work.tutti("package run gathered");
   EXPECT_EQ(run.status, 2);
-  EXPECT_NE(run.err.find("gathered: the function communicates in '0' of 1 ranks, and has no such group"),
+  EXPECT_NE(run.err.find("gathered communicates with the 1 ranks of group '0'; start them: tutti launch -n 1 -- "),
             std::string::npos)
       << run.err;
+}
+
+// Each rank adds its number and gathers: the file of a rank is its own, and the results are those of all.
+TEST(PackageWithGroups, RunsOnTheRanksThatALauncherStarts) {
+  const Workplace work;
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    PackageOptions options = for_this_processor("gathered");
+    options.groups = {comm::rank_group(group.shared_from_this())};
+    const Tensor number = full({2, 3}, group.rank() + 1.0);
+    package((work.folder() / fmt::format("gathered.{}", group.rank())).string(),
+            [&](const Tensor& x) { return comm::functional::all_gather_single(add(x, number), 0, group); }, options,
+            values(1, {2, 3}));
+  });
+  const Output output = work.tutti("launch -n 2 -- " TUTTI_BINARY_DIR "/tutti package run 'gathered.{rank}'");
+  EXPECT_EQ(output.status, 0) << output.err;
+  std::string digests[2];
+  for (int r = 0; r < 2; ++r) {
+    const std::string begin = fmt::format("rank {}: f32 [4, 3] ", r);
+    const size_t at = output.out.find(begin);
+    ASSERT_NE(at, std::string::npos) << output.out;
+    digests[r] = output.out.substr(at + begin.size(), 32);
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+  const Output wrong = work.tutti("launch -n 2 -- " TUTTI_BINARY_DIR "/tutti package run gathered.0");
+  EXPECT_EQ(wrong.status, 2) << wrong.out;
+  EXPECT_NE(wrong.err.find("gathered: this file is that of rank 0 of group '0', and this is rank 1"), std::string::npos)
+      << wrong.err;
 }
 
 TEST_F(PackageCommand, RunCallsTheFunction) {
