@@ -263,6 +263,33 @@ TEST(PackagedCollectivesThat, NameOtherGroupsThanTheirManifestAreDamaged) {
   });
 }
 
+// Every byte of the manifest and of the plans, under right hashes: an error of a package or none, and nothing runs.
+TEST(PackagedCollectivesThat, AreForgedByteByByteEndInErrorsOfPackages) {
+  const TemporaryFolder folder;
+  run_apart("threads", 1, [&](ProcessGroup& group) {
+    const std::string file = folder / "f", forged = folder / "forged";
+    package(file, Exchanges{group}, options_for(group, "f"), values({4, 4}, group.rank(), 1));
+    const auto whole = deploy::SectionFile::open(file);
+    int refused = 0, made = 0;
+    for (size_t k = 0; k < whole->sections().size(); ++k) {
+      std::vector<deploy::Section> sections(whole->sections().begin(), whole->sections().end());
+      if (sections[k].kind != deploy::SectionKind::manifest && sections[k].kind != deploy::SectionKind::plans) continue;
+      std::string bytes(sections[k].bytes);
+      for (size_t i = 0; i < bytes.size(); ++i) {
+        const char before = bytes[i];
+        bytes[i] = static_cast<char>(before ^ (i % 3 == 0 ? 0x80 : i % 3 == 1 ? 1 : 0xff));
+        sections[k].bytes = bytes;
+        deploy::write_sections(forged, sections);
+        refused += error_of<deploy::PackageError>(
+                       [&] { Package::open(forged, Package::Purpose::look)->check_all_plans(); }) != "no error";
+        ++made;
+        bytes[i] = before;
+      }
+    }
+    TUTTI_CHECK(made > 1000 && refused > made / 2, "{} of {} refused", refused, made);
+  });
+}
+
 std::vector<std::string> between_processes() {
   std::vector<std::string> names = world_transports();
   std::erase(names, "threads");

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* W is the number of ranks, r the own one; n elements have input_count of the call or, where the name says so, W n. */
+/* W is the number of ranks, r that of this one. Elements of the input -> of the output: what the output holds. */
 typedef enum tutti_collective {
   TUTTI_ALL_REDUCE = 0,            /* n -> n: the reduction of the inputs of all ranks */
   TUTTI_ALL_GATHER_SINGLE = 1,     /* n -> W n: the inputs of all ranks in their order */
