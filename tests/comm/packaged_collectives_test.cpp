@@ -143,6 +143,42 @@ TEST(PackagedCollectivesIn, BranchesAndLoopsRunWhereTheDataChooses) {
   });
 }
 
+// Weights are divided over one of two groups: the files of a rank differ along that one only. They run in groups of
+// other names.
+TEST(PackagedCollectivesIn, TwoGroupsSayWhoseFileItIsForEach) {
+  const TemporaryFolder folder;
+  run_apart("threads", 4, [&](ProcessGroup& world) {
+    const auto groups_named = [&](const std::string& suffix) {
+      const int row = world.rank() / 2, column = world.rank() % 2;
+      return std::pair{world.split({2 * row, 2 * row + 1}, {.name = fmt::format("tp{}", suffix)}),
+                       world.split({column, column + 2}, {.name = fmt::format("dp{}", suffix)})};
+    };
+    const auto function_on = [&](ProcessGroup& tp, ProcessGroup& dp) {
+      return [&, mlp = ShardedMlp(tp)](const Tensor& x) { return functional::all_gather_single(mlp(x), 0, dp); };
+    };
+    const auto [tp, dp] = groups_named("");
+    PackageOptions options = options_for(*dp, "mesh");
+    options.groups = {rank_group(dp), rank_group(tp)};
+    const std::string file = file_of(folder.path(), "mesh", world);
+    const Tensor x = values({2, 6}, dp->rank(), 1);
+    package(file, function_on(*tp, *dp), options, x);
+    const auto [other_tp, other_dp] = groups_named(".again");
+    // Of the two ranks along dp each opens the file of the first.
+    const auto packaged = Package::open(fmt::format("{}/mesh.{}", folder.path(), world.rank() % 2));
+    const auto& groups = packaged->manifest().groups;
+    TUTTI_CHECK(groups.size() == 2 && groups[0].rank == -1 && groups[1].rank == tp->rank(), "{} groups, ranks {}, {}",
+                groups.size(), groups[0].rank, groups[1].rank);
+    const std::vector<std::shared_ptr<deploy::RankGroup>> swapped{rank_group(other_tp), rank_group(other_dp)},
+        right{swapped[1], swapped[0]};
+    require_has(error_of<UsageError>([&] { packaged->set_groups(swapped); }), "mesh: ");
+    packaged->set_groups(right);
+    for (uint64_t seed = 2; seed < 5; ++seed) {
+      const Tensor z = values({2, 6}, dp->rank(), seed);
+      expect_same(packaged->run({{z}})[0], function_on(*tp, *dp)(z));
+    }
+  });
+}
+
 // A step of data parallelism, whose parameters are the state of the package.
 TEST(PackagedCollectivesIn, TrainingStepsContinueWithTheBitsOfTheLiveStep) {
   const TemporaryFolder folder;
