@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tutti/codegen/blocks/wide_codes.h"
+#include "tutti/codegen/gemm/wide.h"
 
 namespace tutti::codegen::blocks {
 
@@ -20,28 +21,11 @@ struct WideSuperPanel {
 };
 
 // Word w of row r becomes word r of register w: the first eight words are stored at `low`, the others at `high`.
-TUTTI_DOTS_INLINE void store_turned(const __m512i (&rows)[16], Byte* low, Byte* high) {
-  __m512i a[16], b[16];
-  for (int i = 0; i < 16; i += 2) {
-    a[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-    a[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-  // Register i + w: word w of each quarter of rows i to i + 3.
-  for (int i = 0; i < 16; i += 4) {
-    b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
-    b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
-    b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
-    b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
-  }
-  for (int w = 0; w < 4; ++w) {
-    const __m512i even_top = _mm512_shuffle_i64x2(b[w], b[4 + w], 0x88),
-                  odd_top = _mm512_shuffle_i64x2(b[w], b[4 + w], 0xdd);
-    const __m512i even = _mm512_shuffle_i64x2(b[8 + w], b[12 + w], 0x88);
-    const __m512i odd = _mm512_shuffle_i64x2(b[8 + w], b[12 + w], 0xdd);
-    _mm512_storeu_si512(low + 64 * w, _mm512_shuffle_i64x2(even_top, even, 0x88));
-    _mm512_storeu_si512(low + 64 * (4 + w), _mm512_shuffle_i64x2(odd_top, odd, 0x88));
-    _mm512_storeu_si512(high + 64 * w, _mm512_shuffle_i64x2(even_top, even, 0xdd));
-    _mm512_storeu_si512(high + 64 * (4 + w), _mm512_shuffle_i64x2(odd_top, odd, 0xdd));
+TUTTI_DOTS_INLINE void store_turned(__m512i (&rows)[16], Byte* low, Byte* high) {
+  simd::transpose_words(rows);
+  for (int w = 0; w < 8; ++w) {
+    _mm512_storeu_si512(low + 64 * w, rows[w]);
+    _mm512_storeu_si512(high + 64 * w, rows[8 + w]);
   }
 }
 

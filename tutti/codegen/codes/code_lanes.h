@@ -7,16 +7,14 @@
 // A kind of codes has kPerWord, the codes in four bytes; kHasSpecial, whether some need more care, and
 // may_be_special(words of a line), whether they are among those; place(word), what else belongs to that word of all
 // rows; from(column), the same kind for the rows from there on; and numbers<kSpecial>(words, i, place, vector), code i
-// of each of the words as numbers, for registers of eight and of 16 lanes. A sink takes what visit_codes() makes of
-// words. Private to the products of codes.
+// of each of the words as numbers. A sink takes what visit_codes() makes of words. wide_lanes.h has the same kinds for
+// registers of 16 lanes. Private to the products of codes.
 #pragma once
 
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstdint>
-
-#include "tutti/codegen/wide.h"
 
 namespace tutti::codegen::codes {
 
@@ -59,8 +57,6 @@ void find_line(const CodeColumns& c, int64_t line, int64_t first, int64_t all, u
     rows[j] = rest[j];
   }
 }
-
-struct WideForm;  // wide_form.h
 
 // How registers of eight lanes read lines: words[q * columns + j] becomes word q of row j.
 struct NarrowForm {
@@ -129,10 +125,6 @@ struct ByteLanes {
   [[gnu::always_inline]] static __m256 numbers(__m256i words, int i, int64_t /*place*/, int /*vector*/) {
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * i), 24));
   }
-  template <bool kSpecial>
-  [[gnu::always_inline, TUTTI_WIDE]] static __m512 numbers(__m512i words, int i, int64_t /*place*/, int /*vector*/) {
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * i), 24));
-  }
 };
 
 // f8e4m3fn: at the place of the exponent and the first digits of an f32, the bits of a code are 2^-120 of the number.
@@ -140,7 +132,7 @@ struct ByteLanes {
 struct E4m3Lanes {
   static constexpr int64_t kPerWord = 4;
   static constexpr bool kHasSpecial = true;
-  static bool may_be_special(NarrowForm, const uint32_t* words, int64_t count) {
+  static bool may_be_special(const uint32_t* words, int64_t count) {
     const __m256i nan = _mm256_set1_epi8(0x7f);
     __m256i largest = _mm256_setzero_si256();
     for (int64_t i = 0; i < count; i += 8) {
@@ -148,13 +140,6 @@ struct E4m3Lanes {
       largest = _mm256_max_epu8(largest, _mm256_and_si256(w, nan));
     }
     return _mm256_movemask_epi8(_mm256_cmpeq_epi8(largest, nan)) != 0;
-  }
-  [[TUTTI_WIDE]] static bool may_be_special(const WideForm&, const uint32_t* words, int64_t count) {
-    const __m512i nan = _mm512_set1_epi8(0x7f);
-    __m512i largest = _mm512_setzero_si512();
-    for (int64_t i = 0; i < count; i += 16)
-      largest = _mm512_max_epu8(largest, _mm512_and_si512(_mm512_load_si512(words + i), nan));
-    return _mm512_cmpeq_epi8_mask(largest, nan) != 0;
   }
   static int64_t place(int64_t /*word*/) { return 0; }
   auto from(int64_t /*column*/) const { return *this; }
@@ -168,17 +153,6 @@ struct E4m3Lanes {
       bits = _mm256_or_si256(bits, _mm256_and_si256(is_nan, _mm256_set1_epi32(0x7f800000)));
     }
     return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120F));
-  }
-  template <bool kSpecial>
-  [[gnu::always_inline, TUTTI_WIDE]] static __m512 numbers(__m512i words, int i, int64_t /*place*/, int /*vector*/) {
-    const __m512i moved = _mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * i), 4);
-    __m512i bits = _mm512_and_si512(moved, _mm512_set1_epi32(static_cast<int32_t>(0x87f00000)));
-    if constexpr (kSpecial) {
-      const __m512i largest = _mm512_set1_epi32(0x07f00000);
-      const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, largest), largest);
-      bits = _mm512_mask_or_epi32(bits, is_nan, bits, _mm512_set1_epi32(0x7f800000));
-    }
-    return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120F));
   }
 };
 
@@ -198,12 +172,6 @@ struct NibbleLanes {
     const int64_t at = place + vector * 8;
     const __m256i codes = _mm256_and_si256(_mm256_srli_epi32(words, 4 * i), _mm256_set1_epi32(15));
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(codes), _mm256_loadu_ps(scale + at), _mm256_loadu_ps(minimum + at));
-  }
-  template <bool kSpecial>
-  [[gnu::always_inline, TUTTI_WIDE]] __m512 numbers(__m512i words, int i, int64_t place, int vector) const {
-    const int64_t at = place + vector * 16;
-    const __m512i codes = _mm512_and_si512(_mm512_srli_epi32(words, 4 * i), _mm512_set1_epi32(15));
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), _mm512_loadu_ps(scale + at), _mm512_loadu_ps(minimum + at));
   }
 };
 

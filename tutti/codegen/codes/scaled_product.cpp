@@ -21,6 +21,7 @@ namespace {
 // Rows of x that share a pass over W, and the columns of integers that few of them take together.
 constexpr int64_t kRowsAtOnce = 1024;
 constexpr int64_t kFewColumns = 8;
+constexpr int64_t kFewRows = 4;  // of integers that are multiplied as they lie in memory
 // Bytes of panels that stay in the second cache.
 constexpr int64_t kPanelBytes = int64_t{1} << 17;
 // Whether integers are multiplied by int8_gemm(): it copies rows of other lengths.
@@ -168,13 +169,12 @@ void multiply_words(const ScaledProduct& p, const CodeRows& x, const Store& stor
 
 // Values of few rows.
 void multiply_few_values(const ScaledProduct& p, const CodeRows& x, const Store& store, const Strips& strips,
-                         const ContractionTree& tree, int64_t begin, int64_t end) {
+                         const codes::FewRows& few, const ContractionTree& tree, int64_t begin, int64_t end) {
   const int64_t width = codes::few_columns(p.m);
   for (int64_t i = begin; i < end; ++i) {
     const Strip s = strips[i];
-    float totals[codes::kFewRows * codes::kMostFewColumns];
-    codes::multiply_few({s.codes(), s.of->w_stride, s.columns, p.k, s.has_more}, codes::E4m3Lanes(), x.values, x.stride,
-                        p.m, tree, totals);
+    float totals[codes::kWideRows * codes::kMostFewColumns];
+    codes::multiply_few({s.codes(), s.of->w_stride, s.columns, p.k, s.has_more}, codes::E4m3Lanes(), few, tree, totals);
     for (int64_t r = 0; r < p.m; ++r)
       for (int64_t j = 0; j < s.columns; j += 8) store(s, j, r, x.scales[r], _mm256_loadu_ps(totals + r * width + j));
   }
@@ -182,7 +182,7 @@ void multiply_few_values(const ScaledProduct& p, const CodeRows& x, const Store&
 
 // Memory of rows of x, beside what int8_gemm() packs.
 struct RowMemory {
-  Workspace rows, bytes;
+  Workspace rows, bytes, few;
 };
 RowMemory& row_memory() {
   thread_local RowMemory memory;
@@ -277,13 +277,15 @@ void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
   const ContractionTree tree = ContractionTree::halving(all.codes == DType::f8e4m3fn ? all.k : 0);
   TUTTI_ASSERT(tree.depth() <= codes::kMostPending, "scaled_product: a tree of depth {}", tree.depth());
   // Without terms there is nothing for gemm() to do.
-  const int64_t at_once = all.k == 0 ? codes::kFewRows : kRowsAtOnce;
+  const bool is_integer = all.codes == DType::i8;
+  const int64_t most_few = is_integer ? kFewRows : codes::most_few_rows();
+  const int64_t at_once = all.k == 0 ? most_few : kRowsAtOnce;
   for (int64_t first = 0; first < all.m; first += at_once) {
     ScaledProduct p = all;
     p.m = std::min(at_once, all.m - first);
     const CodeRows x = code_rows(all, first, p.m, row_memory().rows, pool);
     const Store store(all, first);
-    const bool is_few = p.m <= codes::kFewRows, is_integer = p.codes == DType::i8;
+    const bool is_few = p.m <= most_few;
     if (is_integer && takes_gemm(p.m, p.k)) {
       multiply_bytes(p, x, store, pool);
       continue;
@@ -294,11 +296,13 @@ void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
     }
     const int64_t width = !is_few ? codes::kWordColumns : is_integer ? kFewColumns : codes::few_columns(p.m);
     const Strips strips(p.weights, width);
+    codes::FewRows few{};
+    if (!is_integer) few = codes::few_rows(x.values, x.stride, p.m, p.k, row_memory().few);
     pool.parallel_for(strips.count(), kWorthATask / (p.m * (p.k + 1) * width) + 1, [&](int64_t begin, int64_t end) {
       if (!is_integer) {
-        multiply_few_values(p, x, store, strips, tree, begin, end);
+        multiply_few_values(p, x, store, strips, few, tree, begin, end);
       } else if (is_few) {
-        for (int64_t i = begin; i < end; ++i) multiply_few<codes::kFewRows>(p, x, store, strips[i]);
+        for (int64_t i = begin; i < end; ++i) multiply_few<kFewRows>(p, x, store, strips[i]);
       } else {
         multiply_words(p, x, store, strips, begin, end);
       }

@@ -72,22 +72,21 @@ void store(const WeightOnlyProduct& p, const GemmBlock& block) {
   store_tile(totals, DType::f32, block.row_stride, block.rows, block.columns, y, p.y_dtype, p.n, 1);
 }
 
-// The product of up to kFewRows rows.
+// The product of up to most_few_rows() rows.
 void multiply_few(const WeightOnlyProduct& p, const ContractionTree& tree, ThreadPool& pool) {
-  const float* x = rows_of(p, pool);
+  const codes::FewRows x = codes::few_rows(rows_of(p, pool), p.k, p.m, p.k, gemm_workspaces().b);
   const int64_t width = codes::few_columns(p.m);
-  pool.parallel_for((p.n + width - 1) / width, kWorthATask / (p.m * (p.k + 1) * width) + 1,
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i) {
-                        const int64_t first = i * width, columns = std::min(width, p.n - first);
-                        float totals[codes::kFewRows * codes::kMostFewColumns];
-                        with_lanes(p, first, columns, width, 0, p.k, [&](const auto& lanes) {
-                          codes::multiply_few(columns_of(p, first, columns, first + 2 * width <= p.n), lanes, x, p.k,
-                                              p.m, tree, totals);
-                        });
-                        store(p, {0, p.m, first, columns, totals, width});
-                      }
-                    });
+  pool.parallel_for(
+      (p.n + width - 1) / width, kWorthATask / (p.m * (p.k + 1) * width) + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t first = i * width, columns = std::min(width, p.n - first);
+          float totals[codes::kWideRows * codes::kMostFewColumns];
+          with_lanes(p, first, columns, width, 0, p.k, [&](const auto& lanes) {
+            codes::multiply_few(columns_of(p, first, columns, first + 2 * width <= p.n), lanes, x, tree, totals);
+          });
+          store(p, {0, p.m, first, columns, totals, width});
+        }
+      });
 }
 
 void multiply_many(const WeightOnlyProduct& p, const ContractionTree& tree, ThreadPool& pool) {
@@ -108,10 +107,11 @@ void weight_only_product(const WeightOnlyProduct& p, ThreadPool& pool) {
                "weight_only_product: groups of {} in {}", p.group, p.k);
   const ContractionTree tree = ContractionTree::halving(p.k);
   TUTTI_ASSERT(tree.depth() <= codes::kMostPending, "weight_only_product: a tree of depth {}", tree.depth());
-  if (p.m > codes::kFewRows && p.k > 0) return multiply_many(p, tree, pool);
-  for (int64_t first = 0; first < p.m; first += codes::kFewRows) {
+  const int64_t few = codes::most_few_rows();
+  if (p.m > few && p.k > 0) return multiply_many(p, tree, pool);
+  for (int64_t first = 0; first < p.m; first += few) {
     WeightOnlyProduct part = p;
-    part.m = std::min(codes::kFewRows, p.m - first);
+    part.m = std::min(few, p.m - first);
     part.x = static_cast<const std::byte*>(p.x) + first * p.k * itemsize(p.x_dtype);
     part.y = static_cast<std::byte*>(p.y) + first * p.n * itemsize(p.y_dtype);
     multiply_few(part, tree, pool);

@@ -13,7 +13,7 @@
 
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/simd.h"
-#include "tutti/codegen/wide.h"
+#include "tutti/codegen/gemm/wide.h"
 
 namespace tutti::codegen::codes {
 

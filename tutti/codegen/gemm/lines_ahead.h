@@ -21,6 +21,12 @@ class LinesAhead {
 
   // Asks for so many more lines of them.
   void ask(int64_t lines) {
+    if (row_ != end_ && offset_ + lines * kLine < bytes_) {
+      for (int64_t i = 0; i < lines; ++i)
+        _mm_prefetch(reinterpret_cast<const char*>(row_) + offset_ + i * kLine, _MM_HINT_T0);
+      offset_ += lines * kLine;
+      return;
+    }
     for (; lines > 0 && row_ != end_; --lines) {
       _mm_prefetch(reinterpret_cast<const char*>(row_) + offset_, _MM_HINT_T0);
       offset_ += kLine;

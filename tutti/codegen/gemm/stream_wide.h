@@ -3,7 +3,7 @@
 
 #include "tutti/codegen/gemm/stream_arithmetic.h"
 #include "tutti/codegen/gemm/stream_leaves.h"
-#include "tutti/codegen/wide.h"
+#include "tutti/codegen/gemm/wide.h"
 
 namespace tutti::codegen::stream {
 
