@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "tutti/codegen/codes/scaled_product.h"
@@ -167,6 +168,66 @@ TEST(CodeProducts, DecodeEveryCodeOfFp8InEveryPlace) {
                   << "m " << m << " n " << n << " k " << k << " at " << i << ", " << j;
           }
       }
+}
+
+// Sums in 64 bits. `fill` is what all codes are; without it they are drawn.
+void expect_exact(DType x_codes, int32_t zero_point, int64_t m, int64_t n, int64_t k, std::optional<uint8_t> fill) {
+  ThreadPool pool(2);
+  Random random;
+  const float one = 1;
+  const BytesBeforeAHole w(n * k);
+  std::vector<uint8_t> x(static_cast<size_t>(m * k));
+  for (uint8_t& code : x) code = fill.value_or(static_cast<uint8_t>(random.next()));
+  for (int64_t i = 0; i < n * k; ++i) w.data()[i] = fill ? 0x80 : static_cast<uint8_t>(random.next());
+  std::vector<float> y(static_cast<size_t>(m * n), 77.0F);
+  const ScaledWeights weights{
+      .n = n, .w = reinterpret_cast<const std::byte*>(w.data()), .w_stride = k, .scale = {&one, 0}, .y = y.data()};
+  scaled_product({.m = m,
+                  .k = k,
+                  .codes = DType::i8,
+                  .x = x.data(),
+                  .x_dtype = x_codes,
+                  .x_codes = x_codes,
+                  .x_scale = {&one, 0},
+                  .x_zero_point = zero_point,
+                  .y_dtype = DType::f32,
+                  .weights = {&weights, 1}},
+                 pool);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      int64_t sum = 0;
+      for (int64_t e = 0; e < k; ++e) {
+        const uint8_t code = x[static_cast<size_t>(i * k + e)];
+        sum += ((x_codes == DType::i8 ? static_cast<int8_t>(code) : code) - zero_point) *
+               static_cast<int8_t>(w.data()[j * k + e]);
+      }
+      ASSERT_EQ(y[static_cast<size_t>(i * n + j)], static_cast<float>(sum))
+          << name_of(x_codes) << " - " << zero_point << " m " << m << " n " << n << " k " << k << " at " << i << ", "
+          << j;
+    }
+}
+
+TEST(CodeProducts, OfIntegersAreExactForAnySizes) {
+  for (const int64_t k : {1, 3, 63, 64, 65, 127, 130, 576, 1001})
+    for (const int64_t n : {1, 3, 16, 18, 35})
+      for (const int64_t m : {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 23, 24}) {
+        expect_exact(DType::i8, 0, m, n, k, {});
+        expect_exact(DType::u8, static_cast<int32_t>(k % 256), m, n, k, {});
+      }
+}
+
+TEST(CodeProducts, OfIntegersAreExactAtTheirBounds) {
+  for (const int64_t k : {int64_t{4095}, kMostIntegerTerms})
+    for (const int64_t m : {1, 4, 6, 15, 17}) {
+      for (const int32_t zero_point : {-128, 0, 127}) {
+        expect_exact(DType::i8, zero_point, m, 3, k, 0x80);
+        expect_exact(DType::i8, zero_point, m, 3, k, 0x7f);
+      }
+      for (const int32_t zero_point : {0, 128, 255}) {
+        expect_exact(DType::u8, zero_point, m, 3, k, 0xff);
+        expect_exact(DType::u8, zero_point, m, 3, k, 0x00);
+      }
+    }
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "tutti/codegen/blocks/block_rows.h"
+#include "tutti/codegen/gemm/wide.h"
 
-#define TUTTI_DOTS gnu::target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 #define TUTTI_DOTS_INLINE [[TUTTI_DOTS, gnu::always_inline]] inline
 
 namespace tutti::codegen::blocks {

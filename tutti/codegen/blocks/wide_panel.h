@@ -3,7 +3,6 @@
 #pragma once
 
 #include "tutti/codegen/blocks/wide_codes.h"
-#include "tutti/codegen/gemm/wide.h"
 
 namespace tutti::codegen::blocks {
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tutti/codegen/codes/byte_dots.h"
 #include "tutti/codegen/codes/code_rows.h"
 #include "tutti/codegen/codes/code_type.h"
 #include "tutti/codegen/codes/decode_lines.h"
@@ -27,7 +28,7 @@ constexpr int64_t kPanelBytes = int64_t{1} << 17;
 // Whether integers are multiplied by int8_gemm(): it copies rows of other lengths.
 bool takes_gemm(int64_t m, int64_t k) {
   const Int8Items items = int8_items(cpu_target());
-  return m >= (items == Int8Items::quads ? 16 : 64) && k % integers_of(items) == 0;
+  return m >= (items == Int8Items::quads ? 24 : 64) && k % integers_of(items) == 0;
 }
 // Multiply-adds below which handing a task to another thread costs more than it saves.
 constexpr int64_t kWorthATask = int64_t{1} << 16;
@@ -152,10 +153,11 @@ void multiply_words(const ScaledProduct& p, const CodeRows& x, const Store& stor
       const Strip s = strips[i];
       codes::pack_rows(s.codes(), s.of->w_stride, s.columns, p.k, codes::SignedWords(), panels + (i - first) * words);
     }
-    for (int64_t row = 0; row < p.m; row += codes::kWordRows) {
+    const int64_t rows = codes::word_rows();
+    for (int64_t row = 0; row < p.m; row += rows) {
       for (int64_t i = first; i < last; ++i) {
         const Strip s = strips[i];
-        codes::multiply_panel(x.words + row * x.stride, x.stride, std::min(codes::kWordRows, p.m - row),
+        codes::multiply_panel(x.words + row * x.stride, x.stride, std::min(rows, p.m - row),
                               panels + (i - first) * words, codes::padded(p.k) / 2,
                               [&](int64_t r, __m256i left, __m256i right) {
                                 const float scale = x.scales[row + r];
@@ -189,9 +191,42 @@ RowMemory& row_memory() {
   return memory;
 }
 
-// Words and `shift`, together within -128..127.
-void to_bytes(const int16_t* words, int64_t k, int32_t shift, int8_t* to) {
-  for (int64_t p = 0; p < k; ++p) to[p] = static_cast<int8_t>(words[p] + shift);
+// Words and `shift` as bytes.
+void to_bytes(const int16_t* words, int64_t k, int32_t shift, uint8_t* to) {
+  for (int64_t p = 0; p < k; ++p) to[p] = static_cast<uint8_t>(words[p] + shift);
+}
+
+// The rows of x, `shift` more than their words, as bytes in memory of this thread.
+const uint8_t* bytes_of(const ScaledProduct& p, const CodeRows& x, int32_t shift, int64_t stride, ThreadPool& pool) {
+  auto* bytes = reinterpret_cast<uint8_t*>(row_memory().bytes.reserve(p.m * stride));
+  pool.parallel_for(p.m, kWorthATask / (p.k + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      to_bytes(x.words + row * x.stride, p.k, shift, bytes + row * stride);
+      std::fill(bytes + row * stride + p.k, bytes + (row + 1) * stride, uint8_t{0});
+    }
+  });
+  return bytes;
+}
+
+// Integers on dot units, for what int8_gemm() would copy or does slowly.
+void multiply_dots(const ScaledProduct& p, const CodeRows& x, const Store& store, ThreadPool& pool) {
+  const int32_t offset = p.x_zero_point + (p.x_codes == DType::u8 ? 0 : 128);
+  const int64_t stride = codes::padded_bytes(p.k);
+  const codes::ByteRows rows{bytes_of(p, x, offset, stride, pool), stride, p.m, offset};
+  const Strips strips(p.weights, codes::kDotColumns);
+  const int64_t work = p.m * (p.k + 1) * codes::kDotColumns;
+  pool.parallel_for(strips.count(), kWorthATask / work + 1, [&](int64_t begin, int64_t end) {
+    auto* const sums = reinterpret_cast<int32_t*>(gemm_workspaces().b.reserve(p.m * codes::kDotColumns * 4));
+    for (int64_t i = begin; i < end; ++i) {
+      const Strip s = strips[i];
+      codes::dot_bytes({s.codes(), s.of->w_stride, s.columns, p.k}, rows, sums);
+      for (int64_t r = 0; r < p.m; ++r)
+        for (int64_t j = 0; j < codes::kDotColumns; j += 8) {
+          const auto* at = reinterpret_cast<const __m256i*>(sums + r * codes::kDotColumns + j);
+          store(s, j, r, x.scales[r], _mm256_cvtepi32_ps(_mm256_loadu_si256(at)));
+        }
+    }
+  });
 }
 
 // The sum of the codes of each row of W times `factor`; as long as the sums of products they fit 32 bits.
@@ -253,10 +288,7 @@ void multiply_values(const ScaledProduct& p, const CodeRows& x, const Store& sto
 // Integers of many rows. Codes of x enter as signed bytes, and what those have too much is taken off the totals.
 void multiply_bytes(const ScaledProduct& p, const CodeRows& x, const Store& store, ThreadPool& pool) {
   const int32_t shift = p.x_zero_point - (p.x_codes == DType::u8 ? 128 : 0);
-  auto* bytes = reinterpret_cast<int8_t*>(row_memory().bytes.reserve(p.m * p.k));
-  pool.parallel_for(p.m, kWorthATask / (p.k + 1) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) to_bytes(x.words + row * x.stride, p.k, shift, bytes + row * p.k);
-  });
+  const auto* bytes = reinterpret_cast<const int8_t*>(bytes_of(p, x, shift, p.k, pool));
   for (const ScaledWeights& w : p.weights) {
     const std::vector<int32_t> excess = row_sums(w, p.k, shift, pool);
     const auto finish = [&](const GemmBlock& block) {
@@ -288,6 +320,10 @@ void scaled_product(const ScaledProduct& all, ThreadPool& pool) {
     const bool is_few = p.m <= most_few;
     if (is_integer && takes_gemm(p.m, p.k)) {
       multiply_bytes(p, x, store, pool);
+      continue;
+    }
+    if (is_integer && int8_items(cpu_target()) == Int8Items::quads) {
+      multiply_dots(p, x, store, pool);
       continue;
     }
     if (!is_integer && !is_few) {

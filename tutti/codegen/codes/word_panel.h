@@ -18,7 +18,9 @@
 namespace tutti::codegen::codes {
 
 inline constexpr int64_t kWordColumns = 16;
-inline constexpr int64_t kWordRows = 4;  // of a tile: with more GCC spills the sums
+// Rows of a tile: with more GCC spills the sums.
+inline constexpr int64_t kWordRows = 4, kWideWordRows = 12;
+inline int64_t word_rows() { return has_wide_registers(cpu_target()) ? kWideWordRows : kWordRows; }
 
 // How bytes become words: a code of i8 is read as one of u8 that is larger by 128.
 struct ByteWords {
@@ -138,7 +140,7 @@ template <int kRows>
 }
 
 // multiply_panel() with registers of 512 bits, of which more rows find room.
-template <int kRows = 12, class Finish>
+template <int kRows = kWideWordRows, class Finish>
 void multiply_wide_panel(const int16_t* rows, int64_t stride, int64_t count, const int16_t* panel, int64_t pairs,
                          Finish finish) {
   int64_t row = 0;

@@ -5,6 +5,8 @@
 #include <immintrin.h>
 
 #define TUTTI_WIDE gnu::target("avx512f,avx512bw,avx512vl,avx512dq")
+// The same with dot products of integers, called only from CpuTarget::avx512vnni on.
+#define TUTTI_DOTS gnu::target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 
 // GCC's own intrinsics leave what a mask of ones overwrites without a value.
 #if defined(__GNUC__) && !defined(__clang__)
