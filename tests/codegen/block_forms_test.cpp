@@ -55,14 +55,16 @@ struct Problem {
     std::memcpy(w.data() + block * shape.nbytes + place, &half, sizeof(half));
   }
 
-  std::vector<float> product(Form form, ThreadPool& pool) const {
+  std::vector<float> product(Form form, ThreadPool& pool, DType x_dtype) const {
     std::vector<float> y(static_cast<size_t>(m * n), 77.0F);
+    std::vector<bfloat16> narrow;
+    for (const float v : x) narrow.push_back(to_bfloat16(v));
     const BlockProduct p{.format = format,
                          .m = m,
                          .n = n,
                          .k = k,
-                         .x = x.data(),
-                         .x_dtype = DType::f32,
+                         .x = x_dtype == DType::f32 ? static_cast<const void*>(x.data()) : narrow.data(),
+                         .x_dtype = x_dtype,
                          .w = w.data(),
                          .w_stride = k / shape.elements * shape.nbytes,
                          .y = y.data(),
@@ -78,9 +80,10 @@ struct Problem {
   std::vector<float> x;
 };
 
-void expect_same_bits(const Problem& problem) {
-  ThreadPool pool(1);
-  const std::vector<float> narrow = problem.product(Form::narrow, pool), wide = problem.product(Form::wide, pool);
+void expect_same_bits(const Problem& problem, DType x_dtype = DType::f32) {
+  static ThreadPool one(1), two(2);
+  const std::vector<float> narrow = problem.product(Form::narrow, one, x_dtype);
+  const std::vector<float> wide = problem.product(Form::wide, two, x_dtype);
   for (size_t i = 0; i < narrow.size(); ++i) {
     const bool is_same = std::isnan(narrow[i]) ? std::isnan(wide[i])
                                                : std::bit_cast<uint32_t>(narrow[i]) == std::bit_cast<uint32_t>(wide[i]);
@@ -101,13 +104,31 @@ TEST_F(BlockForms, HaveTheSameBitsForAnySizes) {
     for (int64_t m = 1; m <= 20; ++m)
       for (const int64_t n : {1, 7, 8, 17, 40})
         for (const int64_t blocks : {1, 2, 5, 9, 17})
-          expect_same_bits({format, m, n, blocks, static_cast<uint64_t>(m + 100 * n + 10000 * blocks)});
+          expect_same_bits({format, m, n, blocks, static_cast<uint64_t>(m + 100 * n + 10000 * blocks)},
+                           m % 2 == 0 ? DType::f32 : DType::bf16);
 }
 
 TEST_F(BlockForms, HaveTheSameBitsForAnyCodes) {
   for (const BlockFormat format : kFormats)
     for (uint64_t seed = 0; seed < 50; ++seed)
-      for (const int64_t m : {1, 2, 3, 4, 12}) expect_same_bits({format, m, 16, 4, seed});
+      for (const int64_t m : {1, 2, 3, 4, 12})
+        for (const DType x_dtype : {DType::f32, DType::bf16}) expect_same_bits({format, m, 16, 4, seed}, x_dtype);
+}
+
+// Columns enough for each thread to have several panels.
+TEST_F(BlockForms, HaveTheSameBitsOnTwoThreads) {
+  ThreadPool one(1), two(2);
+  for (const BlockFormat format : kFormats)
+    for (const int64_t m : {1, 3, 5, 40})
+      for (const DType x_dtype : {DType::f32, DType::bf16}) {
+        const Problem problem(format, m, 523, 8, 11);
+        for (const Form form : {Form::narrow, Form::wide}) {
+          const std::vector<float> a = problem.product(form, one, x_dtype), b = problem.product(form, two, x_dtype);
+          ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0)
+              << problem.shape.name << " m " << m << " " << name_of(x_dtype);
+        }
+        expect_same_bits(problem, x_dtype);
+      }
 }
 
 TEST_F(BlockForms, HaveTheSameBitsForScalesOfEveryKind) {
