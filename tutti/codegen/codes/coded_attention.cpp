@@ -6,7 +6,7 @@
 
 #include "tutti/codegen/codes/code_type.h"
 #include "tutti/codegen/codes/decode_lines.h"
-#include "tutti/codegen/codes/exp_lanes.h"
+#include "tutti/codegen/codes/softmax_row.h"
 #include "tutti/codegen/codes/value_panel.h"
 #include "tutti/codegen/codes/word_panel.h"
 #include "tutti/codegen/gemm/workspace.h"
@@ -18,7 +18,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 // Queries whose scores are kept at once, and queries of a task, for which keys are unpacked once.
 constexpr int64_t kBlock = 12, kTask = 252;
-constexpr int64_t kKeyBlock = 64;
+using codes::kKeyBlock;
 // Keys beyond which an integer total over them might not fit 32 bits; more are added in pieces of so many.
 constexpr int64_t kMostKeys = 32768;
 
@@ -35,17 +35,6 @@ ContractionTree key_tree(int64_t keys) {
     pending += 1 - merges;
   }
   return tree;
-}
-
-float sum_of_lanes(__m256 v) {
-  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-float largest_of_lanes(__m256 v) {
-  alignas(32) float each[8];
-  _mm256_store_ps(each, v);
-  return *std::max_element(each, each + 8);
 }
 
 // What is done with codes that are integers.
@@ -108,6 +97,16 @@ struct Integers {
                      _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
   }
 
+  [[gnu::always_inline, TUTTI_WIDE]] void put_wide_probabilities(__m512 p, int16_t* to) const {
+    const __m512 zero = _mm512_set1_ps(static_cast<float>(a.p_zero_point));
+    const __m512 whole = _mm512_roundscale_ps(p, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    // NaN gives the second operand of the maximum.
+    const __m512 above = _mm512_max_ps(_mm512_add_ps(whole, zero), _mm512_setzero_ps());
+    const __m512 code = _mm512_min_ps(above, _mm512_set1_ps(255.0F));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_sub_ps(code, zero))));
+  }
+
   const CodedAttention& a;
   const codes::ByteWords q, k, v;
 };
@@ -143,6 +142,16 @@ struct Floats {
     codes::multiply_values(rows, stride, count, panel, key_tree(keys), finish);
   }
   void put_probabilities(__m256 p, float* to) const { _mm256_storeu_ps(to, codes::e4m3_rounded(p)); }
+  // As codes::e4m3_rounded() does; probabilities have no sign.
+  [[gnu::always_inline, TUTTI_WIDE]] void put_wide_probabilities(__m512 p, float* to) const {
+    const __m512 within = _mm512_min_ps(_mm512_set1_ps(kLargestE4m3), p);  // NaN stays, as the second operand
+    const __m512i exponent =
+        _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(within), _mm512_set1_epi32(0x7f800000)),
+                         _mm512_set1_epi32((127 - 6) << 23));
+    const __m512 magic = _mm512_castsi512_ps(_mm512_add_epi32(exponent, _mm512_set1_epi32((20 << 23) | 0x400000)));
+    const __m512 rounded = _mm512_sub_ps(_mm512_add_ps(within, magic), magic);
+    _mm512_storeu_ps(to, _mm512_mask_mov_ps(rounded, _mm512_cmp_ps_mask(p, p, _CMP_UNORD_Q), p));
+  }
 
   const CodedAttention& a;
   const ContractionTree of_head;
@@ -229,43 +238,23 @@ class HeadRun {
     const int64_t own = seen(query), blocks = (keys + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
     if (a_.mask != nullptr) add_mask(h, query, own, scores);
     std::fill(scores + own, scores + blocks, -kInf);
-    __m256 largest = _mm256_set1_ps(-kInf), no_numbers = _mm256_setzero_ps();
-    for (int64_t key = 0; key < blocks; key += 8) {
-      const __m256 eight = _mm256_loadu_ps(scores + key);
-      largest = _mm256_max_ps(eight, largest);
-      no_numbers = _mm256_or_ps(no_numbers, _mm256_cmp_ps(eight, eight, _CMP_UNORD_Q));
-    }
-    const bool has_no_number = _mm256_movemask_ps(no_numbers) != 0;
-    const float m = has_no_number ? std::numeric_limits<float>::quiet_NaN() : largest_of_lanes(largest);
-    const bool sees_any = has_no_number || m > -kInf;
-    // The nodes of the aligned tree that wait for their siblings.
-    float pending[48];
-    int64_t top = 0;
-    for (int64_t block = 0; block < blocks; block += kKeyBlock) {
-      __m256 sums = _mm256_setzero_ps();
-      for (int64_t key = block; key < block + kKeyBlock; key += 8) {
-        const __m256 e = sees_any ? exponentials(_mm256_loadu_ps(scores + key), m) : _mm256_setzero_ps();
-        _mm256_storeu_ps(scores + key, e);
-        sums = _mm256_add_ps(sums, e);
-      }
-      float sum = sum_of_lanes(sums);
-      for (int64_t number = block / kKeyBlock + 1; number % 2 == 0; number /= 2) sum = pending[--top] + sum;
-      pending[top++] = sum;
-    }
-    float sum = 0;
-    while (top > 0) sum = pending[--top] + sum;
+    const float m = codes::largest_score(scores, blocks);
+    const bool sees_any = !(m == -kInf);
+    if (!sees_any) std::fill_n(scores, blocks, 0.0F);
+    const float sum = sees_any ? codes::exponentials(scores, blocks, m) : 0.0F;
     const float inverse = sees_any ? 1.0F / (sum * a_.p_scale) : 0.0F;
     Element* to = probabilities_ + i * score_stride_;
-    for (int64_t key = 0; key < blocks; key += 8)
-      kind_.put_probabilities(_mm256_mul_ps(_mm256_loadu_ps(scores + key), _mm256_set1_ps(inverse)), to + key);
+    if (has_wide_registers(cpu_target())) put_wide(scores, blocks, inverse, to);
+    else
+      for (int64_t key = 0; key < blocks; key += 8)
+        kind_.put_probabilities(_mm256_mul_ps(_mm256_loadu_ps(scores + key), _mm256_set1_ps(inverse)), to + key);
     // What is not seen has no weight, not that of a clamped code.
     std::fill(to + own, to + blocks, Element{0});
   }
 
-  static __m256 exponentials(__m256 scores, float m) {
-    const __m256 e = codes::exp_lanes(_mm256_sub_ps(scores, _mm256_set1_ps(m)));
-    const __m256 is_hidden = _mm256_cmp_ps(scores, _mm256_set1_ps(-kInf), _CMP_EQ_OQ);
-    return _mm256_andnot_ps(is_hidden, e);
+  [[TUTTI_WIDE]] void put_wide(const float* scores, int64_t count, float inverse, Element* to) const {
+    for (int64_t key = 0; key < count; key += 16)
+      kind_.put_wide_probabilities(_mm512_mul_ps(_mm512_loadu_ps(scores + key), _mm512_set1_ps(inverse)), to + key);
   }
 
   void add_mask(int64_t h, int64_t query, int64_t keys, float* scores) const {
