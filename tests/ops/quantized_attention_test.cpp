@@ -159,6 +159,25 @@ TEST(QuantizedSdpa, HasTheBitsOfItsDefinition) {
       }
 }
 
+// The largest products that there are, over heads and keys of several lines of memory.
+TEST(QuantizedSdpa, CodesAtTheirBoundsDoNotWrap) {
+  for (const DType dtype : {DType::i8, DType::u8})
+    for (const int of_q : {0, 255})
+      for (const int of_kv : {0, 255}) {
+        Problem p = problem(dtype, 1, 13, 1001, 1, 1, 130);
+        const int lowest = dtype == DType::i8 ? -128 : 0;
+        for (CodedTensor* t : {&p.q, &p.k, &p.v}) {
+          const int value = t == &p.q ? of_q : of_kv;
+          std::fill_n(static_cast<uint8_t*>(t->codes.raw_data()), t->codes.numel(),
+                      static_cast<uint8_t>(lowest + value));
+          t->scale.zero_point = integer(lowest + 255 - value);
+        }
+        expect_defined(p, {});
+        expect_defined(p, {.causal = true});
+      }
+  expect_defined(problem(DType::u8, 1, 14, 130, 2, 1, 200), {.causal = true});
+}
+
 TEST(QuantizedSdpa, ProbabilitiesHaveTheScaleThatTheyAreGiven) {
   const Problem p = problem(DType::u8, 1, 9, 70, 2, 1, 24);
   for (const int zero_point : {0, 3, 255})
