@@ -2,9 +2,9 @@
 //
 // A group is a register of sums: as many leaves of a column as it has lanes, or all leaves of neighbouring columns when
 // a column has fewer. It walks its leaves in step: squares of items are transposed in registers, so that each register
-// then holds one item of every lane. The groups that are walked together hide each other's latency, and what they read,
-// their window, is usually one piece of memory. What comes later is asked for meanwhile, line after line in the order
-// of memory: asked for in the order of lanes, it comes at half the rate.
+// then holds one item of every lane. The groups that are walked together, a window, are the same leaves of neighbouring
+// columns: they share x and hide each other's latency. What comes later is asked for meanwhile, line after line in the
+// order of memory: asked for in the order of lanes, it comes at half the rate.
 //
 // What registers do is in the forms: NarrowLeaves (stream_narrow.h) and WideLeaves (stream_wide.h).
 #pragma once
