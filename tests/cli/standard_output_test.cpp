@@ -26,6 +26,7 @@ const std::map<std::string, std::string> kCalls = {
     {"convert", "published model.gguf"},
     {"package inspect", "packaged"},
     {"package verify", "packaged"},
+    {"package sign", "packaged --key private.pem"},
     {"package run", "packaged"},
     {"tokenizer encode", "byte text"},
     {"tokenizer decode", "byte 104"},
@@ -101,6 +102,10 @@ struct FullOutput : testing::Test {
     write_published_encoder(work);
     work.write("published/chat_template.jinja", "{% for m in messages %}{{ m.content }}\n{% endfor %}");
     work.write("line.txt", "the old river\n");
+    // The example of RFC 8410.
+    work.write("private.pem",
+               "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n"
+               "-----END PRIVATE KEY-----\n");
     package((work.folder() / "packaged").string(), [](const Tensor& x) { return x; }, {.name = "same"},
             Tensor::scalar(1.0f));
     const Output trained = work.tutti("train run.toml --quiet --profiler.enable=true");
