@@ -40,10 +40,11 @@ list(FILTER op_folders EXCLUDE REGEX "[.]")
 tutti_runtime_objects(tutti_runtime_kernels FOLDERS codegen codegen/choice codegen/gemm codegen/blocks codegen/codes ops ${op_folders}
   MORE ${TUTTI_OP_TABLE_SOURCE} LEFT_OUT "/(compiler_plugin|plugin_file)[.]cpp$|/gemm/library[.]cpp$"
   OPTIONS $<$<CXX_COMPILER_ID:GNU>:-falign-functions=64;-falign-loops=64>)
-# What makes steps, and runs those that were made in the process.
+# What makes steps, and runs those that were made in the process: small rather than fast, as kernels take the time.
 tutti_runtime_objects(tutti_runtime_plans FOLDERS plan deploy deploy/runtime_only
   MORE ${CMAKE_CURRENT_SOURCE_DIR}/plan/passes/plan_memory.cpp
-  LEFT_OUT "/executable[a-z_]*[.]cpp$|/(dump|kernel_step|kernel_writer|recipe_cost|recipe_facts|key_slots|dependencies|sampled_attrs)[.]cpp$")
+  LEFT_OUT "/executable[a-z_]*[.]cpp$|/(dump|kernel_step|kernel_writer|recipe_cost|recipe_facts|key_slots|dependencies|sampled_attrs)[.]cpp$"
+  OPTIONS -Os)
 tutti_compile_together(tutti_runtime_base tutti_runtime_plans)
 
 include(TuttiGeneratorFingerprint)

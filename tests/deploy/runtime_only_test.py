@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-MOST_BYTES = 4_800_000  # stripped; the promise is 5 MB
+MOST_BYTES = 4_950_000  # stripped; the promise is 5 MB
 LIBRARIES = {"linux-vdso", "libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "libpthread", "libasan", "libubsan", "libtsan"}
 
 faults = 0

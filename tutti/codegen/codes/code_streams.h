@@ -158,7 +158,7 @@ template <int kX, class Lanes>
   StreamWalk<kX, Lanes> walk(c, x, tree), ahead = walk;
   StreamChains<kX, Lanes> chains(lanes, tree, leaves);
   LinesAhead lines(c.first, kWideLanes * walk.groups_at_once(), c.columns, c.stride, c.bytes);
-  for (int s = 0; s < kCount; ++s) transpose_block(ahead.streams[s], 0, words[0][s]);
+  for (int s = 0; s < kCount; ++s) transpose_first_block(ahead.streams[s], words[0][s]);
   for (int now = 0;; now = 1 - now) {
     const bool has_next = ahead.next();
     if (walk.is_first()) chains.begin(walk);

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 #include "tutti/codegen/codes/code_streams.h"
@@ -83,7 +84,7 @@ template <int kX = kWideRows, class Lanes>
 void multiply_few_wide(const CodeColumns& c, const Lanes& lanes, const FewRows& x, const ContractionTree& tree,
                        float* sums) {
   if constexpr (kX > 1) {
-    if (x.stride < kX) return multiply_few_wide<kX - (kX > 4 ? 2 : 1)>(c, lanes, x, tree, sums);
+    if (x.stride < kX) return multiply_few_wide<kX / 2>(c, lanes, x, tree, sums);
   }
   multiply_streams<kX>(c, lanes, x.x, tree, sums, kMostFewColumns);
 }
@@ -105,7 +106,7 @@ int64_t few_columns(int64_t rows) {
 FewRows few_rows(const float* x, int64_t stride, int64_t count, int64_t k, Workspace& memory) {
   if (count == 1 || !has_wide_registers(cpu_target())) return {x, count == 1 ? 1 : stride, count};
   // The numbers of rows that there is a kernel for; nothing is done with the sums of the others.
-  const int64_t all = count <= 4 ? count : count <= 6 ? 6 : 8;
+  const auto all = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
   auto* const to = reinterpret_cast<float*>(memory.reserve(all * k * 4));
   for (int64_t p = 0; p < k; ++p)
     for (int64_t r = 0; r < all; ++r) to[p * all + r] = r < count ? x[r * stride + p] : 0.0F;

@@ -115,4 +115,9 @@ class StreamWalk {
   for (int64_t w = 0; w < kLineWords; ++w) _mm512_store_si512(words + w * kWideLanes, r[w]);
 }
 
+// A call of its own: what is transposed before anything is multiplied needs no place in each kernel.
+[[gnu::noinline, TUTTI_WIDE]] inline void transpose_first_block(const Stream& s, uint32_t* words) {
+  transpose_block(s, 0, words);
+}
+
 }  // namespace tutti::codegen::codes

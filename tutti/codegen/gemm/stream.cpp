@@ -182,7 +182,7 @@ void StreamRun::run(GemmStream stream, ThreadPool& pool) {
   visit_arithmetic(kind_, p_.b.dtype, [&]<class A>() {
     const auto* packed = static_cast<const typename A::Sum*>(x);
     if (stream == GemmStream::columns) return run_columns<A>(packed, pool);
-    if constexpr (std::is_same_v<typename A::Sum, float>) {
+    if constexpr (A::kHasWideLeaves) {
       if (has_wide_registers(p_.target)) return run_leaves<A, stream::WideLeaves<A>>(packed, pool);
     }
     run_leaves<A, stream::NarrowLeaves<A>>(packed, pool);

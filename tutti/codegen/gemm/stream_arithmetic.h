@@ -4,6 +4,8 @@
 // tiles of its kind.
 #pragma once
 
+#include <type_traits>
+
 #include "tutti/codegen/gemm/simd.h"
 #include "tutti/codegen/gemm/tile_kind.h"
 #include "tutti/runtime/fp_environment.h"
@@ -49,6 +51,8 @@ struct Elements {
   static constexpr TileKind kKind = sizeof(T) == 8 ? TileKind::f64 : TileKind::f32;
   static constexpr int64_t kPerItem = 1;  // k
   static constexpr int64_t kXRows = 1;    // rows of packed x
+  // Whether there is a form in registers of 512 bits: operands of two dtypes are rare.
+  static constexpr bool kHasWideLeaves = std::is_same_v<S, float>;
 
   // Neighbouring items of a row.
   static typename Block::Half load_items(const S* p) { return Block::load_half(p); }
@@ -73,6 +77,7 @@ struct BfloatPairs {
   using Block = simd::Block<float>;
   using Vector = Block::Vector;
   static constexpr int64_t kPerItem = 2;
+  static constexpr bool kHasWideLeaves = true;
 
   static Block::Half load_items(const bfloat16* p) { return _mm_loadu_ps(reinterpret_cast<const float*>(p)); }
   static Vector odd(Vector pairs) {
