@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -91,6 +92,14 @@ int run_make(const PackageFlags& flags) {
 int run_sign(const PackageFlags& flags) {
   Package::open(flags.file, Package::Purpose::look);  // no damaged file is signed
   const std::string signature = signature_of(flags.file, flags.signature);
+  for (const std::string& input : {flags.file, flags.sign_key}) {
+    std::error_code absent;
+    TUTTI_CHECK(
+        !std::filesystem::equivalent(signature, input, absent),
+        "package sign: the signature would take the place of {}; give --signature another file, or leave it out "
+        "for {}.sig",
+        input, flags.file);
+  }
   sign_file(flags.file, flags.sign_key, signature);
   if (flags.json)
     std::printf("%s\n", nlohmann::ordered_json{{"path", flags.file}, {"signature", signature}}.dump().c_str());
@@ -109,6 +118,11 @@ int run_verify(const PackageFlags& flags) {
   TUTTI_CHECK(flags.signature.empty() || !flags.public_key.empty(),
               "package verify: --signature is checked with a key; give --public-key public.pem");
   const std::string signature = flags.public_key.empty() ? "" : signature_of(flags.file, flags.signature);
+  TUTTI_CHECK_ENV(
+      signature.empty() || std::filesystem::exists(signature),
+      "{} has no signature {}; get it from who made the package, name it with --signature, or make it: tutti "
+      "package sign {} --key private.pem",
+      flags.file, signature, flags.file);
   if (!signature.empty()) verify_signature(flags.file, flags.public_key, signature);
   const auto package = Package::open(flags.file, Package::Purpose::look);
   package->check_all_plans();

@@ -117,7 +117,12 @@ TEST_F(PackageSignature, OfOtherBytesKeysAndSizesIsRefused) {
   signature[5] = static_cast<char>(signature[5] ^ 4);
   work.write("changed.sig", signature);
   expect_error("verify block --public-key public.pem --signature changed.sig", 1, "is not the signature");
-  expect_error("verify swapped --public-key public.pem", 1, "cannot open 'swapped.sig'");
+  expect_error("verify swapped --public-key public.pem", 1,
+               "swapped has no signature swapped.sig; get it from who made the package");
+  for (const std::string input : {"private.pem", "block"})
+    expect_error("sign block --key private.pem --signature " + input, 2,
+                 "the signature would take the place of " + input);
+  expect_out("verify block --public-key public.pem", {"block: whole"});
   expect_error("verify block --signature block.sig", 2, "give --public-key public.pem");
 }
 
@@ -166,7 +171,8 @@ TEST(PackageWithGroups, InspectTellsThemAndRunAsksForThem) {
       << run.err;
 }
 
-// Each rank adds its number and gathers: the file of a rank is its own, and the results are those of all.
+// Each rank adds its number, and the results are those of all: the file of a rank is its own. The processes that run it
+// have made no such call before.
 TEST(PackageWithGroups, RunsOnTheRanksThatALauncherStarts) {
   const Workplace work;
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
@@ -174,8 +180,11 @@ TEST(PackageWithGroups, RunsOnTheRanksThatALauncherStarts) {
     options.groups = {comm::rank_group(group.shared_from_this())};
     const Tensor number = full({2, 3}, group.rank() + 1.0);
     package((work.folder() / fmt::format("gathered.{}", group.rank())).string(),
-            [&](const Tensor& x) { return comm::functional::all_gather_single(add(x, number), 0, group); }, options,
-            values(1, {2, 3}));
+            [&](const Tensor& x) {
+              const Tensor sum = comm::functional::all_reduce(add(x, number), "sum", group);
+              return comm::functional::all_gather_single(comm::functional::all_reduce(sum, "max", group), 0, group);
+            },
+            options, values(1, {2, 3}));
   });
   const Output output = work.tutti("launch -n 2 -- " TUTTI_BINARY_DIR "/tutti package run 'gathered.{rank}'");
   EXPECT_EQ(output.status, 0) << output.err;
@@ -267,6 +276,11 @@ TEST(PackagedRun, WritesTheTextsOfTheRun) {
       EXPECT_EQ(packaged.out, live.out) << name << flags;
     }
   }
+  std::filesystem::remove(work.folder() / "small-path/tokenizer.json");
+  const Output lost = work.tutti("generate small-path");
+  EXPECT_EQ(lost.status, 1);
+  EXPECT_NE(lost.err.find("small-path/tokenizer.json is missing, the tokenizer of the packaged run"), std::string::npos)
+      << lost.err;
   // The package holds the weights of the newest checkpoint: it stays as it is when the run is gone.
   const std::string before = work.tutti("generate small-f32 --max-tokens 9 --temperature 0").out;
   std::filesystem::remove_all(work.folder() / "runs/f32");

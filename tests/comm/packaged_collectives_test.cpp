@@ -171,6 +171,13 @@ TEST(PackagedCollectivesIn, TwoGroupsSayWhoseFileItIsForEach) {
     const std::vector<std::shared_ptr<deploy::RankGroup>> swapped{rank_group(other_tp), rank_group(other_dp)},
         right{swapped[1], swapped[0]};
     require_has(error_of<UsageError>([&] { packaged->set_groups(swapped); }), "mesh: ");
+    // Rank 0 alone has a wrong file for the first group, and the ranks of the second hear it.
+    options.name = "turned";
+    options.groups = {rank_group(tp), rank_group(dp)};
+    package(file_of(folder.path(), "turned", world), function_on(*tp, *dp), options, x);
+    const auto turned = Package::open(fmt::format("{}/turned.{}", folder.path(), world.rank() == 0 ? 1 : tp->rank()));
+    require_has(error_of<UsageError>([&] { turned->set_groups(swapped); }),
+                "turned: this file is that of rank 1 of group 'tp', and this is rank 0");
     packaged->set_groups(right);
     for (uint64_t seed = 2; seed < 5; ++seed) {
       const Tensor z = values({2, 6}, dp->rank(), seed);
@@ -293,6 +300,12 @@ TEST(PackagedCollectivesThat, NameOtherGroupsThanTheirManifestAreDamaged) {
                 "in a group '0' of 2 ranks, which its manifest does not list");
     require_has(damage_of([](auto& m) { m.groups[0].ranks = 3; }), "which its manifest does not list");
     require_has(damage_of([](auto& m) { m.groups.clear(); }), "which its manifest does not list");
+    require_has(damage_of([](auto& m) {
+                  m.groups.insert(m.groups.begin(), m.groups[0]);
+                  m.groups[0].ranks = 4;
+                }),
+                "a group '0' that has no name, or that of another group");
+    require_has(damage_of([](auto& m) { m.groups[0].name = ""; }), "a group '' that has no name");
     require_has(damage_of([](auto& m) { m.groups[0].rank = 2; }), "a group of 2 ranks, which is for rank 2");
     require_has(damage_of([](auto& m) { m.groups[0].ranks = 0; }), "a group of 0 ranks");
     require_has(damage_of([](auto& m) { m.groups[0].together = "short"; }), "a group of 2 ranks");

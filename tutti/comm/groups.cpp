@@ -345,6 +345,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(const std::vector<int>& ranks,
 std::vector<ProcessGroup*> ProcessGroup::lanes(size_t most) {
   check_process();
   TUTTI_CHECK(most >= 1, "lanes of group '{}': {}; expected at least 1", name_, most);
+  if (const Health own = health(); !own.ok) throw PeerError(own.failure);
   std::vector<ProcessGroup*> all = {this};
   if (size() == 1 || cpu_ == nullptr || !cpu_->gains_by_lanes()) return all;
   for (size_t made = lanes_so_far().size(); made + 1 < most; ++made) {
@@ -360,8 +361,11 @@ std::vector<ProcessGroup*> ProcessGroup::lanes(size_t most) {
                                  .check_nan = check_nan_.load()};
       lane = make_group(WorldState::current(), fmt::format("{}/lane/{}", key_, n), rank_, world_ranks_, options);
     }
-    const std::lock_guard lock(lanes_mutex_);
-    lanes_.push_back(std::move(lane));
+    {
+      const std::lock_guard lock(lanes_mutex_);
+      lanes_.push_back(lane);
+    }
+    if (const Health own = health(); !own.ok) lane->abort(own.failure);  // by a thread that did not see it yet
   }
   for (const auto& lane : lanes_so_far())
     if (all.size() < most) all.push_back(lane.get());

@@ -192,6 +192,9 @@ Health ProcessGroup::health() const {
     std::string failure = backend->failure();
     if (!failure.empty()) return {.ok = false, .failure = std::move(failure)};
   }
+  for (const auto& lane : lanes_so_far()) {
+    if (Health of_lane = lane->health(); !of_lane.ok) return of_lane;
+  }
   return {};
 }
 

@@ -154,7 +154,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   // This group and up to most - 1 more of the same ranks, over transports of their own, so that calls of different
   // lanes travel at the same time. Only this group where that would gain nothing (Backend::gains_by_lanes()). Every
   // member must call it with the same number, at least 1; errors are those of new_group(). Lanes are made once, live as
-  // long as this group, and end when it is aborted.
+  // long as this group, and end when it is aborted; health() is that of all of them.
   std::vector<ProcessGroup*> lanes(size_t most);
   // How lane n is made, for programs with their own backends.
   using LaneMaker = std::function<std::shared_ptr<ProcessGroup>(ProcessGroup& group, size_t n)>;

@@ -164,6 +164,9 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
     g.ranks = in.get<int32_t>(), g.rank = in.get<int32_t>(), g.together = in.get_text();
     TUTTI_CHECK_PACKAGE(g.ranks >= 1 && g.rank >= -1 && g.rank < g.ranks && g.together.size() == kTogetherBytes,
                         "the manifest of the package has a group of {} ranks, which is for rank {}", g.ranks, g.rank);
+    TUTTI_CHECK_PACKAGE(!g.name.empty() && std::ranges::find(m.groups, g.name, &PackageGroup::name) == m.groups.end(),
+                        "the manifest of the package has a group '{}' that has no name, or that of another group",
+                        g.name);
     m.groups.push_back(std::move(g));
   });
   in.at_end();

@@ -10,6 +10,7 @@
 #include "tutti/plan/node_call.h"
 #include "tutti/plan/passes/plan_memory.h"
 #include "tutti/runtime/fp_environment.h"
+#include "tutti/runtime/inherited_flags.h"
 #include "tutti/runtime/trace/trace_event.h"
 #include "tutti/runtime/trace/trace_span.h"
 #include "tutti/tensor/device_copy.h"
@@ -24,6 +25,11 @@ using graph::Buffer;
 using graph::CallStep;
 using graph::KernelStep;
 using graph::Value;
+
+// What a live group computes is no part of the package: it may need kernels that the package does not have.
+struct LiveGroup {
+  const InheritedFlags::Scope no_flags{uint32_t{0}};
+};
 
 // Calls visit(buffer) for the memory that a step reads or writes.
 template <class Visit>
@@ -250,6 +256,7 @@ void PlanRunner::run_steps(Frame& frame) const {
     for (const std::vector<Tensor>& outputs : frame.started) {
       for (const Tensor& output : outputs) {
         try {
+          const LiveGroup live;
           if (output.defined()) before_host_read(output);
         } catch (const Error&) {
         }
@@ -264,6 +271,7 @@ void PlanRunner::wait(const std::vector<Wait>& waits, Frame& frame) const {
     Tensor& output = frame.started[w.step][w.output];
     const auto& call = std::get<CallStep>(plan_.steps[w.step]);
     try {
+      const LiveGroup live;
       before_host_read(output);
     } catch (const Error&) {
       rethrow_with_line(call, call.op->name);
@@ -321,7 +329,10 @@ void PlanRunner::run_call(size_t index, const CallStep& step, Frame& frame) cons
     }
     if (step.op->ordered) {
       RankGroup& group = BoundGroupsScope::find(group_of_[index], step.op->name);
-      launch_call(call, step.trace, [&] { group.start(call, outputs); });
+      launch_call(call, step.trace, [&] {
+        const LiveGroup live;
+        group.start(call, outputs);
+      });
       frame.started[index] = std::move(outputs);
       return;
     }

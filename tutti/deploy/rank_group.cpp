@@ -24,28 +24,29 @@ std::string complaint_of(const std::string& statement) {
   return text.substr(0, text.find('\0'));
 }
 
-void bind(const std::string& function, const PackageGroup& wanted, RankGroup& group) {
-  TUTTI_CHECK(group.size() == wanted.ranks,
-              "{}: was packaged with the {} ranks of group '{}', and this group has {}; give a group of the same size, "
-              "or package the function with this one",
-              function, wanted.ranks, wanted.name, group.size());
-  const std::string complaint =
-      wanted.rank < 0 || wanted.rank == group.rank()
-          ? ""
-          : fmt::format(
-                "{}: this file is that of rank {} of group '{}', and this is rank {}; each rank opens the file "
-                "that it has written",
-                function, wanted.rank, wanted.name, group.rank());
+// What is wrong with this group or, as the other ranks must hear it too, was wrong with one before; else an empty text.
+std::string bind(const std::string& function, const PackageGroup& wanted, RankGroup& group, std::string complaint) {
+  if (complaint.empty() && group.size() != wanted.ranks)
+    complaint = fmt::format(
+        "{}: was packaged with the {} ranks of group '{}', and this group has {}; give a group of the same size, or "
+        "package the function with this one",
+        function, wanted.ranks, wanted.name, group.size());
+  else if (complaint.empty() && wanted.rank >= 0 && wanted.rank != group.rank())
+    complaint = fmt::format(
+        "{}: this file is that of rank {} of group '{}', and this is rank {}; each rank opens the file that it has "
+        "written",
+        function, wanted.rank, wanted.name, group.rank());
   const std::vector<std::string> said = group.all_gather(statement(wanted, complaint));
-  TUTTI_CHECK(complaint.empty(), "{}", complaint);
+  if (!complaint.empty()) return complaint;
   for (size_t r = 0; r < said.size(); ++r) {
-    const std::string other = complaint_of(said[r]);
-    TUTTI_CHECK(other.empty(), "rank {}: {}", r, other);
-    TUTTI_CHECK(said[r].compare(0, kTogetherBytes, wanted.together) == 0,
-                "{}: rank {} of group '{}' has opened a package that was not made together with that of rank {}; all "
-                "ranks open what one call of package() on each of them has written",
-                function, r, wanted.name, group.rank());
+    if (const std::string other = complaint_of(said[r]); !other.empty()) return fmt::format("rank {}: {}", r, other);
+    if (said[r].compare(0, kTogetherBytes, wanted.together) != 0)
+      return fmt::format(
+          "{}: rank {} of group '{}' has opened a package that was not made together with that of rank {}; all ranks "
+          "open what one call of package() on each of them has written",
+          function, r, wanted.name, group.rank());
   }
+  return "";
 }
 
 }  // namespace
@@ -69,10 +70,12 @@ BoundGroups bind_groups(const std::string& function, std::span<const PackageGrou
   for (size_t i = 0; i < groups.size(); ++i)
     TUTTI_CHECK(groups[i] != nullptr, "{}: group {}, '{}', is null", function, i, wanted[i].name);
   BoundGroups made;
+  std::string complaint;
   for (size_t i = 0; i < groups.size(); ++i) {
-    bind(function, wanted[i], *groups[i]);
+    complaint = bind(function, wanted[i], *groups[i], complaint);
     made.push_back({wanted[i].name, groups[i]});
   }
+  TUTTI_CHECK(complaint.empty(), "{}", complaint);
   return made;
 }
 

@@ -41,8 +41,8 @@ Key read_key(const std::string& path, KeyPart part) {
   const bool signs = part == KeyPart::for_signing;
   const char* const kind = signs ? "private" : "public";
   const MappedFile file(path);
-  TUTTI_CHECK(file.nbytes() <= kMostKeyBytes, "{} has {} bytes; expected a {} key in PEM, which has some hundred", path,
-              file.nbytes(), kind);
+  TUTTI_CHECK(file.nbytes() >= 1 && file.nbytes() <= kMostKeyBytes,
+              "{} has {} bytes; expected a {} key in PEM, which has some hundred", path, file.nbytes(), kind);
   const Bio bio(BIO_new_mem_buf(file.bytes().data(), static_cast<int>(file.nbytes())));
   TUTTI_CHECK_ENV(bio != nullptr, "{}: OpenSSL is out of memory", path);
   Key key(signs ? PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, nullptr)

@@ -12,6 +12,9 @@
 namespace tutti::parallel {
 namespace {
 
+// Each has threads and buffers of its own on every rank; more buckets take turns.
+constexpr size_t kMostLanes = 8;
+
 int rank_in(const comm::ProcessGroup* group) { return group == nullptr ? 0 : group->rank(); }
 int ranks_of(const comm::ProcessGroup* group) { return group == nullptr ? 1 : group->size(); }
 
@@ -99,7 +102,7 @@ ClassGradients::ClassGradients(const ParameterClass& parameters, std::vector<siz
 
 void ClassGradients::set_max_input_buffers(size_t count) {
   max_input_buffers_ = count;
-  if (overlaps()) lanes_ = group_->lanes(count);
+  if (overlaps()) lanes_ = group_->lanes(std::min(count, kMostLanes));
 }
 
 bool ClassGradients::lacks_a_round() const { return rounds_ && static_cast<int64_t>(mine_.size()) * ranks_ < count_; }
@@ -238,7 +241,7 @@ void ClassGradients::abandon(std::string_view why) {
     } catch (const UsageError&) {
       // The others have heard it.
     } catch (const Error&) {
-      break;  // the group is over
+      // The group is over, and its lanes may not be.
     }
   }
   reset();

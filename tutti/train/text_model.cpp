@@ -100,10 +100,11 @@ void check_package(const std::filesystem::path& path, const char* description, c
               path.string(), text.packaged->vocab_size(), description, text.model->vocab_size());
 }
 
-void open_packaged_run(const std::filesystem::path& run, const TextModelOptions& options, TextModel& text) {
+void open_packaged_run(const std::filesystem::path& run, const Config& config, const TextModelOptions& options,
+                       TextModel& text) {
   open_package(run, options, text);
   check_package(run, kRunConfig, text);
-  text.tokenizer = open_packaged_run_tokenizer(run);
+  text.tokenizer = open_packaged_run_tokenizer(run, config.data.tokenizer);
 }
 
 TextModel open_run(const std::filesystem::path& run, const TextModelOptions& options) {
@@ -113,7 +114,7 @@ TextModel open_run(const std::filesystem::path& run, const TextModelOptions& opt
   TUTTI_CHECK(has_package || checkpoint.has_value(), "{} holds no complete checkpoint; train it first", run.string());
   TextModel text;
   text.model = build_model(config, run);
-  if (has_package) open_packaged_run(run, options, text);
+  if (has_package) open_packaged_run(run, config, options, text);
   else text.tokenizer = open_run_tokenizer(run, read_state(*checkpoint).train.inputs.tokenizer);
   text.numerics = std::make_shared<RunNumerics>(config);
   if (!has_package && !is_quantized) text.mesh = divide(*text.model, config, options, false);

@@ -56,7 +56,6 @@ GlooConnections::GlooConnections(GlooMesh mesh, std::vector<pid_t> pids)
 
 GlooConnections::~GlooConnections() {
   stopping_ = true;
-  waker_.reset();
   for (Peer& p : peers_) {
     {
       const std::lock_guard lock(mutex_);
@@ -64,6 +63,7 @@ GlooConnections::~GlooConnections() {
     }
     if (p.thread.joinable()) p.thread.join();
   }
+  waker_.reset();  // after the listeners, which answer to those that leave
   // At once, so that no socket lingers: nobody waits for what is still under way.
   for (int p = 0; p < size_; ++p) {
     if (p != rank_) context_->getPair(p)->close();
@@ -103,7 +103,8 @@ void GlooConnections::send(int to, Prefix prefix, std::span<const ConstBlock> pa
 void GlooConnections::send_all() {
   for (;;) {
     std::unique_lock lock(mutex_);
-    if (outgoing_.empty()) return;
+    is_sending_ = !outgoing_.empty();
+    if (!is_sending_) return news_.notify_all();
     Outgoing out = std::move(outgoing_.front());
     outgoing_.pop_front();
     lock.unlock();
@@ -126,6 +127,11 @@ void GlooConnections::send_now(Outgoing out) {
   }
   const std::lock_guard lock(mutex_);
   peer(out.to).sends.push_back(std::move(box));
+}
+
+bool GlooConnections::flush(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return news_.wait_for(lock, limit, [&] { return outgoing_.empty() && !is_sending_; });
 }
 
 bool GlooConnections::say_bye(std::chrono::milliseconds limit) {

@@ -48,6 +48,8 @@ class GlooConnections {
   // Tells the peers that nothing more comes. True when all have heard what they were sent, or have gone themselves;
   // waits for them `limit` at most. is_over() asks again later.
   bool say_bye(std::chrono::milliseconds limit);
+  // Waits until gloo has all that was sent; false when it has not within the limit. Any thread.
+  bool flush(std::chrono::milliseconds limit);
   bool is_over();
 
  private:
@@ -118,6 +120,7 @@ class GlooConnections {
   std::vector<PacketMemory> spare_;
   int64_t losses_ = 0;
   std::deque<Outgoing> outgoing_;
+  bool is_sending_ = false;         // gloo's thread has taken one
   std::optional<LoopWaker> waker_;  // its thread uses what stands before it
 };
 

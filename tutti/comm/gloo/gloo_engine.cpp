@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <mutex>
+#include <set>
 
 #include "tutti/comm/gloo/gloo_connections.h"
 
@@ -46,10 +48,45 @@ class Parked {
   std::vector<std::unique_ptr<GlooConnections>> parked_;
 };
 
+// Gloo's thread sends, and a program may end without destroying its groups: what calls that have returned have sent
+// goes out before. Never destroyed, and not of a forked child, as Parked.
+class LastPackets {
+ public:
+  static void add(GlooConnections* connections) {
+    const std::lock_guard lock(mutex());
+    if (owner != getpid()) {
+      if (owner == 0) std::atexit(send);
+      live = new std::set<GlooConnections*>;
+      owner = getpid();
+    }
+    live->insert(connections);
+  }
+  static void remove(GlooConnections* connections) {
+    const std::lock_guard lock(mutex());
+    if (owner == getpid()) live->erase(connections);
+  }
+
+ private:
+  static void send() {
+    const std::lock_guard lock(mutex());
+    if (owner != getpid()) return;
+    for (GlooConnections* connections : *live) connections->flush(kStay);
+  }
+  static std::mutex& mutex() {
+    static auto* const made = new std::mutex;
+    return *made;
+  }
+  static inline std::set<GlooConnections*>* live = nullptr;
+  static inline pid_t owner = 0;
+};
+
 class GlooEngine final : public MessageEngine {
  public:
-  explicit GlooEngine(std::unique_ptr<GlooConnections> connections) : connections_(std::move(connections)) {}
+  explicit GlooEngine(std::unique_ptr<GlooConnections> connections) : connections_(std::move(connections)) {
+    LastPackets::add(connections_.get());
+  }
   ~GlooEngine() override {
+    LastPackets::remove(connections_.get());
     Parked::get().sweep();
     if (!connections_->say_bye(kStay)) Parked::get().add(std::move(connections_));
   }
@@ -58,6 +95,7 @@ class GlooEngine final : public MessageEngine {
   int rank() const override { return connections_->rank(); }
   int size() const override { return connections_->size(); }
   void send(int to, std::span<const ConstBlock> parts) override { connections_->send(to, parts); }
+  void flush(std::chrono::milliseconds limit) override { connections_->flush(limit); }
   bool take(Packet& packet) override { return connections_->take(packet); }
   void recycle(Packet&& packet) override { connections_->recycle(std::move(packet)); }
   void wait(std::chrono::microseconds limit) override { connections_->wait(limit); }

@@ -47,6 +47,8 @@ class MessageEngine {
   // Sends the parts as one packet of at most max_packet_bytes(size()). The parts may be modified as soon as it returns.
   // Never waits for the peer and never fails: what cannot be sent is dropped, and lost() says why. Any thread.
   virtual void send(int to, std::span<const ConstBlock> parts) = 0;
+  // Waits until all that was sent is with the network, for `limit` at most. Any thread but the engine's own.
+  virtual void flush(std::chrono::milliseconds /*limit*/) {}
   // The next packet that has arrived, from any rank; false when there is none. Called by one thread at a time, like
   // wait().
   virtual bool take(Packet& packet) = 0;

@@ -17,6 +17,8 @@ namespace {
 constexpr uint32_t kYields = 100;
 // A sleeper looks after its peers this often.
 constexpr std::chrono::microseconds kLongestNap{50'000};
+// A process may be about to end when it tells others why: what it says is sent by then.
+constexpr std::chrono::milliseconds kLastWords{100};
 
 }  // namespace
 
@@ -236,6 +238,7 @@ void MessageTransport::end(std::string_view reason, int64_t usage_round, bool te
   for (int p = 0; p < size(); ++p) {
     if (p != rank()) line_.send_bare(p, head, {reinterpret_cast<const std::byte*>(reason.data()), head.bytes});
   }
+  engine_->flush(kLastWords);
 }
 
 std::string MessageTransport::failure() const {

@@ -9,7 +9,7 @@
 
 namespace tutti::comm {
 
-inline constexpr int64_t kWireVersion = 0x7475747469000003;  // a change of layout changes it
+inline constexpr int64_t kWireVersion = 0x7475747469000004;  // a change of layout changes it
 
 enum class PacketKind : uint32_t {
   hello,           // first from each rank to each: number = kWireVersion, tag = pid, body = host

@@ -69,8 +69,11 @@ std::unique_ptr<Tokenizer> open_run_tokenizer(const fs::path& run, const Tokeniz
   return own;
 }
 
-std::unique_ptr<Tokenizer> open_packaged_run_tokenizer(const fs::path& folder) {
+std::unique_ptr<Tokenizer> open_packaged_run_tokenizer(const fs::path& folder, const std::string& spec) {
   const fs::path file = folder / kTokenizerFile;
+  TUTTI_CHECK_ENV(fs::exists(file) || !names_tokenizer_file(spec),
+                  "{} is missing, the tokenizer of the packaged run; put it back, or package the run again",
+                  file.string());
   if (!fs::exists(file)) return std::make_unique<ByteTokenizer>();
   return load_tokenizer(file.string());
 }

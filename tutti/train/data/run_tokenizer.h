@@ -22,8 +22,9 @@ void copy_run_tokenizer(const std::filesystem::path& from, const std::filesystem
 // UsageError when the files are not a valid tokenizer.
 std::unique_ptr<Tokenizer> open_run_tokenizer(const std::filesystem::path& run, const TokenizerInput& saved);
 
-// The tokenizer of a packaged run (package_text.h), whose checkpoint, which describes it, is not there.
-std::unique_ptr<Tokenizer> open_packaged_run_tokenizer(const std::filesystem::path& folder);
+// The tokenizer of a packaged run (package_text.h), whose checkpoint, which describes it, is not there. spec: the run's
+// data.tokenizer. EnvironmentError when that names a file and the folder has none.
+std::unique_ptr<Tokenizer> open_packaged_run_tokenizer(const std::filesystem::path& folder, const std::string& spec);
 
 // How data.tokenizer has changed since the run began with `own`.
 struct SpecChange {
