@@ -121,7 +121,7 @@ TEST_F(PackageSignature, OfOtherBytesKeysAndSizesIsRefused) {
                "swapped has no signature swapped.sig; get it from who made the package");
   for (const std::string input : {"private.pem", "block"})
     expect_error("sign block --key private.pem --signature " + input, 2,
-                 "the signature would take the place of " + input);
+                 ("the signature would take the place of " + input).c_str());
   expect_out("verify block --public-key public.pem", {"block: whole"});
   expect_error("verify block --signature block.sig", 2, "give --public-key public.pem");
 }

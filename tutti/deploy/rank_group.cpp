@@ -25,13 +25,13 @@ std::string complaint_of(const std::string& statement) {
 }
 
 // What is wrong with this group or, as the other ranks must hear it too, was wrong with one before; else an empty text.
+// UsageError for another number of ranks, whose words would not fit.
 std::string bind(const std::string& function, const PackageGroup& wanted, RankGroup& group, std::string complaint) {
-  if (complaint.empty() && group.size() != wanted.ranks)
-    complaint = fmt::format(
-        "{}: was packaged with the {} ranks of group '{}', and this group has {}; give a group of the same size, or "
-        "package the function with this one",
-        function, wanted.ranks, wanted.name, group.size());
-  else if (complaint.empty() && wanted.rank >= 0 && wanted.rank != group.rank())
+  TUTTI_CHECK(group.size() == wanted.ranks,
+              "{}: was packaged with the {} ranks of group '{}', and this group has {}; give a group of the same size, "
+              "or package the function with this one",
+              function, wanted.ranks, wanted.name, group.size());
+  if (complaint.empty() && wanted.rank >= 0 && wanted.rank != group.rank())
     complaint = fmt::format(
         "{}: this file is that of rank {} of group '{}', and this is rank {}; each rank opens the file that it has "
         "written",

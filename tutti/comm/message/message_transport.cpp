@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kYields = 100;
 // A sleeper looks after its peers this often.
 constexpr std::chrono::microseconds kLongestNap{50'000};
-// A process may be about to end when it tells others why: what it says is sent by then.
+// A process may end as soon as a call has returned, or has told others why it fails: what it has said goes out before.
 constexpr std::chrono::milliseconds kLastWords{100};
 
 }  // namespace
@@ -63,7 +63,10 @@ bool MessageTransport::advance() {
   try {
     read_packets();
     // What has come is enough or not, whatever happened after it was sent.
-    if (round_.advance()) return true;
+    if (round_.advance()) {
+      engine_->flush(kLastWords);  // has long been done where this rank has waited for others
+      return true;
+    }
     throw_if_failed(true);
     return false;
   } catch (const UsageError& error) {
@@ -79,6 +82,7 @@ void MessageTransport::post(Message& message) {
   read_packets();
   throw_if_failed();
   mail_.post(message);
+  if (message.is_send) engine_->flush(kLastWords);
 }
 
 void MessageTransport::advance_messages() {
