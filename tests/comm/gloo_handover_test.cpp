@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/comm/support/transport_ranks.h"
@@ -94,6 +95,25 @@ TEST(GlooHandover, AStrangerThatGlooAcceptsIsClosedUnread) {
   for (const UniqueFd& stranger : strangers) {
     char byte = 0;
     EXPECT_LE(recv(stranger.get(), &byte, 1, 0), 0) << "nobody answers it";
+  }
+}
+
+// What a pair has accepted gives its port back when its other end is reset: pairs of other groups listen there at once.
+TEST(GlooHandover, APortThatIsTakenAgainAtOnceIsNotMistakenForTheConnection) {
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    std::vector<UniqueFd> takers;  // their descriptors have lower numbers than gloo's
+    for (int i = 0; i < 2; ++i) takers.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    std::vector<std::jthread> threads;
+    TwoEngines two([&](const sockaddr_storage& address) {
+      threads.emplace_back([address, fd = takers[threads.size()].get()](const std::stop_token& stop) {
+        while (!stop.stop_requested() &&
+               bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)) != 0) {
+        }
+      });
+      return connect_to_pair(address);
+    });
+    threads.clear();
+    two.expect_messages();
   }
 }
 

@@ -179,8 +179,9 @@ PairSocket hand_over(Context& context, tcp::Device& device, int p, const UniqueF
     } catch (const std::exception& e) {
       error = e.what();
     }
-    reset(std::move(own));
+    // What it has accepted gives its port back when `own` is reset, and a pair of another group may listen there then.
     const int fd = new_one_of(sockets_at(name), before);
+    reset(std::move(own));
     TUTTI_CHECK_ENV(fd >= 0, "its descriptor for rank {} is not found in /proc/self/fd{}{}", p,
                     error.empty() ? "" : ": ", error);
     if (error.empty()) {
