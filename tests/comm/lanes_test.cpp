@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <numeric>
 
 #include "tests/comm/support/transport_worlds.h"
@@ -64,6 +65,21 @@ TEST(Lanes, AreMadeOnceAndFollowTheirGroup) {
               EXPECT_EQ(two[1]->name(), group.name() + ":lane:1");
               group.set_timeout(12'345ms);
               EXPECT_EQ(three[2]->timeout(), 12'345ms);
+            },
+            {.transport = "gloo"});
+}
+
+TEST(Lanes, LookForNaNsAsTheirGroupDoesNow) {
+  if (!has_gloo()) GTEST_SKIP() << "this build has no gloo";
+  run_ranks(2,
+            [](ProcessGroup& group) {
+              ProcessGroup& lane = *group.lanes(2)[1];
+              Tensor x = full({1}, std::numeric_limits<float>::quiet_NaN());
+              EXPECT_EQ(message_of([&] { lane.all_reduce(x); }), "no error");
+              group.set_check_nan(true);
+              EXPECT_NE(message_of([&] { lane.all_reduce(x); }), "no error");
+              group.set_check_nan(false);
+              EXPECT_EQ(message_of([&] { lane.all_reduce(x); }), "no error");
             },
             {.transport = "gloo"});
 }

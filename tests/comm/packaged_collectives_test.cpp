@@ -163,7 +163,7 @@ TEST(PackagedCollectivesIn, TwoGroupsSayWhoseFileItIsForEach) {
     const Tensor x = values({2, 6}, dp->rank(), 1);
     package(file, function_on(*tp, *dp), options, x);
     const auto [other_tp, other_dp] = groups_named(".again");
-    // Of the two ranks along dp each opens the file of the first.
+    // Both ranks along dp open the file of the first of them.
     const auto packaged = Package::open(fmt::format("{}/mesh.{}", folder.path(), world.rank() % 2));
     const auto& groups = packaged->manifest().groups;
     TUTTI_CHECK(groups.size() == 2 && groups[0].rank == -1 && groups[1].rank == tp->rank(), "{} groups, ranks {}, {}",

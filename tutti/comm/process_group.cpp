@@ -205,6 +205,11 @@ void ProcessGroup::set_timeout(std::chrono::milliseconds timeout) {
   for (const auto& lane : lanes_so_far()) lane->set_timeout(timeout);
 }
 
+void ProcessGroup::set_check_nan(bool on) {
+  check_nan_ = on;
+  for (const auto& lane : lanes_so_far()) lane->set_check_nan(on);
+}
+
 std::chrono::milliseconds ProcessGroup::timeout() const {
   return cpu_ != nullptr ? cpu_->timeout() : backends_.begin()->second->timeout();
 }

@@ -168,7 +168,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup>, public N
   void set_timeout(std::chrono::milliseconds timeout);
   // That default, of calls on host tensors where the group has a transport for them.
   std::chrono::milliseconds timeout() const;
-  void set_check_nan(bool on) { check_nan_ = on; }
+  void set_check_nan(bool on);
   // Whether this is a fork()ed child of the process that made the group.
   bool is_in_child() const { return process_.is_in_child(); }
 

@@ -20,7 +20,7 @@ struct FunctionsInC {
   decltype(&tutti_last_error) last_error = tutti_last_error;
   bool is_alone = false;  // of a runtime that has the collectives of tutti_collectives.h only
 };
-// Those of a shared library.
+// The functions that a shared library exports. Throws where one is missing.
 FunctionsInC functions_of(const std::string& library);
 
 // On each of two ranks. Packages functions, runs them through the interface in calls of several sizes and compares bits
