@@ -1,8 +1,11 @@
 // How a package is made: every combination of sizes is traced, run and written; then the file is opened by what will
 // open it elsewhere, and every combination runs again.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "tutti/autograd/tape.h"
@@ -19,6 +22,7 @@
 #include "tutti/package/constant_pool.h"
 #include "tutti/package/held_state.h"
 #include "tutti/package/package.h"
+#include "tutti/package/rank_agreement.h"
 #include "tutti/package/refusals.h"
 #include "tutti/package/traced_plan.h"
 #include "tutti/package/trial_calls.h"
@@ -32,16 +36,37 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostCombinations = 1 << 16;  // that a manifest may have
 
+deploy::BoundGroups bound_groups(const PackageOptions& options) {
+  deploy::BoundGroups groups;
+  for (const std::shared_ptr<deploy::RankGroup>& group : options.groups) {
+    TUTTI_CHECK(group != nullptr, "package: '{}': a group is null", options.name);
+    const std::string name = group->name();
+    const auto is_same = [&](const deploy::BoundGroup& g) { return g.name == name; };
+    TUTTI_CHECK(!name.empty() && std::none_of(groups.begin(), groups.end(), is_same),
+                "package: '{}': a group named '{}' has no name, or that of another one; give each process group once, "
+                "by comm::rank_group()",
+                options.name, name);
+    groups.push_back({name, group});
+  }
+  return groups;
+}
+
 class Packager {
  public:
-  Packager(const graph::Leaves& arguments, graph::TraceFn fn, const PackageOptions& options)
-      : options_(options), examples_(arguments.tensors), fn_(fn), state_(options.state, options.name) {
+  // All must outlive it.
+  Packager(const graph::Leaves& arguments, graph::TraceFn fn, const PackageOptions& options,
+           const deploy::BoundGroups& groups, const RankAgreement& ranks)
+      : options_(options),
+        examples_(arguments.tensors),
+        fn_(fn),
+        groups_(groups),
+        ranks_(ranks),
+        state_(options.state, options.name) {
     TUTTI_CHECK(numerics_mode() == NumericsMode::strict,
                 "package: '{}': packages are strict; call it where the numerics mode is strict", options_.name);
     TUTTI_CHECK(arguments.sizes.empty() && arguments.keys.empty(),
                 "package: '{}' cannot be packaged: it takes a SymInt or a RandomKey; arguments of packages are tensors",
                 options_.name);
-    declare_groups();
     declare_inputs();
     declare_sizes();
     manifest_.levels = options_.levels;
@@ -51,37 +76,29 @@ class Packager {
 
   PackageReport make(const std::string& path) {
     const auto start = std::chrono::steady_clock::now();
+    ranks_.part(declared(), [] {});
     for (int64_t point = 0; point < manifest_.points(); ++point) add_point(point);
-    const std::string unproved =
-        groups_.empty() ? path + ".unproved" : fmt::format("{}.{}.unproved", path, groups_[0].ranks->rank());
-    write(unproved);
+    const std::string unproved = unproved_name(path);
     try {
+      write(unproved);
       prove(unproved);
     } catch (...) {
       std::error_code ignored;
       fs::remove(unproved, ignored);
       throw;
     }
-    fs::rename(unproved, path);
-    for (const deploy::PackageGroup& g : manifest_.groups) group_named(g.name)->all_gather("made");  // on every rank
+    ranks_.part("its name", [&] { fs::rename(unproved, path); });
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     report_.ms = elapsed.count();
     return report_;
   }
 
  private:
-  void declare_groups() {
-    for (const std::shared_ptr<deploy::RankGroup>& group : options_.groups) {
-      TUTTI_CHECK(group != nullptr, "package: '{}': a group is null", options_.name);
-      const std::string name = group->name();
-      const auto is_same = [&](const deploy::BoundGroup& g) { return g.name == name; };
-      TUTTI_CHECK(
-          !name.empty() && std::none_of(groups_.begin(), groups_.end(), is_same),
-          "package: '{}': a group named '{}' has no name, or that of another one; give each process group once, "
-          "by comm::rank_group()",
-          options_.name, name);
-      groups_.push_back({name, group});
-    }
+  // Of this rank alone, wherever ranks write.
+  std::string unproved_name(std::string path) const {
+    if (!groups_.empty()) path += fmt::format(".{}", getpid());
+    for (const deploy::BoundGroup& g : groups_) path += fmt::format(".{}", g.ranks->rank());
+    return path + ".unproved";
   }
 
   void declare_inputs() {
@@ -125,6 +142,13 @@ class Packager {
                 options_.name, manifest_.points(), options_.most_combinations);
   }
 
+  std::string declared() const {
+    std::string text = options_.name;
+    for (const deploy::PackageSize& s : manifest_.sizes)
+      text += fmt::format(", {} from {} to {} by {}", s.name, s.least, s.most, s.step);
+    return text;
+  }
+
   std::string place_of(int64_t point) const {
     const std::vector<int64_t> sizes = manifest_.sizes_of(point);
     std::string text = options_.name;
@@ -133,17 +157,33 @@ class Packager {
   }
 
   void add_point(int64_t point) {
+    const std::string place = place_of(point);
+    ranks_.part(place + ", called", [&] { call_function(point); });
+    deploy::Plan plan;
+    std::vector<Tensor> constants;
+    ranks_.part(place + ", traced", [&] { plan = plan_of(point, constants); });
+    ranks_.part(place + ", planned", [&] {
+      const deploy::PlanRunner runner(std::move(plan));
+      check_bits(point, trials_.of_plan(point, runner, constants, requested_));
+    });
+  }
+
+  void call_function(int64_t point) {
     TrialCalls::Outcome live = trials_.of_function(point);
     TUTTI_CHECK(manifest_.outputs.empty() || manifest_.outputs == live.outputs,
                 "package: '{}': results have other dtypes for other sizes", place_of(point));
     manifest_.outputs = std::move(live.outputs);
     live_.push_back(std::move(live.digest));
     state_.restore();
+  }
+
+  // Communicates with nobody.
+  deploy::Plan plan_of(int64_t point, std::vector<Tensor>& constants) {
     TracedPlan traced =
         trace_plan(options_.name, trials_.arguments_at(point), fn_, options_.gradients, state_, groups_);
     state_.restore();
     if (steps_.empty()) steps_ = traced.steps;
-    std::vector<Tensor> constants(traced.held.size());
+    constants.resize(traced.held.size());
     for (deploy::PlanSource& s : traced.plan.sources) {
       if (s.kind != deploy::PlanSource::Kind::constant) continue;
       const Tensor& constant = traced.held[static_cast<size_t>(s.index)];
@@ -156,8 +196,7 @@ class Packager {
     note_dtypes(traced.plan);
     note_groups(traced.plan);
     words_.push_back(to_words(traced.plan, texts_, specs_));
-    const deploy::PlanRunner runner(std::move(traced.plan));
-    check_bits(point, trials_.of_plan(point, runner, constants, requested_));
+    return std::move(traced.plan);
   }
 
   void note_written(const deploy::Plan& plan) {
@@ -194,6 +233,7 @@ class Packager {
 
   // Says in the manifest which ranks the file is for: those whose files would be equal share it.
   void join_groups(std::span<const deploy::Section> sections) {
+    if (manifest_.groups.empty()) return;
     Blake2b own(deploy::kTogetherBytes);
     for (const deploy::Section& s : sections)
       own.add(fmt::format("{} {} ", name_of(s.kind), s.bytes.size())), own.add(s.bytes);
@@ -223,7 +263,13 @@ class Packager {
         place_of(point)));
   }
 
-  void write(const std::string& path) {
+  // The sections of the file but for the manifest, which names the groups when these have been compared.
+  struct Contents {
+    deploy::CodeWriter code;
+    std::string plans, kernels;
+  };
+
+  Contents contents() {
     manifest_.made_by = TUTTI_VERSION;
     manifest_.numerics_version = kNumericsVersion;
     manifest_.generator = codegen::generator_sources();
@@ -241,34 +287,39 @@ class Packager {
     manifest_.constants = constants_.constants();
     name_constants();
     manifest_.constant_nbytes = static_cast<uint64_t>(constants_.nbytes_before());
-    const deploy::CodeWriter code = compile();
+    Contents made{.code = compile(), .plans = {}, .kernels = {}};
     deploy::PackagedPlans plans{.texts = texts_.texts(), .kernel_keys = {}, .formulas = {}};
     for (const auto& [key, spec] : specs_) plans.kernel_keys.push_back(key);
     for (const auto& [key, spec] : requested_) plans.kernel_keys.push_back(key);
     std::vector<deploy::Words> sizes;
     for (int64_t point = 0; point < manifest_.points(); ++point) sizes.push_back(manifest_.sizes_of(point));
     plans.formulas = deploy::encode_formulas(sizes, words_);
-    const std::string manifest = manifest_.to_bytes(), plan_bytes = plans.to_bytes(), table = code.table();
-    std::string whole_manifest;
+    made.plans = plans.to_bytes();
+    made.kernels = made.code.table();
+    return made;
+  }
+
+  void write(const std::string& path) {
+    Contents made;
+    ranks_.part("its contents", [&] { made = contents(); });
+    const std::string without_ranks = manifest_.to_bytes();
     using Kind = deploy::SectionKind;
     std::vector<deploy::Section> sections = {
-        {.kind = Kind::manifest, .bytes = manifest},
-        {.kind = Kind::plans, .bytes = plan_bytes},
-        {.kind = Kind::kernels, .bytes = table},
+        {.kind = Kind::manifest, .bytes = without_ranks},
+        {.kind = Kind::plans, .bytes = made.plans},
+        {.kind = Kind::kernels, .bytes = made.kernels},
     };
-    for (const auto& [level, bytes] : code.code()) {
+    for (const auto& [level, bytes] : made.code.code()) {
       sections.push_back({.kind = Kind::code, .level = level, .bytes = bytes});
       report_.code_nbytes += static_cast<int64_t>(bytes.size());
     }
     sections.push_back({.kind = Kind::constants, .bytes = constants_.bytes()});
     sections.push_back({.kind = Kind::provenance, .bytes = steps_});
-    if (!manifest_.groups.empty()) {
-      join_groups(sections);
-      whole_manifest = manifest_.to_bytes();
-      sections[0].bytes = whole_manifest;
-    }
-    write_sections(path, sections);
-    report_.kernels = static_cast<int64_t>(code.num_kernels());
+    join_groups(sections);
+    const std::string manifest = manifest_.to_bytes();
+    sections[0].bytes = manifest;
+    ranks_.part("its file", [&] { write_sections(path, sections); });
+    report_.kernels = static_cast<int64_t>(made.code.num_kernels());
     report_.combinations = manifest_.points();
     report_.constant_nbytes_before = constants_.nbytes_before();
     report_.constant_nbytes = static_cast<int64_t>(constants_.bytes().size());
@@ -309,14 +360,17 @@ class Packager {
   }
 
   void prove(const std::string& path) {
-    const auto package =
-        deploy::Package::open(path, runs_here() ? deploy::Package::Purpose::run : deploy::Package::Purpose::look);
-    package->check_all_plans();
+    std::shared_ptr<deploy::Package> package;
+    ranks_.part("its file, opened", [&] {
+      package =
+          deploy::Package::open(path, runs_here() ? deploy::Package::Purpose::run : deploy::Package::Purpose::look);
+      package->check_all_plans();
+    });
     std::vector<std::shared_ptr<deploy::RankGroup>> ranks;
     for (const deploy::PackageGroup& g : manifest_.groups) ranks.push_back(group_named(g.name));
     if (!ranks.empty()) package->set_groups(ranks);
     for (int64_t point = 0; runs_here() && point < manifest_.points(); ++point)
-      check_bits(point, trials_.of_package(point, *package));
+      ranks_.part(place_of(point) + ", packaged", [&] { check_bits(point, trials_.of_package(point, *package)); });
     const deploy::WordFormulas::Counts counts = package->formula_counts();
     report_.constant_words = counts.constant;
     report_.polynomial_words = counts.polynomial;
@@ -331,9 +385,10 @@ class Packager {
   const PackageOptions& options_;
   const std::vector<Tensor> examples_;
   const graph::TraceFn fn_;
+  const deploy::BoundGroups& groups_;
+  const RankAgreement& ranks_;
   const HeldState state_;
   deploy::Manifest manifest_;
-  deploy::BoundGroups groups_;
   std::set<std::string> used_groups_;
   const TrialCalls trials_{examples_, fn_, options_, manifest_, state_, groups_};
   ConstantPool constants_;
@@ -351,7 +406,11 @@ class Packager {
 
 PackageReport make(const std::string& path, const graph::Leaves& arguments, graph::TraceFn fn,
                    const PackageOptions& options) {
-  return Packager(arguments, fn, options).make(path);
+  const deploy::BoundGroups groups = bound_groups(options);
+  const RankAgreement ranks(groups);
+  std::optional<Packager> packager;
+  ranks.part("its options", [&] { packager.emplace(arguments, fn, options, groups, ranks); });
+  return packager->make(path);
 }
 
 }  // namespace tutti::package_detail
