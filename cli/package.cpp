@@ -197,6 +197,9 @@ void add_package(CLI::App& app, Action& action) {
   verb->add_option("--context", flags->text.context, "Tokens of a text")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
+  verb->add_option("--texts", flags->text.texts, "Texts that are written at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 128));
   verb->add_option("--dtype", flags->dtype, "In which the model computes: f32 or bf16")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));

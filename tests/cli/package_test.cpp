@@ -1,11 +1,14 @@
 // `tutti package` as a user runs it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
 
 #include <map>
+#include <thread>
 
 #include "tests/cli/support/program.h"
 #include "tests/cli/support/published.h"
+#include "tests/cli/support/served.h"
 #include "tests/cli/support/tiny_run.h"
 #include "tests/package/support/packaged_cases.h"
 #include "tutti/comm/functional/functional.h"
@@ -13,6 +16,7 @@
 #include "tutti/comm/run_ranks.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/creation.h"
+#include "tutti/runtime/json_document.h"
 
 namespace tutti::test {
 namespace {
@@ -241,11 +245,6 @@ TEST(PackagedModel, WritesTheTextsOfTheModelWithoutItsWeights) {
               std::string::npos)
         << refusal(verb);
   EXPECT_NE(refusal("diff small small", 125).find("small is a packaged model"), std::string::npos);
-  EXPECT_NE(refusal("serve small --port 0")
-                .find("serve: small is a packaged model, which answers one request at a "
-                      "time, and not 16; add --max-requests 1"),
-            std::string::npos)
-      << refusal("serve small --port 0");
   EXPECT_NE(refusal("generate small --prompt a --compile").find("small is a packaged model"), std::string::npos);
   EXPECT_NE(refusal("package published small").find("small exists already"), std::string::npos);
   EXPECT_NE(refusal("package nowhere other").find("nowhere is no published model and no run"), std::string::npos);
@@ -322,6 +321,37 @@ TEST(PackagedModel, TextsFillAContextThatIsNoNumberOfWholeTables) {
     const Output live = work.tutti("generate published" + rest), packaged = work.tutti("generate small" + rest);
     EXPECT_EQ(packaged.status, live.status) << packaged.err << live.err;
     EXPECT_EQ(packaged.out, live.out) << rest;
+  }
+}
+
+// A server of the packaged model in the place of the model: clients at once get the texts that they get alone.
+TEST(PackagedModel, IsServedToManyClientsAtOnce) {
+  const auto packages = [](const Workplace& work) {
+    const Output made = work.tutti("package published small --context 200 --texts 3");
+    ASSERT_EQ(made.status, 0) << made.err;
+    std::filesystem::remove_all(work.folder() / "published");
+    std::filesystem::rename(work.folder() / "small", work.folder() / "published");
+  };
+  const Served live("--context 200"), packaged("--context 200", packages);
+  const auto text_of = [](const Served& server, int seed) {
+    httplib::Client client("127.0.0.1", server.port());
+    client.set_read_timeout(60);
+    const std::string body = fmt::format(
+        R"({{"prompt": "the old river {}", "max_tokens": 30, "ignore_eos": true, "temperature": 0.9, "seed": {}}})",
+        std::string(static_cast<size_t>(11 * seed), 's'), seed);
+    const auto answer = client.Post("/v1/completions", body, "application/json");
+    if (!answer || answer->status != 200) return answer ? answer->body : std::string("no answer");
+    const JsonDocument json(answer->body, {.name = "answer"});
+    return (*json.top().at("choices").begin()).value.at("text").string();
+  };
+  std::vector<std::string> together(8);
+  std::vector<std::thread> clients;
+  for (int seed = 0; seed < 8; ++seed)
+    clients.emplace_back([&, seed] { together[static_cast<size_t>(seed)] = text_of(packaged, seed); });
+  for (std::thread& client : clients) client.join();
+  for (int seed = 0; seed < 8; ++seed) {
+    EXPECT_EQ(together[static_cast<size_t>(seed)], text_of(live, seed)) << seed;
+    EXPECT_EQ(together[static_cast<size_t>(seed)], text_of(packaged, seed)) << seed;
   }
 }
 

@@ -53,6 +53,52 @@ TEST(PackagedEngine, HasTheTextsOfTheModel) {
   }
 }
 
+// Requests come and go: some batches hold one text, some as many as the package takes at once, some more.
+TEST(PackagedEngine, HasTheTextsOfTheModelInACrowd) {
+  const testing::TemporaryFolder folder;
+  const ByteTokenizer tokenizer;
+  std::mt19937 random(7);
+  std::vector<int32_t> beginning(70);
+  for (int32_t& id : beginning) id = static_cast<int32_t>(random() % 256);
+  for (const std::string kind : {"dense", "window", "gemma4-experts"}) {
+    for (const int64_t texts : {1, 3}) {
+      const std::optional<DType> cache = kind == "window" ? std::optional(DType::i8) : std::nullopt;
+      const auto model = make_tiny(kind);
+      PackagedForwardOptions options = small();
+      options.texts = texts, options.cache_dtype = cache;
+      package_forward(*model, folder / "decode", options);
+      models::Decoder empty(tiny_decoder(kind), kTinyPositions);
+      for (const int64_t max_requests : {2, 3, 8}) {
+        RankContext context({.threads = static_cast<int>(1 + max_requests % 2)});
+        const RankContext::Scope scope(context);
+        const auto packaged = PackagedForward::open(folder / "decode");
+        EXPECT_EQ(packaged->texts(), texts);
+        Engine engine(empty, tokenizer,
+                      {.context = 190,
+                       .max_requests = max_requests,
+                       .batch_tokens = 40 + 30 * max_requests,
+                       .interleaved_tokens = max_requests == 3 ? 20 : 0,
+                       .packaged = packaged});
+        std::map<RequestId, Request> requests;
+        std::map<RequestId, Text> got;
+        for (int arriving = 9; arriving > 0 || engine.has_work();) {
+          for (int now = static_cast<int>(random() % 4); now > 0 && arriving > 0; --now, --arriving) {
+            Request request = random_request(random, beginning);
+            request.prompt_log_probabilities = false;
+            requests[engine.submit(request)] = request;
+          }
+          add(got, engine.step());
+          engine.cache().poison(std::nan(""));
+        }
+        ASSERT_EQ(got.size(), requests.size());
+        for (const auto& [id, request] : requests)
+          expect_same_text(got[id], by_forwards(*model, tokenizer, request, engine.context(), cache), false,
+                           fmt::format("{}, {} texts, {} requests, request {}", kind, texts, max_requests, id));
+      }
+    }
+  }
+}
+
 TEST(PackagedEngine, SaysWhatItDoesNotDo) {
   const testing::TemporaryFolder folder;
   const ByteTokenizer tokenizer;
@@ -64,10 +110,18 @@ TEST(PackagedEngine, SaysWhatItDoesNotDo) {
     options.packaged = packaged;
     return message_of([&] { Engine(*model, tokenizer, options); });
   };
-  for (const std::string& text : {refusal({.max_requests = 2}), refusal({.max_requests = 1, .cache_dtype = DType::i8}),
-                                  refusal({.max_requests = 1, .compile = true})})
-    EXPECT_NE(text.find("an engine of a packaged model runs one request at once"), std::string::npos) << text;
-  Engine engine(*model, tokenizer, {.max_requests = 1, .packaged = packaged});
+  for (const std::string& text : {refusal({.cache_dtype = DType::i8}), refusal({.compile = true})})
+    EXPECT_NE(text.find("an engine of a packaged model runs on one rank, uncompiled, with the package's cache of f32"),
+              std::string::npos)
+        << text;
+  for (const int64_t texts : {0, 129}) {
+    PackagedForwardOptions wrong = small();
+    wrong.texts = texts;
+    EXPECT_NE(message_of([&] { package_forward(*model, folder / "none", wrong); })
+                  .find(fmt::format("package: {} texts at once; expected 1 to 128", texts)),
+              std::string::npos);
+  }
+  Engine engine(*model, tokenizer, {.packaged = packaged});
   EXPECT_EQ(engine.context(), 256);
   const std::string text =
       message_of([&] { engine.submit({.prompt = {1, 2}, .max_tokens = 1, .prompt_log_probabilities = true}); });

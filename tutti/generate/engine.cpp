@@ -125,10 +125,9 @@ Engine::Engine(models::LanguageModel& model, std::vector<int32_t> ids, const Eng
                           .ranks = options.mesh == nullptr ? 1 : options.mesh->size()};
   if (options.packaged != nullptr) {
     cache = options.packaged->cache_options();
-    TUTTI_CHECK(options.mesh == nullptr && options.max_requests == 1 && !options.compile &&
+    TUTTI_CHECK(options.mesh == nullptr && !options.compile &&
                     (!options.cache_dtype || options.cache_dtype == cache.dtype),
-                "an engine of a packaged model runs one request at once, on one rank, uncompiled, with the package's "
-                "cache of {}",
+                "an engine of a packaged model runs on one rank, uncompiled, with the package's cache of {}",
                 name_of(cache.dtype));
   }
   cache_ = std::make_unique<PagedCache>(model.config(), cache);

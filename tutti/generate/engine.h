@@ -65,7 +65,7 @@ struct EngineOptions {
   models::ForwardOptions forward = {};
   bool compile = false;  // forwards, on all ranks or none; the bits are the same
   // What runs in the place of the model's forwards (packaged_forward.h): the model may then be without weights. The
-  // cache is the package's; one request runs at once, and none asks for log-probabilities of its prompt.
+  // cache is the package's, and no request asks for log-probabilities of its prompt.
   std::shared_ptr<PackagedForward> packaged = {};
   dist::Mesh mesh = {};  // of the ranks that divide the model; null: one
   // Ranks of which the first takes the requests; it must outlive the engine. Null: all make the same calls, and

@@ -8,6 +8,8 @@
 #include "tutti/core/error.h"
 #include "tutti/deploy/package.h"
 #include "tutti/nn/module.h"
+#include "tutti/ops/cat.h"
+#include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
 #include "tutti/package/package.h"
 
@@ -17,50 +19,69 @@ namespace {
 constexpr const char* kName = "decode";
 constexpr int64_t kBatchTokens = 512;  // of a step of the engine; windows hold as many more keys
 
-PagedCacheOptions options_of_cache(DType dtype, int64_t context) {
+constexpr int64_t kTableKeys = 8 * kPageKeys;
+
+PagedCacheOptions options_of_cache(DType dtype, int64_t context, int64_t texts) {
   return {.dtype = dtype,
           .bytes = std::numeric_limits<int64_t>::max(),
           .context = context,
+          .sequences = texts,
           .batch_tokens = std::min(kBatchTokens, context)};
 }
 
-// The arguments of the packaged function, in this order; then, by group of layers, slots, table and last keys.
+// The arguments of the packaged function, in this order: [texts, tokens] each, but for the rows [texts] of those whose
+// logits are asked for; then, by group of layers, slots [texts, tokens], table [texts, pages] and last keys [texts,
+// tokens].
 enum Argument : size_t { kTokens, kPositions, kFirstKeys, kRows, kGroups };
 constexpr size_t kOfGroup = 3;
 
 BatchInputs inputs_of(const std::vector<Tensor>& arguments) {
-  BatchInputs inputs{arguments[kTokens], arguments[kPositions], arguments[kFirstKeys], arguments[kRows], {}, {}};
+  const auto flat = [](const Tensor& t) { return reshape(t, {t.numel()}); };
+  BatchInputs inputs{flat(arguments[kTokens]),
+                     flat(arguments[kPositions]),
+                     flat(arguments[kFirstKeys]),
+                     arguments[kRows],
+                     {},
+                     {}};
   for (size_t i = kGroups; i < arguments.size(); i += kOfGroup)
-    inputs.cached.groups.push_back({arguments[i], {{arguments[i + 1], arguments[i + 2]}}});
+    inputs.cached.groups.push_back({flat(arguments[i]), {{arguments[i + 1], arguments[i + 2]}}});
   return inputs;
 }
 
-// The first tokens of a text, in the first pages of the cache. With fewer tokens and shorter tables, these are the
-// first of them.
-std::vector<Tensor> example(size_t groups, int64_t vocab, int64_t tokens, int64_t pages) {
+// Legal for all sizes, which take the first elements of these: a position is within the first pages of a table, which
+// all rows of all tables have, and no two tokens have one slot.
+std::vector<Tensor> example(size_t groups, int64_t vocab, const PackagedForwardOptions& options, int64_t pages) {
   std::vector<int32_t> ids, positions, table;
   std::vector<int64_t> slots;
-  for (int64_t i = 0; i < tokens; ++i) {
+  for (int64_t i = 0; i < options.texts * options.most_tokens; ++i) {
     ids.push_back(static_cast<int32_t>((7 * i + 3) % vocab));
-    positions.push_back(static_cast<int32_t>(i));
-    slots.push_back(i);
+    positions.push_back(static_cast<int32_t>(i % options.most_tokens));
+    slots.push_back(i < kTableKeys ? i : -1);
   }
-  // Layers with windows have fewer pages than the table has places.
-  for (int64_t page = 0; page < pages; ++page)
-    table.push_back(page * kPageKeys < tokens ? static_cast<int32_t>(page) : -1);
-  std::vector<Tensor> arguments{Tensor::of(ids), Tensor::of(positions), Tensor::of(std::vector<int32_t>(ids.size(), 0)),
-                                Tensor::of<int32_t>({0})};
+  for (int64_t i = 0; i < options.texts * pages; ++i)
+    table.push_back(i % 8 * kPageKeys < options.most_tokens ? static_cast<int32_t>(i % 8) : -1);
+  const Extents all{options.texts, options.most_tokens};
+  const std::vector<int32_t> zeros(ids.size(), 0);
+  std::vector<Tensor> arguments{Tensor::of(ids, all), Tensor::of(positions, all), Tensor::of(zeros, all),
+                                Tensor::of(std::vector<int32_t>(static_cast<size_t>(options.texts), 0))};
   for (size_t g = 0; g < groups; ++g) {
-    arguments.push_back(Tensor::of(slots));
-    arguments.push_back(Tensor::of(table, {1, pages}));
-    arguments.push_back(Tensor::of(positions, {1, tokens}));
+    arguments.push_back(Tensor::of(slots, all));
+    arguments.push_back(Tensor::of(table, {options.texts, pages}));
+    arguments.push_back(Tensor::of(positions, all));
   }
   return arguments;
 }
 
-}  // namespace
+// Rows [count, ...] of a tensor, the last of which is there several times.
+Tensor repeat_last(const Tensor& t, int64_t count) {
+  const int64_t given = t.extent(0);
+  if (given == count) return t;
+  std::vector<Tensor> rows{t};
+  rows.resize(static_cast<size_t>(1 + count - given), slice(t, 0, given - 1, given));
+  return cat(rows, 0);
+}
 
-constexpr int64_t kTableKeys = 8 * kPageKeys;
+}  // namespace
 
 int64_t packaged_context(int64_t context) { return (context + kTableKeys - 1) / kTableKeys * kTableKeys; }
 
@@ -70,13 +91,15 @@ PackageReport package_forward(models::LanguageModel& model, const std::string& p
               "package: a context of {} tokens and parts of up to {} in steps of {}; expected positive numbers, and "
               "parts of at most {}",
               options.context, options.most_tokens, options.step, kTableKeys);
+  TUTTI_CHECK(options.texts > 0 && options.texts <= kTableKeys, "package: {} texts at once; expected 1 to {}",
+              options.texts, kTableKeys);
   const NoGradScope no_grad;
   const nn::EvalScope evaluating(model);
   const int64_t context = packaged_context(options.context), tables = context / kTableKeys;
   const DType dtype = options.cache_dtype.value_or(model.named_parameters().front().parameter.use_dtype());
-  PagedCache cache(model.config(), options_of_cache(dtype, context));
+  PagedCache cache(model.config(), options_of_cache(dtype, context, options.texts));
   BatchForward forward(model, cache, options.forward, false);
-  const std::vector<Tensor> arguments = example(cache.groups(), model.vocab_size(), options.most_tokens, 8 * tables);
+  const std::vector<Tensor> arguments = example(cache.groups(), model.vocab_size(), options, 8 * tables);
   forward(inputs_of(arguments));  // makes the memory of the cache
   PackageOptions package_options{.name = kName};
   if (!options.levels.empty()) package_options.levels = options.levels;
@@ -84,15 +107,15 @@ PackageReport package_forward(models::LanguageModel& model, const std::string& p
     std::memset(memory.tensor.raw_data(), 0, static_cast<size_t>(memory.tensor.nbytes()));
     package_options.state.push_back({memory.name, memory.tensor});
   }
-  PackagedSize tokens{.name = "tokens", .least = 1, .most = options.most_tokens, .step = options.step},
+  PackagedSize texts{.name = "texts", .least = 1, .most = options.texts, .step = std::max<int64_t>(options.texts - 1, 1)},
+      tokens{.name = "tokens", .least = 1, .most = options.most_tokens, .step = options.step},
       pages{.name = "pages", .least = 8, .most = 8 * tables, .step = 8};
-  for (const int i : {kTokens, kPositions, kFirstKeys}) tokens.dims.push_back({i, 0});
-  for (size_t i = kGroups; i < arguments.size(); i += kOfGroup) {
-    const int slots = static_cast<int>(i);
-    tokens.dims.push_back({slots, 0}), tokens.dims.push_back({slots + 2, 1});
-    pages.dims.push_back({slots + 1, 1});
+  for (int i = 0; i < static_cast<int>(arguments.size()); ++i) {
+    const bool is_table = i >= static_cast<int>(kGroups) && (i - static_cast<int>(kGroups)) % kOfGroup == 1;
+    texts.dims.push_back({i, 0});
+    if (i != kRows) (is_table ? pages : tokens).dims.push_back({i, 1});
   }
-  package_options.dynamic = {tokens, pages};
+  package_options.dynamic = {texts, tokens, pages};
   return package(
       path, [&](const std::vector<Tensor>& given) { return forward(inputs_of(given)).logits; }, package_options,
       arguments);
@@ -102,13 +125,14 @@ std::shared_ptr<PackagedForward> PackagedForward::open(const std::string& path) 
   std::shared_ptr<PackagedForward> forward(new PackagedForward);
   forward->package_ = deploy::Package::open(path);
   const deploy::Manifest& manifest = forward->package_->manifest();
-  TUTTI_CHECK(manifest.function == kName && manifest.sizes.size() == 2 && manifest.sizes[0].name == "tokens" &&
-                  manifest.sizes[1].name == "pages" && !manifest.state.empty(),
+  TUTTI_CHECK(manifest.function == kName && manifest.sizes.size() == 3 && manifest.sizes[0].name == "texts" &&
+                  manifest.sizes[1].name == "tokens" && manifest.sizes[2].name == "pages" && !manifest.state.empty(),
               "the package {} holds '{}', which is no forward of a model; tutti package MODEL TARGET writes one", path,
               manifest.function);
   forward->state_ = forward->package_->new_state();
-  forward->most_tokens_ = manifest.sizes[0].most, forward->step_ = manifest.sizes[0].step;
-  forward->context_ = manifest.sizes[1].most * kPageKeys;
+  forward->texts_ = manifest.sizes[0].most;
+  forward->most_tokens_ = manifest.sizes[1].most, forward->step_ = manifest.sizes[1].step;
+  forward->context_ = manifest.sizes[2].most * kPageKeys;
   forward->cache_dtype_ = manifest.state[0].dtype;
   std::vector<Extents> sizes;
   for (const deploy::PackageArgument& input : manifest.inputs)
@@ -117,35 +141,72 @@ std::shared_ptr<PackagedForward> PackagedForward::open(const std::string& path) 
   return forward;
 }
 
-PagedCacheOptions PackagedForward::cache_options() const { return options_of_cache(cache_dtype_, context_); }
+PagedCacheOptions PackagedForward::cache_options() const { return options_of_cache(cache_dtype_, context_, texts_); }
 
-int64_t PackagedForward::part_of(int64_t tokens) const {
-  return 1 + (std::min(tokens, most_tokens_) - 1) / step_ * step_;
+std::vector<PackagedForward::Part> PackagedForward::parts_of(const BatchInputs& inputs) const {
+  std::vector<Part> parts;
+  int64_t first = 0;
+  const std::vector<PagedBatch::Call>& calls = inputs.cached.groups.front().calls;
+  for (size_t c = 0; c < calls.size(); ++c) {
+    const int64_t texts = calls[c].last_key.extent(0), tokens = calls[c].last_key.extent(1);
+    for (int64_t text = 0; tokens == 1 && text < texts;) {
+      const int64_t count = std::min(texts - text, texts_);
+      parts.push_back({c, text, count, 0, first, first + count});
+      text += count, first += count;
+    }
+    for (int64_t text = 0; tokens > 1 && text < texts; ++text) {
+      for (int64_t at = 0; at < tokens;) {
+        const int64_t count = 1 + (std::min(tokens - at, most_tokens_) - 1) / step_ * step_;
+        parts.push_back({c, text, 1, at, first, first + count});
+        at += count, first += count;
+      }
+    }
+  }
+  return parts;
+}
+
+Tensor PackagedForward::run(const BatchInputs& inputs, const Part& part, const std::vector<int32_t>& rows) const {
+  const int64_t tokens = (part.end - part.first) / part.texts;
+  // The package takes one text or all; what is missing are copies of the last one, without slots.
+  const int64_t texts = part.texts == 1 ? 1 : texts_;
+  const auto of_batch = [&](const Tensor& t) {
+    return repeat_last(reshape(slice(t, 0, part.first, part.end), {part.texts, tokens}), texts);
+  };
+  const auto of_call = [&](const Tensor& t) {
+    return repeat_last(slice(t, 0, part.text, part.text + part.texts), texts);
+  };
+  const int64_t wanted = std::ssize(rows);
+  std::vector<int32_t> row_of(static_cast<size_t>(texts), 0);
+  for (size_t i = 0; i < rows.size(); ++i) row_of[i] = rows[i] - static_cast<int32_t>(part.first);
+  std::vector<Tensor> arguments{of_batch(inputs.tokens), of_batch(inputs.positions), of_batch(inputs.first_keys),
+                                Tensor::of(row_of)};
+  for (const PagedBatch::Group& group : inputs.cached.groups) {
+    const PagedBatch::Call& call = group.calls[part.call];
+    Tensor slots = to_contiguous(of_batch(group.slots));
+    if (texts > part.texts) std::fill_n(slots.data<int64_t>() + part.texts, texts - part.texts, int64_t{-1});
+    arguments.push_back(slots);
+    arguments.push_back(of_call(call.table));
+    arguments.push_back(slice(of_call(call.last_key), 1, part.of_text, part.of_text + tokens));
+  }
+  return slice(package_->run(*state_, arguments)[0], 0, 0, wanted);
 }
 
 BatchOutputs PackagedForward::operator()(const BatchInputs& inputs) {
   TUTTI_CHECK(!inputs.labels.defined(), "a packaged model gives no log-probabilities of prompts");
-  for (const PagedBatch::Group& group : inputs.cached.groups)
-    TUTTI_CHECK(group.calls.size() == 1 && group.calls[0].table.extent(0) == 1,
-                "a packaged model writes one text at a time");
-  const int64_t all = inputs.tokens.extent(0);
-  Tensor logits;
-  for (int64_t first = 0; first < all;) {
-    const int64_t end = first + part_of(all - first);
-    const auto part = [&](const Tensor& t, int dim) { return slice(t, dim, first, end); };
-    const bool is_last = end == all && inputs.rows.defined();
-    const int32_t row = is_last ? inputs.rows.data<int32_t>()[0] - static_cast<int32_t>(first) : 0;
-    std::vector<Tensor> arguments{part(inputs.tokens, 0), part(inputs.positions, 0), part(inputs.first_keys, 0),
-                                  Tensor::of<int32_t>({row})};
-    for (const PagedBatch::Group& group : inputs.cached.groups) {
-      arguments.push_back(part(group.slots, 0));
-      arguments.push_back(group.calls[0].table);
-      arguments.push_back(part(group.calls[0].last_key, 1));
-    }
-    logits = package_->run(*state_, arguments)[0];
-    first = end;
+  const std::span<const int32_t> rows =
+      inputs.rows.defined()
+          ? std::span(inputs.rows.data<int32_t>(), static_cast<size_t>(inputs.rows.numel()))
+          : std::span<const int32_t>();
+  std::vector<Tensor> logits;
+  for (const Part& part : parts_of(inputs)) {
+    std::vector<int32_t> wanted;
+    for (const int32_t row : rows)
+      if (row >= part.first && row < part.end) wanted.push_back(row);
+    const Tensor of_part = run(inputs, part, wanted);
+    if (!wanted.empty()) logits.push_back(of_part);
   }
-  return {.logits = inputs.rows.defined() ? logits : Tensor()};
+  if (logits.empty()) return {};
+  return {.logits = logits.size() == 1 ? logits[0] : cat(logits, 0)};
 }
 
 }  // namespace tutti::generate

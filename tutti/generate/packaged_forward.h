@@ -1,9 +1,8 @@
 // A model's forward over the tokens of an engine's batch, with its cache, in a package: what an engine needs of a model
-// to write one text at a time, without the model.
+// to write texts, without the model.
 //
-//   package_forward(model, "decode.tutti", {.context = 1024});
-//   Engine engine(model_without_weights, tokenizer, {.max_requests = 1, .packaged =
-//   PackagedForward::open("decode.tutti")});
+//   package_forward(model, "decode.tutti", {.context = 1024, .texts = 4});
+//   Engine engine(model_without_weights, tokenizer, {.packaged = PackagedForward::open("decode.tutti")});
 #pragma once
 
 #include <memory>
@@ -26,6 +25,8 @@ namespace tutti::generate {
 
 struct PackagedForwardOptions {
   int64_t context = 1024;                 // positions of a text; rounded up to whole tables of 8 pages
+  // That write a token at once, and whose keys the cache holds; at most 128. More requests of an engine share its pages.
+  int64_t texts = 1;
   int64_t most_tokens = 65, step = 16;    // prompts are read in parts of 1, 1 + step, ... most_tokens
   std::optional<DType> cache_dtype = {};  // as EngineOptions::cache_dtype
   models::ForwardOptions forward = {};
@@ -36,7 +37,7 @@ struct PackagedForwardOptions {
 int64_t packaged_context(int64_t context);
 
 // Writes the package; its state are the pages of the cache. The model must have its weights, in memory of this process.
-// Every combination of parts and lengths of tables is proved (package/package.h).
+// Every combination of parts, lengths of tables and one or all texts is proved (package/package.h).
 PackageReport package_forward(models::LanguageModel& model, const std::string& path,
                               const PackagedForwardOptions& options = {});
 
@@ -47,21 +48,30 @@ class PackagedForward {
   static std::shared_ptr<PackagedForward> open(const std::string& path);
 
   int64_t context() const { return context_; }
+  int64_t texts() const { return texts_; }
   int64_t vocab_size() const { return vocab_; }
   DType cache_dtype() const { return cache_dtype_; }
   // What the cache must be made with whose pages the inputs name.
   PagedCacheOptions cache_options() const;
-  // With the bits of BatchForward, for the tokens of one text, and none that are labelled.
+  // With the bits of BatchForward, for no tokens that are labelled. Texts that write a token each go through the model
+  // together, up to texts() of them, and prompts one after another.
   BatchOutputs operator()(const BatchInputs& inputs);
 
  private:
   PackagedForward() = default;
-  // The largest part that the package takes of so many tokens.
-  int64_t part_of(int64_t tokens) const;
+  // Consecutive tokens of a batch: B neighbours of a call that write a token each, or some of one text.
+  struct Part {
+    size_t call;
+    int64_t text, texts, of_text;  // in the call; of_text: the first token in its text
+    int64_t first, end;            // in the batch
+  };
+  std::vector<Part> parts_of(const BatchInputs& inputs) const;
+  // The logits of the rows of a part, in their order.
+  Tensor run(const BatchInputs& inputs, const Part& part, const std::vector<int32_t>& rows) const;
 
   std::shared_ptr<const deploy::Package> package_;
   std::shared_ptr<deploy::PackageState> state_;
-  int64_t context_ = 0, most_tokens_ = 1, step_ = 1, vocab_ = 0;
+  int64_t context_ = 0, texts_ = 1, most_tokens_ = 1, step_ = 1, vocab_ = 0;
   DType cache_dtype_ = DType::f32;
 };
 

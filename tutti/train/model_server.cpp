@@ -14,9 +14,6 @@ namespace {
 using generate::serve::ServedModel;
 
 generate::EngineOptions engine_options(const TextModel& text, const ModelServerOptions& options) {
-  TUTTI_CHECK(text.packaged == nullptr || options.max_requests == 1,
-              "serve: {} is a packaged model, which answers one request at a time, and not {}; add --max-requests 1",
-              text.name, options.max_requests);
   generate::EngineOptions engine = text.engine_options();
   engine.max_requests = options.max_requests;
   engine.batch_tokens = std::max(options.batch_tokens, options.max_requests);

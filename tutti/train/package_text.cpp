@@ -39,7 +39,7 @@ PackageReport package_published(const fs::path& model, const fs::path& folder, c
   const ReadyModel ready =
       open_published(model, generate::packaged_context(options.context), options.dtype, options.keep_blocks);
   return generate::package_forward(*ready.model, (folder / models::kPackageFile).string(),
-                                   {.context = options.context, .cache_dtype = options.cache_dtype});
+                                   {.context = options.context, .texts = options.texts, .cache_dtype = options.cache_dtype});
 }
 
 // The positions of a run's model do not change its weights, and a package has whole tables of them.
@@ -66,7 +66,10 @@ PackageReport package_run(const fs::path& run, const fs::path& folder, const Pac
   if (fs::exists(run / kDescription)) fs::copy(run / kDescription, folder / kDescription, fs::copy_options::recursive);
   return generate::package_forward(
       *model, (folder / models::kPackageFile).string(),
-      {.context = context, .cache_dtype = options.cache_dtype, .forward = forward_options(config)});
+      {.context = context,
+       .texts = options.texts,
+       .cache_dtype = options.cache_dtype,
+       .forward = forward_options(config)});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace tutti::train {
 
 struct PackageTextOptions {
   int64_t context = 1024;                 // tokens of a text; of a run at most those of its sequences
+  int64_t texts = 1;                      // that are written at once (generate::PackagedForwardOptions)
   DType dtype = DType::f32;               // in which a published model computes: f32 or bf16
   bool keep_blocks = false;               // compute with quantized weights as they are (ready_model.h)
   std::optional<DType> cache_dtype = {};  // of cached keys and values, as EngineOptions::cache_dtype

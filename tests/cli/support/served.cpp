@@ -102,6 +102,7 @@ Served::Served(const std::string& flags, void (*prepare)(const Workplace&)) {
   write_tiny_run(work_);
   write_published_decoder(work_);
   if (prepare != nullptr) prepare(work_);
+  std::filesystem::remove(work_.folder() / "out.txt");  // of what prepare() has run
   pid_ = work_.start("serve published --port 0 " + flags);
   const auto line = [&] { return std::filesystem::exists(work_.folder() / "out.txt") ? work_.read("out.txt") : ""; };
   EXPECT_TRUE(waits_until([&] { return line().ends_with("\n"); })) << work_.read("err.txt");

@@ -16,7 +16,17 @@ LoopWaker::LoopWaker(std::shared_ptr<gloo::transport::tcp::Device> device, std::
   device_->registerDescriptor(event_.get(), EPOLLIN, this);
 }
 
-LoopWaker::~LoopWaker() { device_->unregisterDescriptor(event_.get(), this); }
+// The thread itself says that it is done: gloo waits for its next round on a condition alone, which may also come true
+// without one.
+LoopWaker::~LoopWaker() {
+  {
+    std::unique_lock lock(mutex_);
+    is_ending_ = true;
+    wake();
+    changed_.wait(lock, [&] { return has_ended_; });
+  }
+  device_->unregisterDescriptor(event_.get(), this);
+}
 
 void LoopWaker::wake() { eventfd_write(event_.get(), 1); }
 
@@ -24,6 +34,9 @@ void LoopWaker::handleEvents(int) {
   eventfd_t count = 0;
   eventfd_read(event_.get(), &count);
   work_();
+  const std::lock_guard lock(mutex_);
+  has_ended_ = is_ending_;
+  if (has_ended_) changed_.notify_all();
 }
 
 }  // namespace tutti::comm

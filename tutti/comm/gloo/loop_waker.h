@@ -7,8 +7,10 @@
 
 #include <gloo/transport/tcp/device.h>
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include "tutti/runtime/unique_fd.h"
 
@@ -18,7 +20,8 @@ class LoopWaker final : public gloo::transport::tcp::Handler {
  public:
   // `work` must not throw. EnvironmentError when the process has no descriptor left.
   LoopWaker(std::shared_ptr<gloo::transport::tcp::Device> device, std::function<void()> work);
-  // When it returns, `work` runs no more.
+  // `work` runs once more; when it returns, it runs no more. Not in a process that was forked after the construction,
+  // where the thread is missing.
   ~LoopWaker() override;
   // `work` runs once or more after this call. Any thread.
   void wake();
@@ -29,6 +32,9 @@ class LoopWaker final : public gloo::transport::tcp::Handler {
   const std::shared_ptr<gloo::transport::tcp::Device> device_;
   const std::function<void()> work_;
   const UniqueFd event_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_ending_ = false, has_ended_ = false;  // guarded by mutex_
 };
 
 }  // namespace tutti::comm
