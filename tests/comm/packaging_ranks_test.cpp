@@ -113,9 +113,10 @@ TEST(PackagingRanksOfAMesh, AllHearOfTheOneThatFails) {
     const std::string file = folder / "f";
     const auto start = std::chrono::steady_clock::now();
     const std::string text = error_of<UsageError>([&] { package(file, fn, options, values({4, 4}, 0, 1)); });
-    require_has(text, world.rank() == 3   ? "random"
-                      : world.rank() == 0 ? "rank 1 of group 'dp' has failed: package: rank 1 of group 'tp' has failed: "
-                                          : "package: rank 1 of group ");
+    require_has(text, world.rank() == 3 ? "random"
+                      : world.rank() == 0
+                          ? "rank 1 of group 'dp' has failed: package: rank 1 of group 'tp' has failed: "
+                          : "package: rank 1 of group ");
     TUTTI_CHECK(std::chrono::steady_clock::now() - start < kDeadline / 2, "rank {} has waited", world.rank());
     const auto right = [&](const Tensor& x) {
       return functional::all_reduce(functional::all_reduce(x, "sum", *tp), "max", *dp);

@@ -117,8 +117,9 @@ TEST(PackagedEngine, SaysWhatItDoesNotDo) {
   for (const int64_t texts : {0, 129}) {
     PackagedForwardOptions wrong = small();
     wrong.texts = texts;
-    EXPECT_NE(message_of([&] { package_forward(*model, folder / "none", wrong); })
-                  .find(fmt::format("package: {} texts at once; expected 1 to 128", texts)),
+    EXPECT_NE(message_of([&] {
+                package_forward(*model, folder / "none", wrong);
+              }).find(fmt::format("package: {} texts at once; expected 1 to 128", texts)),
               std::string::npos);
   }
   Engine engine(*model, tokenizer, {.packaged = packaged});

@@ -125,10 +125,10 @@ Engine::Engine(models::LanguageModel& model, std::vector<int32_t> ids, const Eng
                           .ranks = options.mesh == nullptr ? 1 : options.mesh->size()};
   if (options.packaged != nullptr) {
     cache = options.packaged->cache_options();
-    TUTTI_CHECK(options.mesh == nullptr && !options.compile &&
-                    (!options.cache_dtype || options.cache_dtype == cache.dtype),
-                "an engine of a packaged model runs on one rank, uncompiled, with the package's cache of {}",
-                name_of(cache.dtype));
+    TUTTI_CHECK(
+        options.mesh == nullptr && !options.compile && (!options.cache_dtype || options.cache_dtype == cache.dtype),
+        "an engine of a packaged model runs on one rank, uncompiled, with the package's cache of {}",
+        name_of(cache.dtype));
   }
   cache_ = std::make_unique<PagedCache>(model.config(), cache);
   context_ = std::min({options.context, cache_->longest(), cache.context});

@@ -37,12 +37,8 @@ constexpr size_t kOfGroup = 3;
 
 BatchInputs inputs_of(const std::vector<Tensor>& arguments) {
   const auto flat = [](const Tensor& t) { return reshape(t, {t.numel()}); };
-  BatchInputs inputs{flat(arguments[kTokens]),
-                     flat(arguments[kPositions]),
-                     flat(arguments[kFirstKeys]),
-                     arguments[kRows],
-                     {},
-                     {}};
+  BatchInputs inputs{
+      flat(arguments[kTokens]), flat(arguments[kPositions]), flat(arguments[kFirstKeys]), arguments[kRows], {}, {}};
   for (size_t i = kGroups; i < arguments.size(); i += kOfGroup)
     inputs.cached.groups.push_back({flat(arguments[i]), {{arguments[i + 1], arguments[i + 2]}}});
   return inputs;
@@ -107,7 +103,8 @@ PackageReport package_forward(models::LanguageModel& model, const std::string& p
     std::memset(memory.tensor.raw_data(), 0, static_cast<size_t>(memory.tensor.nbytes()));
     package_options.state.push_back({memory.name, memory.tensor});
   }
-  PackagedSize texts{.name = "texts", .least = 1, .most = options.texts, .step = std::max<int64_t>(options.texts - 1, 1)},
+  PackagedSize texts{
+      .name = "texts", .least = 1, .most = options.texts, .step = std::max<int64_t>(options.texts - 1, 1)},
       tokens{.name = "tokens", .least = 1, .most = options.most_tokens, .step = options.step},
       pages{.name = "pages", .least = 8, .most = 8 * tables, .step = 8};
   for (int i = 0; i < static_cast<int>(arguments.size()); ++i) {
@@ -194,9 +191,8 @@ Tensor PackagedForward::run(const BatchInputs& inputs, const Part& part, const s
 BatchOutputs PackagedForward::operator()(const BatchInputs& inputs) {
   TUTTI_CHECK(!inputs.labels.defined(), "a packaged model gives no log-probabilities of prompts");
   const std::span<const int32_t> rows =
-      inputs.rows.defined()
-          ? std::span(inputs.rows.data<int32_t>(), static_cast<size_t>(inputs.rows.numel()))
-          : std::span<const int32_t>();
+      inputs.rows.defined() ? std::span(inputs.rows.data<int32_t>(), static_cast<size_t>(inputs.rows.numel()))
+                            : std::span<const int32_t>();
   std::vector<Tensor> logits;
   for (const Part& part : parts_of(inputs)) {
     std::vector<int32_t> wanted;

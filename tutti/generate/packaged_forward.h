@@ -24,8 +24,9 @@ class PackageState;
 namespace tutti::generate {
 
 struct PackagedForwardOptions {
-  int64_t context = 1024;                 // positions of a text; rounded up to whole tables of 8 pages
-  // That write a token at once, and whose keys the cache holds; at most 128. More requests of an engine share its pages.
+  int64_t context = 1024;  // positions of a text; rounded up to whole tables of 8 pages
+  // That write a token at once, and whose keys the cache holds; at most 128. More requests of an engine share its
+  // pages.
   int64_t texts = 1;
   int64_t most_tokens = 65, step = 16;    // prompts are read in parts of 1, 1 + step, ... most_tokens
   std::optional<DType> cache_dtype = {};  // as EngineOptions::cache_dtype

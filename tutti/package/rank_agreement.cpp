@@ -46,10 +46,11 @@ void RankAgreement::part(const std::string& name, FunctionRef<void()> work) cons
     for (size_t r = 0; r < said.size(); ++r) {
       const std::string at = unpadded(said[r].substr(0, kNameBytes)), wrong = unpadded(said[r].substr(kNameBytes));
       TUTTI_CHECK(wrong.empty(), "package: rank {} of group '{}' has failed: {}", r, group.name, wrong);
-      TUTTI_CHECK(at == unpadded(padded(name, kNameBytes)),
-                  "package: rank {} of group '{}' is at '{}', and this is at '{}'; all ranks package the same function, "
-                  "with the same sizes",
-                  r, group.name, at, name);
+      TUTTI_CHECK(
+          at == unpadded(padded(name, kNameBytes)),
+          "package: rank {} of group '{}' is at '{}', and this is at '{}'; all ranks package the same function, "
+          "with the same sizes",
+          r, group.name, at, name);
     }
   };
   try {

@@ -14,9 +14,9 @@ class RankAgreement {
  public:
   // The groups must outlive it. Without groups, parts just run.
   explicit RankAgreement(const deploy::BoundGroups& groups) : groups_(groups) {}
-  // Runs `work` and waits for the other ranks, also where it throws. Afterwards throws its error; else a UsageError that
-  // names a rank where it has thrown or that is at another part. A rank whose work throws between collectives of that
-  // work ends those of the others: they are told that its call is another one.
+  // Runs `work` and waits for the other ranks, also where it throws. Afterwards throws its error; else a UsageError
+  // that names a rank where it has thrown or that is at another part. A rank whose work throws between collectives of
+  // that work ends those of the others: they are told that its call is another one.
   void part(const std::string& name, FunctionRef<void()> work) const;
 
  private:

@@ -38,8 +38,9 @@ PackageReport package_published(const fs::path& model, const fs::path& folder, c
   write_safetensors((folder / "model.safetensors").string(), {});  // a published model without weights
   const ReadyModel ready =
       open_published(model, generate::packaged_context(options.context), options.dtype, options.keep_blocks);
-  return generate::package_forward(*ready.model, (folder / models::kPackageFile).string(),
-                                   {.context = options.context, .texts = options.texts, .cache_dtype = options.cache_dtype});
+  return generate::package_forward(
+      *ready.model, (folder / models::kPackageFile).string(),
+      {.context = options.context, .texts = options.texts, .cache_dtype = options.cache_dtype});
 }
 
 // The positions of a run's model do not change its weights, and a package has whole tables of them.
@@ -64,12 +65,11 @@ PackageReport package_run(const fs::path& run, const fs::path& folder, const Pac
   fs::copy_file(run / kConfigFile, folder / kConfigFile);
   copy_run_tokenizer(run, folder);
   if (fs::exists(run / kDescription)) fs::copy(run / kDescription, folder / kDescription, fs::copy_options::recursive);
-  return generate::package_forward(
-      *model, (folder / models::kPackageFile).string(),
-      {.context = context,
-       .texts = options.texts,
-       .cache_dtype = options.cache_dtype,
-       .forward = forward_options(config)});
+  return generate::package_forward(*model, (folder / models::kPackageFile).string(),
+                                   {.context = context,
+                                    .texts = options.texts,
+                                    .cache_dtype = options.cache_dtype,
+                                    .forward = forward_options(config)});
 }
 
 }  // namespace
