@@ -87,7 +87,8 @@ function(tutti_room name)
   set_property(GLOBAL APPEND PROPERTY TUTTI_ROOMS ${name})
 endfunction()
 
-# x86-64-v3 (AVX2, FMA) is the floor of the code that is compiled ahead of time; contraction is off
+# x86-64-v3 (AVX2, FMA) is the floor of the code that is compiled ahead of time, which the linker notes for the loader: on an older
+# processor a program ends with "CPU ISA level is lower than required" and not in the middle of something. Contraction is off
 # because a fused multiply-add appears only where a formula asks for it (numerics contract, N1). GCC 12 reports
 # -Wrestrict falsely on std::string; fields of a facet table that are left out have defaults. Clang has not all of the warnings that
 # are taken from GCC here, and reports that libstdc++ 12 calls a function that it deprecates.
@@ -95,6 +96,7 @@ function(tutti_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off -fno-math-errno -march=x86-64-v3
     $<$<BOOL:${TUTTI_WERROR}>:-Werror>
     "$<$<CXX_COMPILER_ID:Clang>:-Wno-unknown-warning-option;-Wno-error=deprecated-declarations>")
+  target_link_options(${target} PUBLIC LINKER:-z,x86-64-v3)
   if(TUTTI_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=${TUTTI_SANITIZE})

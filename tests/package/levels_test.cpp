@@ -1,5 +1,5 @@
-// Packages with all levels, run by the program in C on each that the processor has: the same bits on all of them, and
-// no kernel is missing.
+// Packages with all levels, run by the program in C on each that the processor has, and on an emulated processor without
+// AVX-512: the same bits on all of them, and no kernel is missing.
 #include <gtest/gtest.h>
 
 #include "tests/package/support/c_program.h"
@@ -54,21 +54,34 @@ void expect_same_bits_on_all_levels(const std::string& name, const Fn& fn, const
     std::vector<Tensor> live;
     for (int call = 0; call < (has_state ? 3 : 1); ++call) live = {fn(pattern(given, dtype))};
     for (size_t i = 0; i < before.size(); ++i) copy_elements(options.state[i].tensor, before[i]);
-    for (const codegen::CpuTarget level : options.levels) {
-      if (level > codegen::cpu_target()) continue;
+    const auto expect_same = [&](const std::string& where, const std::string& before_program) {
       const package_test::Outcome outcome =
-          package_test::run_command(fmt::format("{}TUTTI_CPU={} {} {} rows={}", package_test::kAlone, name_of(level),
+          package_test::run_command(fmt::format("{}{}{} {} rows={}", package_test::kAlone, before_program,
                                                 package_test::kProgram, folder / name, rows));
       EXPECT_EQ(outcome.status, 0) << outcome.text;
       EXPECT_NE(outcome.text.find(package_test::fnv(live[0])), std::string::npos)
-          << name << " on " << name_of(level) << ", " << rows << " rows:\n"
+          << name << " on " << where << ", " << rows << " rows:\n"
           << outcome.text;
+    };
+    for (const codegen::CpuTarget level : options.levels) {
+      if (level <= codegen::cpu_target())
+        expect_same(std::string(name_of(level)), fmt::format("TUTTI_CPU={} ", name_of(level)));
     }
+    if (const std::string emulator = package_test::emulated(); !emulator.empty()) expect_same("Haswell", emulator);
   }
 }
 
 Tensor codes_of(uint64_t seed, const Extents& sizes, DType dtype) {
   return cast(mul(values(seed, sizes), dtype == DType::i8 ? 90.0 : 3.0), dtype);
+}
+
+// What the compiler has made for AVX2 says so to the loader, which ends a program before it runs.
+TEST(PackageLevels, AProcessorBelowAllOfThemIsRefusedBeforeAnythingRuns) {
+  const std::string emulator = package_test::emulated("Nehalem");
+  if (emulator.empty()) GTEST_SKIP() << "qemu-user is not installed, or does not run what a sanitizer has built";
+  const package_test::Outcome outcome = package_test::run_command(emulator + package_test::kProgram + " nothing");
+  EXPECT_EQ(outcome.status, 127) << outcome.text;
+  EXPECT_NE(outcome.text.find("CPU ISA level is lower than required"), std::string::npos) << outcome.text;
 }
 
 TEST(PackageLevels, QuantizedBlocksOfAllFormats) {

@@ -1,6 +1,10 @@
 #include "tests/package/support/c_program.h"
 
+#include <gtest/gtest.h>
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 
 #include "tutti/ops/cast.h"
 
@@ -16,6 +20,15 @@ Outcome run_command(const std::string& command) {
   while (const size_t n = fread(buffer, 1, sizeof buffer, pipe)) outcome.text.append(buffer, n);
   outcome.status = WEXITSTATUS(pclose(pipe));
   return outcome;
+}
+
+std::string emulated(const std::string& processor) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return "";  // the emulator has no room for what sanitizers note
+#endif
+  if (access("/usr/bin/qemu-x86_64", X_OK) == 0) return fmt::format("/usr/bin/qemu-x86_64 -cpu {} ", processor);
+  EXPECT_EQ(std::getenv("CI"), nullptr) << "qemu-user is missing, which packages.txt names";
+  return "";
 }
 
 Tensor pattern(const Extents& sizes, DType dtype) {

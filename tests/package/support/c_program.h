@@ -17,6 +17,10 @@ extern const std::string kProgram;
 // In front of it: neither the cache nor the code generator is within its reach.
 inline const std::string kAlone = "env TUTTI_CACHE_LIMIT_MB=0 TUTTI_LLVM_PLUGIN=/nowhere ";
 
+// In front of a program: an emulator whose processor has AVX2 and no AVX-512, or another one. Empty where it is missing,
+// which is a failure in CI.
+std::string emulated(const std::string& processor = "Haswell");
+
 // The argument that the program makes.
 Tensor pattern(const Extents& sizes, DType dtype);
 // How the program prints the elements of a result.
