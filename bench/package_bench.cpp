@@ -32,19 +32,6 @@ Tensor random(const std::string& name, const Extents& sizes, double scale) {
   return uniform(to_shape(sizes), random_key(name), -scale, scale);
 }
 
-// The pages of the file in this process.
-void add_pages(const std::string& path, PackageOpening& pages) {
-  std::ifstream maps("/proc/self/smaps");
-  bool is_of_file = false;
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find('-') != std::string::npos && line.find("kB") == std::string::npos)
-      is_of_file = line.size() >= path.size() && line.compare(line.size() - path.size(), path.size(), path) == 0;
-    if (!is_of_file) continue;
-    if (line.starts_with("Rss:")) pages.rss_bytes += 1024 * std::stoll(line.substr(4));
-    if (line.starts_with("Pss:")) pages.pss_bytes += 1024 * std::stoll(line.substr(4));
-  }
-}
-
 // Packages `fn` for x, and measures calls of the package and of the compiled function in turns.
 template <class Fn>
 PackageRow measure(const std::string& folder, const char* name, const std::string& shape, const Fn& fn, const Tensor& x,
@@ -116,7 +103,20 @@ std::vector<PackageRow> run_package_bench(const std::string& folder, const std::
   return rows;
 }
 
-PackageOpening open_package_once(const std::string& path) {
+void add_pages(const std::string& path, PackageOpening& opening) {
+  std::ifstream maps("/proc/self/smaps");
+  bool is_of_file = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find('-') != std::string::npos && line.find("kB") == std::string::npos)
+      is_of_file = line.size() >= path.size() && line.compare(line.size() - path.size(), path.size(), path) == 0;
+    if (!is_of_file) continue;
+    if (line.starts_with("Rss:")) opening.rss_bytes += 1024 * std::stoll(line.substr(4));
+    if (line.starts_with("Pss:")) opening.pss_bytes += 1024 * std::stoll(line.substr(4));
+  }
+}
+
+PackageOpening open_package_once(const std::string& path, int threads) {
+  RankContext::current().set_threads(threads);
   const Clock::time_point start = Clock::now();
   const auto opened = deploy::Package::open(path);
   const double open_ms = ms_since(start);

@@ -29,6 +29,9 @@ struct PackageOpening {
   // count 1 / n.
   int64_t rss_bytes = 0, pss_bytes = 0;
 };
-PackageOpening open_package_once(const std::string& path);
+PackageOpening open_package_once(const std::string& path, int threads);
+
+// Adds the pages of the file in this process.
+void add_pages(const std::string& path, PackageOpening& opening);
 
 }  // namespace tutti::bench
