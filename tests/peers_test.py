@@ -68,7 +68,7 @@ def expect(status, words, script, *arguments):
         problems.append(f"{script} {' '.join(arguments)}: {', '.join(wrong)} in:\n{said}")
 
 
-for script in ("kernels/compare.py", "train/compare.py", "moe/compare.py"):
+for script in ("kernels/compare.py", "train/compare.py", "moe/compare.py", "packages/compare.py"):
     expect(2, ["there is no program '/nowhere/tutti'", "--target tutti_program"], script, "/nowhere/tutti")
     for threads in ("0", "1,x", "", "-2"):
         expect(2, [f"'{threads}' should be counts of at least 1"], script, tutti, f"--threads={threads}")
@@ -93,6 +93,10 @@ for script in ("parallel/compare.py", "comm/compare.py"):
 expect(2, ["there is no program '/nowhere/tutti'", "--target tutti_program"], "loading/compare.py", "/nowhere/tutti", str(root))
 expect(2, ["there is no model '/nowhere/model'"], "loading/compare.py", tutti, "/nowhere/model")
 expect(2, ["'0' should be a count of at least 1"], "loading/compare.py", tutti, str(root), "--rounds=0")
+expect(2, ["'mlp,walk' should be names with commas between them: mlp, block, wide, read, write"], "packages/compare.py", tutti, "--only=mlp,walk")
+expect(2, ["--only: read and write are calls of a model; name one with --model"], "packages/compare.py", tutti, "--only=read")
+expect(2, ["--model: there is no '/nowhere/model'; scripts/fetch_models.sh smollm2-135m-instruct fetches one"], "packages/compare.py", tutti, "--model=/nowhere/model")
+expect(1, ["compare.py: '/nowhere/python' cannot import torch; give one that can with --python"], "packages/compare.py", tutti, "--only=mlp", "--python=/nowhere/python")
 expect(2, ["--openmpi: there is no /nowhere/bin/mpicxx"], "comm/compare.py", tutti, "--openmpi=/nowhere")
 expect(2, ["'pp-2' is no layout; expected one, ddp, fsdp, tp, ep"], "parallel/compare.py", tutti, "--layouts=pp-2")
 expect(0, ["PyTorch is missing: '/nowhere/python' cannot import torch", " cores.\nquickstart, 128 tokens a step", "| 1 rank of 1 threads | "], "parallel/compare.py", tutti, "--model=quickstart", "--rows=4",

@@ -1,9 +1,10 @@
 """The functions of `tutti bench package` as packages of others, for compare.py in this folder.
 
-torch_packages.py make FOLDER THREADS: writes NAME.pt2 (AOTInductor) and NAME.onnx of each function, as far as this interpreter can, and prints an object with what it wrote.
+torch_packages.py make FOLDER NAMES THREADS: writes NAME.THREADS.pt2 (AOTInductor, whose code is for a number of threads; several with commas) and NAME.onnx of each function, as far as this interpreter can, and prints an object with what it wrote.
 torch_packages.py {aoti,onnx} FOLDER NAME THREADS: opens one and calls it once; prints an object with its size and the milliseconds from before it was opened to the first result, and then answers each line,
 a number of milliseconds, with the times of its calls in microseconds. Loading Python, PyTorch and ONNX Runtime is in none of these times.
 """
+import glob
 import json
 import os
 import pathlib
@@ -64,16 +65,17 @@ def functions():
     return {"mlp": Mlp, "block": Block, "wide": Wide}
 
 
-def make(folder, threads):
+def make(folder, names, threads):
     import torch
-    torch.set_num_threads(threads)
     made = {"aoti": [], "onnx": []}
     for name, module in functions().items():
+        if name not in names:
+            continue
         model, x = module().eval(), torch.rand(SIZES[name])
         with torch.no_grad():
             expected = model(x)
-            exported = torch.export.export(model, (x,))
-            torch._inductor.aoti_compile_and_package(exported, package_path=f"{folder}/{name}.pt2", inductor_configs={"freezing": True})
+            for count in threads:
+                compile_aoti(model, (x,), f"{folder}/{name}.{count}.pt2", count, freezing=True)
             numpy.save(f"{folder}/{name}.x.npy", x.numpy())
             numpy.save(f"{folder}/{name}.y.npy", expected.numpy())
             made["aoti"].append(name)
@@ -86,44 +88,64 @@ def make(folder, threads):
     print(json.dumps(about(made=made)))
 
 
-def answer(call, x, expected, about, path, begin):
-    y = call(x)
+def compile_aoti(model, arguments, path, threads, **settings):
+    import torch
+    torch.set_num_threads(threads)
+    torch._dynamo.reset()
+    torch._inductor.aoti_compile_and_package(torch.export.export(model, arguments), package_path=path, inductor_configs=settings)
+
+
+def answer(call, agrees, about, path, begin):
+    """Calls once, tells about itself, and answers; begin: when opening the file began, beside which there may be one of weights."""
+    y = call()
     first_ms = (time.perf_counter() - begin) * 1e3
-    assert numpy.allclose(y, expected, rtol=1e-3, atol=1e-4), f"{path} has other results"
-    print(json.dumps({**about, "bytes": os.path.getsize(path), "first_ms": first_ms}), flush=True)
+    assert agrees(y), f"{path} has other results"
+    print(json.dumps({**about, "bytes": sum(map(os.path.getsize, glob.glob(f"{path}*"))), "first_ms": first_ms}), flush=True)
     for line in sys.stdin:
         us, until = [], time.perf_counter() + float(line) * 1e-3
         while len(us) < 2 or time.perf_counter() < until:
             start = time.perf_counter()
-            call(x)
+            call()
             us.append((time.perf_counter() - start) * 1e6)
         print(json.dumps({"us": us}), flush=True)
 
 
-def run(which, folder, name, threads):
-    x, expected = (numpy.load(f"{folder}/{name}.{what}.npy") for what in ("x", "y"))
-    if which == "onnx":
-        import onnxruntime
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        path, begin = f"{folder}/{name}.onnx", time.perf_counter()
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        feed = session.get_inputs()[0].name
-        return answer(lambda v: session.run(None, {feed: v})[0], x, expected, {"peer": f"ONNX Runtime {onnxruntime.__version__}"}, path, begin)
+def open_onnx(path, threads):
+    """A session, and what to tell about it."""
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]), {"peer": f"ONNX Runtime {onnxruntime.__version__}"}
+
+
+def aoti_opener(threads):
+    """A function that opens a package, and what to tell about it; what it imports takes seconds, which are none of opening a package."""
     import torch
-    import torch._inductor.package  # takes seconds, which are none of opening a package
+    import torch._inductor.package
     from torch_about import about
     torch.set_num_threads(threads)
-    path, begin = f"{folder}/{name}.pt2", time.perf_counter()
-    package = torch._inductor.aoti_load_package(path)
-    told = about(peer=f"AOTInductor of PyTorch {torch.__version__}")
-    tensor = torch.from_numpy(x)
-    with torch.no_grad():
-        answer(package, tensor, expected, told, path, begin)
+    torch.set_grad_enabled(False)
+    return torch._inductor.aoti_load_package, about(peer="AOTInductor")
+
+
+def run(which, folder, name, threads):
+    x, expected = (numpy.load(f"{folder}/{name}.{what}.npy") for what in ("x", "y"))
+    agrees = lambda y: numpy.allclose(y, expected, rtol=1e-3, atol=1e-4)
+    if which == "onnx":
+        import onnxruntime  # not in the time of the first result
+        path, begin = f"{folder}/{name}.onnx", time.perf_counter()
+        session, told = open_onnx(path, threads)
+        feed = session.get_inputs()[0].name
+        return answer(lambda: session.run(None, {feed: x})[0], agrees, told, path, begin)
+    import torch
+    opened, told = aoti_opener(threads)
+    path, tensor, begin = f"{folder}/{name}.{threads}.pt2", torch.from_numpy(x), time.perf_counter()
+    package = opened(path)
+    answer(lambda: package(tensor), agrees, told, path, begin)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "make":
-        make(sys.argv[2], int(sys.argv[3]))
+        make(sys.argv[2], sys.argv[3].split(","), [int(count) for count in sys.argv[4].split(",")])
     else:
         run(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
