@@ -109,6 +109,8 @@ def main():
             groups.append(model_group(args, chosen(CALLS), folder))
         if "missing" in groups[0].made:
             print(f"- ONNX files are missing: {groups[0].made['missing']}")
+        for case, settings in groups[-1].made.get("settings", {}).items():
+            print(f"- AOTInductor, {case}: fastest with {settings}")
         print(f"\n{headline(groups[0].told)}. Minimum (median)\n")
         print("| threads | package | | file | to the first result | a call | by Tutti's |\n|---|---|---|---|---|---|---|")
         for threads in args.threads:
