@@ -4,7 +4,7 @@
 compare.py TUTTI [--model MODEL] [--only mlp,read] [--threads 1,2] [--rounds 3] [--total-ms 2000] [--python PYTHON]: the three functions of `tutti bench package`, mlp, block and wide, and with --model two calls of a published model (such as
 scripts/fetch_models.sh fetches) in f32: read, the first 65 tokens of a text, and write, one token behind 256 keys. PYTHON has torch and numpy (tested: 2.15); with onnx, onnxscript and onnxruntime (tested: 1.32) it also makes and runs ONNX files.
 Sizes of files, the fastest of `--rounds` openings (to the first result, in a process of its own, where the file has been read before), and minimum and median of calls; the last column is the peer's median by Tutti's, as the median of the
-rounds' ratios. Peers have a file for each call of a model, and of AOTInductor for each number of threads; Tutti has one. The files of SmolLM2-135M take 5 GB of the folder for temporary files while this runs.
+rounds' ratios. Peers have a file for each call of a model, and of AOTInductor for each number of threads; Tutti has one. The files of SmolLM2-135M take 20 GB of the folder for temporary files while this runs.
 """
 import argparse
 import json
@@ -32,7 +32,8 @@ class Group:
     def __init__(self, args, script, names, folder, *tutti):
         self.args, self.script, self.names, self.folder, self.tutti = args, script, names, folder, tutti
         command = [args.python, str(here / script), "make", folder, ",".join(names), ",".join(map(str, args.threads))]
-        done = subprocess.run(command, capture_output=True, text=True, env=torch_environment(max(args.threads)))
+        environment = dict(torch_environment(max(args.threads)), TORCHINDUCTOR_CACHE_DIR=f"{folder}/inductor")  # choices of earlier runs count for nothing
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:
             sys.exit(f"compare.py: '{' '.join(command[:3])}' failed: {done.stderr.strip().splitlines()[-1:]}")
         self.told = json.loads(done.stdout.splitlines()[-1])
