@@ -17,7 +17,7 @@ LoopWaker::LoopWaker(std::shared_ptr<gloo::transport::tcp::Device> device, std::
 }
 
 // The thread itself says that it is done: gloo waits for its next round on a condition alone, which may also come true
-// without one.
+// without one. The last event is given and read under the lock, so that none comes behind it.
 LoopWaker::~LoopWaker() {
   {
     std::unique_lock lock(mutex_);
@@ -31,12 +31,16 @@ LoopWaker::~LoopWaker() {
 void LoopWaker::wake() { eventfd_write(event_.get(), 1); }
 
 void LoopWaker::handleEvents(int) {
+  std::unique_lock lock(mutex_);
+  const bool is_last = is_ending_;
   eventfd_t count = 0;
   eventfd_read(event_.get(), &count);
+  lock.unlock();
   work_();
-  const std::lock_guard lock(mutex_);
-  has_ended_ = is_ending_;
-  if (has_ended_) changed_.notify_all();
+  if (!is_last) return;
+  lock.lock();
+  has_ended_ = true;
+  changed_.notify_all();
 }
 
 }  // namespace tutti::comm
