@@ -297,14 +297,14 @@ std::vector<ResumeCase> resume_cases() {
        "state.json is that of step 3, the folder is named for step 30",
        [](const Workplace& w) { rename(w, "runs/run/checkpoint/step-3", "runs/run/checkpoint/step-30"); }},
       {"OtherNumerics", "the program has another `numerics.version`", refused,
-       "was computed by numerics.version 1, and this program has version 6",
+       "was computed by numerics.version 1, and this program has version 7",
        [](const Workplace& w) {
-         replace_sealed(w, kStep3 + "state.json", "\"numerics_version\": 6", "\"numerics_version\": 1");
+         replace_sealed(w, kStep3 + "state.json", "\"numerics_version\": 7", "\"numerics_version\": 1");
        }},
       {"OtherNumericsOnPurpose", "another `numerics.version`, with `--numerics.changed=continue`", equal,
        "numerics.version was 1 and is 6; continuing all the same",
        [](const Workplace& w) {
-         replace_sealed(w, kStep3 + "state.json", "\"numerics_version\": 6", "\"numerics_version\": 1");
+         replace_sealed(w, kStep3 + "state.json", "\"numerics_version\": 7", "\"numerics_version\": 1");
        },
        "--numerics.changed=continue"},
       {"OlderFormat", "the checkpoint has another format", refused, "state.json has format 3; this version reads 4",

@@ -50,13 +50,29 @@ TEST(RowSteps, LeaveOtherRowsAlone) {
   EXPECT_EQ(std::memcmp(h.raw_data(), h_expected, sizeof h_expected), 0);
 }
 
-TEST(RowSteps, AdagradAddsSquaresInTheTreeOfReductions) {
-  const int64_t columns = 1100;
-  const Tensor grad = facets::sample_tensor(3, {1, columns}), w = zeros({1, columns}), h = zeros({1});
-  adagrad_rows_step_(w, h, gradients(grad, {0}, 1), {.lr = 0.1});
-  double exact = 0;
-  for (int64_t d = 0; d < columns; ++d) exact += static_cast<double>(grad.data<float>()[d]) * grad.data<float>()[d];
-  EXPECT_NEAR(*h.data<float>(), exact / columns, 1e-6);
+// Halves of ceil(n/2) and floor(n/2) until 16 elements, whose lanes are combined by halving.
+float halved_squares(const float* g, int64_t n) {
+  if (n > 16) {
+    const float first = halved_squares(g, (n + 1) / 2);
+    return first + halved_squares(g + (n + 1) / 2, n / 2);
+  }
+  std::vector<float> lanes(16);
+  for (int64_t d = 0; d < n; ++d) lanes[static_cast<size_t>(d)] = g[d] * g[d];
+  for (size_t width = 8; width > 0; width /= 2) {
+    for (size_t d = 0; d < width; ++d) lanes[d] += lanes[d + width];
+  }
+  return lanes[0];
+}
+
+TEST(RowSteps, AdagradAddsSquaresInATreeWithLeavesOf16) {
+  for (const int64_t columns : {1, 7, 16, 17, 32, 48, 100, 128, 600, 1100}) {
+    const Tensor grad = facets::sample_tensor(3, {1, columns}), w = zeros({1, columns}), h = zeros({1});
+    adagrad_rows_step_(w, h, gradients(grad, {0}, 1), {.lr = 0.1});
+    double exact = 0;
+    for (int64_t d = 0; d < columns; ++d) exact += static_cast<double>(grad.data<float>()[d]) * grad.data<float>()[d];
+    EXPECT_NEAR(*h.data<float>(), exact / static_cast<double>(columns), 1e-6);
+    EXPECT_EQ(*h.data<float>(), halved_squares(grad.data<float>(), columns) / static_cast<float>(columns)) << columns;
+  }
 }
 
 TEST(RowSteps, HaveTheSameBitsOnAnyNumberOfThreads) {

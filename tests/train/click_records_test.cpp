@@ -31,7 +31,7 @@ StepRecord record() {
 TEST(ClickRecords, HaveTheKeysOfSamples) {
   EXPECT_EQ(
       to_json(record()),
-      R"({"numerics_version":6,"step":4,"loss":0.5,"loss_hex":"0x1p-1","grad_norm":0.25,"grad_norm_hex":"0x1p-2",)"
+      R"({"numerics_version":7,"step":4,"loss":0.5,"loss_hex":"0x1p-1","grad_norm":0.25,"grad_norm_hex":"0x1p-2",)"
       R"("lr":0.002,"samples_seen":4096,"samples_per_s":32500,"tflops":0,"mfu":null,"step_ms":31,"data_ms":0,)"
       R"("comm_ms":0,"memory_peak_bytes":0,"product_flops":0,"sent_bytes":0,)"
       R"("val_auc":0.8125,"val_calibration":1.01,"val_loss":0.46})");

@@ -39,7 +39,7 @@ TEST(Metrics, WriteTheDocumentedKeysInOrder) {
   StepRecord record = record_at(2);
   EXPECT_EQ(
       to_json(record),
-      R"({"numerics_version":6,"step":2,"loss":2.625,"loss_hex":"0x1.5p+1","grad_norm":0.2,"grad_norm_hex":"0x1.999999999999ap-3",)"
+      R"({"numerics_version":7,"step":2,"loss":2.625,"loss_hex":"0x1.5p+1","grad_norm":0.2,"grad_norm_hex":"0x1.999999999999ap-3",)"
       R"("lr":0.0003,"tokens_seen":16384,"tokens_per_s":12345.5,"tflops":0.25,"mfu":null,"step_ms":650,)"
       R"("data_ms":1.5,"comm_ms":20,"memory_peak_bytes":123456789,"product_flops":25000000000,"sent_bytes":4096})");
   record.mfu = 12.5;

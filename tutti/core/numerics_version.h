@@ -18,6 +18,8 @@ namespace tutti {
 //      change in their last bits
 //   6  products of two bf16 operands are the chains that dot units compute; runs of the trainer in f32 have the bits of
 //   version 5
-inline constexpr int kNumericsVersion = 6;
+//   7  adagrad_rows_step_ sums the squares of a row in leaves of 16 elements; runs of the trainer have the bits of
+//   version 6
+inline constexpr int kNumericsVersion = 7;
 
 }  // namespace tutti

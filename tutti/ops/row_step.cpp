@@ -5,8 +5,8 @@
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
-#include "tutti/ops/engine/tree_sum.h"
 #include "tutti/ops/indexing/prefetch.h"
+#include "tutti/ops/tables/row_formulas.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
@@ -71,7 +71,8 @@ struct Adagrad {
   template <class Real, class State, class Gradient>
   static void step(const Real* n, int64_t columns, State state, Gradient gradient) {
     const auto g = [&](int64_t d) -> Real { return gradient(d) * n[kGradScale] + n[kDecay] * state(0, d); };
-    const Real squares = facets::tree_sum<Real>(0, columns, [&](int64_t d) { return g(d) * g(d); });
+    const Real squares =
+        facets::tree_sum<Real, facets::kSquaresLeaf>(0, columns, [&](int64_t d) { return g(d) * g(d); });
     const Real h = state(1, 0) + squares / static_cast<Real>(std::max<int64_t>(columns, 1));
     state(1, 0) = h;
     const Real rate = n[kStepSize] / (std::sqrt(h) + n[kEps]);

@@ -21,8 +21,9 @@ struct AdagradStep {
   double grad_scale = 1.0;
 };
 // Row-wise Adagrad: g as above; h += mean of g^2 over the row, summed in the tree of reductions (numerics contract,
-// N3); w -= lr / (sqrt(h) + eps) * g. Source: Mudigere et al. 2022, "Software-hardware co-design for fast and scalable
-// training of deep learning recommendation models", section 4.1.4; Duchi et al. 2011.
+// N3) with leaves of 16 elements, as table_batched_step_() sums them; w -= lr / (sqrt(h) + eps) * g. Source: Mudigere
+// et al. 2022, "Software-hardware co-design for fast and scalable training of deep learning recommendation models",
+// section 4.1.4; Duchi et al. 2011.
 void adagrad_rows_step_(const Tensor& param, const Tensor& h, const RowGradients& grads, const AdagradStep& options);
 
 // adamw_step_ on the rows. All rows share one step count, whenever they were last updated.
