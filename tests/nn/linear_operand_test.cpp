@@ -9,7 +9,9 @@
 #include "tutti/autograd/backward.h"
 #include "tutti/graph/compile.h"
 #include "tutti/nn/multi_linear.h"
+#include "tutti/nn/packed_operand.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/inplace.h"
 #include "tutti/ops/permute.h"
 #include "tutti/ops/reduction.h"
 #include "tutti/runtime/rank_context.h"
@@ -113,6 +115,55 @@ TEST(LinearOperand, OfOtherSizesIsRefused) {
             "Linear::set_operand: the operand of '' is null; give one of sizes [7, 5]");
   EXPECT_EQ(message_of([&] { layer.set_operand(std::make_shared<DenseOperand>(other.weight)); }),
             "Linear::set_operand: the dense operand for '' is [5, 7], and the layer [7, 5]");
+}
+
+// Two linear layers, of which one has a bias.
+struct Packable final : Module {
+  Packable() : up(this, "up", 40, 100), down(this, "down", 100, 49, LinearOptions{.bias = false}) {}
+  Tensor forward(const Tensor& x) const { return down(up(x)); }
+  Child<Linear> up, down;
+};
+
+TEST(PackedLinears, HaveTheBitsOfDenseOnesAndGiveThemBack) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    seed_all(1);
+    Packable module;
+    module.to(dtype);
+    initialize(module);
+    const std::vector<std::string> names = names_of(module);
+    for (const Extents& rows : {Extents{}, Extents{1}, Extents{0}, Extents{17}, Extents{2, 3}}) {
+      Extents sizes = rows;
+      sizes.push_back(40);
+      const Tensor x = sample_tensor(1, sizes, dtype);
+      const Tensor y = module.forward(x), unrounded = module.up->operand().product(x, DType::f32);
+      {
+        const PackedLinears packed(module);
+        EXPECT_EQ(packed.count(), 2U);
+        EXPECT_EQ(module.up->operand().kind(), "packed");
+        EXPECT_FALSE(module.up->operand().matrix().defined());
+        expect_same_bits(module.forward(x), y, "packed");
+        expect_same_bits(module.up->operand().product(x, DType::f32), unrounded, "unrounded");
+        const PackedLinears again(module);  // finds nothing that is dense
+        EXPECT_EQ(again.count(), 0U);
+      }
+      EXPECT_EQ(module.up->operand().kind(), "dense");
+      EXPECT_EQ(names_of(module), names);
+      expect_same_bits(module.forward(x), y, "dense again");
+    }
+  }
+}
+
+TEST(PackedLinears, PackTheValuesOfTheirTime) {
+  seed_all(1);
+  Packable module;
+  initialize(module);
+  const Tensor x = sample_tensor(1, {3, 40});
+  const PackedLinears packed(module);
+  const Tensor y = module.forward(x);
+  mul_(module.up->weight.master(), 2.0);
+  expect_same_bits(module.forward(x), y, "after a change");
+  const std::string error = message_of([&] { PackedOperand(module.up->operand_ptr()); });
+  EXPECT_NE(error.find("PackedOperand: the packed operand has no matrix to pack"), std::string::npos) << error;
 }
 
 }  // namespace

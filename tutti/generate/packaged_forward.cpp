@@ -8,6 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/deploy/package.h"
 #include "tutti/nn/module.h"
+#include "tutti/nn/packed_operand.h"
 #include "tutti/ops/cat.h"
 #include "tutti/ops/reshape.h"
 #include "tutti/ops/slice.h"
@@ -91,6 +92,7 @@ PackageReport package_forward(models::LanguageModel& model, const std::string& p
               options.texts, kTableKeys);
   const NoGradScope no_grad;
   const nn::EvalScope evaluating(model);
+  const nn::PackedLinears packed(model);
   const int64_t context = packaged_context(options.context), tables = context / kTableKeys;
   const DType dtype = options.cache_dtype.value_or(model.named_parameters().front().parameter.use_dtype());
   PagedCache cache(model.config(), options_of_cache(dtype, context, options.texts));

@@ -24,6 +24,7 @@ class Linear : public Module {
 
   // W, which is `weight` as it is unless it has been replaced.
   const LinearOperand& operand() const { return *operand_; }
+  std::shared_ptr<const LinearOperand> operand_ptr() const { return operand_; }
   // From now on `operand` takes the place of `weight`, which remains a parameter of the layer. Parameters of the
   // operand that are not parameters of the layer yet become so under their names. UsageError for null, and for other
   // sizes.
