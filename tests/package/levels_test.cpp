@@ -1,5 +1,5 @@
-// Packages with all levels, run by the program in C on each that the processor has, and on an emulated processor without
-// AVX-512: the same bits on all of them, and no kernel is missing.
+// Packages with all levels, run by the program in C on each that the processor has, and on an emulated processor
+// without AVX-512: the same bits on all of them, and no kernel is missing.
 #include <gtest/gtest.h>
 
 #include "tests/package/support/c_program.h"
@@ -55,9 +55,8 @@ void expect_same_bits_on_all_levels(const std::string& name, const Fn& fn, const
     for (int call = 0; call < (has_state ? 3 : 1); ++call) live = {fn(pattern(given, dtype))};
     for (size_t i = 0; i < before.size(); ++i) copy_elements(options.state[i].tensor, before[i]);
     const auto expect_same = [&](const std::string& where, const std::string& before_program) {
-      const package_test::Outcome outcome =
-          package_test::run_command(fmt::format("{}{}{} {} rows={}", package_test::kAlone, before_program,
-                                                package_test::kProgram, folder / name, rows));
+      const package_test::Outcome outcome = package_test::run_command(fmt::format(
+          "{}{}{} {} rows={}", package_test::kAlone, before_program, package_test::kProgram, folder / name, rows));
       EXPECT_EQ(outcome.status, 0) << outcome.text;
       EXPECT_NE(outcome.text.find(package_test::fnv(live[0])), std::string::npos)
           << name << " on " << where << ", " << rows << " rows:\n"

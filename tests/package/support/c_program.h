@@ -17,8 +17,8 @@ extern const std::string kProgram;
 // In front of it: neither the cache nor the code generator is within its reach.
 inline const std::string kAlone = "env TUTTI_CACHE_LIMIT_MB=0 TUTTI_LLVM_PLUGIN=/nowhere ";
 
-// In front of a program: an emulator whose processor has AVX2 and no AVX-512, or another one. Empty where it is missing,
-// which is a failure in CI.
+// In front of a program: an emulator whose processor has AVX2 and no AVX-512, or another one. Empty where it is
+// missing, which is a failure in CI.
 std::string emulated(const std::string& processor = "Haswell");
 
 // The argument that the program makes.
