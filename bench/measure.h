@@ -21,6 +21,10 @@ inline Timing timing_of(std::vector<double> us) {
   return {us.front(), us[us.size() / 2]};
 }
 
+inline double ms_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
 enum class MeasuredTime : uint8_t {
   wall,
   thread,  // the processor time of the calling thread: what runs beside it on the machine takes none of that

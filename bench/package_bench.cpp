@@ -23,10 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
 // name: other values for each, or equal weights would be stored once.
 Tensor random(const std::string& name, const Extents& sizes, double scale) {
   return uniform(to_shape(sizes), random_key(name), -scale, scale);

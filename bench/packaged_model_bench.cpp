@@ -27,10 +27,6 @@ struct Call {
 };
 constexpr Call kCalls[] = {{"read", kReadTokens, 0}, {"write", 1, kWriteKeys}};
 
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
 std::string package_in(const std::string& folder) {
   return (std::filesystem::path(folder) / models::kPackageFile).string();
 }
