@@ -34,19 +34,19 @@ BELOW = {
 # "." are the files that no floor lists. What is on one floor may include what is below it; its files also include each other, its
 # sub-folders do not.
 FLOORS = {
-    "job": [".", "store", "host", "rendezvous", "launch"],
+    "job": [".", "store", "host", "rendezvous", "launch", "runtime_only"],
     "diagnose": ["call_record tick_clock flight_dump flight_dump_reader", "finite_check flight_recorder dump_signal", "."],
     "symm": [".", "ops"],
     "comm": [
         "backend call_checks call_mismatch collective collective_call collective_def device_backends exchange_check host_layout named_collectives "
         "refusals transport transports work",
         "message",
-        "exchanges fake gloo hier mpi shm",
+        "exchanges fake gloo hier mpi runtime_only shm",
         "nccl",
         ".",  # process groups and their queue
         "functional",
         "collectives",
-        "groups rank_group reduce_nodes run_ranks shrink world_state",
+        "collectives_in_c groups rank_group reduce_nodes run_ranks shrink tutti_ranks world_state",
     ],
     "dist": ["step_kind", "mesh_layout index_set measured_costs", "device_mesh spec", "moves", "."],
 }

@@ -31,6 +31,7 @@
 
 // Ranks, and tensors that they share or divide.
 #include "tutti/comm/coalescing.h"
+#include "tutti/comm/collectives_in_c.h"
 #include "tutti/comm/groups.h"
 #include "tutti/comm/process_group.h"
 #include "tutti/comm/rank_group.h"

@@ -4,6 +4,7 @@
 #include "tests/comm/support/packaged_in_c.h"
 #include "tests/comm/support/packaged_ranks.h"
 #include "tests/support/temporary_folder.h"
+#include "tutti/comm/collectives_in_c.h"
 #include "tutti/deploy/tutti_runtime.hpp"
 
 namespace tutti::comm::packaged {

@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
+
 #include "tests/comm/support/packaged_ranks.h"
+#include "tutti/comm/collectives_in_c.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm::packaged {
