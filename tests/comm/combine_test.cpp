@@ -10,6 +10,7 @@
 #include "tests/comm/support/forked_ranks.h"
 #include "tutti/comm/shm/segment.h"
 #include "tutti/core/dtype.h"
+#include "tutti/core/hash.h"
 
 namespace tutti::comm {
 namespace {
@@ -229,6 +230,53 @@ TEST(Combine, BitsAndBooleans) {
     EXPECT_EQ(combined(ReduceKind::bor, all)[0], disjunction) << ranks << " ranks";
     EXPECT_EQ(combined(ReduceKind::bxor, all)[0], difference) << ranks << " ranks";
   }
+}
+
+// Any bits as values of a dtype, and the bits of what they give; of NaNs only that they are NaNs.
+std::vector<std::byte> any_bits(DType dtype, int64_t count, uint64_t& random) {
+  std::vector<std::byte> bits(static_cast<size_t>(count * itemsize(dtype)));
+  for (std::byte& b : bits) {
+    random = hash64(&random, sizeof random, 1);
+    b = static_cast<std::byte>(random & (dtype == DType::boolean ? 1 : 0xff));
+  }
+  return bits;
+}
+uint64_t digest_of(DType dtype, const std::vector<std::byte>& values, uint64_t seed) {
+  std::vector<std::byte> same = values;
+  const auto size = static_cast<size_t>(itemsize(dtype));
+  for (size_t at = 0; at < same.size(); at += size) {
+    if (is_floating(dtype) && std::isnan(load_as_double(&same[at], dtype))) std::memset(&same[at], 0xff, size);
+  }
+  return hash64(same.data(), same.size(), seed);
+}
+
+// The runtime of packages has loops of its own for these reductions (comm/runtime_only/combine.cpp), and this file is
+// compiled with each of them: the digest is that of both.
+TEST(Combine, AnyBitsOfAllDtypesAndReductionsHaveOneDigest) {
+  uint64_t random = 1, digest = 0;
+  for (int k = 0; k < kNumReduceKinds; ++k) {
+    for (int d = 0; d < kNumDTypes; ++d) {
+      const auto kind = static_cast<ReduceKind>(k);
+      const auto dtype = static_cast<DType>(d);
+      if (!why_not_reducible(kind, dtype).empty()) continue;
+      for (const int ranks : kRanks) {
+        constexpr int64_t kCount = 1100;
+        std::vector<std::vector<std::byte>> all;
+        std::vector<const std::byte*> inputs;
+        std::vector<double> factors;
+        for (int r = 0; r < ranks; ++r) {
+          // Every third rank has the values of the first, so that extremes and averages meet equal ones.
+          all.push_back(r % 3 == 1 ? all[0] : any_bits(dtype, kCount, random));
+          if (kind == ReduceKind::premul_sum) factors.push_back(0.3 * (r + 1));
+        }
+        for (const auto& values : all) inputs.push_back(values.data());
+        std::vector<std::byte> out(all[0].size());
+        combine(kind, dtype, inputs, factors, kCount, out.data());
+        digest = digest_of(dtype, out, digest);
+      }
+    }
+  }
+  EXPECT_EQ(digest, 7755445951931072446u);
 }
 
 }  // namespace
