@@ -6,12 +6,14 @@
 #include <new>
 
 #include "tutti/deploy/c_interface.h"
+#include "tutti/deploy/last_error.h"
 #include "tutti/deploy/package.h"
 #include "tutti/deploy/package_error.h"
 
 using tutti::DType;
 using tutti::Extents;
 using tutti::Tensor;
+using tutti::deploy::LastError;
 using tutti::deploy::Package;
 using tutti::deploy::PackageError;
 using tutti::deploy::c_interface::hand_out;
@@ -31,26 +33,11 @@ struct tutti_package {
 
 namespace {
 
-// What a thread was told last.
-struct LastError {
-  std::string text;
-  tutti_error error{TUTTI_OK, ""};
-};
 LastError& last_error() {
   thread_local LastError last;
   return last;
 }
-
-tutti_code keep(tutti_code code, const char* text) noexcept {
-  LastError& last = last_error();
-  try {
-    last.text = text;
-    last.error = {code, last.text.c_str()};
-  } catch (...) {
-    last.error = {code, "out of memory"};
-  }
-  return code;
-}
+tutti_code keep(tutti_code code, const char* text) noexcept { return last_error().keep(code, text); }
 
 tutti_code code_of(PackageError::Kind kind) {
   constexpr tutti_code kCodes[] = {TUTTI_FILE, TUTTI_DAMAGED, TUTTI_OTHER_VERSION, TUTTI_PROCESSOR};
@@ -132,7 +119,7 @@ const Package& package_of(const tutti_package* package) {
 
 int32_t tutti_runtime_version(void) { return TUTTI_RUNTIME_VERSION; }
 
-const tutti_error* tutti_last_error(void) { return &last_error().error; }
+const tutti_error* tutti_last_error(void) { return last_error().get(); }
 
 tutti_code tutti_package_open(const char* path, const tutti_open_options* options, tutti_package** package) {
   return guarded([&] {
