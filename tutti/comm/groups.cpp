@@ -194,7 +194,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     state.rendezvous = rendezvous(
         options.url, {.rank = options.rank, .world_size = options.world_size, .timeout = options.group.timeout});
   }
-  install_dump_signal();
+  if (options.dump_signal) install_dump_signal();
   try {
     Store& store = *state.rendezvous.store;
     const int rank = state.rendezvous.rank, size = state.rendezvous.world_size;

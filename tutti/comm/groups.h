@@ -18,6 +18,8 @@ struct InitOptions {
   std::optional<int> rank = {};
   std::optional<int> world_size = {};
   GroupOptions group = {.name = "0", .description = "all ranks"};
+  // SIGUSR1 makes this process write the last calls of all ranks in it (diagnose/dump_signal.h).
+  bool dump_signal = true;
 };
 
 // Creates the group of all ranks of the job, which becomes this rank's world. All ranks must call it. UsageError when

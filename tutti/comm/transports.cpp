@@ -16,7 +16,7 @@ constexpr Known kKnown[] = {
     {"threads", "threads of one process"},
     {"mpi", "processes that mpirun started", TUTTI_MPI_WHY_NOT},
     {"gloo", "several hosts, over TCP", TUTTI_GLOO_WHY_NOT},
-    {"hier", "shared memory inside hosts, mpi or gloo between them"},
+    {"hier", "shared memory inside hosts, mpi or gloo between them", TUTTI_HIER_WHY_NOT},
     {"fake", "no peers: checks calls and counts bytes"},
 };
 

@@ -4,10 +4,10 @@
  *   if (tutti_package_set_groups(package, &group, 1) != TUTTI_OK) puts(tutti_last_error()->text);
  *   tutti_package_run(package, inputs, 2, outputs, 1);
  *
- * Programs that link the whole of Tutti take the table of comm::CollectivesInC (tutti/comm/rank_group.h), which is made
- * of a process group and works over each of its transports. Others write run() themselves, over whatever moves bytes
- * between their ranks. All ranks make the same calls of a package in the same order; each opens its own file, which
- * tutti_group_info tells. */
+ * The library tutti_ranks makes such tables over shared memory (tutti/comm/tutti_ranks.h), and programs that link the
+ * whole of Tutti take that of comm::CollectivesInC (tutti/comm/collectives_in_c.h), which works over each transport.
+ * Others write run() themselves, over whatever moves bytes between their ranks. All ranks make the same calls of a
+ * package in the same order; each opens its own file, which tutti_group_info tells. */
 #ifndef TUTTI_COLLECTIVES_H
 #define TUTTI_COLLECTIVES_H
 

@@ -14,7 +14,7 @@ namespace tutti {
 
 struct RandomKey;
 
-#ifdef TUTTI_RUNTIME_ONLY
+#if defined(TUTTI_RUNTIME_ONLY) && !defined(TUTTI_WITHOUT_OPS)
 // The runtime of packages has no samples, which say what attrs the calls of an op have: it finds their types by name.
 // Null when no call in this program has attrs of that name.
 const AttrsType* attrs_type_named(std::string_view name);
@@ -34,7 +34,7 @@ class Attrs {
   static Attrs of(const T& value) {
     static_assert(HasFields<T>, "attrs are a struct that lists its fields, see attr_fields.h");
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kCapacity && alignof(T) <= 8);
-#ifdef TUTTI_RUNTIME_ONLY
+#if defined(TUTTI_RUNTIME_ONLY) && !defined(TUTTI_WITHOUT_OPS)
     static_cast<void>(&attrs_detail::is_entered<T>);
 #endif
     Attrs a;
