@@ -45,6 +45,34 @@ class PackageInC {
   tutti_package* package_ = nullptr;
 };
 
+void add_result(std::string& text, size_t k, const Tensor& result) {
+  uint64_t hash = 14695981039346656037u;
+  const auto* bytes = static_cast<const unsigned char*>(result.raw_data());
+  for (int64_t i = 0; i < result.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
+  text += fmt::format("result {}: {} hash {:016x}\n", k, fmt::join(result.extents(), " "), hash);
+}
+
+// Element i is (i % 7 - 3) / 4.
+Tensor pattern(const Extents& sizes) {
+  const Tensor t = Tensor::empty(sizes, DType::f32);
+  for (int64_t i = 0; i < t.numel(); ++i) static_cast<float*>(t.raw_data())[i] = (static_cast<float>(i % 7) - 3) / 4;
+  return t;
+}
+
+template <class Function>
+void write(ProcessGroup& group, const std::string& folder, const std::string& name, const Function& function,
+           const Tensor& x) {
+  const std::string path = file_of(folder, name, group);
+  package(path, function, options_for(group, name), x);
+  std::string text;
+  size_t k = 0;
+  for (const Tensor& result : function(x)) add_result(text, k++, to_contiguous(result));
+  std::FILE* const file = std::fopen((path + ".txt").c_str(), "w");
+  TUTTI_CHECK_ENV(file != nullptr, "{}.txt cannot be written", path);
+  std::fputs(text.c_str(), file);
+  std::fclose(file);
+}
+
 }  // namespace
 
 FunctionsInC functions_of(const std::string& library) {
@@ -135,6 +163,12 @@ void check_in_c(const FunctionsInC& functions, ProcessGroup& group, const std::s
   // The code of run() is that of the call, with what it says.
   group.abort("the test ends it");
   first.require(first.run(values({2, 6}, 0, 3), {{y}}), TUTTI_PEER, "the test ends it");
+}
+
+void write_packages(ProcessGroup& group, const std::string& folder) {
+  const ShardedMlp mlp(group);
+  write(group, folder, "mlp", [&](const Tensor& x) { return std::vector{mlp(x)}; }, pattern({2, 6}));
+  write(group, folder, "exchanges", Exchanges{group}, pattern({4, 4}));
 }
 
 }  // namespace tutti::comm::packaged

@@ -27,4 +27,8 @@ FunctionsInC functions_of(const std::string& library);
 // with the live functions; then what does not fit, with codes. Throws where something is not as it should be.
 void check_in_c(const FunctionsInC& functions, ProcessGroup& group, const std::string& folder);
 
+// On each of two ranks. Writes FOLDER/mlp.RANK and FOLDER/exchanges.RANK, and beside each what
+// examples/run_package/run_on_ranks.c prints of it, in .txt: the results of the live function.
+void write_packages(ProcessGroup& group, const std::string& folder);
+
 }  // namespace tutti::comm::packaged
