@@ -13,9 +13,10 @@ if(TUTTI_RUNTIME_GLOO)
   list(APPEND comm_folders comm/message comm/gloo comm/hier)
   set(ranks_libraries -lgloo)
 endif()
-# Left out: what makes ops and graphs of collectives, symmetric memory, the launcher, what reads records as JSON, and the two sources that
-# need the code generator and libcrypto, in whose places runtime_only has others. Waiting and errors are short on processor time, and the
-# reductions are compiled for speed.
+# Left out: what makes ops and graphs of collectives, symmetric memory, the launcher, what reads records as JSON, and the sources that need
+# the code generator and libcrypto, in whose places runtime_only has others. The rows of collectives stand beside functions that call ops:
+# TUTTI_WITHOUT_OPS takes the references to these out of the rows, and the linker drops them (--gc-sections). All is compiled for size but
+# the reductions, where the time goes.
 tutti_runtime_objects(tutti_ranks_objects FOLDERS diagnose job job/host job/rendezvous job/runtime_only job/store comm ${comm_folders}
   MORE ${CMAKE_CURRENT_SOURCE_DIR}/comm/functional/work_registry.cpp ${TUTTI_COLLECTIVE_TABLE_SOURCE}
   LEFT_OUT "/(diagnosis[a-z_]*|flight_dump_reader|rank_group|reduce_nodes|run_ranks|shrink|symmetric_buffer|store/key_proof)[.]cpp$"
