@@ -2,6 +2,8 @@
 // again before anything runs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <random>
@@ -141,6 +143,13 @@ TEST(ForgedPackages, OtherVersionsOfNumericsGeneratorsAndOpsAreRefused) {
     m.ops.push_back({"fold_time", "", 1});
   });
   EXPECT_HAS(missing, "does not have: fold_space, fold_time");
+  // Each dim may be as large, and all together have more bytes than a number counts.
+  const std::string large = f.outcome_with([](deploy::Manifest& m) {
+    for (deploy::PackageDim& d : m.inputs[0].dims) {
+      if (d.symbol < 0) d.size = (int64_t{1} << 40) - 1;
+    }
+  });
+  EXPECT_HAS(large, "argument 0 in the manifest of the package has more than 70368744177664 bytes");
   const std::string incomplete = f.outcome_with([](deploy::Manifest& m) { m.library_dtypes.push_back(DType::bf16); });
   EXPECT_HAS(incomplete, "lacks the kernel gemm_");
 }
@@ -200,7 +209,7 @@ void change_sections(const Forged& f, std::mt19937& random) {
       std::string bytes = good;
       for (uint32_t n = 1 + random() % 3; n > 0; --n) {
         const size_t at = random() % bytes.size();
-        switch (random() % 4) {
+        switch (random() % 5) {
           case 0:
             bytes[at] = static_cast<char>(random());
             break;
@@ -211,6 +220,11 @@ void change_sections(const Forged& f, std::mt19937& random) {
             bytes.resize(at);
             bytes += '\0';
             break;
+          case 3: {  // a number that is barely allowed, or barely not
+            const int64_t number = (int64_t{1} << (8 + random() % 55)) - random() % 3;
+            std::memcpy(&bytes[at], &number, std::min(sizeof number, bytes.size() - at));
+            break;
+          }
           default:
             bytes.insert(at, 1 + random() % 9, static_cast<char>(random()));
         }

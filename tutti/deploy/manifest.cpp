@@ -9,6 +9,19 @@ namespace {
 
 constexpr int64_t kMostPoints = 1 << 16;
 
+constexpr int64_t kMostBytes = int64_t{1} << 46;  // of an argument
+
+// Whether an argument of the largest sizes has at most kMostBytes, also where zeros count as ones.
+bool is_bounded(const PackageArgument& a, std::span<const PackageSize> sizes) {
+  __int128 nbytes = itemsize(a.dtype);
+  for (const PackageDim& d : a.dims) {
+    const int64_t most = d.symbol < 0 ? d.size : sizes[static_cast<size_t>(d.symbol)].most;
+    nbytes *= std::max<int64_t>(most, 1);
+    if (nbytes > kMostBytes) return false;
+  }
+  return true;
+}
+
 // Whether the tensor lies within its constant.
 bool is_inside(const PackageNamedConstant& c, std::span<const PackageConstant> constants) {
   if (c.constant < 0 || static_cast<size_t>(c.constant) >= constants.size()) return false;
@@ -109,6 +122,8 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
       a.dims.push_back(d);
     });
     a.is_written = in.get_up_to(uint8_t{1}) == 1;
+    TUTTI_CHECK_PACKAGE(is_bounded(a, m.sizes), "argument {} in the manifest of the package has more than {} bytes",
+                        m.inputs.size(), kMostBytes);
     m.inputs.push_back(std::move(a));
   });
   for (size_t i = 0; i < m.sizes.size(); ++i) {
