@@ -302,7 +302,7 @@ std::vector<ResumeCase> resume_cases() {
          replace_sealed(w, kStep3 + "state.json", "\"numerics_version\": 7", "\"numerics_version\": 1");
        }},
       {"OtherNumericsOnPurpose", "another `numerics.version`, with `--numerics.changed=continue`", equal,
-       "numerics.version was 1 and is 6; continuing all the same",
+       "numerics.version was 1 and is 7; continuing all the same",
        [](const Workplace& w) {
          replace_sealed(w, kStep3 + "state.json", "\"numerics_version\": 7", "\"numerics_version\": 1");
        },

@@ -5,8 +5,8 @@
 
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/engine/tree_sum.h"
 #include "tutti/ops/indexing/prefetch.h"
-#include "tutti/ops/tables/row_formulas.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {

@@ -8,6 +8,9 @@
 
 namespace tutti::facets {
 
+// The leaf of sums over a row of a table: halves of the columns fall on nodes of the tree.
+constexpr int64_t kSquaresLeaf = 16;
+
 // The sum of value(i) over [begin, end): halves of ceil(n/2) and floor(n/2) until kLeaf elements, whose 16 lanes (lane
 // j adds j, j + 16, ...) are combined by halving.
 template <class Real, int64_t kLeaf = 512, class Value>

@@ -33,8 +33,6 @@ enum RowNumber : size_t {
 // The numbers of a step with these options.
 std::vector<float> row_numbers(const TableStep& options);
 
-constexpr int64_t kSquaresLeaf = 16;  // halves of the columns fall on nodes of the sums over a row
-
 // w and g have `columns` elements, which may be a part of the row's `all_columns`; `first` and `second` are the row's
 // states. `idle`: the steps since the row was seen, without this one, or -1 when it never was. `squares`: the sum over
 // the whole row of the squares whose mean the optimizer takes, and `new_squares` that of its new values before max_norm
