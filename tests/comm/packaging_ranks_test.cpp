@@ -30,6 +30,8 @@ std::string text_of(ProcessGroup& group, const std::string& file, const Fn& righ
     package(file, fn, options_for(group, "f", is_last ? sizes_of_last : sizes), values({4, 4}, 0, 1));
   } catch (const std::exception& error) {
     text = error.what();
+  } catch (int) {
+    text = "no std::exception";
   }
   TUTTI_CHECK(std::chrono::steady_clock::now() - start < kDeadline / 2, "rank {} has waited for its deadline: {}",
               group.rank(), text);
@@ -54,10 +56,14 @@ TEST_P(PackagingRanks, HearOfTheOneThatFailsAtAnyPointAndGoOn) {
     require_has(text, is_last ? "random" : heard);
     // Before its first collective, between two of them, and where others have many under way.
     const auto throws = [](const Tensor&) -> Tensor { throw UsageError("nothing works"); };
-    text = text_of(group, file, right, throws);
-    TUTTI_CHECK(is_last == (text == "nothing works") && !text.empty(), "'{}'", text);
-    text = text_of(group, file, right, [&](const Tensor& x) { return throws(sum_of(x)); });
-    TUTTI_CHECK(is_last == (text == "nothing works") && !text.empty(), "'{}'", text);
+    const auto expect_text = [&](const std::string& got, const std::string& thrown) {
+      TUTTI_CHECK(got == (is_last ? thrown : heard + thrown), "'{}'", got);
+    };
+    expect_text(text_of(group, file, right, throws), "nothing works");
+    expect_text(text_of(group, file, right, [&](const Tensor& x) { return throws(sum_of(x)); }), "nothing works");
+    const std::string long_text(3000, 'x');
+    text = text_of(group, file, right, [&](const Tensor&) -> Tensor { throw UsageError(long_text); });
+    require_has(text, is_last ? long_text : heard + long_text.substr(0, 700));
     const auto many = [&](const Tensor& x) {
       Tensor all = x;
       std::vector<Tensor> under_way;
@@ -65,8 +71,7 @@ TEST_P(PackagingRanks, HearOfTheOneThatFailsAtAnyPointAndGoOn) {
       for (const Tensor& t : under_way) all = add(all, t);
       return all;
     };
-    text = text_of(group, file, many, throws);
-    TUTTI_CHECK(is_last == (text == "nothing works") && !text.empty(), "'{}'", text);
+    expect_text(text_of(group, file, many, throws), "nothing works");
     // In the middle of its calls, and with an error of other kinds.
     int calls = 0;
     text = text_of(group, file, right, [&](const Tensor& x) -> Tensor {
@@ -74,9 +79,28 @@ TEST_P(PackagingRanks, HearOfTheOneThatFailsAtAnyPointAndGoOn) {
       return right(x);
     });
     require_has(text, is_last ? "the second call" : heard + "the second call");
-    // Its folder is missing.
+    // With an exception of no kind.
+    text = text_of(group, file, right, [](const Tensor&) -> Tensor { throw 7; });
+    require_has(text, is_last ? "no std::exception" : heard + "an exception that is no std::exception");
+    // Its folder is missing, or its name cannot be had when all else is done.
     text = text_of(group, is_last ? folder / "missing/f" : file, right, right);
     require_has(text, is_last ? "missing/f" : heard);
+    if (is_last) std::filesystem::create_directories(file + "/full");
+    text = text_of(group, file, right, right);
+    require_has(text, is_last ? "rename" : heard);
+    if (is_last) std::filesystem::remove_all(file);
+    // Groups that differ.
+    if (is_last) {
+      PackageOptions options = options_for(group, "f");
+      options.groups.push_back(nullptr);
+      require_has(error_of<UsageError>([&] { package(file, right, options, values({4, 4}, 0, 1)); }),
+                  "package: 'f': a group is null");
+    } else {
+      require_has(text_of(group, file, right, right), heard + "package: 'f': a group is null");
+    }
+    // Names that differ behind what is told of them.
+    PackageOptions named = options_for(group, std::string(400, 'n') + (is_last ? "a" : "b"));
+    require_has(error_of<UsageError>([&] { package(file, right, named, values({4, 4}, 0, 1)); }), "is at 'nnn");
     // It declares other sizes.
     const std::vector<PackagedSize> sizes{{.name = "rows", .dims = {{0, 0}}, .least = 1, .most = 2}},
         others{{.name = "rows", .dims = {{0, 0}}, .least = 2, .most = 2}}, wrong{{.name = "rows", .dims = {}}};
@@ -129,6 +153,38 @@ TEST(PackagingRanksOfAMesh, AllHearOfTheOneThatFails) {
     world.barrier();
     TUTTI_CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1, "files are left");
     world.barrier();
+  });
+}
+
+// The function calls the groups in another order than they are listed: the failing rank must not wait in one of them.
+TEST(PackagingRanksOfTwoGroups, HearOfTheOneThatFailsInWhicheverOrderTheyCall) {
+  const TemporaryFolder folder;
+  run_apart("threads", 2, [&](ProcessGroup& world) {
+    const auto part = world.split({0, 1}, {.name = "part"});
+    part->set_timeout(kDeadline), world.set_timeout(kDeadline);
+    const auto both = [&](const Tensor& x) {
+      return functional::all_reduce(functional::all_reduce(x, "sum", world), "max", *part);
+    };
+    const auto start = std::chrono::steady_clock::now();
+    for (const bool world_first : {true, false}) {
+      PackageOptions options = options_for(world, "f");
+      if (world_first) options.groups.push_back(rank_group(part));
+      else options.groups.insert(options.groups.begin(), rank_group(part));
+      const std::string file = file_of(folder.path(), "f", world);
+      for (const bool at_once : {true, false}) {
+        const auto fn = [&](const Tensor& x) {
+          if (world.rank() == 0) return both(x);
+          const Tensor y = at_once ? x : functional::all_reduce(x, "sum", world);
+          if (y.numel() > 0) throw UsageError("nothing works");
+          return y;
+        };
+        const std::string text = error_of<UsageError>([&] { package(file, fn, options, values({4, 4}, 0, 1)); });
+        require_has(text, "nothing works");
+        TUTTI_CHECK((text == "nothing works") == (world.rank() == 1), "'{}'", text);
+      }
+      package(file, both, options, values({4, 4}, 0, 1));
+    }
+    TUTTI_CHECK(std::chrono::steady_clock::now() - start < kDeadline / 2, "rank {} has waited", world.rank());
   });
 }
 

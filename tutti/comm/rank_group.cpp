@@ -23,14 +23,19 @@ class GroupOfRanks final : public deploy::RankGroup {
     call.op.kernel(call, outputs);
   }
 
-  std::vector<std::string> all_gather(const std::string& text) override {
+  std::vector<std::string> all_gather(const std::string& text) override { return start_all_gather(text)(); }
+
+  std::function<std::vector<std::string>()> start_all_gather(const std::string& text) override {
     const auto count = static_cast<int64_t>(text.size());
     const Tensor mine = Tensor::empty({count}, DType::u8), all = Tensor::empty({count * size()}, DType::u8);
     std::memcpy(mine.raw_data(), text.data(), text.size());
-    group_->all_gather_single(all, mine);
-    std::vector<std::string> texts;
-    for (int r = 0; r < size(); ++r) texts.emplace_back(static_cast<const char*>(all.raw_data()) + r * count, count);
-    return texts;
+    const Work work = group_->all_gather_single(all, mine, {.async = true});
+    return [work, mine, all, count, ranks = size()] {
+      work.wait();
+      std::vector<std::string> texts;
+      for (int r = 0; r < ranks; ++r) texts.emplace_back(static_cast<const char*>(all.raw_data()) + r * count, count);
+      return texts;
+    };
   }
 
  private:

@@ -1,6 +1,7 @@
 // The groups of ranks that the collectives of a package run on.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +27,11 @@ class RankGroup {
   virtual void start(const OpCall& call, std::span<const Tensor> outputs) = 0;
   // The texts of all ranks in their order. All have one length.
   virtual std::vector<std::string> all_gather(const std::string& text) = 0;
+  // Starts all_gather(); what it returns waits for the texts, and both throw what goes wrong. Groups whose calls do not
+  // return before they end make it at once.
+  virtual std::function<std::vector<std::string>()> start_all_gather(const std::string& text) {
+    return [texts = all_gather(text)] { return texts; };
+  }
 };
 
 // The groups of one package, by the names that its plans have for them.

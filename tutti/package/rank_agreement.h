@@ -14,9 +14,9 @@ class RankAgreement {
  public:
   // The groups must outlive it. Without groups, parts just run.
   explicit RankAgreement(const deploy::BoundGroups& groups) : groups_(groups) {}
-  // Runs `work` and waits for the other ranks, also where it throws. Afterwards throws its error; else a UsageError
-  // that names a rank where it has thrown or that is at another part. A rank whose work throws between collectives of
-  // that work ends those of the others: they are told that its call is another one.
+  // Runs `work`, which may communicate, and waits for the other ranks, also where it throws. Afterwards throws its
+  // error; else, or where the error of another rank has disturbed the calls of `work`, a UsageError that names the rank
+  // and says what it has thrown, or at which other part it is.
   void part(const std::string& name, FunctionRef<void()> work) const;
 
  private:
