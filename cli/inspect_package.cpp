@@ -39,7 +39,11 @@ std::string text_of_package(const deploy::Package& package, bool plans) {
   };
   add("{}: made by Tutti {}, numerics.version {}\n", m.function, m.made_by, m.numerics_version);
   for (size_t i = 0; i < m.inputs.size(); ++i) add("  argument {}: {}\n", i, text_of(m, m.inputs[i]));
-  for (const deploy::PackageSize& s : m.sizes) add("  {}: {} to {} in steps of {}\n", s.name, s.least, s.most, s.step);
+  for (const deploy::PackageSize& s : m.sizes) {
+    const deploy::PackageSize* other = s.apart_from < 0 ? nullptr : &m.sizes[static_cast<size_t>(s.apart_from)];
+    add("  {}: {} to {} in steps of {}{}\n", s.name, s.least, s.most, s.step,
+        other == nullptr ? "" : fmt::format(", above {} only where {} is {}", s.least, other->name, other->least));
+  }
   for (size_t k = 0; k < m.outputs.size(); ++k) add("  result {}: {}\n", k, name_of(m.outputs[k]));
   for (const deploy::PackageStateTensor& t : m.state)
     add("  state {}: {} {}\n", t.name, name_of(t.dtype), to_string(t.sizes));

@@ -150,6 +150,8 @@ TEST(ForgedPackages, OtherVersionsOfNumericsGeneratorsAndOpsAreRefused) {
     }
   });
   EXPECT_HAS(large, "argument 0 in the manifest of the package has more than 70368744177664 bytes");
+  for (const int32_t place : {0, 1, -2, 1 << 30})
+    EXPECT_HAS(f.outcome_with([&](deploy::Manifest& m) { m.sizes[0].apart_from = place; }), "that is apart from size");
   const std::string incomplete = f.outcome_with([](deploy::Manifest& m) { m.library_dtypes.push_back(DType::bf16); });
   EXPECT_HAS(incomplete, "lacks the kernel gemm_");
 }

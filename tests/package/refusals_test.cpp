@@ -95,6 +95,39 @@ TEST(PackageFiles, AnUnfinishedOneOfAKilledProcessIsReplaced) {
   expect_same_bits(Package::open(folder / "f")->run({{values(2, {4})}})[0], fn(values(2, {4})));
 }
 
+TEST(PackageSizes, ThatAreApartAreNeverBothAboveTheirLeast) {
+  const testing::TemporaryFolder folder;
+  const auto fn = [](const Tensor& x, const Tensor& y) {
+    TUTTI_CHECK(x.extent(0) == 2 || x.extent(1) == 1, "{} is never asked for", x.extents());
+    return add(x, y);
+  };
+  const PackageOptions options = for_this_processor(
+      "f", {{.name = "columns", .dims = {{0, 1}, {1, 1}}, .least = 1, .most = 7, .step = 2},
+            {.name = "deep", .dims = {{0, 2}, {1, 2}}, .least = 1, .most = 2},
+            {.name = "rows", .dims = {{0, 0}, {1, 0}}, .least = 2, .most = 4, .apart_from = "columns"}});
+  const PackageReport report = package(folder / "f", fn, options, values(1, {4, 7, 2}), values(2, {4, 7, 2}));
+  EXPECT_EQ(report.combinations, 2 * (4 + 2));
+  const auto opened = Package::open(folder / "f");
+  const deploy::Manifest& m = opened->manifest();
+  ASSERT_EQ(m.points(), 12);
+  for (int64_t point = 0; point < m.points(); ++point) {
+    const std::vector<int64_t> sizes = m.sizes_of(point);
+    const Extents extents = m.extents_of(m.inputs[0], sizes);
+    EXPECT_EQ(m.point_of({{extents, extents}}, {{DType::f32, DType::f32}}), point);
+    const Tensor x = values(3, extents), y = values(4, extents);
+    expect_same_bits(opened->run({{x, y}})[0], fn(x, y));
+  }
+  EXPECT_HAS(usage_error_of([&] { opened->run({{values(1, {3, 5, 1}), values(1, {3, 5, 1})}}); }),
+             "f: 'columns' is 5 and 'rows' 3; only one of them may be above its least, 1 and 2");
+  // A name that is none, one that comes behind, and one from which another size is apart already.
+  for (const char* name : {"nothing", "rows", "columns"}) {
+    PackageOptions wrong = options;
+    wrong.dynamic[1].apart_from = name;
+    EXPECT_HAS(usage_error_of([&] { package(folder / "g", fn, wrong, values(1, {4, 7, 2}), values(2, {4, 7, 2})); }),
+               "name a size before it, which is apart from none, and from which no other one is");
+  }
+}
+
 TEST(PackageArguments, AreCheckedAgainstWhatWasDeclared) {
   const testing::TemporaryFolder folder;
   const auto fn = [](const Tensor& x, const Tensor& y) { return add(x, y); };

@@ -67,7 +67,9 @@ std::string Manifest::to_bytes() const {
     out.put(static_cast<uint64_t>(items.size()));
     for (const auto& item : items) each(item);
   };
-  list(sizes, [&](const PackageSize& s) { out.put_text(s.name), out.put(s.least), out.put(s.most), out.put(s.step); });
+  list(sizes, [&](const PackageSize& s) {
+    out.put_text(s.name), out.put(s.least), out.put(s.most), out.put(s.step), out.put(s.apart_from);
+  });
   list(inputs, [&](const PackageArgument& a) {
     out.put(a.dtype);
     list(a.dims, [&](const PackageDim& d) { out.put(d.symbol), out.put(d.size); });
@@ -105,11 +107,17 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
     for (size_t count = in.get_count(least); count > 0; --count) each();
   };
   const auto dtype = [&] { return in.get_up_to(DType::boolean); };
-  list(32, [&] {
+  list(36, [&] {
     PackageSize s{std::string(in.get_text())};
     s.least = in.get<int64_t>(), s.most = in.get<int64_t>(), s.step = in.get<int64_t>();
+    s.apart_from = in.get<int32_t>();
     TUTTI_CHECK_PACKAGE(s.least >= 0 && s.step > 0 && s.most >= s.least && s.most < int64_t{1} << 40,
                         "the manifest of the package has a size from {} to {}", s.least, s.most);
+    const bool is_free = s.apart_from == -1, is_before = s.apart_from < static_cast<int32_t>(m.sizes.size());
+    TUTTI_CHECK_PACKAGE(
+        is_free || (s.apart_from >= 0 && is_before && m.sizes[static_cast<size_t>(s.apart_from)].apart_from == -1 &&
+                    m.partner_of(static_cast<size_t>(s.apart_from)) == nullptr),
+        "the manifest of the package has a size '{}' that is apart from size {}", s.name, s.apart_from);
     m.sizes.push_back(std::move(s));
   });
   list(10, [&] {
@@ -190,19 +198,37 @@ Manifest Manifest::of_bytes(std::string_view bytes) {
   return m;
 }
 
+const PackageSize* Manifest::partner_of(size_t size) const {
+  for (const PackageSize& s : sizes) {
+    if (s.apart_from == static_cast<int32_t>(size)) return &s;
+  }
+  return nullptr;
+}
+
+// A size and the one that is apart from it are one digit of a point: first the values of the former, then those of the
+// latter above its least.
 int64_t Manifest::points() const {
   int64_t points = 1;
-  for (const PackageSize& s : sizes) {
-    if (__builtin_mul_overflow(points, s.count(), &points)) return std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i].apart_from >= 0) continue;
+    const PackageSize* partner = partner_of(i);
+    const int64_t values = sizes[i].count() + (partner == nullptr ? 0 : partner->count() - 1);
+    if (__builtin_mul_overflow(points, values, &points)) return std::numeric_limits<int64_t>::max();
   }
   return points;
 }
 
 std::vector<int64_t> Manifest::sizes_of(int64_t point) const {
-  std::vector<int64_t> values(sizes.size());
+  std::vector<int64_t> values;
+  for (const PackageSize& s : sizes) values.push_back(s.least);
   for (size_t i = sizes.size(); i-- > 0;) {
-    values[i] = sizes[i].least + point % sizes[i].count() * sizes[i].step;
-    point /= sizes[i].count();
+    if (sizes[i].apart_from >= 0) continue;
+    const PackageSize* partner = partner_of(i);
+    const int64_t own = sizes[i].count(), digits = own + (partner == nullptr ? 0 : partner->count() - 1);
+    const int64_t digit = point % digits;
+    if (digit < own) values[i] += digit * sizes[i].step;
+    else values[static_cast<size_t>(partner - sizes.data())] += (digit - own + 1) * partner->step;
+    point /= digits;
   }
   return values;
 }
@@ -244,9 +270,21 @@ int64_t Manifest::point_of(std::span<const Extents> extents, std::span<const DTy
       where[static_cast<size_t>(symbol)] = fmt::format("argument {}, dim {}", i, d);
     }
   }
+  const auto digit_of = [&](const PackageSize& s) {
+    return (values[static_cast<size_t>(&s - sizes.data())] - s.least) / s.step;
+  };
   int64_t point = 0;
-  for (size_t i = 0; i < sizes.size(); ++i)
-    point = point * sizes[i].count() + (values[i] - sizes[i].least) / sizes[i].step;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i].apart_from >= 0) continue;
+    const PackageSize* partner = partner_of(i);
+    const int64_t own = sizes[i].count(), digit = digit_of(sizes[i]);
+    const int64_t other = partner == nullptr ? 0 : digit_of(*partner);
+    TUTTI_CHECK(digit == 0 || other == 0,
+                "{}: '{}' is {} and '{}' {}; only one of them may be above its least, {} and {}", function,
+                sizes[i].name, values[i], partner->name, partner->least + other * partner->step, sizes[i].least,
+                partner->least);
+    point = point * (own + (partner == nullptr ? 0 : partner->count() - 1)) + (other == 0 ? digit : own - 1 + other);
+  }
   return point;
 }
 

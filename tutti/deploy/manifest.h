@@ -16,6 +16,8 @@ namespace tutti::deploy {
 struct PackageSize {
   std::string name;
   int64_t least = 1, most = 1, step = 1;
+  // A size before it: this one is above its least only where that one is at its own. -1: none.
+  int32_t apart_from = -1;
   int64_t count() const { return (most - least) / step + 1; }
 };
 
@@ -92,7 +94,7 @@ struct Manifest {
   // PackageError when the bytes are none of a manifest.
   static Manifest of_bytes(std::string_view bytes);
 
-  // Number of combinations of sizes; a point is one of them.
+  // Number of combinations of sizes that may occur; a point is one of them.
   int64_t points() const;
   std::vector<int64_t> sizes_of(int64_t point) const;
   // UsageError that names the argument, the dim and its bounds where the arguments are not as declared. extents,
@@ -100,6 +102,10 @@ struct Manifest {
   int64_t point_of(std::span<const Extents> extents, std::span<const DType> dtypes) const;
   // The sizes of an input at a point.
   Extents extents_of(const PackageArgument& input, std::span<const int64_t> sizes) const;
+
+ private:
+  // The size that is apart from this one; null: none.
+  const PackageSize* partner_of(size_t size) const;
 };
 
 // "AVX2, FMA, BMI2": the features of a processor that code of the level needs.

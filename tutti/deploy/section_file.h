@@ -22,7 +22,7 @@
 
 namespace tutti::deploy {
 
-inline constexpr uint32_t kFormatVersion = 3;
+inline constexpr uint32_t kFormatVersion = 4;
 inline constexpr size_t kPage = 4096;
 
 enum class SectionKind : uint32_t { manifest, plans, kernels, code, constants, provenance };

@@ -33,6 +33,9 @@ struct PackagedSize {
   };
   std::vector<Dim> dims;  // that have this size
   int64_t least = 1, most = 1, step = 1;
+  // The name of a size before it in the list: this one is above its least only where that one is at its own, so that
+  // the other combinations are neither proved nor taken. "": with all values of the others.
+  std::string apart_from = {};
 };
 
 // A tensor that the function holds and does not write: a dense one.

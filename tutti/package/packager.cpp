@@ -1,11 +1,10 @@
 // How a package is made: every combination of sizes is traced, run and written; then the file is opened by what will
 // open it elsewhere, and every combination runs again.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <random>
 
 #include "tutti/deploy/package.h"
 #include "tutti/deploy/rank_group.h"
@@ -25,17 +24,22 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostCombinations = 1 << 16;  // that a manifest may have
 
-deploy::BoundGroups bound_groups(const PackageOptions& options) {
+// The groups by their names; `complaint` says what is wrong with one of them, which is then left out.
+deploy::BoundGroups bound_groups(const PackageOptions& options, std::string& complaint) {
   deploy::BoundGroups groups;
   for (const std::shared_ptr<deploy::RankGroup>& group : options.groups) {
-    TUTTI_CHECK(group != nullptr, "package: '{}': a group is null", options.name);
+    if (group == nullptr) {
+      complaint = fmt::format("package: '{}': a group is null", options.name);
+      continue;
+    }
     const std::string name = group->name();
     const auto is_same = [&](const deploy::BoundGroup& g) { return g.name == name; };
-    TUTTI_CHECK(!name.empty() && std::none_of(groups.begin(), groups.end(), is_same),
-                "package: '{}': a group named '{}' has no name, or that of another one; give each process group once, "
-                "by comm::rank_group()",
-                options.name, name);
-    groups.push_back({name, group});
+    if (name.empty() || std::any_of(groups.begin(), groups.end(), is_same))
+      complaint = fmt::format(
+          "package: '{}': a group named '{}' has no name, or that of another one; give each process group once, by "
+          "comm::rank_group()",
+          options.name, name);
+    else groups.push_back({name, group});
   }
   return groups;
 }
@@ -68,26 +72,28 @@ class Packager {
     ranks_.part(declared(), [] {});
     for (int64_t point = 0; point < manifest_.points(); ++point) add_point(point);
     const std::string unproved = unproved_name(path);
+    bool has_name = false;
     try {
       draft_.write(unproved, report_);
       prove(unproved);
+      ranks_.part("its name", [&] {
+        fs::rename(unproved, path);
+        has_name = true;
+      });
     } catch (...) {
       std::error_code ignored;
-      fs::remove(unproved, ignored);
+      fs::remove(has_name ? path : unproved, ignored);
       throw;
     }
-    ranks_.part("its name", [&] { fs::rename(unproved, path); });
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     report_.ms = elapsed.count();
     return report_;
   }
 
  private:
-  // Of this rank alone, wherever ranks write.
-  std::string unproved_name(std::string path) const {
-    if (!groups_.empty()) path += fmt::format(".{}", getpid());
-    for (const deploy::BoundGroup& g : groups_) path += fmt::format(".{}", g.ranks->rank());
-    return path + ".unproved";
+  // Ranks that write to one path have names of their own.
+  std::string unproved_name(const std::string& path) const {
+    return groups_.empty() ? path + ".unproved" : fmt::format("{}.{:08x}.unproved", path, std::random_device{}());
   }
 
   void declare_inputs() {
@@ -120,7 +126,8 @@ class Packager {
                     d.tensor);
         place.symbol = static_cast<int32_t>(manifest_.sizes.size());
       }
-      manifest_.sizes.push_back({s.name, s.least, s.least + (s.most - s.least) / s.step * s.step, s.step});
+      manifest_.sizes.push_back(
+          {s.name, s.least, s.least + (s.most - s.least) / s.step * s.step, s.step, place_apart_from(s)});
     }
     TUTTI_CHECK(options_.most_combinations >= 1 && options_.most_combinations <= kMostCombinations,
                 "package: '{}': most_combinations is {}; it may be from 1 to {}", options_.name,
@@ -131,10 +138,26 @@ class Packager {
                 options_.name, manifest_.points(), options_.most_combinations);
   }
 
+  // -1: none.
+  int32_t place_apart_from(const PackagedSize& size) const {
+    if (size.apart_from.empty()) return -1;
+    const auto is_it = [&](const deploy::PackageSize& s) { return s.name == size.apart_from; };
+    const auto found = std::find_if(manifest_.sizes.begin(), manifest_.sizes.end(), is_it);
+    const auto place = static_cast<int32_t>(found - manifest_.sizes.begin());
+    const auto is_taken = [&](const deploy::PackageSize& s) { return s.apart_from == place; };
+    TUTTI_CHECK(found != manifest_.sizes.end() && found->apart_from < 0 &&
+                    std::none_of(manifest_.sizes.begin(), manifest_.sizes.end(), is_taken),
+                "package: '{}': '{}' is apart from '{}'; name a size before it, which is apart from none, and from "
+                "which no other one is",
+                options_.name, size.name, size.apart_from);
+    return place;
+  }
+
   std::string declared() const {
     std::string text = options_.name;
     for (const deploy::PackageSize& s : manifest_.sizes)
       text += fmt::format(", {} from {} to {} by {}", s.name, s.least, s.most, s.step);
+    if (!runs_here()) text += ", on a processor that none of its levels is for";
     return text;
   }
 
@@ -220,10 +243,14 @@ class Packager {
 
 PackageReport make(const std::string& path, const graph::Leaves& arguments, graph::TraceFn fn,
                    const PackageOptions& options) {
-  const deploy::BoundGroups groups = bound_groups(options);
+  std::string complaint;
+  const deploy::BoundGroups groups = bound_groups(options, complaint);
   const RankAgreement ranks(groups);
   std::optional<Packager> packager;
-  ranks.part("its options", [&] { packager.emplace(arguments, fn, options, groups, ranks); });
+  ranks.part("its options", [&] {
+    TUTTI_CHECK(complaint.empty(), "{}", complaint);
+    packager.emplace(arguments, fn, options, groups, ranks);
+  });
   return packager->make(path);
 }
 
