@@ -11,6 +11,7 @@
 #include "tutti/ops/attention.h"
 #include "tutti/ops/binary.h"
 #include "tutti/ops/matmul.h"
+#include "tutti/ops/packed_linear.h"
 #include "tutti/ops/random.h"
 #include "tutti/ops/random_key.h"
 #include "tutti/ops/reshape.h"
@@ -46,6 +47,17 @@ PackageRow measure(const std::string& folder, const char* name, const std::strin
   return row;
 }
 
+// A weight [out, in] as inference holds a large one (nn::PackedLinears).
+class Packed {
+ public:
+  explicit Packed(const Tensor& weight) : weight_(pack_weight(weight)), out_(weight.extent(0)) {}
+  Tensor operator()(const Tensor& x) const { return packed_linear(x, weight_, out_); }
+
+ private:
+  Tensor weight_;
+  int64_t out_;
+};
+
 PackageRow mlp(const std::string& folder, double total_ms) {
   const Tensor up = random("up", {256, 64}, 0.1), bias = random("bias", {256}, 0.1),
                down = random("down", {16, 256}, 0.1);
@@ -55,18 +67,18 @@ PackageRow mlp(const std::string& folder, double total_ms) {
 
 PackageRow block(const std::string& folder, double total_ms) {
   constexpr int64_t kRows = 4, kLength = 256, kDim = 512, kHeads = 8, kHidden = 1536;
-  const auto weight = [](const char* name, int64_t out, int64_t in) { return random(name, {out, in}, 0.05); };
-  const Tensor norm1 = random("norm1", {kDim}, 1), norm2 = random("norm2", {kDim}, 1), wq = weight("wq", kDim, kDim),
-               wk = weight("wk", kDim, kDim), wv = weight("wv", kDim, kDim), wo = weight("wo", kDim, kDim),
-               gate = weight("gate", kHidden, kDim), up = weight("up", kHidden, kDim),
+  const auto weight = [](const char* name, int64_t out, int64_t in) { return Packed(random(name, {out, in}, 0.05)); };
+  const Tensor norm1 = random("norm1", {kDim}, 1), norm2 = random("norm2", {kDim}, 1);
+  const Packed wq = weight("wq", kDim, kDim), wk = weight("wk", kDim, kDim), wv = weight("wv", kDim, kDim),
+               wo = weight("wo", kDim, kDim), gate = weight("gate", kHidden, kDim), up = weight("up", kHidden, kDim),
                down = weight("down", kDim, kHidden);
   const auto fn = [&](const Tensor& x) {
     const Tensor n = rms_norm(x, norm1);
-    const auto heads = [&](const Tensor& w) { return reshape(linear(n, w), {kRows, kLength, kHeads, kDim / kHeads}); };
+    const auto heads = [&](const Packed& w) { return reshape(w(n), {kRows, kLength, kHeads, kDim / kHeads}); };
     const Tensor seen = sdpa(heads(wq), heads(wk), heads(wv), {.causal = true});
-    const Tensor h = add(x, linear(reshape(seen, {kRows * kLength, kDim}), wo));
+    const Tensor h = add(x, wo(reshape(seen, {kRows * kLength, kDim})));
     const Tensor m = rms_norm(h, norm2);
-    return add(h, linear(swiglu(linear(m, gate), linear(m, up)), down));
+    return add(h, down(swiglu(gate(m), up(m))));
   };
   return measure(folder, "block", fmt::format("{} x {}, {}, {}", kRows, kLength, kDim, kHidden), fn,
                  random("x", {kRows * kLength, kDim}, 1), total_ms);
@@ -75,11 +87,11 @@ PackageRow block(const std::string& folder, double total_ms) {
 // 200 MB of weights, read once by a call.
 PackageRow wide(const std::string& folder, double total_ms) {
   constexpr int64_t kDim = 2048, kLayers = 12;
-  std::vector<Tensor> weights;
-  for (int64_t i = 0; i < kLayers; ++i) weights.push_back(random(fmt::format("w{}", i), {kDim, kDim}, 0.04));
+  std::vector<Packed> weights;
+  for (int64_t i = 0; i < kLayers; ++i) weights.emplace_back(random(fmt::format("w{}", i), {kDim, kDim}, 0.04));
   const auto fn = [&](const Tensor& x) {
     Tensor y = x;
-    for (const Tensor& w : weights) y = gelu(linear(y, w));
+    for (const Packed& w : weights) y = gelu(w(y));
     return y;
   };
   return measure(folder, "wide", fmt::format("4 x {}, {} layers", kDim, kLayers), fn, random("x", {4, kDim}, 1),
