@@ -61,7 +61,8 @@ void add_serve(CLI::App& app, Action& action, int argc, char** argv) {
   auto flags = std::make_shared<ServeFlags>();
   flags->ranks.command_line.assign(argv, argv + argc);
   CLI::App* verb = app.add_subcommand("serve", "Answer HTTP requests of OpenAI's clients, and a page to chat at /");
-  verb->add_option("model", flags->model, "A run folder, a folder with config.json, also of an encoder, or a GGUF file")
+  verb->add_option("model", flags->model,
+                   "A run folder, a folder with config.json, also of an encoder, a GGUF file, or a packaged model")
       ->required();
   verb->add_option("--host", flags->options.http.host, "The address to listen at; other than loopback needs --api-key")
       ->capture_default_str();

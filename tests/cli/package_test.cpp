@@ -245,6 +245,11 @@ TEST(PackagedModel, WritesTheTextsOfTheModelWithoutItsWeights) {
               std::string::npos)
         << refusal(verb);
   EXPECT_NE(refusal("diff small small", 125).find("small is a packaged model"), std::string::npos);
+  EXPECT_NE(refusal("eval small --data text.txt").find("`tutti chat` and `tutti serve` write texts with it"),
+            std::string::npos);
+  EXPECT_NE(refusal("serve small --port 0 --cache-mbytes 7")
+                .find("serve: small is a packaged model, whose cache was chosen when it was packaged"),
+            std::string::npos);
   EXPECT_NE(refusal("generate small --prompt a --compile").find("small is a packaged model"), std::string::npos);
   EXPECT_NE(refusal("package published small").find("small exists already"), std::string::npos);
   EXPECT_NE(refusal("package nowhere other").find("nowhere is no published model and no run"), std::string::npos);

@@ -6,6 +6,8 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 #include "tutti/generate/packaged_forward.h"
+#include "tutti/ops/binary.h"
+#include "tutti/ops/reduction.h"
 #include "tutti/package/package.h"
 #include "tutti/runtime/rank_context.h"
 
@@ -99,6 +101,36 @@ TEST(PackagedEngine, HasTheTextsOfTheModelInACrowd) {
   }
 }
 
+TEST(PackagedForward, WritesTokensOfManyTextsInOneCall) {
+  const testing::TemporaryFolder folder;
+  const auto model = make_tiny("dense");
+  for (const int64_t texts : {1, 4}) {
+    PackagedForwardOptions options = small();
+    options.texts = texts;
+    package_forward(*model, folder / "decode", options);
+    const auto packaged = PackagedForward::open(folder / "decode");
+    Engine engine(*model, ByteTokenizer(), {.context = 190, .max_requests = 5, .packaged = packaged});
+    for (int32_t id = 1; id < 6; ++id) engine.submit({.prompt = {id}, .max_tokens = 20});
+    finish(engine);
+    EXPECT_EQ(packaged->calls(), texts == 1 ? 5 * 20 : 2 * 20);  // four texts and one
+  }
+}
+
+TEST(PackagedForward, OpensNoOtherPackageOfThatName) {
+  const testing::TemporaryFolder folder;
+  const Tensor x = Tensor::of<int32_t>({1, 2}, {1, 2}), w = Tensor::of<float>({3, 4});
+  const PackageOptions options{.name = "decode",
+                               .dynamic = {{.name = "tokens", .dims = {{0, 1}}, .least = 1, .most = 2},
+                                           {.name = "texts", .dims = {{0, 0}}, .apart_from = "tokens"},
+                                           {.name = "pages", .dims = {{1, 0}}, .least = 8, .most = 8}},
+                               .levels = {codegen::cpu_target()},
+                               .state = {{"w", w}}};
+  const auto fn = [&](const Tensor& tokens, const Tensor& pages) { return add(mul(sum(tokens), sum(pages)), sum(w)); };
+  package(folder / "decode", fn, options, x, Tensor::of<int32_t>({1, 2, 3, 4, 5, 6, 7, 8}));
+  const std::string text = message_of([&] { PackagedForward::open(folder / "decode"); });
+  EXPECT_NE(text.find("holds 'decode', which is no forward of a model"), std::string::npos) << text;
+}
+
 TEST(PackagedEngine, SaysWhatItDoesNotDo) {
   const testing::TemporaryFolder folder;
   const ByteTokenizer tokenizer;
@@ -114,6 +146,9 @@ TEST(PackagedEngine, SaysWhatItDoesNotDo) {
     EXPECT_NE(text.find("an engine of a packaged model runs on one rank, uncompiled, with the package's cache of f32"),
               std::string::npos)
         << text;
+  const std::string many = refusal({.context = 200, .max_requests = 300});
+  EXPECT_NE(many.find("300 requests and 256 tokens in a batch, as many as the package allows"), std::string::npos)
+      << many;
   for (const int64_t texts : {0, 129}) {
     PackagedForwardOptions wrong = small();
     wrong.texts = texts;

@@ -24,21 +24,23 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer, int64_t vocab) {
   return ids;
 }
 
-EngineOptions checked(const EngineOptions& options) {
+EngineOptions checked(const EngineOptions& given) {
+  EngineOptions options = given;
+  if (options.packaged != nullptr)
+    options.batch_tokens = std::min(options.batch_tokens, options.packaged->cache_options().batch_tokens);
   TUTTI_CHECK(options.interleaved_tokens >= 0, "an engine of {} interleaved tokens; expected 0 or more",
               options.interleaved_tokens);
-  TUTTI_CHECK(options.context > 0 && options.max_requests > 0 && options.batch_tokens >= options.max_requests,
-              "an engine of {} tokens of context, {} requests and {} tokens in a batch; expected positive numbers, and "
-              "a token in the batch for each request",
-              options.context, options.max_requests, options.batch_tokens);
+  TUTTI_CHECK(
+      options.context > 0 && options.max_requests > 0 && options.batch_tokens >= options.max_requests,
+      "an engine of {} tokens of context, {} requests and {} tokens in a batch{}; expected positive numbers, and "
+      "a token in the batch for each request",
+      options.context, options.max_requests, options.batch_tokens,
+      options.batch_tokens == given.batch_tokens ? "" : ", as many as the package allows");
   TUTTI_CHECK(
       !options.cache_dtype || options.cache_dtype == DType::i8 || options.cache_dtype == DType::f8e4m3fn,
       "an engine with a cache of {}; expected i8 or f8e4m3fn, or none for the dtype in which the model computes",
       name_of(*options.cache_dtype));
-  EngineOptions fitting = options;
-  if (options.packaged != nullptr)
-    fitting.batch_tokens = std::min(options.batch_tokens, options.packaged->cache_options().batch_tokens);
-  return fitting;
+  return options;
 }
 
 Tensor on_mesh(const Tensor& t, const dist::Mesh& mesh) {

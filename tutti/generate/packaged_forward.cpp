@@ -69,6 +69,31 @@ std::vector<Tensor> example(size_t groups, int64_t vocab, const PackagedForwardO
   return arguments;
 }
 
+// The sizes of the first result, where all sizes are the least.
+Extents result_of(const deploy::Package& package) {
+  const deploy::Manifest& manifest = package.manifest();
+  std::vector<Extents> sizes;
+  for (const deploy::PackageArgument& input : manifest.inputs)
+    sizes.push_back(manifest.extents_of(input, manifest.sizes_of(0)));
+  return package.output_extents(sizes).at(0);
+}
+
+// Whether a package takes and gives what package_forward() has written.
+bool is_forward(const deploy::Package& package) {
+  const deploy::Manifest& m = package.manifest();
+  const char* names[] = {"tokens", "texts", "pages"};
+  bool fits = m.function == kName && m.sizes.size() == std::size(names) && !m.state.empty() && m.outputs.size() == 1 &&
+              m.inputs.size() > kGroups && (m.inputs.size() - kGroups) % kOfGroup == 0;
+  for (size_t i = 0; fits && i < std::size(names); ++i)
+    fits = m.sizes[i].name == names[i] && m.sizes[i].least == (i == 2 ? 8 : 1);
+  for (size_t i = 0; fits && i < m.inputs.size(); ++i) {
+    const bool are_slots = i >= kGroups && (i - kGroups) % kOfGroup == 0;
+    fits =
+        m.inputs[i].dtype == (are_slots ? DType::i64 : DType::i32) && m.inputs[i].dims.size() == (i == kRows ? 1 : 2);
+  }
+  return fits && m.outputs[0] == DType::f32 && result_of(package).size() == 2;
+}
+
 // Rows [count, ...] of a tensor, the last of which is there several times.
 Tensor repeat_last(const Tensor& t, int64_t count) {
   const int64_t given = t.extent(0);
@@ -105,16 +130,19 @@ PackageReport package_forward(models::LanguageModel& model, const std::string& p
     std::memset(memory.tensor.raw_data(), 0, static_cast<size_t>(memory.tensor.nbytes()));
     package_options.state.push_back({memory.name, memory.tensor});
   }
-  PackagedSize texts{
-      .name = "texts", .least = 1, .most = options.texts, .step = std::max<int64_t>(options.texts - 1, 1)},
-      tokens{.name = "tokens", .least = 1, .most = options.most_tokens, .step = options.step},
+  PackagedSize tokens{.name = "tokens", .least = 1, .most = options.most_tokens, .step = options.step},
+      texts{.name = "texts",
+            .least = 1,
+            .most = options.texts,
+            .step = std::max<int64_t>(options.texts - 1, 1),
+            .apart_from = "tokens"},
       pages{.name = "pages", .least = 8, .most = 8 * tables, .step = 8};
   for (int i = 0; i < static_cast<int>(arguments.size()); ++i) {
     const bool is_table = i >= static_cast<int>(kGroups) && (i - static_cast<int>(kGroups)) % kOfGroup == 1;
     texts.dims.push_back({i, 0});
     if (i != kRows) (is_table ? pages : tokens).dims.push_back({i, 1});
   }
-  package_options.dynamic = {texts, tokens, pages};
+  package_options.dynamic = {tokens, texts, pages};
   return package(
       path, [&](const std::vector<Tensor>& given) { return forward(inputs_of(given)).logits; }, package_options,
       arguments);
@@ -124,19 +152,15 @@ std::shared_ptr<PackagedForward> PackagedForward::open(const std::string& path) 
   std::shared_ptr<PackagedForward> forward(new PackagedForward);
   forward->package_ = deploy::Package::open(path);
   const deploy::Manifest& manifest = forward->package_->manifest();
-  TUTTI_CHECK(manifest.function == kName && manifest.sizes.size() == 3 && manifest.sizes[0].name == "texts" &&
-                  manifest.sizes[1].name == "tokens" && manifest.sizes[2].name == "pages" && !manifest.state.empty(),
+  TUTTI_CHECK(is_forward(*forward->package_),
               "the package {} holds '{}', which is no forward of a model; tutti package MODEL TARGET writes one", path,
               manifest.function);
   forward->state_ = forward->package_->new_state();
-  forward->texts_ = manifest.sizes[0].most;
-  forward->most_tokens_ = manifest.sizes[1].most, forward->step_ = manifest.sizes[1].step;
+  forward->most_tokens_ = manifest.sizes[0].most, forward->step_ = manifest.sizes[0].step;
+  forward->texts_ = manifest.sizes[1].most;
   forward->context_ = manifest.sizes[2].most * kPageKeys;
   forward->cache_dtype_ = manifest.state[0].dtype;
-  std::vector<Extents> sizes;
-  for (const deploy::PackageArgument& input : manifest.inputs)
-    sizes.push_back(manifest.extents_of(input, manifest.sizes_of(0)));
-  forward->vocab_ = forward->package_->output_extents(sizes).at(0).back();
+  forward->vocab_ = result_of(*forward->package_).back();
   return forward;
 }
 
@@ -164,7 +188,7 @@ std::vector<PackagedForward::Part> PackagedForward::parts_of(const BatchInputs& 
   return parts;
 }
 
-Tensor PackagedForward::run(const BatchInputs& inputs, const Part& part, const std::vector<int32_t>& rows) const {
+Tensor PackagedForward::run(const BatchInputs& inputs, const Part& part, const std::vector<int32_t>& rows) {
   const int64_t tokens = (part.end - part.first) / part.texts;
   // The package takes one text or all; what is missing are copies of the last one, without slots.
   const int64_t texts = part.texts == 1 ? 1 : texts_;
@@ -187,6 +211,7 @@ Tensor PackagedForward::run(const BatchInputs& inputs, const Part& part, const s
     arguments.push_back(of_call(call.table));
     arguments.push_back(slice(of_call(call.last_key), 1, part.of_text, part.of_text + tokens));
   }
+  ++calls_;
   return slice(package_->run(*state_, arguments)[0], 0, 0, wanted);
 }
 

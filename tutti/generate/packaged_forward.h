@@ -38,7 +38,8 @@ struct PackagedForwardOptions {
 int64_t packaged_context(int64_t context);
 
 // Writes the package; its state are the pages of the cache. The model must have its weights, in memory of this process.
-// Every combination of parts, lengths of tables and one or all texts is proved (package/package.h).
+// Every combination of a length of tables with the tokens of a part, or with one token of all texts, is proved
+// (package/package.h).
 PackageReport package_forward(models::LanguageModel& model, const std::string& path,
                               const PackagedForwardOptions& options = {});
 
@@ -57,6 +58,8 @@ class PackagedForward {
   // With the bits of BatchForward, for no tokens that are labelled. Texts that write a token each go through the model
   // together, up to texts() of them, and prompts one after another.
   BatchOutputs operator()(const BatchInputs& inputs);
+  // Of the package, by all calls of operator() so far.
+  int64_t calls() const { return calls_; }
 
  private:
   PackagedForward() = default;
@@ -68,11 +71,11 @@ class PackagedForward {
   };
   std::vector<Part> parts_of(const BatchInputs& inputs) const;
   // The logits of the rows of a part, in their order.
-  Tensor run(const BatchInputs& inputs, const Part& part, const std::vector<int32_t>& rows) const;
+  Tensor run(const BatchInputs& inputs, const Part& part, const std::vector<int32_t>& rows);
 
   std::shared_ptr<const deploy::Package> package_;
   std::shared_ptr<deploy::PackageState> state_;
-  int64_t context_ = 0, texts_ = 1, most_tokens_ = 1, step_ = 1, vocab_ = 0;
+  int64_t context_ = 0, texts_ = 1, most_tokens_ = 1, step_ = 1, vocab_ = 0, calls_ = 0;
   DType cache_dtype_ = DType::f32;
 };
 

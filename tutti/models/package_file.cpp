@@ -11,8 +11,8 @@ void refuse_package(const fs::path& path) {
   const fs::path package =
       path.filename() == "model.safetensors" ? path.parent_path() / kPackageFile : path / kPackageFile;
   TUTTI_CHECK(!fs::exists(package, none),
-              "{} is a packaged model, whose weights are in {}: `tutti generate`, `tutti chat` and `tutti serve "
-              "--max-requests 1` write texts with it; anything else takes the model that was packaged",
+              "{} is a packaged model, whose weights are in {}: `tutti generate`, `tutti chat` and `tutti serve` "
+              "write texts with it; anything else takes the model that was packaged",
               path.string(), package.string());
 }
 

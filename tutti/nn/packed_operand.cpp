@@ -26,13 +26,15 @@ Tensor PackedOperand::product(const Tensor& x, std::optional<DType> out_dtype) c
 }
 
 PackedLinears::PackedLinears(Module& module) {
+  std::vector<std::shared_ptr<const LinearOperand>> packed;
   for (const NamedModule& named : module.named_modules()) {
     auto* layer = dynamic_cast<Linear*>(named.module);
     if (layer == nullptr || layer->operand().kind() != "dense" || !layer->operand().matrix().defined()) continue;
-    const auto before = layer->operand_ptr();
-    layer->set_operand(std::make_shared<PackedOperand>(before));
-    before_.emplace_back(layer, before);
+    before_.emplace_back(layer, layer->operand_ptr());
+    packed.push_back(std::make_shared<PackedOperand>(layer->operand_ptr()));
   }
+  // Nothing has been changed where there was no memory for one of them.
+  for (size_t i = 0; i < packed.size(); ++i) before_[i].first->set_operand(packed[i]);
 }
 
 PackedLinears::~PackedLinears() {

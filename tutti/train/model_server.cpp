@@ -14,6 +14,10 @@ namespace {
 using generate::serve::ServedModel;
 
 generate::EngineOptions engine_options(const TextModel& text, const ModelServerOptions& options) {
+  TUTTI_CHECK(text.packaged == nullptr || options.cache_mbytes == ModelServerOptions().cache_mbytes,
+              "serve: {} is a packaged model, whose cache was chosen when it was packaged (tutti package MODEL TARGET "
+              "--context N --texts N); leave out --cache-mbytes {}",
+              text.name, options.cache_mbytes);
   generate::EngineOptions engine = text.engine_options();
   engine.max_requests = options.max_requests;
   engine.batch_tokens = std::max(options.batch_tokens, options.max_requests);
