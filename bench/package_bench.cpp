@@ -47,7 +47,7 @@ PackageRow measure(const std::string& folder, const char* name, const std::strin
   return row;
 }
 
-// A weight [out, in] as inference holds a large one (nn::PackedLinears).
+// A weight [out, in] as inference holds it that multiplies few rows (nn::PackedLinears).
 class Packed {
  public:
   explicit Packed(const Tensor& weight) : weight_(pack_weight(weight)), out_(weight.extent(0)) {}
@@ -67,18 +67,18 @@ PackageRow mlp(const std::string& folder, double total_ms) {
 
 PackageRow block(const std::string& folder, double total_ms) {
   constexpr int64_t kRows = 4, kLength = 256, kDim = 512, kHeads = 8, kHidden = 1536;
-  const auto weight = [](const char* name, int64_t out, int64_t in) { return Packed(random(name, {out, in}, 0.05)); };
-  const Tensor norm1 = random("norm1", {kDim}, 1), norm2 = random("norm2", {kDim}, 1);
-  const Packed wq = weight("wq", kDim, kDim), wk = weight("wk", kDim, kDim), wv = weight("wv", kDim, kDim),
-               wo = weight("wo", kDim, kDim), gate = weight("gate", kHidden, kDim), up = weight("up", kHidden, kDim),
+  const auto weight = [](const char* name, int64_t out, int64_t in) { return random(name, {out, in}, 0.05); };
+  const Tensor norm1 = random("norm1", {kDim}, 1), norm2 = random("norm2", {kDim}, 1), wq = weight("wq", kDim, kDim),
+               wk = weight("wk", kDim, kDim), wv = weight("wv", kDim, kDim), wo = weight("wo", kDim, kDim),
+               gate = weight("gate", kHidden, kDim), up = weight("up", kHidden, kDim),
                down = weight("down", kDim, kHidden);
   const auto fn = [&](const Tensor& x) {
     const Tensor n = rms_norm(x, norm1);
-    const auto heads = [&](const Packed& w) { return reshape(w(n), {kRows, kLength, kHeads, kDim / kHeads}); };
+    const auto heads = [&](const Tensor& w) { return reshape(linear(n, w), {kRows, kLength, kHeads, kDim / kHeads}); };
     const Tensor seen = sdpa(heads(wq), heads(wk), heads(wv), {.causal = true});
-    const Tensor h = add(x, wo(reshape(seen, {kRows * kLength, kDim})));
+    const Tensor h = add(x, linear(reshape(seen, {kRows * kLength, kDim}), wo));
     const Tensor m = rms_norm(h, norm2);
-    return add(h, down(swiglu(gate(m), up(m))));
+    return add(h, linear(swiglu(linear(m, gate), linear(m, up)), down));
   };
   return measure(folder, "block", fmt::format("{} x {}, {}, {}", kRows, kLength, kDim, kHidden), fn,
                  random("x", {kRows * kLength, kDim}, 1), total_ms);

@@ -1,5 +1,5 @@
-// Linear layers whose weights are packed in the order in which products read them (ops/packed_linear.h), for inference:
-// few rows of x then read each weight once and in order, and many rows do not pack it again in each call.
+// Linear layers whose weights are packed in the order in which products read them (ops/packed_linear.h), for inference
+// with few rows of x, which then read each weight once and in order. Many hundreds of rows gain nothing.
 #pragma once
 
 #include <memory>
