@@ -58,7 +58,7 @@ class PackagedForward {
   // With the bits of BatchForward, for no tokens that are labelled. Texts that write a token each go through the model
   // together, up to texts() of them, and prompts one after another.
   BatchOutputs operator()(const BatchInputs& inputs);
-  // Of the package, by all calls of operator() so far.
+  // How often operator() has called the package.
   int64_t calls() const { return calls_; }
 
  private:

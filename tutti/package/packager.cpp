@@ -1,10 +1,12 @@
 // How a package is made: every combination of sizes is traced, run and written; then the file is opened by what will
 // open it elsewhere, and every combination runs again.
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <optional>
-#include <random>
 
 #include "tutti/deploy/package.h"
 #include "tutti/deploy/rank_group.h"
@@ -91,9 +93,12 @@ class Packager {
   }
 
  private:
-  // Ranks that write to one path have names of their own.
+  // Ranks that write to one path, of whichever hosts and groups, have names of their own.
   std::string unproved_name(const std::string& path) const {
-    return groups_.empty() ? path + ".unproved" : fmt::format("{}.{:08x}.unproved", path, std::random_device{}());
+    static std::atomic<int> count = 0;
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    return groups_.empty() ? path + ".unproved" : fmt::format("{}.{}.{}.{}.unproved", path, host, getpid(), ++count);
   }
 
   void declare_inputs() {
