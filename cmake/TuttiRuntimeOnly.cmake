@@ -76,11 +76,12 @@ function(tutti_c_library name)
   set_target_properties(${name}_shared PROPERTIES EXPORT_NAME ${LIBRARY_COMPONENT} VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINK_DEPENDS ${LIBRARY_EXPORTS})
   set_target_properties(${name}_static PROPERTIES EXPORT_NAME ${LIBRARY_COMPONENT}_static)
-  target_link_options(${name}_shared PRIVATE LINKER:--gc-sections LINKER:--version-script=${LIBRARY_EXPORTS})
+  # The instruction set is noted here once more: libraries of objects do not hand their link options on.
+  target_link_options(${name}_shared PRIVATE LINKER:--gc-sections LINKER:-z,x86-64-v3 LINKER:--version-script=${LIBRARY_EXPORTS})
   if(NOT TUTTI_SANITIZE)
     target_link_options(${name}_shared PRIVATE LINKER:-z,defs)
   endif()
-  target_link_options(${name}_static INTERFACE LINKER:--gc-sections)
+  target_link_options(${name}_static INTERFACE LINKER:--gc-sections LINKER:-z,x86-64-v3)
 
   set(export Tutti_${LIBRARY_COMPONENT})
   install(TARGETS ${name}_shared ${name}_static EXPORT ${export}

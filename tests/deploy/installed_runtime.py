@@ -41,6 +41,12 @@ def check_size(name, file, most, folder):
     check(size <= most, f"{name} has {size} bytes when it is stripped, and at most {most} are allowed")
 
 
+def check_instruction_set(file):
+    """The loader refuses the file on an older processor."""
+    notes = run("readelf", "-n", file)
+    check(re.search(r"x86 ISA needed:.*x86-64-v3", notes), f"{file} does not note that it needs x86-64-v3: {notes}")
+
+
 class Installed:
     """SOURCE, configured with TUTTI_RUNTIME_ONLY=ON in BUILD/runtime_only, built and installed in FOLDER/root, with the programs of
     examples/run_package in FOLDER/programs."""
@@ -67,8 +73,10 @@ class Installed:
         check(exported and exported <= declared, f"lib{name} exports {sorted(exported - declared)}, which no header declares")
         check(declared <= exported, f"lib{name} lacks {sorted(declared - exported)}")
 
-    def compile_with_pkg_config(self, program, packages, target):
+    def compile_with_pkg_config(self, program, packages, target, is_static=False):
         environment = dict(os.environ, PKG_CONFIG_PATH=str(next(self.root.rglob("pkgconfig"))))
-        flags = run("pkg-config", "--cflags", "--libs", *packages, env=environment).split()
+        flags = run("pkg-config", *["--static"] * is_static, "--cflags", "--libs", *packages, env=environment).split()
+        if is_static:  # the shared libraries lie beside the static ones
+            flags = [re.sub(r"^-l(tutti_\w+)$", r"-l:lib\1.a", flag) for flag in flags]
         library = self.library("tutti_runtime")
         run("cc", "-std=c99", self.source / "examples/run_package" / program, "-o", target, *flags, f"-Wl,-rpath,{library.parent}")

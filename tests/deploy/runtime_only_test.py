@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 import installed_runtime
-from installed_runtime import LIBRARIES, check, check_size, names_of_libraries, run
+from installed_runtime import LIBRARIES, check, check_instruction_set, check_size, names_of_libraries, run
 
 MOST_BYTES = 4_950_000  # stripped; the promise is 5 MB
 
@@ -35,6 +35,8 @@ def main():
         check(names_of_libraries(programs / "run_package_static") <= LIBRARIES, "the static program needs other libraries")
         with_pkg_config = folder / "with_pkg_config"
         installed.compile_with_pkg_config("run_package.c", ["tutti_runtime"], with_pkg_config)
+        for file in (library, programs / "run_package_static"):
+            check_instruction_set(file)
 
         package = folder / "mlp.tutti"
         run(lesson, package)
