@@ -13,10 +13,7 @@
 
 #include "tutti/comm/collective_call.h"
 #include "tutti/comm/collective_rows.h"
-
-namespace tutti {
-struct OpDef;
-}  // namespace tutti
+#include "tutti/ops/engine/named_ops.h"
 
 namespace tutti::comm {
 
@@ -25,16 +22,6 @@ class Move;
 class Reduction;
 struct HostLayout;
 struct TransportTraits;
-
-// The ops of a functional form. libtutti_ranks takes them from a row and drops them, so that they are no part of it.
-#ifdef TUTTI_WITHOUT_OPS
-struct FunctionalOps {
-  template <class... Op>
-  constexpr FunctionalOps(Op...) {}
-};
-#else
-using FunctionalOps = std::array<const OpDef*, 2>;
-#endif
 
 // The tensors that a call takes on one side.
 enum class Given : uint8_t {
@@ -123,7 +110,7 @@ struct CollectiveDef {
   std::unique_ptr<Collective> (*over_hosts)(const CallRecord& record, const CallPart& part,
                                             const HostLayout& hosts) = nullptr;
   // The ops of its functional form (functional/functional.h), which hold gradient and kernel.
-  FunctionalOps functional = {};
+  NamedOps<2> functional = {};
 
   // ---- meaning and cost
   Source (*source)(int64_t i, int64_t n, const Seat& seat, int root) = nullptr;
