@@ -128,6 +128,8 @@ TEST_F(StoreRendezvous, RankAndWorldSizeComeFromOnePlace) {
   expect_part(usage_error([] { rendezvous("tcp://127.0.0.1:1?rank=0"); }), "the world size is missing");
   expect_part(usage_error([] { rendezvous("tcp://127.0.0.1:1", {.world_size = 2}); }), "the rank is missing");
   expect_part(usage_error([] { rendezvous("file:///tmp/x?rank=2&world_size=2"); }), "the rank is 2");
+  expect_part(usage_error([] { rendezvous("tcp://127.0.0.1:1?rank=0&world_size=65537"); }),
+              "the world size is 65537; it must be 65536 or less");
   expect_part(usage_error([] { rendezvous(nullptr, 0, 1); }), "nullptr");
 }
 

@@ -5,9 +5,17 @@
 #include "tutti/job/rendezvous/find_store.h"
 
 namespace tutti::comm {
+namespace {
+
+// More than any job has: a wrong number must not take memory for all its ranks before they can disagree about it.
+constexpr int kMostRanks = 65536;
+
+}  // namespace
 
 void check_place(const std::string& what, int rank, int world_size) {
   TUTTI_CHECK(world_size >= 1, "{}: the world size is {}; it must be 1 or more", what, world_size);
+  TUTTI_CHECK(world_size <= kMostRanks, "{}: the world size is {}; it must be {} or less", what, world_size,
+              kMostRanks);
   TUTTI_CHECK(rank >= 0 && rank < world_size, "{}: the rank is {} and the world size {}; ranks count from 0", what,
               rank, world_size);
 }
