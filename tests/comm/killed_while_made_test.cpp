@@ -267,6 +267,32 @@ TEST(RollCall, NamesTheRanksThatDoNotCome) {
   }
 }
 
+// Otherwise they would wait for it until their deadlines while it waits for them in its next world, and so on from one
+// world to the next.
+TEST(RollCall, RanksThatComeAfterOneHasGivenUpAreToldAtOnce) {
+  const auto store = std::make_shared<HashStore>();
+  const auto open = [&](int rank, std::chrono::milliseconds timeout) {
+    RankContext context({.rank = rank, .world_size = 2, .threads = 1});
+    const RankContext::Scope scope(context);
+    init_process_group({.store = store,
+                        .rank = rank,
+                        .world_size = 2,
+                        .group = {.name = "all", .timeout = timeout},
+                        .dump_signal = false});
+  };
+  EXPECT_THROW(open(0, std::chrono::milliseconds(50)), StoreTimeout);
+  const auto came = std::chrono::steady_clock::now();
+  try {
+    open(1, std::chrono::minutes(1));
+    FAIL();
+  } catch (const PeerError& error) {
+    EXPECT_STREQ(error.what(),
+                 "group 'all': rank 0 has given up: group 'all': ranks 1 of 2 did not come within 50 ms (store this "
+                 "process)");
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - came, std::chrono::seconds(10));
+}
+
 // Two ranks of three think that they are two. Whoever comes first: each rank that still waits and each that comes later
 // is told which ranks differ.
 TEST(RollCall, RanksThatGiveDifferentWorldSizesAreToldAtOnce) {

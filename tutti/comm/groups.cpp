@@ -123,6 +123,26 @@ std::shared_ptr<Backend> make_backend(const WorldState& state, DeviceKind kind, 
       make_transport(transport, seat), GroupLabel{seat.name, options.description, seat.world_ranks}, options.timeout);
 }
 
+// For catch blocks: ranks that come to this world later hear at once that this rank has given it up, and the next ones
+// of all ranks belong together again. Arguments that differ are found by the roll call.
+void give_up(const Rendezvous& meeting, const std::string& key, const std::string& group) {
+  std::string why;
+  try {
+    throw;
+  } catch (const PeerError& error) {
+    why = error.what();  // which names the rank that is to blame
+  } catch (const EnvironmentError& error) {
+    why = fmt::format("group '{}': rank {} has given up: {}", group, meeting.rank, error.what());
+  } catch (...) {
+    return;
+  }
+  try {
+    meeting.store->compare_set(alarm_of(key), "", why);
+  } catch (const Error&) {
+    // The store is gone, and nobody comes any more.
+  }
+}
+
 }  // namespace
 
 std::vector<FarMember> far_members(const WorldState& state, const std::vector<int>& ranks,
@@ -195,12 +215,13 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
         options.url, {.rank = options.rank, .world_size = options.world_size, .timeout = options.group.timeout});
   }
   if (options.dump_signal) install_dump_signal();
+  std::string key;
   try {
     Store& store = *state.rendezvous.store;
     const int rank = state.rendezvous.rank, size = state.rendezvous.world_size;
     // A job may end its world and begin another one with the same store.
     const int64_t ordinal = store.add(fmt::format("tutti/init/{}", rank), 1);
-    const std::string key = fmt::format("tutti/world/{}", ordinal);
+    key = fmt::format("tutti/world/{}", ordinal);
     RollCall present = call_roll(store, key, options.group.name, rank, size, options.group.timeout);
     state.hosts = std::move(present.hosts);
     state.pids = std::move(present.pids);
@@ -210,6 +231,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     state.world = make_group(state, key, rank, everyone, options.group);
     GroupRegistry::current().add(state.world->name(), state.world);
   } catch (...) {
+    if (!key.empty()) give_up(state.rendezvous, key, options.group.name);
     state.rendezvous = {};
     state.world = nullptr;
     throw;

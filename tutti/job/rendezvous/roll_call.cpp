@@ -59,6 +59,8 @@ void check_expected_sizes(Store& store, const std::string& key, const std::strin
 
 }  // namespace
 
+std::string alarm_of(const std::string& key) { return key + "/alarm"; }
+
 RollCall call_roll(Store& store, const std::string& key, const std::string& group, int rank, int size,
                    std::chrono::milliseconds timeout) {
   const std::string host = host_identity(), here = here_key(key, host), sizes = key + "/sizes";
@@ -68,7 +70,7 @@ RollCall call_roll(Store& store, const std::string& key, const std::string& grou
   check_expected_sizes(store, sizes, group);
   const StoreMeeting meeting{.store = store,
                              .key = key,
-                             .alarm = key + "/alarm",
+                             .alarm = alarm_of(key),
                              .rank = rank,
                              .size = size,
                              .deadline = deadline_after(timeout),
@@ -89,6 +91,7 @@ RollCall call_roll(Store& store, const std::string& key, const std::string& grou
   if (met.is_last) {
     for (const std::string& host_of_rank : present.hosts) store.delete_key(here_key(key, host_of_rank));
   }
+  heed_alarm(store, alarm_of(key));  // all have called, but one may have gone again
   return present;
 }
 

@@ -23,7 +23,12 @@ struct RollCall {
 // for messages. UsageError, naming two ranks, when they give different sizes. The death of a rank of this host after
 // its call is detected within a fraction of a second (PeerError, see MemberWatch); StoreTimeout names the ranks that
 // have not called within `timeout`.
+//
+// A rank that gives up what the ranks meet for stores the reason under alarm_of(key): those that wait or call later
+// throw MeetingEnded with it.
 RollCall call_roll(Store& store, const std::string& key, const std::string& group, int rank, int size,
                    std::chrono::milliseconds timeout);
+
+std::string alarm_of(const std::string& key);
 
 }  // namespace tutti::comm
