@@ -5,7 +5,7 @@ include(TuttiCollectives)
 include(TuttiEngines)
 tutti_collectives()
 
-set(comm_folders comm/collectives comm/exchanges comm/fake comm/runtime_only comm/shm)
+set(comm_folders comm/collectives comm/exchanges comm/runtime_only comm/shm)
 if(TUTTI_RUNTIME_GLOO)
   find_package(Gloo CONFIG REQUIRED)
   include(TuttiGloo)
@@ -13,13 +13,13 @@ if(TUTTI_RUNTIME_GLOO)
   list(APPEND comm_folders comm/message comm/gloo comm/hier)
   set(ranks_libraries -lgloo)
 endif()
-# Left out: what makes ops and graphs of collectives, symmetric memory, the launcher, what reads records as JSON, and the sources that need
-# the code generator and libcrypto, in whose places runtime_only has others. The rows of collectives stand beside functions that call ops:
+# Left out: what makes ops and graphs of collectives, symmetric memory, the launcher, the transports that join no processes, what reads
+# records as JSON, and the sources that need the code generator and libcrypto, in whose places runtime_only has others. The rows of collectives stand beside functions that call ops:
 # TUTTI_WITHOUT_OPS takes the references to these out of the rows, and the linker drops them (--gc-sections). All is compiled for size but
 # the reductions, where the time goes.
 tutti_runtime_objects(tutti_ranks_objects FOLDERS diagnose job job/host job/rendezvous job/runtime_only job/store comm ${comm_folders}
   MORE ${CMAKE_CURRENT_SOURCE_DIR}/comm/functional/work_registry.cpp ${TUTTI_COLLECTIVE_TABLE_SOURCE}
-  LEFT_OUT "/(diagnosis[a-z_]*|flight_dump_reader|rank_group|reduce_nodes|run_ranks|shrink|symmetric_buffer|store/key_proof)[.]cpp$"
+  LEFT_OUT "/(diagnosis[a-z_]*|flight_dump_reader|rank_group|reduce_nodes|run_ranks|shrink|symmetric_buffer|thread_rendezvous|store/key_proof)[.]cpp$"
   OPTIONS -Os -DTUTTI_WITHOUT_OPS PRECOMPILED tensor/tensor.h)
 set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/comm/runtime_only/combine.cpp PROPERTIES COMPILE_OPTIONS -O3 SKIP_PRECOMPILE_HEADERS ON)
 if(TUTTI_RUNTIME_GLOO)

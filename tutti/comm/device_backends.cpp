@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tutti/core/error.h"
 #include "tutti/job/distributed.h"
 
 namespace tutti::comm {
@@ -11,6 +12,8 @@ std::shared_ptr<Backend> make_device_backend(std::string_view name, const GroupS
   for (const DeviceBackend* backend : device_backends()) {
     if (backend->name == name) return backend->make(seat, device, timeout);
   }
+  TUTTI_CHECK(!why_not_distributed().empty(),
+              "transport {} is not part of this build, whose groups take tensors on cpu", name);
   throw_left_out(fmt::format("transport {}", name));
 }
 

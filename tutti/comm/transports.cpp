@@ -48,15 +48,18 @@ std::string note_on_transport(std::string_view name) {
 }
 
 std::unique_ptr<Transport> make_transport(std::string_view name, const GroupSeat& seat) {
-  std::vector<std::string> names;
+  if (const TransportEngine* engine = find_engine(name)) return engine->make(seat);
+  std::vector<std::string> present;
   for (const Known& known : kKnown) {
-    names.push_back(known.name);
-    if (name != known.name) continue;
-    const TransportEngine* engine = find_engine(name);
-    TUTTI_CHECK(engine != nullptr, "transport {} is not part of this build: {}", name, why_missing(known));
-    return engine->make(seat);
+    if (find_engine(known.name) != nullptr) present.push_back(known.name);
   }
-  throw UsageError(unknown_name_message("transport", name, names));
+  for (const Known& known : kKnown) {
+    if (name != known.name) continue;
+    const std::string_view why = why_missing(known);
+    throw UsageError(fmt::format("transport {} is not part of this build: {}", name,
+                                 why.empty() ? fmt::format("it has {}", fmt::join(present, ", ")) : std::string(why)));
+  }
+  throw UsageError(unknown_name_message("transport", name, present));
 }
 
 }  // namespace tutti::comm

@@ -59,7 +59,7 @@ std::span<const TransportEngine* const> transport_engines();
   constinit const TransportEngine transport_##name { #name, __VA_ARGS__ }
 
 // Creates a transport. Collective over the members of the group. UsageError when the name is unknown (the message lists
-// the known ones) or the transport is not part of this build.
+// those that this build has) or the transport is not part of this build.
 std::unique_ptr<Transport> make_transport(std::string_view name, const GroupSeat& seat);
 
 }  // namespace tutti::comm
