@@ -3,8 +3,8 @@
  *   tutti launch -n 2 -- run_on_ranks 'block.{rank}' [TRANSPORT]
  *
  * Other launchers do as well, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT that are set by hand. Arguments have
- * their least sizes; element i is (i % 7 - 3) / 4, and they are f32. Of each result the sizes and the FNV-1a hash of
- * its bytes are printed. */
+ * their least sizes; element i is (i % 7 - 3) / 4. Of each result the sizes and the FNV-1a hash of its bytes are
+ * printed. Arguments and results must be f32. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +21,11 @@ static size_t elements(const tutti_tensor* t) {
   size_t n = 1;
   for (int32_t d = 0; d < t->ndim; ++d) n *= (size_t)t->sizes[d];
   return n;
+}
+
+static int refuse(const char* what, int32_t k, tutti_dtype dtype) {
+  fprintf(stderr, "%s %d has dtype %d; this program has values of f32 only\n", what, (int)k, (int)dtype);
+  return 1;
 }
 
 static void print(int32_t k, const tutti_tensor* t) {
@@ -43,6 +48,7 @@ static int run(const tutti_package* package) {
   for (int32_t i = 0; !status && i < about.inputs; ++i) {
     tutti_input_info info = {sizeof info, TUTTI_F32, 0, {0}, {0}, {0}, {NULL}, 0};
     if (tutti_package_input(package, i, &info) != TUTTI_OK) status = fail("input", tutti_last_error());
+    else if (info.dtype != TUTTI_F32) status = refuse("argument", i, info.dtype);
     inputs[i].dtype = info.dtype;
     inputs[i].ndim = info.ndim;
     memcpy(inputs[i].sizes, info.least, sizeof info.least);
@@ -52,8 +58,10 @@ static int run(const tutti_package* package) {
   }
   if (!status && tutti_package_outputs(package, inputs, about.inputs, outputs, about.outputs) != TUTTI_OK)
     status = fail("outputs", tutti_last_error());
-  for (int32_t k = 0; !status && k < about.outputs; ++k)
+  for (int32_t k = 0; !status && k < about.outputs; ++k) {
+    if (outputs[k].dtype != TUTTI_F32) status = refuse("result", k, outputs[k].dtype);
     outputs[k].data = calloc(elements(&outputs[k]) + 1, sizeof(float));
+  }
   if (!status && tutti_package_run(package, inputs, about.inputs, outputs, about.outputs) != TUTTI_OK)
     status = fail("run", tutti_last_error());
   for (int32_t k = 0; !status && k < about.outputs; ++k) print(k, &outputs[k]);

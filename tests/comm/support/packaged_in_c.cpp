@@ -169,6 +169,10 @@ void write_packages(ProcessGroup& group, const std::string& folder) {
   const ShardedMlp mlp(group);
   write(group, folder, "mlp", [&](const Tensor& x) { return std::vector{mlp(x)}; }, pattern({2, 6}));
   write(group, folder, "exchanges", Exchanges{group}, pattern({4, 4}));
+  const Tensor seven = Tensor::empty({1}, DType::i64);
+  *static_cast<int64_t*>(seven.raw_data()) = 7;
+  const auto sum = [&](const Tensor& x) { return std::vector{functional::all_reduce(x, "sum", group)}; };
+  write(group, folder, "whole", sum, seven);
 }
 
 }  // namespace tutti::comm::packaged

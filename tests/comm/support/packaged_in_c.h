@@ -28,7 +28,8 @@ FunctionsInC functions_of(const std::string& library);
 void check_in_c(const FunctionsInC& functions, ProcessGroup& group, const std::string& folder);
 
 // On each of two ranks. Writes FOLDER/mlp.RANK and FOLDER/exchanges.RANK, and beside each what
-// examples/run_package/run_on_ranks.c prints of it, in .txt: the results of the live function.
+// examples/run_package/run_on_ranks.c prints of it, in .txt: the results of the live function. The argument of
+// FOLDER/whole.RANK is i64, which that program does not have.
 void write_packages(ProcessGroup& group, const std::string& folder);
 
 }  // namespace tutti::comm::packaged

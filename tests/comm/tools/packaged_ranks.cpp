@@ -2,7 +2,7 @@
 //   packaged_ranks LIBRARY           runs them in LIBRARY, a libtutti_runtime.so, over each transport between processes
 //   packaged_ranks --write FOLDER    writes FOLDER/mlp.RANK and FOLDER/exchanges.RANK, and beside each the text that
 //                                    examples/run_package/run_on_ranks.c prints of it, in .txt: that of the live
-//                                    function
+//                                    function; and FOLDER/whole.RANK, whose argument is i64
 #include <cstdio>
 #include <string_view>
 
