@@ -7,6 +7,7 @@ include(TuttiEngines)
 set(left_out_sources
   "comm/(gloo|hier|message|mpi|nccl)/.*"
   "comm/shm/shm_rendezvous"
+  "comm/tutti_ranks"
   "job/launch/(failure|launch_.*|node_.*|process_services|rank_.*)"
   "job/rendezvous/(find_store|local_meeting)"
   "job/store/(key_proof|port_owner|server_.*|socket|store_requests|tcp_.*)"

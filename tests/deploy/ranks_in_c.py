@@ -7,6 +7,8 @@ import math
 import os
 import random
 import resource
+import signal
+import socket
 import struct
 import sys
 import threading
@@ -95,6 +97,44 @@ def open_group(**options):
     code, handle = try_open(**options)
     expect(code, OK)
     return Group(handle)
+
+
+def free_place():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{s.getsockname()[1]}".encode()
+
+
+def place_of(group, rank):
+    """A free place on the host of that rank, told to all of the group."""
+    text = group.result(BROADCAST, U8, free_place().ljust(40), 40, root=rank)
+    return text.strip()
+
+
+def in_threads(*works):
+    """All at once; fails where one of them does."""
+    failures = []
+
+    def guarded(work):
+        try:
+            work()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        require(not thread.is_alive(), "a thread has not ended")
+    require(not failures, failures)
+
+
+def within(seconds, work):
+    before = time.monotonic()
+    result = work()
+    require(time.monotonic() - before < seconds, f"it took {time.monotonic() - before:.1f} s, and {seconds} are allowed")
+    return result
 
 
 # ---- what the results are, as plainly as possible
@@ -234,28 +274,10 @@ def split_groups():
 def two_threads():
     world = open_group()
     other = open_group(name=b"other")
-    failures = []
-
-    def work(group, seed):
-        try:
-            some_calls(group, 60, seed)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(group, seed)) for group, seed in ((world, 9), (other, 10), (world.split(list(range(RANKS))), 11))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        require(not thread.is_alive(), "a thread has not ended")
-    require(not failures, failures)
+    part = world.split(list(range(RANKS)))
+    in_threads(lambda: some_calls(world, 60, 9), lambda: some_calls(other, 60, 10), lambda: some_calls(part, 60, 11))
     # Any thread may make the next call of a group, and equal calls may come from two threads at once.
-    threads = [threading.Thread(target=lambda: [world.barrier() for _ in range(50)]) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        require(not thread.is_alive(), "a barrier has not ended")
+    in_threads(*2 * [lambda: [world.barrier() for _ in range(50)]])
     other.close()
     world.close()
 
@@ -289,11 +311,14 @@ def wrong_calls():
     for options, text in ((Options(4), "options->struct_size is 4"), (Options(c.sizeof(Options), rank=1), "set both"),
                           (Options(c.sizeof(Options), timeout_ms=-1), "options->timeout_ms is -1"),
                           (Options(c.sizeof(Options), rank=2, ranks=2, url=b"tcp://127.0.0.1:1"), "ranks count from 0"),
+                          (Options(c.sizeof(Options), ranks=1 << 30, url=b"tcp://127.0.0.1:1"), "the world size is 1073741824; it must be 65536 or less"),
                           (Options(c.sizeof(Options), url=b"http://x"), "no handler: unknown scheme 'http'")):
         expect(library.tutti_ranks_open(c.byref(options), c.byref(handle)), USAGE, text)
         require(not handle, "a group was opened")
-    expect(try_open(transport=b"shn")[0], USAGE, "unknown transport 'shn'; did you mean 'shm'? Known: shm, threads, mpi, gloo")
-    expect(try_open(transport=b"mpi")[0], USAGE, "transport mpi is not part of this build")
+    for transport, text in ((b"shn", "unknown transport 'shn'; did you mean 'shm'? Known: shm"), (b"mpi", "transport mpi is not part of this build: the full library has it"),
+                            (b"threads", "transport threads is not part of this build: it has shm"), (b"fake", "transport fake is not part of this build: it has shm"),
+                            (b"cuda:nccl", "transport nccl is not part of this build, whose groups take tensors on cpu")):
+        expect(within(5, lambda: try_open(transport=transport))[0], USAGE, text)
     expect(library.tutti_ranks_describe(group.handle, c.byref(Info(4))), USAGE, "info->struct_size is 4")
     expect(library.tutti_ranks_barrier(None), USAGE, "ranks is NULL")
     expect(library.tutti_ranks_split(group.handle, None, 1, None, c.byref(handle)), USAGE, "members is NULL")
@@ -307,6 +332,9 @@ def wrong_calls():
         SIZES.setdefault(77, 1)
         code, said, _ = group.call(*arguments, **more)
         expect(code, USAGE, text, text=said)
+    require(group.table.run(group.table.user, None) == USAGE, "a call that is NULL was made")
+    without_text = Call(c.sizeof(Call), ALL_REDUCE, 77, error=None, error_bytes=10)
+    require(group.table.run(group.table.user, c.byref(without_text)) == USAGE, "there is no dtype 77")
     if group.rank == 0:
         code, said, _ = group.call(ALL_REDUCE, F32, b"12345678", 1)
     else:
@@ -380,6 +408,122 @@ def forked_child():
     require(os.waitpid(child, 0)[1] == 0, "a child has used the group of its parent")
     some_calls(group, 3, 16)
     group.close()
+
+
+def crossed_opens():
+    """Two threads of each process wait for the other process, in which they have the other rank."""
+    world = open_group()
+    places = [place_of(world, 0), place_of(world, 1)]
+
+    def work(k):
+        rank = RANK ^ k
+        time.sleep(0.5 * (rank == 0))  # so that both ranks 1 wait for a store first
+        group = open_group(rank=rank, ranks=2, url=places[k], timeout_ms=15000)
+        some_calls(group, 5, k)
+        group.close()
+
+    within(10, lambda: in_threads(lambda: work(0), lambda: work(1)))
+    world.close()
+
+
+def open_while_another_waits():
+    """A thread that waits for a store holds up no group at another place, nor a child."""
+    nobody = dict(rank=1, ranks=2, url=free_place())
+
+    def wait_for_nobody():
+        expect(try_open(**nobody, timeout_ms=4000)[0], PEER, "nobody answered")
+
+    def open_alone():
+        group = open_group(rank=0, ranks=1, url=free_place(), timeout_ms=1000)
+        group.barrier()
+        return group
+
+    def fork_child(group):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try:
+                group.close()  # which is that of the parent
+                open_alone().close()
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        status = os.waitpid(child, 0)[1]
+        require(status == 0, f"the child ended with {status}")
+
+    def meanwhile():
+        time.sleep(0.5)
+        group = within(1, open_alone)
+        expect(within(1.5, lambda: try_open(**nobody, timeout_ms=500))[0], PEER, "another thread of this process has looked for it for 500 ms")
+        fork_child(group)
+        group.barrier()
+        group.close()
+
+    in_threads(wait_for_nobody, meanwhile)
+
+
+def failed_opens():
+    """They count on all ranks alike, also while another group lives, so that the next ones belong together again."""
+    first = open_group(name=b"first")
+    for alone, late in ((0, 1), (1, 0)):
+        if RANK == alone:
+            expect(try_open(name=b"vain", timeout_ms=1000)[0], PEER, f"ranks {late} of 2 did not come within 1000 ms")
+        first.barrier()
+        if RANK == late:
+            expect(within(5, lambda: try_open(name=b"vain"))[0], PEER, f"rank {alone} has given up", f"ranks {late} of 2 did not come")
+        if RANK == alone:  # which does not count
+            expect(try_open(timeout_ms=-1)[0], USAGE)
+        again = within(5, lambda: open_group(name=b"again"))
+        some_calls(again, 5, 17)
+        again.close()
+    some_calls(first, 5, 18)
+    first.close()
+    last = open_group()
+    some_calls(last, 5, 19)
+    last.close()
+
+
+def cancelled_thread():
+    """A thread that runs nothing but the barrier is cancelled in it."""
+    group = open_group()
+    if RANK == 0:
+        system, thread, result = c.CDLL(None), c.c_ulong(), c.c_void_p()
+        require(system.pthread_create(c.byref(thread), None, c.cast(library.tutti_ranks_barrier, c.c_void_p), group.handle) == 0, "no thread")
+        time.sleep(0.5)
+        require(system.pthread_cancel(thread) == 0, "the thread has ended")
+        require(system.pthread_join(thread, c.byref(result)) == 0 and (result.value or 0) & 0xFFFFFFFF == OK, f"the barrier returned {result.value}")
+    else:
+        time.sleep(1.5)
+        group.barrier()
+    some_calls(group, 5, 20)
+    group.close()
+
+
+def places_of_one_rank():
+    """Nothing is left of a place where one rank has been alone."""
+
+    def count_kept():
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+    def visit(url):
+        group = open_group(rank=0, ranks=1, url=url)
+        group.barrier()
+        group.close()
+
+    visit(free_place())
+    before = count_kept()
+    for _ in range(20):
+        visit(free_place())
+    place = free_place()
+    for _ in range(3):
+        visit(place)
+        expect(try_open(rank=0, ranks=1, url=place, transport=b"shn")[0], USAGE, "unknown transport")
+    require(count_kept() == before, f"threads and descriptors: {before}, and then {count_kept()}")
+    in_threads(*4 * [lambda: [visit(place) for _ in range(20)]])  # of which one ends the store while others open groups
+    deadline = time.monotonic() + 5  # threads of the program end a moment after they are joined
+    while count_kept() != before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    require(count_kept() == before, f"threads and descriptors: {before}, and then {count_kept()}")
 
 
 require(library.tutti_ranks_version() == 1, "another version")

@@ -15,13 +15,14 @@ import sys
 import tempfile
 
 import installed_runtime
-from installed_runtime import LIBRARIES, check, check_size, names_of_libraries, run
+from installed_runtime import LIBRARIES, check, check_instruction_set, check_size, names_of_libraries, run
 
 MOST_BYTES = 1_100_000  # stripped
 DEADLINE = 120  # seconds
 # How many ranks take part, and which of them end otherwise than in good order.
 SCENARIOS = {"all_collectives": (2, 3), "split_groups": (3,), "two_threads": (2,), "many_groups": (2,), "root_leaves": (2, 3), "wrong_calls": (2,),
-             "other_numbers": (2,), "absent_rank": (2,), "killed_peer": (2, 3), "killed_first_rank": (2, 3), "late_peer": (2,), "forked_child": (2,)}
+             "other_numbers": (2,), "absent_rank": (2,), "killed_peer": (2, 3), "killed_first_rank": (2, 3), "late_peer": (2,), "forked_child": (2,),
+             "crossed_opens": (2,), "open_while_another_waits": (1,), "failed_opens": (2,), "cancelled_thread": (2,), "places_of_one_rank": (1,)}
 
 
 def free_port():
@@ -61,15 +62,19 @@ def main():
         has_gloo = "TUTTI_RUNTIME_GLOO:BOOL=ON" in (installed.built / "CMakeCache.txt").read_text()
         installed.check_exports("tutti_ranks", "comm/tutti_ranks.h")
         check(has_gloo or names_of_libraries(library) <= LIBRARIES, f"the library needs {sorted(names_of_libraries(library) - LIBRARIES)}")
-        check_size("libtutti_ranks.so", library, MOST_BYTES if not has_gloo else 2 * MOST_BYTES, folder)
-        with_pkg_config = folder / "with_pkg_config"
+        with_pkg_config, static_with_pkg_config = folder / "with_pkg_config", folder / "static_with_pkg_config"
         installed.compile_with_pkg_config("run_on_ranks.c", ["tutti_ranks", "tutti_runtime"], with_pkg_config)
-
+        installed.compile_with_pkg_config("run_on_ranks.c", ["tutti_ranks", "tutti_runtime"], static_with_pkg_config, is_static=True)
+        for file in (library, programs / "run_on_ranks_static", static_with_pkg_config):
+            check_instruction_set(file)
+        check_size("libtutti_ranks.so", library, MOST_BYTES if not has_gloo else 2 * MOST_BYTES, folder)
         run(packaged_ranks, "--write", folder)
         transports = ["shm"] + ["gloo"] * has_gloo
         for transport in transports:
-            for program in (programs / "run_on_ranks", programs / "run_on_ranks_static", with_pkg_config):
+            for program in (programs / "run_on_ranks", programs / "run_on_ranks_static", with_pkg_config, static_with_pkg_config):
                 check_packages(program, folder, transport)
+        for status, text in run_ranks(2, programs / "run_on_ranks", folder / "whole.{rank}"):
+            check(status == 1 and "argument 0 has dtype 6" in text, f"run_on_ranks with an argument of i64: status {status}: {text}")
         for program in launcher:  # whose store has a job key
             text = run(program, "launch", "-n", "2", "--", programs / "run_on_ranks", folder / "exchanges.{rank}")
             for r in range(2):

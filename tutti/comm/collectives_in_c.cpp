@@ -5,6 +5,7 @@
 
 #include "tutti/core/error.h"
 #include "tutti/job/errors.h"
+#include "tutti/runtime/cancellation.h"
 
 namespace tutti::comm {
 namespace {
@@ -68,6 +69,8 @@ void run(ProcessGroup& group, const tutti_collective_call& call) {
 }
 
 tutti_code run_in_c(void* user, const tutti_collective_call* call) noexcept {
+  if (user == nullptr || call == nullptr) return TUTTI_USAGE;  // there is no place for a text
+  const CancellationOff until_return;
   try {
     ProcessGroup& group = *static_cast<ProcessGroup*>(user);
     group.checked(kind_of(call->collective), [&] { run(group, *call); });
@@ -104,13 +107,15 @@ tutti_code code_of_exception(std::string& text) noexcept {
     return say(TUTTI_OUT_OF_MEMORY, "out of memory");
   } catch (const std::exception& e) {
     return say(TUTTI_INTERNAL, e.what());
+  } catch (...) {
+    return say(TUTTI_INTERNAL, "an exception that is no std::exception");
   }
 }
 
 tutti_code say_exception(const tutti_collective_call& call) noexcept {
   std::string text;
   const tutti_code code = code_of_exception(text);
-  if (call.error_bytes == 0) return code;
+  if (call.error == nullptr || call.error_bytes == 0) return code;
   std::strncpy(call.error, text.c_str(), call.error_bytes - 1);
   call.error[call.error_bytes - 1] = '\0';
   return code;

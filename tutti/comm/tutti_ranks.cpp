@@ -2,10 +2,15 @@
 #include "tutti/comm/tutti_ranks.h"
 
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "tutti/comm/collectives_in_c.h"
@@ -13,6 +18,10 @@
 #include "tutti/comm/world_state.h"
 #include "tutti/core/error.h"
 #include "tutti/deploy/last_error.h"
+#include "tutti/job/deadline.h"
+#include "tutti/job/store/tcp_store.h"
+#include "tutti/runtime/cancellation.h"
+#include "tutti/runtime/fork_guard.h"
 #include "tutti/runtime/rank_context.h"
 
 namespace comm = tutti::comm;
@@ -21,19 +30,156 @@ using tutti::RankContext;
 
 namespace {
 
+std::string text_of(const char* text) { return text == nullptr ? "" : text; }
+
+// The stores in which the ranks of this process meet others, by place. The groups that it opens at one place share the
+// store. Any thread may call any function, and nothing waits with the mutex locked.
+class Meetings {
+ public:
+  struct Place {
+    int64_t users = 0;     // jobs that were begun here, and calls that begin one
+    bool is_busy = false;  // a thread looks for the store, or ends it
+    std::optional<comm::Rendezvous> meeting;
+  };
+
+  // Never destroyed: what has threads must not end with the statics. A fork()ed child has its own, because a thread of
+  // its parent may have locked the mutex.
+  static Meetings& instance() {
+    static std::atomic<Meetings*> of_process{nullptr};
+    Meetings* all = of_process.load();
+    while (all == nullptr || all->process_.is_in_child()) {
+      auto made = std::make_unique<Meetings>();
+      if (of_process.compare_exchange_strong(all, made.get())) all = made.release();
+    }
+    return *all;
+  }
+
+  // The place is left when the last copy of the pointer goes.
+  std::shared_ptr<Place> enter(const std::string& url, const comm::RendezvousOptions& options) {
+    std::unique_lock lock(mutex_);
+    const auto at = places_.try_emplace(name_of(url, options)).first;
+    ++at->second.users;
+    lock.unlock();
+    return {&at->second, [this, at](Place*) { leave(at); }};
+  }
+
+  // One thread looks for the store. Others that need the same one wait for it, each until its own deadline, and look
+  // themselves where it has failed.
+  comm::Rendezvous meet(Place& place, const std::string& url, comm::RendezvousOptions options) {
+    const auto deadline = comm::deadline_after(options.timeout);
+    std::unique_lock lock(mutex_);
+    const bool is_free = changed_.wait_until(lock, deadline, [&] { return !place.is_busy; });
+    if (!is_free) {
+      throw comm::StoreTimeout(fmt::format("store of '{}': another thread of this process has looked for it for {} ms",
+                                           url, options.timeout.count()));
+    }
+    if (place.meeting) return *place.meeting;
+    place.is_busy = true;
+    lock.unlock();
+    options.timeout = time_left(deadline);
+    std::optional<comm::Rendezvous> found;
+    std::exception_ptr failure;
+    try {
+      found = comm::rendezvous(url, options);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    place.is_busy = false;
+    place.meeting = found;
+    changed_.notify_all();
+    if (failure) std::rethrow_exception(failure);
+    return *found;
+  }
+
+  // Nobody answers at the address of this store: the next group looks for another one.
+  void forget(Place& place, const comm::Rendezvous& lost) {
+    const std::lock_guard lock(mutex_);
+    if (place.meeting && place.meeting->store == lost.store && lost.server == nullptr) place.meeting.reset();
+  }
+
+  static std::chrono::milliseconds time_left(std::chrono::steady_clock::time_point deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    return std::max(left, std::chrono::milliseconds(0));
+  }
+
+ private:
+  using Places = std::map<std::string, Place>;
+
+  static std::string name_of(const std::string& url, const comm::RendezvousOptions& options) {
+    std::string name = fmt::format("{} {} {}", url, options.rank.value_or(-1), options.world_size.value_or(-1));
+    for (const char* variable :
+         {"TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_STORE_PORT", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+      name += fmt::format(" {}={}", variable, text_of(std::getenv(variable)));
+    return name;
+  }
+
+  // A rank that serves the store does so until its process ends: another one may open its next group while this one
+  // still closes the last. A store that was found by the variables of a launcher may be found once only.
+  static bool stays(const std::string& name, const comm::Rendezvous& meeting) {
+    return meeting.world_size > 1 && (meeting.server != nullptr || !name.starts_with("tcp:"));
+  }
+
+  void leave(Places::iterator at) {
+    std::unique_lock lock(mutex_);
+    Place& place = at->second;
+    if (--place.users > 0 || place.is_busy) return;  // where it is ended, that thread erases it
+    if (place.meeting) {
+      if (stays(at->first, *place.meeting)) return;
+      place.is_busy = true;
+      std::optional<comm::Rendezvous> ended = std::exchange(place.meeting, std::nullopt);
+      lock.unlock();
+      ended.reset();  // waits for the thread of the server
+      lock.lock();
+      place.is_busy = false;
+      changed_.notify_all();
+    }
+    if (place.users == 0) places_.erase(at);
+  }
+
+  const tutti::ForkGuard process_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Places places_;
+};
+
+// What a rank has when it has found the store.
+struct Seat {
+  std::shared_ptr<Meetings::Place> place;  // none where the store is a file, which goes with its groups
+  std::shared_ptr<comm::Store> store;
+  int rank, world_size;
+};
+
+Seat take_seat(const std::string& url, const comm::RendezvousOptions& options) {
+  if (url.starts_with("file:")) {
+    const comm::Rendezvous found = comm::rendezvous(url, options);
+    return {nullptr, found.store, found.rank, found.world_size};
+  }
+  const auto deadline = comm::deadline_after(options.timeout);
+  Meetings& meetings = Meetings::instance();
+  const auto place = meetings.enter(url, options);
+  const comm::Rendezvous found = meetings.meet(*place, url, options);
+  try {
+    const auto store = dynamic_cast<const comm::TcpStore&>(*found.store).clone(Meetings::time_left(deadline));
+    store->set_timeout(options.timeout);
+    return {place, store, found.rank, found.world_size};
+  } catch (const tutti::EnvironmentError&) {
+    meetings.forget(*place, found);
+    throw;
+  }
+}
+
 // Groups that were opened together, in a context of their own: a process may open several, and its threads are bound to
 // none.
 struct Job {
-  Job(comm::Rendezvous found, std::shared_ptr<comm::Store> its_store)
-      : meeting(std::move(found)),
-        store(std::move(its_store)),
-        context({.rank = meeting.rank, .world_size = meeting.world_size, .threads = 0}) {}
+  explicit Job(Seat its_seat)
+      : seat(std::move(its_seat)), context({.rank = seat.rank, .world_size = seat.world_size, .threads = 0}) {}
   ~Job() {
     const RankContext::Scope scope(context);
     comm::destroy_process_group();
   }
-  const comm::Rendezvous meeting;  // which keeps the server of the store, where this rank has it
-  const std::shared_ptr<comm::Store> store;
+  const tutti::ForkGuard process;
+  const Seat seat;
   RankContext context;
 };
 
@@ -60,6 +206,7 @@ tutti::deploy::LastError& last_error() {
 
 template <class Fn>
 tutti_code guarded(Fn fn) noexcept {
+  const tutti::CancellationOff until_return;
   try {
     fn();
     return TUTTI_OK;
@@ -83,45 +230,6 @@ Struct known_part(const Struct* given, const char* what) {
   return known;
 }
 
-std::string text_of(const char* text) { return text == nullptr ? "" : text; }
-
-// A rank that serves the store does so until its process ends: another one may open its next group while this one still
-// closes the last. So the ranks of a process meet once, and its groups share the store, unless it is a file, which goes
-// with its group.
-class Meetings {
- public:
-  static Meetings& instance() {
-    static auto* all = new Meetings;  // what has threads must not end with the statics
-    return *all;
-  }
-
-  comm::Rendezvous join(const std::string& url, const comm::RendezvousOptions& options) {
-    if (url.starts_with("file:")) return comm::rendezvous(url, options);
-    const std::lock_guard lock(mutex_);
-    const std::string place = place_of(url, options);
-    const auto found = places_.find(place);
-    if (found != places_.end()) return found->second;
-    return places_[place] = comm::rendezvous(url, options);
-  }
-  // The ranks meet anew when they open the next group.
-  void forget(const comm::Rendezvous& meeting) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(places_, [&](const auto& each) { return each.second.store == meeting.store; });
-  }
-
- private:
-  static std::string place_of(const std::string& url, const comm::RendezvousOptions& options) {
-    std::string place = fmt::format("{} {} {}", url, options.rank.value_or(-1), options.world_size.value_or(-1));
-    for (const char* name :
-         {"TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_STORE_PORT", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
-      place += fmt::format(" {}={}", name, text_of(std::getenv(name)));
-    return place;
-  }
-
-  std::mutex mutex_;
-  std::map<std::string, comm::Rendezvous> places_;
-};
-
 comm::GroupOptions group_options(const tutti_ranks_options& options, const std::string& name,
                                  std::chrono::milliseconds timeout) {
   comm::GroupOptions made{.name = options.name == nullptr ? name : options.name,
@@ -142,17 +250,11 @@ std::unique_ptr<tutti_ranks> open(const tutti_ranks_options& options) {
   init.group.description = "all ranks";
   comm::RendezvousOptions where{.timeout = init.group.timeout};
   if (options.ranks != 0) where.rank = options.rank, where.world_size = options.ranks;
-  const comm::Rendezvous meeting = Meetings::instance().join(options.url == nullptr ? "env://" : options.url, where);
-  try {
-    const auto job = std::make_shared<Job>(meeting, meeting.store->clone());
-    const RankContext::Scope scope(job->context);
-    init.store = job->store;
-    init.rank = meeting.rank, init.world_size = meeting.world_size;
-    return std::make_unique<tutti_ranks>(job, comm::init_process_group(init));
-  } catch (const tutti::EnvironmentError&) {
-    Meetings::instance().forget(meeting);
-    throw;
-  }
+  const auto job = std::make_shared<Job>(take_seat(options.url == nullptr ? "env://" : options.url, where));
+  const RankContext::Scope scope(job->context);
+  init.store = job->seat.store;
+  init.rank = job->seat.rank, init.world_size = job->seat.world_size;
+  return std::make_unique<tutti_ranks>(job, comm::init_process_group(init));
 }
 
 std::unique_ptr<tutti_ranks> split(const tutti_ranks& ranks, std::vector<int> members,
@@ -163,7 +265,9 @@ std::unique_ptr<tutti_ranks> split(const tutti_ranks& ranks, std::vector<int> me
 }
 
 // Calls are made in the context of the group, whichever thread makes them.
-tutti_code run_in_context(void* user, const tutti_collective_call* call) {
+tutti_code run_in_context(void* user, const tutti_collective_call* call) noexcept {
+  if (user == nullptr) return TUTTI_USAGE;
+  const tutti::CancellationOff until_return;
   const auto& ranks = *static_cast<const tutti_ranks*>(user);
   const RankContext::Scope scope(ranks.job->context);
   return ranks.collectives.table().run(ranks.collectives.table().user, call);
@@ -226,7 +330,8 @@ tutti_code tutti_ranks_barrier(tutti_ranks* ranks) {
 }
 
 void tutti_ranks_close(tutti_ranks* ranks) {
-  if (ranks == nullptr) return;
+  if (ranks == nullptr || ranks->job->process.is_in_child()) return;
+  const tutti::CancellationOff until_return;
   const std::shared_ptr<Job> job = ranks->job;  // ends last, with the groups that are left of it
   const RankContext::Scope scope(job->context);
   comm::WorldState& state = comm::WorldState::current();

@@ -11,8 +11,9 @@
  *
  * A rank is a process, started by `tutti launch`, torchrun, mpirun, srun or by hand. Every call ends by the deadline of
  * its group, and an error of another rank says which one it is. Any thread may call any function; the calls of one
- * group run one after another, and all ranks must make them in the same order. A fork()ed child has no part in the
- * groups of its parent. Structs begin with their size, which the caller sets to sizeof. */
+ * group run one after another, and all ranks must make them in the same order. pthread_cancel() takes effect after a
+ * call, not in it. A fork()ed child has no part in the groups of its parent, where tutti_ranks_close() leaves them
+ * alone; it may open others, at other places. Structs begin with their size, which the caller sets to sizeof. */
 #ifndef TUTTI_RANKS_H
 #define TUTTI_RANKS_H
 
@@ -32,11 +33,12 @@ typedef struct tutti_ranks tutti_ranks;
  * (MASTER_ADDR and MASTER_PORT). */
 typedef struct tutti_ranks_options {
   size_t struct_size;
-  int32_t rank, ranks;
-  const char* url;       /* "env://", "tcp://HOST:PORT" or "file:///PATH", a new file for each group */
-  const char* transport; /* "shm", or "gloo" where the library has it; NULL: TUTTI_TRANSPORT, else the best one */
-  const char* name;      /* equal on all ranks, for messages; NULL: "0" */
-  int64_t timeout_ms;    /* of opening and of each call; 0: 600000 */
+  int32_t rank, ranks; /* of at most 65536 */
+  const char* url;     /* "env://", "tcp://HOST:PORT" or "file:///PATH", a new file for each group */
+  const char*
+      transport;      /* "shm", or "gloo" or "hier" where the library has them; NULL: TUTTI_TRANSPORT, else the best */
+  const char* name;   /* equal on all ranks, for messages; NULL: "0" */
+  int64_t timeout_ms; /* of opening and of each call; 0: 600000 */
 } tutti_ranks_options;
 
 typedef struct tutti_ranks_info {
@@ -54,7 +56,10 @@ TUTTI_RUNTIME_API int32_t tutti_ranks_version(void);
 TUTTI_RUNTIME_API const tutti_error* tutti_ranks_last_error(void);
 
 /* Opens the group of all ranks. All of them call it, and each may open several groups, one after another or at once, in
- * the same order. TUTTI_PEER, naming ranks, when some do not come by the deadline or die meanwhile. */
+ * the same order. TUTTI_PEER, naming ranks, when some do not come by the deadline or die meanwhile.
+ * The calls at one place belong together in their order, those that fail as well: where one has ended on a rank with
+ * another code than TUTTI_USAGE, those of the ranks that come later end at once with TUTTI_PEER, which says why. Then
+ * all of them open a group anew. */
 TUTTI_RUNTIME_API tutti_code tutti_ranks_open(const tutti_ranks_options* options, tutti_ranks** ranks);
 
 /* Makes groups of some of the ranks of a group. All of its ranks call it; `members` are the ranks of the new group in
@@ -74,7 +79,10 @@ TUTTI_RUNTIME_API tutti_code tutti_ranks_collectives(tutti_ranks* ranks, tutti_c
 TUTTI_RUNTIME_API tutti_code tutti_ranks_barrier(tutti_ranks* ranks);
 
 /* Leaves the group, when no thread uses it any more; what it was split into stays. It does not wait: calls that have
- * returned are complete on this rank, and the others get all that they need of it. NULL is allowed. */
+ * returned are complete on this rank, and the others get all that they need of it. NULL is allowed.
+ * With its last group at a place a process leaves the place, but for two things that it keeps until it ends: rank 0 of
+ * several ranks the store that it serves there, as another rank may be opening the next group already (a thread and
+ * five descriptors), and other ranks their connection to the store of a launcher (one descriptor). */
 TUTTI_RUNTIME_API void tutti_ranks_close(tutti_ranks* ranks);
 
 #ifdef __cplusplus

@@ -30,9 +30,9 @@ TcpStore::~TcpStore() = default;
 
 std::string TcpStore::address() const { return connection_->address(); }
 
-std::shared_ptr<Store> TcpStore::clone() {
+std::shared_ptr<TcpStore> TcpStore::clone(std::chrono::milliseconds timeout) const {
   TcpStoreOptions options = options_;
-  options.timeout = timeout();
+  options.timeout = timeout;
   return std::make_shared<TcpStore>(std::move(options));
 }
 

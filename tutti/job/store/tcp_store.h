@@ -50,7 +50,9 @@ class TcpStore : public Store {
   std::optional<std::string> queue_pop(std::string_view key, bool block = true, Timeout timeout = {}) override;
   int64_t queue_len(std::string_view key) override;
   void barrier(std::string_view key, int64_t world_size, Timeout timeout = {}) override;
-  std::shared_ptr<Store> clone() override;
+  std::shared_ptr<Store> clone() override { return clone(timeout()); }
+  // With another timeout, by which it must be connected.
+  std::shared_ptr<TcpStore> clone(std::chrono::milliseconds timeout) const;
   bool has(StoreCapability) const override { return true; }
   std::string address() const override;
 
