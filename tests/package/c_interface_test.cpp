@@ -1,5 +1,6 @@
 // The C interface: codes and texts of errors, structs of other sizes, and a program in C that links the runtime alone.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include "tests/package/support/c_program.h"
 #include "tests/package/support/packaged_cases.h"
@@ -111,6 +112,34 @@ TEST(PackageInC, FilesThatCannotBeOpenedHaveCodes) {
   EXPECT_EQ(tutti_package_open((folder / "text").c_str(), nullptr, &opened), TUTTI_DAMAGED);
   EXPECT_EQ(tutti_package_open(nullptr, nullptr, &opened), TUTTI_USAGE);
   tutti_package_close(nullptr);
+}
+
+// Opening a file and reading it would end the thread in the middle.
+TEST(PackageInC, AThreadThatIsCancelledEndsBetweenItsCalls) {
+  const testing::TemporaryFolder folder;
+  package(folder / "f", Mlp(), for_this_processor("f"), values(1, {2, 16}));
+  struct Calls {
+    std::string path;
+    tutti_code code = TUTTI_INTERNAL;
+    tutti_package* package = nullptr;
+    bool goes_on = false;
+  } calls{folder / "f"};
+  pthread_t thread;
+  const auto run = [](void* argument) -> void* {
+    auto& c = *static_cast<Calls*>(argument);
+    pthread_cancel(pthread_self());
+    c.code = tutti_package_open(c.path.c_str(), nullptr, &c.package);
+    pthread_testcancel();
+    c.goes_on = true;
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, nullptr, run, &calls), 0);
+  void* result = nullptr;
+  pthread_join(thread, &result);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+  EXPECT_EQ(calls.code, TUTTI_OK);
+  EXPECT_FALSE(calls.goes_on);
+  tutti_package_close(calls.package);
 }
 
 TEST(PackageInC, DescriptionsFillInWhatTheStructOfTheCallerHas) {

@@ -9,6 +9,7 @@
 #include "tutti/deploy/last_error.h"
 #include "tutti/deploy/package.h"
 #include "tutti/deploy/package_error.h"
+#include "tutti/runtime/cancellation.h"
 
 using tutti::DType;
 using tutti::Extents;
@@ -53,6 +54,7 @@ class CodedError : public tutti::EnvironmentError {
 
 template <class Fn>
 tutti_code guarded(Fn fn) noexcept {
+  const tutti::CancellationOff until_it_returns;
   try {
     fn();
     return TUTTI_OK;
