@@ -1,7 +1,7 @@
 # Headers that most files read are parsed once for each of the programs and libraries that share compile options. Files
 # still include what they use: the build without them (TUTTI_PRECOMPILED_HEADERS=OFF, as the preset `single`) finds what is missing.
 set(TUTTI_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem> <functional> <limits> <map>
-  <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view> <thread> <utility> <vector> <fmt/format.h>)
+  <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view> <thread> <tuple> <type_traits> <utility> <vector> <fmt/format.h>)
 
 # tutti_precompile(<target> OWNER <target with the same options> | HEADERS <header>...)
 function(tutti_precompile target)
