@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
@@ -13,6 +14,7 @@
 #include "tutti/ops/tables/feature_rows.h"
 #include "tutti/ops/tables/gradients.h"
 #include "tutti/ops/tables/lookups.h"
+#include "tutti/ops/tables/wide_rows.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
@@ -161,15 +163,21 @@ int64_t pool_feature(const OpCall& call, const Lookups& lookups, const FeatureBa
   const int64_t ahead = rows.far();
   const bool streams = out.nbytes() >= facets::kStreamedResult && out.dtype() == DType::f32 && f.base % 16 == 0 &&
                        f.stride % 16 == 0 && f.width % 16 == 0 && reinterpret_cast<uintptr_t>(out.raw_data()) % 64 == 0;
+  const bool wide = codegen::has_wide_registers(codegen::cpu_target());
+  const auto pool = [&](int64_t first, int64_t last, int64_t place) {
+    const bool mean = pooling == TablePooling::mean;
+    if constexpr (!std::is_same_v<Value, double>) {
+      if (wide) return pool_wide(rows, first, last, mean, out.raw_data(), out.dtype(), place, streams, ahead);
+    }
+    return rows.pool(first, last, mean, out.raw_data(), out.dtype(), place, streams, ahead);
+  };
   int64_t outside = 0;
   for (int64_t b = first_bag; b < last_bag; ++b) {
     const int64_t first = lookups.offsets[static_cast<size_t>(b)], last = lookups.offsets[static_cast<size_t>(b) + 1];
     if (pooling == TablePooling::none) {
-      for (int64_t p = first; p < last; ++p)
-        outside += rows.pool(p, p + 1, false, out.raw_data(), out.dtype(), p * f.width, streams, ahead);
+      for (int64_t p = first; p < last; ++p) outside += pool(p, p + 1, p * f.width);
     } else {
-      outside += rows.pool(first, last, pooling == TablePooling::mean, out.raw_data(), out.dtype(),
-                           lookups.place(f, b, 0, pooling), streams, ahead);
+      outside += pool(first, last, lookups.place(f, b, 0, pooling));
     }
   }
   if (streams) _mm_sfence();

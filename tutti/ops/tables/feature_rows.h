@@ -11,7 +11,7 @@
 namespace tutti::facets {
 
 inline constexpr int64_t kPooledColumns = 64;  // columns whose sums stay in registers
-inline constexpr int64_t kFarBytes = 4096;     // of rows that are asked for before they are added
+inline constexpr int64_t kFarBytes = 16384;    // of rows that are asked for before they are added
 inline constexpr int64_t kStreamedResult =
     8 << 20;  // bytes of a result that is stored without reading its lines: it would push tables out of the caches
 
@@ -25,7 +25,7 @@ struct FeatureRows {
   const Wide<Value>* factors;
 
   int64_t far() const {
-    return std::clamp<int64_t>(kFarBytes / std::max<int64_t>(width * static_cast<int64_t>(sizeof(Value)), 1), 8, 64);
+    return std::clamp<int64_t>(kFarBytes / std::max<int64_t>(width * static_cast<int64_t>(sizeof(Value)), 1), 16, 128);
   }
 
   void ask_for(int64_t p) const {

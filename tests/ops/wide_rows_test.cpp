@@ -1,0 +1,85 @@
+#include "tutti/ops/tables/wide_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "tutti/codegen/cpu_target.h"
+#include "tutti/core/dtype.h"
+
+namespace tutti {
+namespace {
+
+template <class Value>
+Value rounded(float x) {
+  if constexpr (std::is_same_v<Value, bfloat16>) return to_bfloat16(x);
+  else if constexpr (std::is_same_v<Value, float16>) return to_float16(x);
+  else return x;
+}
+
+// Bags over rows of `width` columns behind one another, every other row of a wider matrix, pooled by both forms.
+template <class Value, class Index>
+void pool_by_both(int64_t width, bool weighted, bool mean, DType dtype) {
+  SCOPED_TRACE(testing::Message() << "width " << width << (weighted ? ", weighted" : "") << (mean ? ", mean" : "")
+                                  << " to " << name_of(dtype));
+  std::mt19937 random(static_cast<unsigned>(width));
+  const int64_t rows = 37, stride = width + 3, entries = 300;
+  std::vector<Value> table(static_cast<size_t>(rows * stride + 1));
+  for (Value& x : table)
+    x = rounded<Value>(std::ldexp(static_cast<float>(random() % 2001) - 1000, int(random() % 60) - 40));
+  std::vector<Index> indices;
+  std::vector<float> factors;
+  for (int64_t p = 0; p < entries; ++p) {
+    const Index wrong[] = {-1, static_cast<Index>(rows), std::numeric_limits<Index>::min(),
+                           std::numeric_limits<Index>::max()};
+    indices.push_back(random() % 16 == 0 ? wrong[random() % 4] : static_cast<Index>(random() % rows));
+    factors.push_back(static_cast<float>(random() % 1000) / 7 - 70);
+  }
+  const facets::FeatureRows<Value, Index> f{
+      table.data() + 1, rows, stride, width, indices.data(), entries, weighted ? factors.data() : nullptr};
+  for (int64_t first = 0; first < entries;) {
+    const int64_t last = std::min<int64_t>(first + static_cast<int64_t>(random() % 40), entries);
+    // One element before and behind, which neither may touch.
+    std::vector<std::byte> narrow(static_cast<size_t>((width + 2) * itemsize(dtype)), std::byte{0x5a}), wide = narrow;
+    EXPECT_EQ(pool_wide(f, first, last, mean, wide.data(), dtype, 1, false, f.far()),
+              f.pool(first, last, mean, narrow.data(), dtype, 1, false, f.far()));
+    ASSERT_EQ(std::memcmp(wide.data(), narrow.data(), wide.size()), 0) << "entries " << first << " to " << last;
+    first = last + (random() % 8 == 0);
+  }
+}
+
+template <class Value>
+void pool_by_both() {
+  if (!codegen::has_wide_registers(codegen::cpu_target()))
+    GTEST_SKIP() << "this processor has no registers of 512 bits";
+  for (const int64_t width : {0, 1, 7, 15, 16, 17, 31, 32, 48, 63, 64, 65, 80, 96, 112, 127, 128, 129, 200, 256, 300}) {
+    for (int bits = 0; bits < 4; ++bits) {
+      pool_by_both<Value, int64_t>(width, bits % 2, bits / 2, DType::f32);
+      pool_by_both<Value, int32_t>(width, bits % 2, bits / 2, DType::bf16);
+      pool_by_both<Value, int64_t>(width, bits % 2, bits / 2, DType::f16);
+    }
+  }
+}
+
+TEST(WideRows, PoolFloatsToTheBitsOfNarrowOnes) { pool_by_both<float>(); }
+TEST(WideRows, PoolHalvesToTheBitsOfNarrowOnes) { pool_by_both<float16>(); }
+TEST(WideRows, PoolBfloatsToTheBitsOfNarrowOnes) { pool_by_both<bfloat16>(); }
+
+TEST(WideRows, StreamTheSameBits) {
+  if (!codegen::has_wide_registers(codegen::cpu_target()))
+    GTEST_SKIP() << "this processor has no registers of 512 bits";
+  std::vector<float> table(10 * 96);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = 1 / (1 + static_cast<float>(i));
+  const std::vector<int64_t> indices = {3, 3, 9, 0, 1};
+  const facets::FeatureRows<float, int64_t> f{table.data(), 10, 96, 96, indices.data(), 5, nullptr};
+  alignas(64) float streamed[96], stored[96];
+  pool_wide(f, 0, 5, true, streamed, DType::f32, 0, true, f.far());
+  _mm_sfence();
+  pool_wide(f, 0, 5, true, stored, DType::f32, 0, false, f.far());
+  EXPECT_EQ(std::memcmp(streamed, stored, sizeof(stored)), 0);
+}
+
+}  // namespace
+}  // namespace tutti
