@@ -90,6 +90,11 @@ TableEntries<Sum>::TableEntries(const OpCall& call, const TableAttrs& a, size_t 
     add_leaves(a, lookups, {use, behind});
     for (; use != behind; ++use) add_part(call, a, first, lookups, *use);
   }
+  uint32_t leaf = 0;
+  for (int64_t source = 0; source < sources_; source += int64_t{1} << kBlockBits) {
+    while (leaves_[leaf].end <= source) ++leaf;
+    leaf_of_block_.push_back(leaf);
+  }
   const int row_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(a.rows - 1, 1))));
   source_bits_ = static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(sources_ - 1, 1))));
   TUTTI_CHECK(row_bits + source_bits_ < 64,
@@ -232,14 +237,6 @@ auto TableEntries<Sum>::part_of(int64_t source) const -> const Part& {
   if (parts_.size() == 1) return parts_[0];
   return std::upper_bound(parts_.begin(), parts_.end(), source,
                           [](int64_t s, const Part& p) { return s < p.first; })[-1];
-}
-
-template <class Sum>
-size_t TableEntries<Sum>::leaf_of(int64_t source, size_t from) const {
-  if (source < leaves_[from].end) return from;
-  const auto leaf = std::upper_bound(leaves_.begin() + static_cast<std::ptrdiff_t>(from) + 1, leaves_.end(), source,
-                                     [](int64_t s, const Leaf& l) { return s < l.end; });
-  return static_cast<size_t>(leaf - leaves_.begin());
 }
 
 template class TableEntries<float>;

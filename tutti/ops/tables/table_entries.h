@@ -71,8 +71,11 @@ class TableEntries {
   const std::vector<Leaf>& leaves() const { return leaves_; }
   const std::vector<Part>& parts() const { return parts_; }
   const Part& part_of(int64_t source) const;
-  // The leaf of a source, searched from leaf `from` on.
-  size_t leaf_of(int64_t source, size_t from = 0) const;
+  size_t leaf_of(int64_t source) const {
+    size_t leaf = leaf_of_block_[static_cast<size_t>(source >> kBlockBits)];
+    while (leaves_[leaf].end <= source) ++leaf;
+    return leaf;
+  }
   // Where the terms of batches with weights lie, and their factors, by source. Null without weights.
   const Sum* const* terms() const { return terms_.empty() ? nullptr : terms_.data(); }
   const Sum* factors() const { return factors_.defined() ? factors_.template data<Sum>() : nullptr; }
@@ -97,6 +100,8 @@ class TableEntries {
   Tensor keys_;  // as i32 or i64; memory that the allocator keeps from call to call
   std::vector<Part> parts_;
   std::vector<Leaf> leaves_;
+  static constexpr int kBlockBits = 6;
+  std::vector<uint32_t> leaf_of_block_;  // of the first of so many sources
   std::vector<const Sum*> terms_;
   Tensor factors_;
   std::vector<Tensor> kept_;  // what terms point to, the gradient of the shard read last among them

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/indexing/prefetch.h"
 #include "tutti/ops/tables/row_lanes.h"
+#include "tutti/ops/tables/wide_sums.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti::facets {
@@ -23,6 +25,7 @@ constexpr int64_t kPiece = 1 << 11;    // of them at least that are worth a thre
 template <class Sum>
 TableSums<Sum>::TableSums(const OpCall& call, const TableAttrs& a, size_t first)
     : columns_(a.columns),
+      wide_(codegen::has_wide_registers(codegen::cpu_target())),
       ahead_(
           std::clamp<int64_t>(kAheadBytes / std::max<int64_t>(columns_ * static_cast<int64_t>(sizeof(Sum)), 1), 8, 32)),
       entries_(call, a, first),
@@ -87,9 +90,47 @@ void TableSums<Sum>::chain(const Key* first, const Key* last, const Part& part, 
   for (int64_t d = 0; d < n; ++d) out[d] = total[d];
 }
 
+// The same of floats with registers of 512 bits.
+template <class Sum>
+template <int kVectors, bool kWeighted, class Key>
+[[TUTTI_WIDE]] void TableSums<Sum>::wide_chain(const Key* first, const Key* last, const Part& part, int64_t column,
+                                               int64_t n, float* out) const {
+  const Key mask = static_cast<Key>((Key{1} << entries_.source_bits()) - 1);
+  const Key* const asked = entries_.template keys<Key>() + entries_.count() - ahead_;
+  const uint64_t pitch = static_cast<uint64_t>(part.stride) * sizeof(float);
+  const uintptr_t terms = reinterpret_cast<uintptr_t>(part.terms + column) - static_cast<uint64_t>(part.first) * pitch;
+  const Sum* const* const listed = entries_.terms();
+  const Sum* const factors = entries_.factors();
+  WideSums<kVectors> sums(n);
+  for (const Key* key = first; key < last; ++key) {
+    const uint64_t source = *key & mask;
+    if constexpr (kWeighted) {
+      if (key < asked)
+        sums.template ask_for<sizeof(float)>(reinterpret_cast<uintptr_t>(listed[key[ahead_] & mask] + column));
+      sums.add(listed[source] + column, factors[source]);
+    } else {
+      if (key < asked) sums.template ask_for<sizeof(float)>(terms + (key[ahead_] & mask) * pitch);
+      sums.add(reinterpret_cast<const float*>(terms + source * pitch));
+    }
+  }
+  sums.store(out);
+}
+
 template <class Sum>
 template <class Key>
 void TableSums<Sum>::add_chain(const Key* first, const Key* last, const Part& part, Sum* out) const {
+  if constexpr (std::is_same_v<Sum, float>) {
+    if (wide_) {
+      for (int64_t column = 0; column < columns_; column += kWideColumns) {
+        const int64_t n = std::min(kWideColumns, columns_ - column);
+        with_vectors(n, [&]<int kVectors>() {
+          if (entries_.terms()) wide_chain<kVectors, true>(first, last, part, column, n, out + column);
+          else wide_chain<kVectors, false>(first, last, part, column, n, out + column);
+        });
+      }
+      return;
+    }
+  }
   for (int64_t column = 0; column < columns_; column += kBlock) {
     const int64_t n = std::min(kBlock, columns_ - column);
     if (n == kBlock) chain<kBlock>(first, last, part, column, n, out + column);
@@ -130,9 +171,8 @@ template <class Sum>
 template <class Key>
 void TableSums<Sum>::add_leaves(const Key* first, const Key* last, uint64_t path_before, Nodes& nodes) const {
   const auto& leaves = entries_.leaves();
-  size_t leaf = 0;
   while (first != last) {
-    leaf = entries_.leaf_of(source_of(*first), leaf);
+    const size_t leaf = entries_.leaf_of(source_of(*first));
     const int64_t behind = leaves[leaf].end;
     const Key* end = first + 1;
     while (end != last && source_of(*end) < behind) ++end;
@@ -143,18 +183,34 @@ void TableSums<Sum>::add_leaves(const Key* first, const Key* last, uint64_t path
   }
 }
 
-// The sum of the entries [first, last) of one row becomes the only node.
+// The sum of the entries [first, last) of one row: the term of a single one where it lies, else the only node.
 template <class Sum>
 template <class Key>
-void TableSums<Sum>::sum_run(const Key* first, const Key* last, Nodes& nodes) const {
+const Sum* TableSums<Sum>::sum_of_run(const Key* first, const Key* last, Nodes& nodes) const {
   nodes.base = nodes.count = 0;
   const auto& parts = entries_.parts();
+  Sum* const only = nodes.values.data();
+  if (last - first == 1 && entries_.terms() == nullptr) {
+    const auto term_of = [&](Key key) {
+      const int64_t source = source_of(key);
+      const Part& part = entries_.part_of(source);
+      return part.terms + (source - part.first) * part.stride;
+    };
+    if (entries_.template keys<Key>() + entries_.count() - first > ahead_)
+      prefetch_lines(term_of(first[ahead_]), columns_ * static_cast<int64_t>(sizeof(Sum)));
+    return term_of(*first);
+  }
   // One term, and two of one part, are a chain wherever they lie.
-  if (last - first == 1) return add_chain(first, last, entries_.part_of(source_of(*first)), nodes.values.data());
-  if (last - first == 2 && parts.size() == 1) return add_chain(first, last, parts[0], nodes.values.data());
-  // The first node meets nothing before it.
-  add_leaves(first, last, ~entries_.leaves()[entries_.leaf_of(source_of(*first))].path, nodes);
-  close(nodes, -1);
+  if (last - first == 1) {
+    add_chain(first, last, entries_.part_of(source_of(*first)), only);
+  } else if (last - first == 2 && parts.size() == 1) {
+    add_chain(first, last, parts[0], only);
+  } else {
+    // The first node meets nothing before it.
+    add_leaves(first, last, ~entries_.leaves()[entries_.leaf_of(source_of(*first))].path, nodes);
+    close(nodes, -1);
+  }
+  return only;
 }
 
 // The same by all threads: each adds neighbouring leaves, and what is left of them is joined in order.
@@ -217,8 +273,7 @@ void TableSums<Sum>::each_run(FunctionRef<void(int64_t, int64_t, const Sum*)> us
         const std::lock_guard lock(mutex);
         long_runs.emplace_back(first, last);
       } else {
-        sum_run(keys + first, keys + last, nodes);
-        use(first, row, nodes.values.data());
+        use(first, row, sum_of_run(keys + first, keys + last, nodes));
       }
       first = last;
     }

@@ -42,7 +42,7 @@ class TableSums {
   template <class Key>
   void each_run(FunctionRef<void(int64_t, int64_t, const Sum*)> use, FunctionRef<void(int64_t)> ask) const;
   template <class Key>
-  void sum_run(const Key* first, const Key* last, Nodes& nodes) const;
+  const Sum* sum_of_run(const Key* first, const Key* last, Nodes& nodes) const;
   template <class Key>
   void add_leaves(const Key* first, const Key* last, uint64_t path_before, Nodes& nodes) const;
   template <class Key>
@@ -53,6 +53,8 @@ class TableSums {
   void add_chain(const Key* first, const Key* last, const Part& part, Sum* out) const;
   template <int64_t kWidth, class Key>
   void chain(const Key* first, const Key* last, const Part& part, int64_t column, int64_t n, Sum* out) const;
+  template <int kVectors, bool kWeighted, class Key>
+  void wide_chain(const Key* first, const Key* last, const Part& part, int64_t column, int64_t n, float* out) const;
   template <class Key>
   int64_t source_of(Key key) const {
     return static_cast<int64_t>(key & static_cast<Key>((Key{1} << entries_.source_bits()) - 1));
@@ -62,7 +64,9 @@ class TableSums {
     return static_cast<int64_t>(key >> entries_.source_bits());
   }
 
-  int64_t columns_, ahead_;
+  int64_t columns_;
+  bool wide_;  // whether wide_chain() can run
+  int64_t ahead_;
   TableEntries<Sum> entries_;
   int64_t levels_ = 0;
 };
