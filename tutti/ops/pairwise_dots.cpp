@@ -7,11 +7,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/contraction_tree.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
 #include "tutti/ops/indexing/bags.h"
+#include "tutti/ops/tables/wide_tile.h"
 #include "tutti/runtime/thread_pool.h"
 
 namespace tutti {
@@ -161,15 +163,43 @@ void add_tile(int64_t begin, int64_t end, const TileFactors<Real>& factors, cons
   tile.store(sums);
 }
 
-// The rows [i, i + 4) of factors; where there are fewer, the last of them again.
-template <class Real>
-TileFactors<Real> factors_of(const Real* factors, int64_t i, int64_t count, int64_t stride, int64_t left_out) {
-  TileFactors<Real> four{{}, left_out};
-  for (int64_t r = 0; r < kTileRows; ++r) four.rows[r] = factors + std::min(i + r, count - 1) * stride;
-  return four;
+// How products are cut into tiles of kRows rows and kWidth columns, of the backward kBackwardWidth.
+template <class Real_>
+struct NarrowTiles {
+  using Real = Real_;
+  using Factors = TileFactors<Real>;
+  static constexpr int64_t kRows = kTileRows, kWidth = kTileWidth, kBackwardWidth = kTileWidth;
+  template <int64_t>
+  static void add(int64_t n, const Factors& factors, const Real* rows, int64_t stride, Real* sums) {
+    add_tile<Real>(0, n, factors, rows, stride, sums);
+  }
+  static void write_columns(const Real* rows, int64_t F, int64_t D, Real* columns, int64_t stride) {
+    for (int64_t i = 0; i < F; ++i)
+      for (int64_t d = 0; d < D; ++d) columns[d * stride + i] = rows[i * D + d];
+  }
+};
+struct WideTiles {
+  using Real = float;
+  using Factors = facets::WideFactors;
+  static constexpr int64_t kRows = facets::kWideTileRows, kWidth = 16, kBackwardWidth = 32;
+  template <int64_t kColumns>
+  static void add(int64_t n, const Factors& factors, const float* rows, int64_t stride, float* sums) {
+    facets::add_wide_tile<kColumns / 16>(0, n, factors, rows, stride, sums);
+  }
+  static void write_columns(const float* rows, int64_t F, int64_t D, float* columns, int64_t stride) {
+    facets::write_columns(rows, F, D, columns, stride);
+  }
+};
+
+// A tile's rows of factors from i on; where there are fewer, the last of them again.
+template <class Tiles, class Real>
+typename Tiles::Factors factors_of(const Real* factors, int64_t i, int64_t count, int64_t stride, int64_t left_out) {
+  typename Tiles::Factors of_tile{{}, left_out};
+  for (int64_t r = 0; r < Tiles::kRows; ++r) of_tile.rows[r] = factors + std::min(i + r, count - 1) * stride;
+  return of_tile;
 }
 
-int64_t whole_tiles(int64_t width) { return (width + kTileWidth - 1) / kTileWidth * kTileWidth; }
+int64_t whole_tiles(int64_t columns, int64_t width) { return (columns + width - 1) / width * width; }
 
 // Calls body(b) for the examples, on several threads when there is much to do.
 template <class Body>
@@ -180,55 +210,61 @@ void for_each_example(const Tensor& x, const Body& body) {
 
 // Kernels and not recipes: a batched product packs its operands for each example, which takes longer than products as
 // small as these.
-template <class Value>
+template <class Value, class Tiles>
 void run(const Tensor& input, const Tensor& output) {
-  using Real = Wide<Value>;
+  using Real = typename Tiles::Real;
   const Tensor x = facets::dense_as(input, dtype_of<Real>);
   const int64_t F = x.extents()[1], D = x.extents()[2];
   for_each_example(x, [&](int64_t begin, int64_t end) {
-    const int64_t stride = whole_tiles(F);
+    const int64_t stride = whole_tiles(F, Tiles::kWidth);
     std::vector<Real> columns(static_cast<size_t>(D * stride));  // of what is behind F nothing is used
-    Real sums[kTileRows * kTileWidth];
+    Real sums[Tiles::kRows * Tiles::kWidth];
     for (int64_t b = begin; b < end; ++b) {
       const Real* const rows = x.data<Real>() + b * F * D;
       Value* const to = static_cast<Value*>(output.raw_data()) + b * output.extents()[1];
-      for (int64_t i = 0; i < F; ++i)
-        for (int64_t d = 0; d < D; ++d) columns[static_cast<size_t>(d * stride + i)] = rows[i * D + d];
-      for (int64_t i = 0; i < F; i += kTileRows) {
-        const int64_t last = std::min(i + kTileRows, F);
-        const TileFactors<Real> factors = factors_of(rows, i, F, D, -1);
-        for (int64_t j = 0; j + 1 < last; j += kTileWidth) {
-          add_tile<Real>(0, D, factors, columns.data() + j, stride, sums);
+      Tiles::write_columns(rows, F, D, columns.data(), stride);
+      for (int64_t i = 0; i < F; i += Tiles::kRows) {
+        const int64_t last = std::min(i + Tiles::kRows, F);
+        const auto factors = factors_of<Tiles>(rows, i, F, D, -1);
+        for (int64_t j = 0; j + 1 < last; j += Tiles::kWidth) {
+          Tiles::template add<Tiles::kWidth>(D, factors, columns.data() + j, stride, sums);
           for (int64_t row = i; row < last; ++row)
-            for (int64_t w = 0; w < std::min(row - j, kTileWidth); ++w)
-              store(to + first_pair(row) + j + w, sums[(row - i) * kTileWidth + w]);
+            for (int64_t w = 0; w < std::min(row - j, Tiles::kWidth); ++w)
+              store(to + first_pair(row) + j + w, sums[(row - i) * Tiles::kWidth + w]);
         }
       }
     }
   });
 }
 
-template <class Real>
+template <class Tiles>
 void run_backward(const Tensor& grad_input, const Tensor& input, const Tensor& output) {
+  using Real = typename Tiles::Real;
+  constexpr int64_t kWidth = Tiles::kBackwardWidth;
   const Tensor grad = facets::dense_as(grad_input, dtype_of<Real>), x = facets::dense_as(input, dtype_of<Real>);
   const int64_t F = x.extents()[1], D = x.extents()[2];
   for_each_example(x, [&](int64_t begin, int64_t end) {
-    const int64_t stride = whole_tiles(D);
-    std::vector<Real> rows(static_cast<size_t>(F * stride)), both(static_cast<size_t>(F * F));  // of each two rows
-    Real sums[kTileRows * kTileWidth];
+    const int64_t stride = whole_tiles(D, kWidth);
+    std::vector<Real> padded(stride == D ? 0 : static_cast<size_t>(F * stride));
+    std::vector<Real> both(static_cast<size_t>(F * F));  // of each two rows
+    Real sums[Tiles::kRows * kWidth];
     for (int64_t b = begin; b < end; ++b) {
-      for (int64_t i = 0; i < F; ++i) std::copy_n(x.data<Real>() + (b * F + i) * D, D, rows.data() + i * stride);
+      const Real* rows = x.data<Real>() + b * F * D;
+      if (stride != D) {
+        for (int64_t i = 0; i < F; ++i) std::copy_n(rows + i * D, D, padded.data() + i * stride);
+        rows = padded.data();
+      }
       const Real* pair = grad.data<Real>() + b * grad.extents()[1];
       for (int64_t i = 1; i < F; ++i)
         for (int64_t j = 0; j < i; ++j, ++pair)
           both[static_cast<size_t>(i * F + j)] = both[static_cast<size_t>(j * F + i)] = *pair;
-      for (int64_t i = 0; i < F; i += kTileRows) {
-        const int64_t last = std::min(i + kTileRows, F);
-        const TileFactors<Real> factors = factors_of(both.data(), i, F, F, i);
-        for (int64_t d = 0; d < D; d += kTileWidth) {
-          add_tile<Real>(0, F, factors, rows.data() + d, stride, sums);
+      for (int64_t i = 0; i < F; i += Tiles::kRows) {
+        const int64_t last = std::min(i + Tiles::kRows, F);
+        const auto factors = factors_of<Tiles>(both.data(), i, F, F, i);
+        for (int64_t d = 0; d < D; d += kWidth) {
+          Tiles::template add<kWidth>(F, factors, rows + d, stride, sums);
           for (int64_t row = i; row < last; ++row)
-            std::copy_n(sums + (row - i) * kTileWidth, std::min(kTileWidth, D - d),
+            std::copy_n(sums + (row - i) * kWidth, std::min(kWidth, D - d),
                         output.data<Real>() + (b * F + row) * D + d);
         }
       }
@@ -236,14 +272,19 @@ void run_backward(const Tensor& grad_input, const Tensor& input, const Tensor& o
   });
 }
 
+bool is_wide() { return codegen::has_wide_registers(codegen::cpu_target()); }
+
 void kernel(const OpCall& call, std::span<const Tensor> outputs) {
   visit_dtype(call[0].dtype(), [&]<class Value>() {
-    if constexpr (!std::is_integral_v<Value>) run<Value>(call[0], outputs[0]);
+    if constexpr (std::is_same_v<Value, double>) run<Value, NarrowTiles<double>>(call[0], outputs[0]);
+    else if constexpr (!std::is_integral_v<Value>)
+      is_wide() ? run<Value, WideTiles>(call[0], outputs[0]) : run<Value, NarrowTiles<float>>(call[0], outputs[0]);
   });
 }
 void kernel_backward(const OpCall& call, std::span<const Tensor> outputs) {
-  if (outputs[0].dtype() == DType::f32) run_backward<float>(call[0], call[1], outputs[0]);
-  else run_backward<double>(call[0], call[1], outputs[0]);
+  if (outputs[0].dtype() == DType::f64) run_backward<NarrowTiles<double>>(call[0], call[1], outputs[0]);
+  else if (is_wide()) run_backward<WideTiles>(call[0], call[1], outputs[0]);
+  else run_backward<NarrowTiles<float>>(call[0], call[1], outputs[0]);
 }
 
 // x is [B, F, D]. The forward multiplies a pair once, the backward twice.

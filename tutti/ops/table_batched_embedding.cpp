@@ -171,6 +171,9 @@ int64_t pool_feature(const OpCall& call, const Lookups& lookups, const FeatureBa
     }
     return rows.pool(first, last, mean, out.raw_data(), out.dtype(), place, streams, ahead);
   };
+  // The first rows, which no entry before them asks for.
+  const int64_t begin = lookups.offsets[static_cast<size_t>(first_bag)];
+  for (int64_t p = begin; p < std::min(begin + ahead, rows.end); ++p) rows.ask_for(p);
   int64_t outside = 0;
   for (int64_t b = first_bag; b < last_bag; ++b) {
     const int64_t first = lookups.offsets[static_cast<size_t>(b)], last = lookups.offsets[static_cast<size_t>(b) + 1];

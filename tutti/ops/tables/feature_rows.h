@@ -13,7 +13,7 @@ namespace tutti::facets {
 inline constexpr int64_t kPooledColumns = 64;  // columns whose sums stay in registers
 inline constexpr int64_t kFarBytes = 16384;    // of rows that are asked for before they are added
 inline constexpr int64_t kStreamedResult =
-    8 << 20;  // bytes of a result that is stored without reading its lines: it would push tables out of the caches
+    1 << 20;  // bytes of a result that is stored without reading its lines: it would push tables out of the caches
 
 // The rows of the entries of one feature.
 template <class Value, class Index>
