@@ -98,7 +98,7 @@ void vjp(const VjpCall& c, std::span<Tensor> grads) {
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
 constexpr int64_t kColumns = 64;  // of a block: their sums stay in registers
-constexpr int64_t kAhead = 12;    // rows that are asked for before they are added
+constexpr int64_t kAhead = 64;    // rows that are asked for before they are added
 
 template <class Value>
 using Wide = std::conditional_t<std::is_same_v<Value, double>, double, float>;
