@@ -20,8 +20,7 @@ constexpr int64_t kRows = 64;  // of a block
 constexpr int64_t kColumns = 512, kFewestColumns = 128;
 constexpr int64_t kAhead = 8;  // entries whose terms are asked for before they are added
 
-constexpr int64_t kStreamed =
-    64 << 20;  // bytes of a result that no cache keeps: stored without reading its lines first
+constexpr int64_t kStreamed = 8 << 20;  // bytes of a result that no cache keeps: stored without reading its lines first
 
 // A finished piece of a row on its way to memory, past the caches. `to` is aligned to vectors, `count` whole vectors.
 void stream(float* to, const float* from, int64_t count) {
@@ -72,6 +71,12 @@ struct BlockSum {
       const int64_t* chosen = sums.chosen + at;
       for (int64_t d = 0; d < width; ++d) put(d, chosen[d] == entry ? widen(row[d]) : static_cast<Sum>(kSumIdentity));
     }
+  }
+
+  // The term of an entry where it lies, if it is one of the sums as it is; else null.
+  const Sum* term_of(uint64_t key) const {
+    if constexpr (kTerm == Term::plain && std::is_same_v<Value, Sum>) return terms + source(key) * columns + column;
+    else return nullptr;
   }
 
   // The entries [first, last), at least one, all in the ranges [r0, r1), summed to `out`. `scratch` has kColumns
@@ -126,14 +131,17 @@ void write(const RowSums& sums, const Tensor& out, int64_t work, RunOf run_of) {
           run_of(first_row, last_row, [&](int64_t row, int64_t run) {
             Sum* target = data + row * columns + column;
             Sum* place = streamed ? scratch.data() : target;
+            const Sum* from = place;
             if (run < 0) {
               std::fill(place, place + width, static_cast<Sum>(kSumIdentity));
             } else {
-              const uint64_t* first = sums.runs.first(run);
+              const uint64_t *first = sums.runs.first(run), *last = sums.runs.first(run + 1);
               sum.look_ahead(first, behind_all);
-              sum(first, sums.runs.first(run + 1), 0, ranges, place, scratch.data() + kColumns);
+              const Sum* only = streamed && last - first == 1 ? sum.term_of(*first) : nullptr;
+              if (only) from = only;
+              else sum(first, last, 0, ranges, place, scratch.data() + kColumns);
             }
-            if (streamed) stream(target, place, width);
+            if (streamed) stream(target, from, width);
           });
         }
         if (streamed) _mm_sfence();
