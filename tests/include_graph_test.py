@@ -10,7 +10,7 @@ import sys
 
 # Mean lines of Tutti's headers per source file of a room.
 LINES = {
-    "core": 320, "runtime": 300, "tensor": 1280, "codegen": 825, "ops": 2720, "io": 605, "autograd": 3010, "plan": 3040, "deploy": 2610, "package": 4020, "graph": 4070, "job": 400,
+    "core": 320, "runtime": 300, "tensor": 1280, "codegen": 825, "ops": 2725, "io": 605, "autograd": 3010, "plan": 3040, "deploy": 2610, "package": 4020, "graph": 4070, "job": 400,
     "devices": 1100, "diagnose": 530, "symm": 1540, "comm": 2170,
     "nn": 3370, "optim": 3710, "dist": 3620, "parallel": 4400, "models": 3300, "generate": 3300, "train": 2650, "cli": 1520, "bench": 3980,
     "tests/autograd": 3080, "tests/cli": 540, "tests/codegen": 1080, "tests/comm": 3145, "tests/contract": 2350, "tests/core": 350, "tests/deploy": 2150, "tests/devices": 1330, "tests/diagnose": 1110, "tests/dtensor": 5080,

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "tutti/codegen/cpu_target.h"
@@ -19,12 +18,13 @@ Value rounded(float x) {
   else return x;
 }
 
-// Bags over rows of `width` columns behind one another, every other row of a wider matrix, pooled by both forms.
+// Bags of 0 to 39 rows of `width` columns of a matrix that has more columns, pooled by both forms.
 template <class Value, class Index>
 void pool_by_both(int64_t width, bool weighted, bool mean, DType dtype) {
   SCOPED_TRACE(testing::Message() << "width " << width << (weighted ? ", weighted" : "") << (mean ? ", mean" : "")
                                   << " to " << name_of(dtype));
-  std::mt19937 random(static_cast<unsigned>(width));
+  uint64_t state = static_cast<uint64_t>(width);
+  const auto random = [&] { return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33; };
   const int64_t rows = 37, stride = width + 3, entries = 300;
   std::vector<Value> table(static_cast<size_t>(rows * stride + 1));
   for (Value& x : table)

@@ -73,7 +73,7 @@ struct BlockSum {
     }
   }
 
-  // The term of an entry where it lies, if it is one of the sums as it is; else null.
+  // The term of an entry in place, if it is of the type of the sums and taken as it is; else null.
   const Sum* term_of(uint64_t key) const {
     if constexpr (kTerm == Term::plain && std::is_same_v<Value, Sum>) return terms + source(key) * columns + column;
     else return nullptr;

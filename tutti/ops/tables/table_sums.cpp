@@ -183,7 +183,7 @@ void TableSums<Sum>::add_leaves(const Key* first, const Key* last, uint64_t path
   }
 }
 
-// The sum of the entries [first, last) of one row: the term of a single one where it lies, else the only node.
+// The sum of the entries [first, last) of one row: the term of a single one, in place, else the only node.
 template <class Sum>
 template <class Key>
 const Sum* TableSums<Sum>::sum_of_run(const Key* first, const Key* last, Nodes& nodes) const {

@@ -14,7 +14,7 @@ namespace tutti::facets {
 
 inline constexpr int64_t kWideColumns = 128;  // columns whose sums stay in registers
 
-// Those of sixteen elements of a row that are in `lanes`.
+// Reads those of sixteen elements of a row that are in `lanes`.
 [[gnu::always_inline, TUTTI_WIDE]] inline __m512 wide_row(const float* row, __mmask16 lanes) {
   return _mm512_maskz_loadu_ps(lanes, row);
 }
