@@ -10,7 +10,7 @@ namespace tutti::facets {
 template <int kVectors, bool kWeighted, class Value, class Index>
 [[TUTTI_WIDE]] int64_t pool_columns(const FeatureRows<Value, Index>& f, int64_t first, int64_t last, int64_t column,
                                     int64_t n, bool mean, float* out, bool streams, int64_t ahead) {
-  // What does not change stays in registers: GCC takes asking for a line for a write to anywhere.
+  // Copies that stay in registers: GCC reads members again for every entry.
   const Index* const indices = f.indices;
   const uint64_t rows = static_cast<uint64_t>(f.rows), pitch = static_cast<uint64_t>(f.row_stride) * sizeof(Value);
   const uintptr_t table = reinterpret_cast<uintptr_t>(f.table + column);
