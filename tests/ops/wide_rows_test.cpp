@@ -7,6 +7,8 @@
 
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/core/dtype.h"
+#include "tutti/ops/engine/facets.h"
+#include "tutti/ops/tables/wide_code_rows.h"
 
 namespace tutti {
 namespace {
@@ -66,6 +68,35 @@ void pool_by_both() {
 TEST(WideRows, PoolFloatsToTheBitsOfNarrowOnes) { pool_by_both<float>(); }
 TEST(WideRows, PoolHalvesToTheBitsOfNarrowOnes) { pool_by_both<float16>(); }
 TEST(WideRows, PoolBfloatsToTheBitsOfNarrowOnes) { pool_by_both<bfloat16>(); }
+
+TEST(WideRows, PoolCodesToTheBitsOfNarrowOnes) {
+  if (!codegen::has_wide_registers(codegen::cpu_target()))
+    GTEST_SKIP() << "this processor has no registers of 512 bits";
+  using enum RowQuantization;
+  for (const RowQuantization format : {fused_8bit_rowwise, fused_4bit_rowwise_sbhalf, fused_8bit_rowwise_sbhalf_front,
+                                       fused_4bit_rowwise_sbhalf_front}) {
+    for (const int64_t width : {1, 7, 16, 17, 31, 32, 64, 65, 113, 128, 129, 300}) {
+      const Tensor table = quantize_rows(facets::sample_tensor(static_cast<uint64_t>(width), {29, width}), format),
+                   indices = facets::sample_tensor(1, {200}, DType::i64, -2, 32),
+                   factors = facets::sample_tensor(2, {200});
+      for (const bool weighted : {false, true}) {
+        const facets::CodeRowLayout layout(format, width);
+        const facets::CodeRows<int64_t> rows{{table.data<uint8_t>(), 29, table.strides()[0], layout.nbytes,
+                                              indices.data<int64_t>(), 200, weighted ? factors.data<float>() : nullptr},
+                                             layout,
+                                             width};
+        for (int64_t first = 0; first < 200; first += 23) {
+          const int64_t last = std::min<int64_t>(first + 23, 200);
+          std::vector<float> narrow(static_cast<size_t>(width)), wide = narrow;
+          EXPECT_EQ(pool_wide(rows, first, last, weighted, wide.data(), DType::f32, 0, 16),
+                    rows.pool(first, last, weighted, narrow.data(), DType::f32, 0, 16));
+          ASSERT_EQ(std::memcmp(wide.data(), narrow.data(), wide.size() * sizeof(float)), 0)
+              << "width " << width << ", format " << static_cast<int>(format) << ", entries from " << first;
+        }
+      }
+    }
+  }
+}
 
 TEST(WideRows, StreamTheSameBits) {
   if (!codegen::has_wide_registers(codegen::cpu_target()))

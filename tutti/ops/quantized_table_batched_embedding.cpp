@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "tutti/codegen/cpu_target.h"
 #include "tutti/ops/engine/eager.h"
 #include "tutti/ops/engine/facets.h"
 #include "tutti/ops/engine/index_loops.h"
@@ -10,6 +11,7 @@
 #include "tutti/ops/indexing/indices.h"
 #include "tutti/ops/tables/code_rows.h"
 #include "tutti/ops/tables/lookups.h"
+#include "tutti/ops/tables/wide_code_rows.h"
 
 namespace tutti {
 namespace {
@@ -149,16 +151,19 @@ int64_t pool_codes(const Tensor& table, const CodeTable& kind, TablePooling pool
       kind.layout,
       kind.columns};
   const int64_t ahead = rows.rows.far();
+  const bool wide = codegen::has_wide_registers(codegen::cpu_target()), mean = pooling == TablePooling::mean;
+  const auto pool = [&](int64_t first, int64_t last, int64_t place) {
+    return wide ? pool_wide(rows, first, last, mean, out.raw_data(), out.dtype(), place, ahead)
+                : rows.pool(first, last, mean, out.raw_data(), out.dtype(), place, ahead);
+  };
   int64_t outside = 0;
   for (int64_t b = first_bag; b < last_bag; ++b) {
     const int64_t first = lookups.offsets[static_cast<size_t>(b)], last = lookups.offsets[static_cast<size_t>(b) + 1];
-    if (pooling != TablePooling::none) {
-      outside += rows.pool(first, last, pooling == TablePooling::mean, out.raw_data(), out.dtype(),
-                           lookups.place(f, b, 0, pooling), ahead);
-      continue;
+    if (pooling == TablePooling::none) {
+      for (int64_t p = first; p < last; ++p) outside += pool(p, p + 1, p * f.width);
+    } else {
+      outside += pool(first, last, lookups.place(f, b, 0, pooling));
     }
-    for (int64_t p = first; p < last; ++p)
-      outside += rows.pool(p, p + 1, false, out.raw_data(), out.dtype(), p * f.width, ahead);
   }
   return outside;
 }
