@@ -151,7 +151,8 @@ int64_t pool_codes(const Tensor& table, const CodeTable& kind, TablePooling pool
       kind.layout,
       kind.columns};
   const int64_t ahead = rows.rows.far();
-  const bool wide = codegen::has_wide_registers(codegen::cpu_target()), mean = pooling == TablePooling::mean;
+  const bool wide = codegen::has_wide_registers(codegen::cpu_target()) && facets::has_wide_blocks(kind.columns),
+             mean = pooling == TablePooling::mean;
   const auto pool = [&](int64_t first, int64_t last, int64_t place) {
     return wide ? pool_wide(rows, first, last, mean, out.raw_data(), out.dtype(), place, ahead)
                 : rows.pool(first, last, mean, out.raw_data(), out.dtype(), place, ahead);

@@ -163,7 +163,8 @@ int64_t pool_feature(const OpCall& call, const Lookups& lookups, const FeatureBa
   const int64_t ahead = rows.far();
   const bool streams = out.nbytes() >= facets::kStreamedResult && out.dtype() == DType::f32 && f.base % 16 == 0 &&
                        f.stride % 16 == 0 && f.width % 16 == 0 && reinterpret_cast<uintptr_t>(out.raw_data()) % 64 == 0;
-  const bool wide = codegen::has_wide_registers(codegen::cpu_target());
+  const bool wide =
+      codegen::has_wide_registers(codegen::cpu_target()) && facets::has_wide_blocks(f.width) && !factors.defined();
   const auto pool = [&](int64_t first, int64_t last, int64_t place) {
     const bool mean = pooling == TablePooling::mean;
     if constexpr (!std::is_same_v<Value, double>) {

@@ -63,7 +63,7 @@ struct CodeRows {
   CodeRowLayout layout;
   int64_t columns;
 
-  template <int kBits, int64_t kWidth, bool kScaled>
+  template <int kBits, int64_t kWidth>
   int64_t sum_lanes(int64_t first, int64_t last, int64_t column, int64_t ahead, float* sums) const {
     constexpr int64_t kLanes = kWidth / 8;
     __m256 total[kLanes];
@@ -71,26 +71,20 @@ struct CodeRows {
     const int64_t outside = rows.each(first, last, column == 0, ahead, [&](int64_t p, const uint8_t* row) {
       const uint8_t* from = row + layout.codes + column * kBits / 8;
       const __m256 scale = _mm256_set1_ps(layout.scale_of(row)), minimum = _mm256_set1_ps(layout.minimum_of(row));
-      __m256 factor;
-      if constexpr (kScaled) factor = _mm256_set1_ps(rows.factors[p]);
+      const __m256 factor = _mm256_set1_ps(rows.factors ? rows.factors[p] : 1);
 #pragma GCC unroll 4
       for (int64_t j = 0; j < kLanes; j += 2) {
         __m256 codes[2];
         load_codes<kBits>(from + j * kBits, codes);
         for (int64_t i = 0; i < 2; ++i) {
-          __m256 x = _mm256_fmadd_ps(codes[i], scale, minimum);
-          if constexpr (kScaled) x = _mm256_mul_ps(x, factor);
+          // Without weights the factor is 1, which changes no bit.
+          const __m256 x = _mm256_mul_ps(_mm256_fmadd_ps(codes[i], scale, minimum), factor);
           total[j + i] = _mm256_add_ps(total[j + i], x);
         }
       }
     });
     for (int64_t j = 0; j < kLanes; ++j) _mm256_storeu_ps(sums + 8 * j, total[j]);
     return outside;
-  }
-  template <int kBits, int64_t kWidth>
-  int64_t sum_lanes(int64_t first, int64_t last, int64_t column, int64_t ahead, float* sums) const {
-    return rows.factors ? sum_lanes<kBits, kWidth, true>(first, last, column, ahead, sums)
-                        : sum_lanes<kBits, kWidth, false>(first, last, column, ahead, sums);
   }
   template <int64_t kWidth>
   int64_t sum_lanes(int64_t first, int64_t last, int64_t column, int64_t ahead, float* sums) const {

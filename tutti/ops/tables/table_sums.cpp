@@ -25,7 +25,7 @@ constexpr int64_t kPiece = 1 << 11;    // of them at least that are worth a thre
 template <class Sum>
 TableSums<Sum>::TableSums(const OpCall& call, const TableAttrs& a, size_t first)
     : columns_(a.columns),
-      wide_(codegen::has_wide_registers(codegen::cpu_target())),
+      wide_(codegen::has_wide_registers(codegen::cpu_target()) && has_wide_blocks(columns_) && !a.weighted),
       ahead_(
           std::clamp<int64_t>(kAheadBytes / std::max<int64_t>(columns_ * static_cast<int64_t>(sizeof(Sum)), 1), 8, 32)),
       entries_(call, a, first),
@@ -90,28 +90,19 @@ void TableSums<Sum>::chain(const Key* first, const Key* last, const Part& part, 
   for (int64_t d = 0; d < n; ++d) out[d] = total[d];
 }
 
-// The same of floats with registers of 512 bits.
+// The same of floats without weights, with registers of 512 bits.
 template <class Sum>
-template <int kVectors, bool kWeighted, class Key>
+template <int kVectors, class Key>
 [[TUTTI_WIDE]] void TableSums<Sum>::wide_chain(const Key* first, const Key* last, const Part& part, int64_t column,
-                                               int64_t n, float* out) const {
+                                               float* out) const {
   const Key mask = static_cast<Key>((Key{1} << entries_.source_bits()) - 1);
   const Key* const asked = entries_.template keys<Key>() + entries_.count() - ahead_;
   const uint64_t pitch = static_cast<uint64_t>(part.stride) * sizeof(float);
   const uintptr_t terms = reinterpret_cast<uintptr_t>(part.terms + column) - static_cast<uint64_t>(part.first) * pitch;
-  const Sum* const* const listed = entries_.terms();
-  const Sum* const factors = entries_.factors();
-  WideSums<kVectors> sums(n);
+  WideSums<kVectors> sums;
   for (const Key* key = first; key < last; ++key) {
-    const uint64_t source = *key & mask;
-    if constexpr (kWeighted) {
-      if (key < asked)
-        sums.template ask_for<sizeof(float)>(reinterpret_cast<uintptr_t>(listed[key[ahead_] & mask] + column));
-      sums.add(listed[source] + column, factors[source]);
-    } else {
-      if (key < asked) sums.template ask_for<sizeof(float)>(terms + (key[ahead_] & mask) * pitch);
-      sums.add(reinterpret_cast<const float*>(terms + source * pitch));
-    }
+    if (key < asked) sums.template ask_for<sizeof(float)>(terms + (key[ahead_] & mask) * pitch);
+    sums.add(reinterpret_cast<const float*>(terms + (*key & mask) * pitch));
   }
   sums.store(out);
 }
@@ -121,13 +112,9 @@ template <class Key>
 void TableSums<Sum>::add_chain(const Key* first, const Key* last, const Part& part, Sum* out) const {
   if constexpr (std::is_same_v<Sum, float>) {
     if (wide_) {
-      for (int64_t column = 0; column < columns_; column += kWideColumns) {
-        const int64_t n = std::min(kWideColumns, columns_ - column);
-        with_vectors(n, [&]<int kVectors>() {
-          if (entries_.terms()) wide_chain<kVectors, true>(first, last, part, column, n, out + column);
-          else wide_chain<kVectors, false>(first, last, part, column, n, out + column);
-        });
-      }
+      each_wide_block(columns_, [&]<int kVectors>(int64_t column) __attribute__((always_inline)) {
+        wide_chain<kVectors>(first, last, part, column, out + column);
+      });
       return;
     }
   }

@@ -53,8 +53,8 @@ class TableSums {
   void add_chain(const Key* first, const Key* last, const Part& part, Sum* out) const;
   template <int64_t kWidth, class Key>
   void chain(const Key* first, const Key* last, const Part& part, int64_t column, int64_t n, Sum* out) const;
-  template <int kVectors, bool kWeighted, class Key>
-  void wide_chain(const Key* first, const Key* last, const Part& part, int64_t column, int64_t n, float* out) const;
+  template <int kVectors, class Key>
+  void wide_chain(const Key* first, const Key* last, const Part& part, int64_t column, float* out) const;
   template <class Key>
   int64_t source_of(Key key) const {
     return static_cast<int64_t>(key & static_cast<Key>((Key{1} << entries_.source_bits()) - 1));

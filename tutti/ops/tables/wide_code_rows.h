@@ -6,26 +6,27 @@
 
 namespace tutti::facets {
 
-// Reads the first `n` of sixteen codes as floats; the others are 0.
+// Sixteen codes as floats.
 template <int kBits>
-[[gnu::always_inline, TUTTI_WIDE]] inline __m512 wide_codes(const uint8_t* from, int64_t n) {
-  const __mmask16 lanes = static_cast<__mmask16>(0xffff >> (16 - (kBits == 8 ? n : (n + 1) / 2)));
-  __m128i codes = _mm_maskz_loadu_epi8(lanes, from);
-  if constexpr (kBits == 4) {
-    const __m128i pairs = _mm_cvtepu8_epi16(codes);
+[[gnu::always_inline, TUTTI_WIDE]] inline __m512 wide_codes(const uint8_t* from) {
+  __m128i codes;
+  if constexpr (kBits == 8) {
+    codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  } else {
+    const __m128i pairs = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
     codes = _mm_and_si128(_mm_or_si128(pairs, _mm_slli_epi16(pairs, 4)), _mm_set1_epi8(15));
   }
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
 }
 
-// Sums of `n` columns from `column` on, in kVectors registers. Returns how many entries are not in the table.
-template <int kVectors, int kBits, bool kWeighted, class Index>
+// Sums of 16 * kVectors columns from `column` on. Returns how many entries are not in the table.
+template <int kVectors, int kBits, class Index>
 [[TUTTI_WIDE]] int64_t sum_code_columns(const CodeRows<Index>& c, int64_t first, int64_t last, int64_t column,
-                                        int64_t n, int64_t ahead, float* out) {
+                                        int64_t ahead, float* out) {
   const FeatureRows<uint8_t, Index> f = c.rows;
   const CodeRowLayout layout = c.layout;
-  const int64_t asked = column == 0 ? f.end - ahead : 0, some = n - 16 * (kVectors - 1);
-  WideSums<kVectors> sums(n);
+  const int64_t asked = column == 0 ? f.end - ahead : 0;
+  WideSums<kVectors> sums;
   int64_t outside = 0;
   for (int64_t p = first; p < last; ++p) {
     if (p < asked) f.ask_for(p + ahead);
@@ -37,41 +38,32 @@ template <int kVectors, int kBits, bool kWeighted, class Index>
     const uint8_t* const row = f.table + number * f.row_stride;
     const uint8_t* const from = row + layout.codes + column * kBits / 8;
     const __m512 scale = _mm512_set1_ps(layout.scale_of(row)), minimum = _mm512_set1_ps(layout.minimum_of(row));
-    __m512 factor;
-    if constexpr (kWeighted) factor = _mm512_set1_ps(f.factors[p]);
+    const __m512 factor = _mm512_set1_ps(f.factors ? f.factors[p] : 1);
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
-      const __m512 codes = wide_codes<kBits>(from + 2 * j * kBits, j + 1 < kVectors ? 16 : some);
-      __m512 x = _mm512_fmadd_ps(codes, scale, minimum);
-      if constexpr (kWeighted) x = _mm512_mul_ps(x, factor);
-      sums.total[j] = _mm512_add_ps(sums.total[j], x);
+      const __m512 codes = wide_codes<kBits>(from + 2 * j * kBits);
+      // Without weights the factor is 1, which changes no bit.
+      sums.total[j] = _mm512_add_ps(sums.total[j], _mm512_mul_ps(_mm512_fmadd_ps(codes, scale, minimum), factor));
     }
   }
   sums.store(out);
   return outside;
 }
 
-// As CodeRows::pool(), where has_wide_registers(cpu_target()).
+// As CodeRows::pool(), where has_wide_registers(cpu_target()) and has_wide_blocks(columns).
 template <class Index>
 int64_t pool_wide(const CodeRows<Index>& c, int64_t first, int64_t last, bool mean, void* out, DType dtype, int64_t at,
                   int64_t ahead) {
   int64_t outside = c.columns > 0 ? 0 : c.rows.each(first, last, false, ahead, [](int64_t, const uint8_t*) {});
-  for (int64_t column = 0; column < c.columns; column += kWideColumns) {
-    float sums[kWideColumns];
-    const int64_t n = std::min(kWideColumns, c.columns - column);
-    outside = with_vectors(n, [&]<int kVectors>() {
-      const auto sum = [&]<int kBits>() {
-        return c.rows.factors ? sum_code_columns<kVectors, kBits, true>(c, first, last, column, n, ahead, sums)
-                              : sum_code_columns<kVectors, kBits, false>(c, first, last, column, n, ahead, sums);
-      };
-      return c.layout.bits == 8 ? sum.template operator()<8>() : sum.template operator()<4>();
-    });
+  each_wide_block(c.columns, [&]<int kVectors>(int64_t column) {
+    float sums[16 * kVectors];
+    outside = c.layout.bits == 8 ? sum_code_columns<kVectors, 8>(c, first, last, column, ahead, sums)
+                                 : sum_code_columns<kVectors, 4>(c, first, last, column, ahead, sums);
     if (mean && last - first > 1) {
-      const float length = static_cast<float>(last - first);
-      for (int64_t d = 0; d < n; ++d) sums[d] /= length;
+      for (float& sum : sums) sum /= static_cast<float>(last - first);
     }
-    store_row(out, dtype, at + column, sums, n);
-  }
+    store_row(out, dtype, at + column, sums, 16 * kVectors);
+  });
   return outside;
 }
 

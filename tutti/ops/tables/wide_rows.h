@@ -1,4 +1,4 @@
-// FeatureRows::pool() with registers of 512 bits.
+// FeatureRows::pool() without weights, with registers of 512 bits.
 #pragma once
 
 #include "tutti/ops/tables/feature_rows.h"
@@ -6,16 +6,16 @@
 
 namespace tutti::facets {
 
-// `n` columns from `column` on, in kVectors registers. Returns how many entries are not in the table.
-template <int kVectors, bool kWeighted, class Value, class Index>
+// 16 * kVectors columns from `column` on. Returns how many entries are not in the table.
+template <int kVectors, class Value, class Index>
 [[TUTTI_WIDE]] int64_t pool_columns(const FeatureRows<Value, Index>& f, int64_t first, int64_t last, int64_t column,
-                                    int64_t n, bool mean, float* out, bool streams, int64_t ahead) {
+                                    bool mean, float* out, bool streams, int64_t ahead) {
   // Copies that stay in registers: GCC reads members again for every entry.
   const Index* const indices = f.indices;
   const uint64_t rows = static_cast<uint64_t>(f.rows), pitch = static_cast<uint64_t>(f.row_stride) * sizeof(Value);
   const uintptr_t table = reinterpret_cast<uintptr_t>(f.table + column);
   const int64_t asked = f.end - ahead;
-  WideSums<kVectors> sums(n);
+  WideSums<kVectors> sums;
   int64_t outside = 0;
   for (int64_t p = first; p < last; ++p) {
     if (p < asked)
@@ -27,8 +27,7 @@ template <int kVectors, bool kWeighted, class Value, class Index>
       continue;
     }
     const Value* const from = reinterpret_cast<const Value*>(table + row * pitch);
-    if constexpr (kWeighted) sums.add(from, f.factors[p]);
-    else sums.add(from);
+    sums.add(from);
   }
   if (mean && last - first > 1) sums.divide(static_cast<float>(last - first));
   if (streams) sums.stream(out);
@@ -36,21 +35,17 @@ template <int kVectors, bool kWeighted, class Value, class Index>
   return outside;
 }
 
-// As FeatureRows::pool(), where has_wide_registers(cpu_target()).
+// As FeatureRows::pool(), where has_wide_registers(cpu_target()) and has_wide_blocks(width).
 template <class Value, class Index>
 int64_t pool_wide(const FeatureRows<Value, Index>& f, int64_t first, int64_t last, bool mean, void* out, DType dtype,
                   int64_t at, bool streams, int64_t ahead) {
   int64_t outside = f.width > 0 ? 0 : f.each(first, last, false, ahead, [](int64_t, const Value*) {});
-  for (int64_t column = 0; column < f.width; column += kWideColumns) {
-    const int64_t n = std::min(kWideColumns, f.width - column);
-    float sums[kWideColumns];
+  each_wide_block(f.width, [&]<int kVectors>(int64_t column) __attribute__((always_inline)) {
+    float sums[16 * kVectors];
     float* const to = dtype == DType::f32 ? static_cast<float*>(out) + at + column : sums;
-    outside = with_vectors(n, [&]<int kVectors>() {
-      return f.factors ? pool_columns<kVectors, true>(f, first, last, column, n, mean, to, streams, ahead)
-                       : pool_columns<kVectors, false>(f, first, last, column, n, mean, to, streams, ahead);
-    });
-    if (to == sums) store_row(out, dtype, at + column, sums, n);
-  }
+    outside = pool_columns<kVectors>(f, first, last, column, mean, to, streams, ahead);
+    if (to == sums) store_row(out, dtype, at + column, sums, 16 * kVectors);
+  });
   return outside;
 }
 
