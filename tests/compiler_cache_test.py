@@ -26,4 +26,4 @@ with tempfile.TemporaryDirectory() as name:
         time.sleep(2)  # ccache remembers no header that is as new as the call
         (folder / "all.h.gch").unlink(missing_ok=True)
         compile_(compiler, "-x", "c++-header", "-include", str(folder / "all.h"), "-MD", "-MT", "all.h.gch", "-MF", "all.d", "-o", "all.h.gch", "-c", "all.cpp")
-        compile_(compiler[-1:], "-Winvalid-pch", "-include", str(folder / "all.h"), "-o", "use.o", "-c", "use.cpp")
+        compile_(compiler[-1:], "-Werror=invalid-pch", "-include", str(folder / "all.h"), "-o", "use.o", "-c", "use.cpp")

@@ -78,6 +78,24 @@ TableBatch drawn(uint64_t seed, int64_t features, int64_t bags, int64_t longest,
           .offsets = Tensor::of<int64_t>(offsets)};
 }
 
+// A result of 1 MiB and more is stored past the caches; that of fewer bags, and of a width without whole lines, is not.
+TEST(TableBatchedEmbedding, HasTheSameBitsInLargeResults) {
+  const int64_t bags = 3000, widths[] = {64, 32, 16};
+  std::vector<Tensor> tables;
+  for (const int64_t width : widths) tables.push_back(facets::sample_tensor(static_cast<uint64_t>(width), {50, width}));
+  const TableBatch batch = drawn(3, 3, bags, 4, 50, DType::i64);
+  const Tensor all = table_batched_embedding_bags(tables, batch).values;
+  ASSERT_GT(all.nbytes(), 1 << 20);
+  int64_t column = 0;
+  for (int64_t t = 0; t < 3; ++t) {
+    const int64_t first = batch.offsets.data<int64_t>()[t * bags], last = batch.offsets.data<int64_t>()[(t + 1) * bags];
+    const Tensor one = embedding_bag(tables[static_cast<size_t>(t)], narrow(batch.indices, 0, first, last - first),
+                                     sub(narrow(batch.offsets, 0, t * bags, bags), first), {.mode = BagMode::sum});
+    expect_same_bits(clone(narrow(all, 1, column, widths[t])), one, fmt::format("feature {}", t));
+    column += widths[t];
+  }
+}
+
 TEST(TableBatchedEmbedding, HasTheBitsOfAnEmbeddingBagOfEachFeatureOnAnyNumberOfThreads) {
   RankContext& context = RankContext::current();
   const int64_t bags = 70, widths[] = {1, 16, 33, 64, 130};

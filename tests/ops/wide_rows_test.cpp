@@ -2,12 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <vector>
 
+#include "tests/support/same_bits.h"
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/core/dtype.h"
+#include "tutti/ops/cat.h"
+#include "tutti/ops/copy.h"
 #include "tutti/ops/engine/facets.h"
+#include "tutti/ops/slice.h"
+#include "tutti/ops/table_batched_backward.h"
 #include "tutti/ops/tables/wide_code_rows.h"
 
 namespace tutti {
@@ -89,6 +95,36 @@ TEST(WideRows, PoolCodesToTheBitsOfNarrowOnes) {
           ASSERT_EQ(std::memcmp(wide.data(), narrow.data(), wide.size() * sizeof(float)), 0)
               << "width " << width << ", format " << static_cast<int>(format) << ", entries from " << first;
         }
+      }
+    }
+  }
+}
+
+// Gradients of 8 columns are summed in narrow registers, those of multiples of 16 in wide ones where there are any. Two
+// features share the table, over one or three shards.
+TEST(WideRows, SumGradientsToTheBitsOfTheirColumns) {
+  for (const int64_t width : {16, 48, 112, 128, 240}) {
+    for (const auto& [rows, bags, shards] : std::vector<std::array<int64_t, 3>>{
+             {7, 300, 1}, {7, 150, 3}, {5000, 300, 1}, {5000, 140, 3}, {7, 1, 1}, {1, 2, 3}, {7, 0, 1}}) {
+      std::vector<TableUse> whole;
+      for (int64_t s = 0; s < shards; ++s) {
+        const uint64_t seed = static_cast<uint64_t>(10 * s + 1);
+        std::vector<int64_t> offsets;
+        for (int64_t b = 0; b <= 2 * bags; ++b) offsets.push_back(b * 7 / 2);
+        whole.push_back(
+            {facets::sample_tensor(seed, {bags, 2 * width}),
+             {.indices = facets::sample_tensor(seed + 1, {offsets.back()}, DType::i64, 0, static_cast<double>(rows)),
+              .offsets = Tensor::of<int64_t>(offsets),
+              .features = {0, 0}}});
+      }
+      const Tensor sums = table_batched_backward(whole, {0, {width}, rows});
+      for (int64_t column = 0; column < width; column += 8) {
+        std::vector<TableUse> part = whole;
+        for (TableUse& use : part)
+          use.grad = cat({narrow(use.grad, 1, column, 8), narrow(use.grad, 1, width + column, 8)}, 1);
+        expect_same_bits(
+            clone(narrow(sums, 1, column, 8)), table_batched_backward(part, {0, {8}, rows}),
+            fmt::format("width {}, {} rows, {} bags, {} shards, column {}", width, rows, bags, shards, column));
       }
     }
   }

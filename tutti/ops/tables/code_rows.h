@@ -42,16 +42,17 @@ struct CodeRowLayout {
 // Writes a row; false where its numbers are too large, as quantize_rows() says.
 bool encode_row(const CodeRowLayout& layout, const float* numbers, int64_t columns, uint8_t* row);
 
-// The 16 codes from `from` on as floats.
+// The 16 codes from `from` on, one a byte.
+template <int kBits>
+inline __m128i sixteen_codes(const uint8_t* from) {
+  if constexpr (kBits == 8) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  const __m128i pairs = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+  return _mm_and_si128(_mm_or_si128(pairs, _mm_slli_epi16(pairs, 4)), _mm_set1_epi8(15));
+}
+// The same as floats.
 template <int kBits>
 inline void load_codes(const uint8_t* from, __m256 out[2]) {
-  __m128i codes;
-  if constexpr (kBits == 8) {
-    codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  } else {
-    const __m128i pairs = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
-    codes = _mm_and_si128(_mm_or_si128(pairs, _mm_slli_epi16(pairs, 4)), _mm_set1_epi8(15));
-  }
+  const __m128i codes = sixteen_codes<kBits>(from);
   out[0] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes));
   out[1] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(codes, codes)));
 }

@@ -6,19 +6,6 @@
 
 namespace tutti::facets {
 
-// Sixteen codes as floats.
-template <int kBits>
-[[gnu::always_inline, TUTTI_WIDE]] inline __m512 wide_codes(const uint8_t* from) {
-  __m128i codes;
-  if constexpr (kBits == 8) {
-    codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  } else {
-    const __m128i pairs = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
-    codes = _mm_and_si128(_mm_or_si128(pairs, _mm_slli_epi16(pairs, 4)), _mm_set1_epi8(15));
-  }
-  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
-}
-
 // Sums of 16 * kVectors columns from `column` on. Returns how many entries are not in the table.
 template <int kVectors, int kBits, class Index>
 [[TUTTI_WIDE]] int64_t sum_code_columns(const CodeRows<Index>& c, int64_t first, int64_t last, int64_t column,
@@ -41,7 +28,7 @@ template <int kVectors, int kBits, class Index>
     const __m512 factor = _mm512_set1_ps(f.factors ? f.factors[p] : 1);
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
-      const __m512 codes = wide_codes<kBits>(from + 2 * j * kBits);
+      const __m512 codes = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(sixteen_codes<kBits>(from + 2 * j * kBits)));
       // Without weights the factor is 1, which changes no bit.
       sums.total[j] = _mm512_add_ps(sums.total[j], _mm512_mul_ps(_mm512_fmadd_ps(codes, scale, minimum), factor));
     }
