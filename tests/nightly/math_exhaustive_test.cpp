@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <thread>
 
 #include "tests/codegen/support/math_reference.h"
@@ -93,6 +94,47 @@ TEST_P(MathExhaustive, ManyArgumentsStayWithinTheStatedError) {
   const Worst f32 = worst_of_samples<float>(c);
   report(c, "f32", f32);
   EXPECT_LE(f32.ulp, c.max_ulp_f32);
+}
+
+// Reports the first argument in the samples block(0) ... block(count - 1) of whose results a bit differs between
+// targets.
+template <class T, class Block>
+void expect_same_bits(const MathCase& c, int64_t count, const Block& block) {
+  std::atomic<int64_t> differ = 0;
+  over_blocks(count, [&](int64_t k) {
+    const testing::MathSample<T> sample = block(k);
+    const auto results = [&](CpuTarget target) {
+      std::vector<T> out(sample.x.size());
+      testing::evaluate(c.op, target, Lanes::full, sample.x.data(), sample.y.data(), out.data(), std::ssize(out));
+      return out;
+    };
+    const std::vector<T> first = results(testing::targets().front());
+    for (const CpuTarget target : testing::targets()) {
+      const std::vector<T> other = results(target);
+      if (std::memcmp(first.data(), other.data(), first.size() * sizeof(T)) == 0) continue;
+      const size_t i = static_cast<size_t>(
+          std::ranges::mismatch(first, other, [](T a, T b) { return std::memcmp(&a, &b, sizeof(T)) == 0; }).in1 -
+          first.begin());
+      if (differ++ == 0)
+        ADD_FAILURE() << name_of(c.op) << std::hexfloat << "(" << sample.x[i] << ", " << sample.y[i]
+                      << "): " << first[i] << " and " << other[i] << " for " << name_of(target);
+    }
+    return Worst{};
+  });
+  EXPECT_EQ(differ, 0) << "blocks";
+}
+
+TEST_P(MathExhaustive, EveryTargetGivesTheSameBits) {
+  const MathCase& c = GetParam();
+  expect_same_bits<double>(
+      c, 256, [&](int64_t k) { return testing::math_sample<double>(c.op, kBlock, static_cast<uint64_t>(k) << 32); });
+  expect_same_bits<float>(c, c.quick ? int64_t{1} << 16 : 256, [&](int64_t k) {
+    if (!c.quick) return testing::math_sample<float>(c.op, kBlock, static_cast<uint64_t>(k) << 32);
+    testing::MathSample<float> all;
+    for (int64_t i = 0; i < kBlock; ++i) all.x.push_back(std::bit_cast<float>(static_cast<uint32_t>(k * kBlock + i)));
+    all.y = all.x;
+    return all;
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(, MathExhaustive,

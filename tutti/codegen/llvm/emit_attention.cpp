@@ -10,6 +10,7 @@
 
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/gemm/kernel.h"
+#include "tutti/codegen/llvm/machine_code.h"
 #include "tutti/codegen/llvm/math.h"
 #include "tutti/codegen/llvm/scalar_ops.h"
 #include "tutti/codegen/llvm/types.h"
@@ -26,6 +27,7 @@ class AttentionEmitter {
  public:
   AttentionEmitter(llvm::Module& module, const AttentionKernelSpec& spec, CpuTarget target)
       : spec_(spec),
+        target_(target),
         lanes_(static_cast<unsigned>(gemm_lanes(target, spec.compute))),
         module_(module),
         b_(module.getContext()),
@@ -86,6 +88,7 @@ class AttentionEmitter {
   void for_rows(const std::function<void(Value* row, Value* offset, unsigned turn)>& body);
 
   const AttentionKernelSpec& spec_;
+  const CpuTarget target_;
   const unsigned lanes_;
   llvm::Module& module_;
   llvm::IRBuilder<> b_;
@@ -258,10 +261,7 @@ void AttentionEmitter::gradient() {
 void AttentionEmitter::emit(const std::string& name) {
   function_ = llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), {b_.getPtrTy()}, false),
                                      llvm::Function::ExternalLinkage, name, module_);
-  function_->addFnAttr("no-builtins");
-  function_->addFnAttr(llvm::Attribute::NoUnwind);
-  function_->addFnAttr("prefer-vector-width",
-                       lanes_ * static_cast<unsigned>(itemsize(spec_.compute)) == 64 ? "512" : "256");
+  make_for(*function_, target_);
   call_ = function_->getArg(0);
   b_.SetInsertPoint(llvm::BasicBlock::Create(module_.getContext(), "entry", function_));
   first_key_ = word(offsetof(AttentionCall, first_key));

@@ -17,6 +17,7 @@
 
 #include "tutti/codegen/cpu_target.h"
 #include "tutti/codegen/llvm/emit_gemm_chain.h"
+#include "tutti/codegen/llvm/machine_code.h"
 #include "tutti/runtime/fp_environment.h"
 
 namespace tutti::codegen {
@@ -85,9 +86,7 @@ llvm::Function* TileEmitter::make_function(const std::string& name, llvm::ArrayR
                                            llvm::GlobalValue::LinkageTypes linkage) {
   auto* function =
       llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), arguments, false), linkage, name, module_);
-  function->addFnAttr("no-builtins");
-  function->addFnAttr(llvm::Attribute::NoUnwind);
-  function->addFnAttr("prefer-vector-width", has_wide_registers(target_) ? "512" : "256");
+  make_for(*function, target_);
   b_.SetInsertPoint(llvm::BasicBlock::Create(module_.getContext(), "entry", function));
   return function;
 }

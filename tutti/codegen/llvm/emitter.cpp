@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "tutti/codegen/cpu_target.h"
+#include "tutti/codegen/llvm/machine_code.h"
 #include "tutti/codegen/llvm/types.h"
 
 namespace tutti::codegen {
@@ -20,11 +21,7 @@ Emitter::Emitter(llvm::LLVMContext& context, const KernelSpec& kernel, CpuTarget
 Function* Emitter::begin_function(const std::string& name, llvm::FunctionType* type, bool exported) {
   Function* function =
       Function::Create(type, exported ? Function::ExternalLinkage : Function::InternalLinkage, name, *module);
-  function->addFnAttr("no-builtins");  // loops must not become calls of memset and the like
-  function->addFnAttr(llvm::Attribute::NoUnwind);
-  // 512-bit registers at full clock are a property of every AVX-512 machine worth compiling for; LLVM's default is 256.
-  function->addFnAttr("prefer-vector-width", has_wide_registers(target) ? "512" : "256");
-  function->addFnAttr("target-cpu", has_wide_registers(target) ? "x86-64-v4" : "x86-64-v3");
+  make_for(*function, target);
   b.SetInsertPoint(BasicBlock::Create(b.getContext(), "entry", function));
   return function;
 }

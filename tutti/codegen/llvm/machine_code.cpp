@@ -29,6 +29,10 @@ namespace tutti::codegen {
 namespace {
 
 constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
+constexpr const char* kNarrowCpu = "x86-64-v3";
+constexpr const char* kWideCpu = "x86-64-v4";
+
+const char* cpu_of(CpuTarget target) { return has_wide_registers(target) ? kWideCpu : kNarrowCpu; }
 
 // Beyond those of x86-64-v3 and v4.
 const char* features_of(CpuTarget target) {
@@ -57,8 +61,8 @@ std::unique_ptr<llvm::TargetMachine> make_machine(CpuTarget target) {
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;  // a multiply and an add never become one rounding
   options.UnsafeFPMath = false;
   return std::unique_ptr<llvm::TargetMachine>(
-      x86->createTargetMachine(kTriple, has_wide_registers(target) ? "x86-64-v4" : "x86-64-v3", features_of(target),
-                               options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+      x86->createTargetMachine(kTriple, cpu_of(target), features_of(target), options, llvm::Reloc::PIC_,
+                               llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
 // Emitters write vectors, hoist what is uniform and unroll themselves; what is left is tidying.
@@ -101,6 +105,18 @@ void check_well_formed(const llvm::Module& module) {
 }
 
 }  // namespace
+
+void make_for(llvm::Function& function, CpuTarget target) {
+  function.addFnAttr("no-builtins");  // loops must not become calls of memset and the like
+  function.addFnAttr(llvm::Attribute::NoUnwind);
+  // 512-bit registers at full clock are a property of every AVX-512 machine worth compiling for; LLVM's default is 256.
+  function.addFnAttr("prefer-vector-width", has_wide_registers(target) ? "512" : "256");
+  function.addFnAttr("target-cpu", cpu_of(target));
+}
+
+bool is_for_wide_registers(const llvm::Function& function) {
+  return function.getFnAttribute("target-cpu").getValueAsString() == kWideCpu;
+}
 
 std::string to_machine_code(llvm::Module& module, CpuTarget target) {
   const std::unique_ptr<llvm::TargetMachine> machine = make_machine(target);

@@ -32,7 +32,7 @@ ExpReduction reduce_exp(Fp x) {
   const Fp shifted = fma(x, single ? double(float(kLog2E)) : kLog2E, magic);
   const Fp n = shifted - magic;
   const Fp rest = fma(n, single ? -kLn2Low32 : -kLn2Low64, fma(n, single ? -kLn2High32 : -kLn2High64, x));
-  return {rest, bits(shifted)};
+  return {rest, n, bits(shifted)};
 }
 
 Fp expm1_of_rest(Fp r) {
@@ -42,13 +42,15 @@ Fp expm1_of_rest(Fp r) {
 
 Fp exp_slope(Fp r) { return fma(r, is_f32(r) ? polynomial(r, kExpF32) : polynomial(r, kExpF64), 1.0); }
 
-// Two factors, because 2^n itself may be no normal number; the second product rounds to the result. The pattern holds
-// n + 2 bias, so its halves are the biased exponents of the factors; what lies above them leaves with the shift.
-Fp one_plus_scaled(Fp rest, Fp slope, Int shifted_n) {
-  const int mantissa = layout(rest).mantissa_bits;
-  const Int half = shifted_n >> 1;
+// Without the instruction for it, two factors, because 2^n itself may be no normal number; the second product rounds to
+// the result. The pattern holds n + 2 bias, so its halves are the biased exponents of the factors; what lies above them
+// leaves with the shift. The bits are the same, because products by the first factor are exact next to a sum near 1.
+Fp one_plus_scaled(const ExpReduction& e, Fp slope) {
+  if (has_times_power_of_two(e.rest)) return times_power_of_two(fma(e.rest, slope, 1.0), e.n);
+  const int mantissa = layout(e.rest).mantissa_bits;
+  const Int half = e.shifted_n >> 1;
   const Fp factor = from_bits(half << mantissa);
-  return fma(rest * factor, slope, factor) * from_bits((shifted_n - half) << mantissa);
+  return fma(e.rest * factor, slope, factor) * from_bits((e.shifted_n - half) << mantissa);
 }
 
 // f32 divides by the rounded sum; f64 takes back what the roundings of sum and quotient lost.
@@ -68,7 +70,7 @@ Fp power_of_two(Fp like, Int shifted_n, int64_t plus) {
 // Max error: 0.9 ULP.
 Fp exp_of(Fp x) {
   const ExpReduction e = reduce_exp(clamped(x, {-104.0, 89.0}, {-746.0, 710.0}));
-  return one_plus_scaled(e.rest, exp_slope(e.rest), e.shifted_n);
+  return one_plus_scaled(e, exp_slope(e.rest));
 }
 
 // Max error: 0.9 ULP. Exact at integers.
@@ -76,9 +78,9 @@ Fp exp2_of(Fp x) {
   x = clamped(x, {-151.0, 129.0}, {-1076.0, 1025.0});
   const double magic = shifting_magic(x);
   const Fp shifted = x + magic;
-  const Fp rest = x - (shifted - magic);
-  const Fp slope = is_f32(x) ? polynomial(rest, kExp2F32) : polynomial(rest, kExp2F64);
-  return one_plus_scaled(rest, slope, bits(shifted));
+  const Fp n = shifted - magic;
+  const ExpReduction e{x - n, n, bits(shifted)};
+  return one_plus_scaled(e, is_f32(x) ? polynomial(e.rest, kExp2F32) : polynomial(e.rest, kExp2F64));
 }
 
 // e^x - 1 = 2 (2^(n-1) (e^rest - 1) + (2^(n-1) - 1/2)); half of the result never overflows before it does.
@@ -94,7 +96,7 @@ Fp expm1_of(Fp x) {
 Fp sigmoid_of(Fp x) {
   const Fp size = abs(x);
   const ExpReduction e = reduce_exp(at_least(-size, is_f32(x) ? -104.0 : -746.0));
-  const Fp power = one_plus_scaled(e.rest, exp_slope(e.rest), e.shifted_n);
+  const Fp power = one_plus_scaled(e, exp_slope(e.rest));
   return quotient_with_sum(select(x < 0.0, power, 1.0), power, 1.0);
 }
 

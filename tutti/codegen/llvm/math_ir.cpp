@@ -1,5 +1,8 @@
 #include "tutti/codegen/llvm/math_ir.h"
 
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include "tutti/codegen/llvm/machine_code.h"
 #include "tutti/codegen/llvm/types.h"
 
 namespace tutti::codegen {
@@ -123,6 +126,20 @@ Mask equal(IntTerm a, IntTerm b) {
 
 Fp widen(Fp x) { return {x.b, x.b->CreateFPExt(x.value, like_lanes(x.b->getDoubleTy(), x.value))}; }
 Fp narrow(Fp x) { return {x.b, x.b->CreateFPTrunc(x.value, like_lanes(x.b->getFloatTy(), x.value))}; }
+
+bool has_times_power_of_two(Fp x) {
+  return is_for_wide_registers(*x.b->GetInsertBlock()->getParent()) && lanes_of(x.value) == (is_f32(x) ? 16 : 8);
+}
+
+Fp times_power_of_two(Fp x, Fp n) {
+  const bool f32 = is_f32(x);
+  llvm::IRBuilderBase& b = *x.b;
+  Value* all_lanes = f32 ? b.getInt16(0xffff) : b.getInt8(0xff);
+  Value* current_rounding = b.getInt32(4);
+  return {x.b,
+          b.CreateIntrinsic(f32 ? Intrinsic::x86_avx512_mask_scalef_ps_512 : Intrinsic::x86_avx512_mask_scalef_pd_512,
+                            {}, {x.value, n.value, x.value, all_lanes, current_rounding})};
+}
 
 Fp polynomial(Fp x, std::span<const double> c) {
   Fp sum = number(x, c.back());

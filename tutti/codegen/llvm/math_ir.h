@@ -93,6 +93,12 @@ Mask equal(IntTerm a, IntTerm b);
 Fp widen(Fp x);   // f32 lanes to f64, exact
 Fp narrow(Fp x);  // f64 lanes to f32, one rounding
 
+// Whether times_power_of_two() is one instruction here: in whole registers of 512 bits, where the function is for
+// processors that have them.
+bool has_times_power_of_two(Fp x);
+// x * 2^n for integers n, rounded once where the result is denormal, infinite where it is too large.
+Fp times_power_of_two(Fp x, Fp n);
+
 // c[0] + c[1] x + ..., one fma per coefficient after the first.
 Fp polynomial(Fp x, std::span<const double> c);
 // One of two polynomials per lane, of equal length.

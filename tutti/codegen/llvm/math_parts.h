@@ -48,12 +48,13 @@ inline Fp first_nan(Fp a, Fp b, Fp result) { return select(is_nan(a), a + a, sel
 // x = n log 2 + rest with |rest| <= 0.35, for n in [-1100, 1100] (f64) or [-151, 150] (f32).
 struct ExpReduction {
   Fp rest;
+  Fp n;
   Int shifted_n;  // n + 2 bias in the low bits, other bits above them
 };
 ExpReduction reduce_exp(Fp x);
 Fp expm1_of_rest(Fp rest);                              // e^rest - 1, with small relative error near 0 too
 Fp exp_slope(Fp rest);                                  // (e^rest - 1) / rest, good enough where 1 follows
-Fp one_plus_scaled(Fp rest, Fp slope, Int shifted_n);   // (1 + rest slope) 2^n, denormal or infinite where it is
+Fp one_plus_scaled(const ExpReduction& e, Fp slope);    // (1 + rest slope) 2^n, denormal or infinite where it is
 Fp power_of_two(Fp like, Int shifted_n, int64_t plus);  // 2^(n + plus), which must be a normal number
 
 // Two numbers whose exact sum is the value.

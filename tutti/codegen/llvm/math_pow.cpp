@@ -36,10 +36,10 @@ Pair log_pair(Fp x) {
 
 // e^(high + low)
 Fp exp_of_pair(Pair p) {
-  const ExpReduction e = reduce_exp(at_most(at_least(p.high, -746.0), 710.0));
+  ExpReduction e = reduce_exp(at_most(at_least(p.high, -746.0), 710.0));
   // Clamped and infinite lanes have no low part worth adding.
-  const Fp rest = e.rest + select(abs(p.high) < 746.0, p.low, 0.0);
-  return one_plus_scaled(rest, exp_slope(rest), e.shifted_n);
+  e.rest = e.rest + select(abs(p.high) < 746.0, p.low, 0.0);
+  return one_plus_scaled(e, exp_slope(e.rest));
 }
 
 // |x|^y where neither side is special: in two numbers, or in one when the result is rounded to f32.
