@@ -40,10 +40,7 @@ inline __m256 exp_lanes(__m256 x) {
   __m512 slope = _mm512_set1_ps(kExpSlope[4]);
   for (int i = 3; i >= 0; --i) slope = _mm512_fmadd_ps(slope, rest, _mm512_set1_ps(kExpSlope[i]));
   slope = _mm512_fmadd_ps(rest, slope, _mm512_set1_ps(1.0F));
-  const __m512i twice = _mm512_castps_si512(shifted), half = _mm512_srli_epi32(twice, 1);
-  const __m512 factor = _mm512_castsi512_ps(_mm512_slli_epi32(half, 23));
-  const __m512 other = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_sub_epi32(twice, half), 23));
-  return _mm512_mul_ps(_mm512_fmadd_ps(_mm512_mul_ps(rest, factor), slope, factor), other);
+  return _mm512_scalef_ps(_mm512_fmadd_ps(rest, slope, _mm512_set1_ps(1.0F)), n);
 }
 
 }  // namespace tutti::codegen::codes
