@@ -265,12 +265,13 @@ TEST(FunctionalGradients, ReductionsWithoutOneSaySo) {
   run_ranks(2, [](ProcessGroup& group) {
     const Tensor x = requires_grad_(ones({2}));
     EXPECT_REFUSED("all_reduce with product has no gradient; sum, avg, premul_sum, min and max",
-                   backward(all_reduce(x, "product", group), ones({2})));
+                   backward(wait_tensor(all_reduce(x, "product", group)), ones({2})));
     EXPECT_REFUSED("reduce_scatter_single with max has no gradient; sum, avg, premul_sum have",
-                   backward(reduce_scatter_single(x, "max", 0, group), ones({1})));
+                   backward(wait_tensor(reduce_scatter_single(x, "max", 0, group)), ones({1})));
     const Tensor inputs[] = {x};
     EXPECT_REFUSED("all_reduce_coalesced with product has no gradient", all_reduce_coalesced(inputs, "product", group));
-    TUTTI_CHECK(!requires_grad(all_reduce(Tensor::of<int64_t>({1}), "sum", group)), "integers have a gradient");
+    TUTTI_CHECK(!requires_grad(wait_tensor(all_reduce(Tensor::of<int64_t>({1}), "sum", group))),
+                "integers have a gradient");
   });
 }
 

@@ -15,7 +15,7 @@ std::set<const OpDef*>& declared() {
 }  // namespace
 
 void declare_collective(const OpDef& op) { declared().insert(&op); }
-bool is_collective(const OpDef& op) { return declared().contains(&op); }
+bool is_collective(const OpDef& op) { return op.ordered && declared().contains(&op); }
 
 const CallAttrs* collective_attrs(const OpDef& op, const Attrs& attrs) {
   if (!is_collective(op) || attrs.type() != &attrs_type<CallAttrs>) return nullptr;

@@ -9,8 +9,10 @@ namespace tutti::deploy {
 
 using comm::functional::CallAttrs;
 
-// Whoever has the rows calls it while the statics of the program are initialized. Calls of the op have CallAttrs.
+// Whoever has the rows calls it while the statics of the program are initialized, maybe before the op itself is: only
+// its address is kept.
 void declare_collective(const OpDef& op);
+// Whether the op is one of them and ordered. Its calls then have CallAttrs.
 bool is_collective(const OpDef& op);
 // The attrs of a call. Null when they are not those of a collective, or name no group.
 const CallAttrs* collective_attrs(const OpDef& op, const Attrs& attrs);

@@ -41,9 +41,7 @@ Tensor sample_tensor(const Extents& sizes, DType dtype) {
 
 bool join() {
   join_op_table(ops());
-  for (const OpDef* op : ops()) {
-    if (op->ordered) deploy::declare_collective(*op);
-  }
+  for (const OpDef* op : ops()) deploy::declare_collective(*op);
   return true;
 }
 
