@@ -10,6 +10,7 @@
 #include <cstring>
 #include <thread>
 
+#include "tests/codegen/support/harness.h"
 #include "tests/codegen/support/math_reference.h"
 
 #include "tutti/codegen/cpu_target.h"
