@@ -13,7 +13,7 @@ LINES = {
     "core": 320, "runtime": 300, "tensor": 1280, "codegen": 825, "ops": 2725, "io": 605, "autograd": 3010, "plan": 3040, "deploy": 2610, "package": 4020, "graph": 4070, "job": 400,
     "devices": 1100, "diagnose": 530, "symm": 1540, "comm": 2170,
     "nn": 3370, "optim": 3710, "dist": 3620, "parallel": 4400, "models": 3300, "generate": 3300, "train": 2650, "cli": 1520, "bench": 3980,
-    "tests/autograd": 3080, "tests/cli": 540, "tests/codegen": 1080, "tests/comm": 3145, "tests/contract": 2350, "tests/core": 350, "tests/deploy": 2150, "tests/devices": 1330, "tests/diagnose": 1110, "tests/dtensor": 5080,
+    "tests/autograd": 3080, "tests/cli": 540, "tests/codegen": 1080, "tests/comm": 3145, "tests/contract": 2350, "tests/core": 350, "tests/deploy": 2200, "tests/devices": 1330, "tests/diagnose": 1110, "tests/dtensor": 5080,
     "tests/errors": 1000, "tests/fuzz": 1600, "tests/generate": 4000, "tests/graph": 4520, "tests/io": 650, "tests/job": 600, "tests/layouts": 2740, "tests/models": 4020,
     "tests/nightly": 1480, "tests/nn": 4620, "tests/ops": 2570, "tests/optim": 5400, "tests/package": 5170, "tests/parallel": 6450, "tests/plan": 3620, "tests/runtime": 350,
     "tests/single": 1720, "tests/support": 1630, "tests/symm": 1310, "tests/tensor": 1370, "tests/train": 2770, "tests/weights": 3160,
