@@ -31,9 +31,9 @@ class WideLeaves {
       for (auto& of_register : sum)
         for (__m512& v : of_register) v = _mm512_set1_ps(-0.0f);
       int64_t item = 0;
-      for (; item + kItems <= items; item += kItems) add_items<kRows, true>(lanes, x, item, 0, lines, sum);
-      if (item < items)  // items that reach back into what is done
-        add_items<kRows, false>(lanes, x, items - kItems, kItems - (items - item), lines, sum);
+      for (; item + kItems <= items; item += kItems) add_items<kRows>(lanes, x, item, 0, lines, sum);
+      if (item < items)  // items that reach back into what is done; a line may be asked for twice
+        add_items<kRows>(lanes, x, items - kItems, kItems - (items - item), lines, sum);
       if constexpr (kPairs) {
         if (length % 2 != 0) add_alone<kRows>(lanes, length - 1, x + items * A::kXRows * kRows * kLanes, sum);
       }
@@ -52,7 +52,7 @@ class WideLeaves {
 
   // sum += items [begin, kItems) of those at `item`, in all groups side by side: they share x, and a chain alone waits
   // for itself.
-  template <int kRows, bool kAsks, class Lanes>
+  template <int kRows, class Lanes>
   [[gnu::always_inline, TUTTI_WIDE]] static void add_items(const Lanes& lanes, const float* x, int64_t item,
                                                            int64_t begin, LinesOfGroups<S>& lines,
                                                            __m512 (&sum)[kRegisters][kRows]) {
@@ -64,10 +64,10 @@ class WideLeaves {
       for (int64_t i = 0; i < kItems / 2; ++i) {
         const __m512 low = _mm512_castps256_ps512(load_items(place[i]));
         block[g / 2][g % 2 * 4 + i] = _mm512_mask_broadcast_f32x8(low, 0xff00, load_items(place[i + 4]));
-        if (kAsks && i < kLines) lines.ask(g, i);
+        if (i < kLines) lines.ask(g, i);
       }
     }
-    if (kAsks) lines.advance(kLines);
+    lines.advance(kLines);
     for (auto& of_register : block) turn(of_register);
     for (int64_t i = begin; i < kItems; ++i)
       for (int64_t r = 0; r < kRows; ++r) {
