@@ -23,6 +23,8 @@ args = flags.parse_args()
 llama = llama_cpp.Llama(model_path=args.model, n_ctx=args.window, n_batch=args.window, n_threads=args.threads, n_threads_batch=args.threads, logits_all=True, flash_attn=False,
                         type_k=llama_cpp.GGML_TYPE_F32, type_v=llama_cpp.GGML_TYPE_F32, verbose=False)
 tokens = llama.tokenize(args.text.read_bytes(), add_bos=True, special=False)
+if len(tokens) < 2:
+    raise SystemExit(f"llama_perplexity.py: {args.text} has {len(tokens)} tokens; a perplexity needs two or more")
 sums = []
 for begin in range(0, len(tokens) - 1, args.window):
     inputs, labels = tokens[begin:begin + args.window], tokens[begin + 1:begin + args.window + 1]
